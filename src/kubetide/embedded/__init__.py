@@ -1,0 +1,1 @@
+"""A Kubernetes API server and a simulated cluster in one process."""

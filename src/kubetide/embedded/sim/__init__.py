@@ -1,0 +1,1 @@
+"""The simulated cluster: controllers, scheduler, kubelets, kernel, load, in virtual time."""

@@ -1,0 +1,1 @@
+"""How many pods: the horizontal autoscaler."""

@@ -1,0 +1,1 @@
+"""How much of a node may be shared: the cluster side."""

@@ -1,0 +1,1 @@
+"""What a node can lend to batch and mid tier work."""

@@ -1,0 +1,1 @@
+"""Numerics shared by the recommender and the node agent: histograms and windows."""

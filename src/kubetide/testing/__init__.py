@@ -1,0 +1,1 @@
+"""Builders, a whole cluster in virtual time and pytest fixtures, shipped for users too."""

@@ -1,0 +1,1 @@
+"""pytest fixtures that come with kubetide."""

@@ -1,0 +1,1 @@
+"""How big each pod: the vertical autoscaler."""

@@ -1,0 +1,1 @@
+"""New pods get the recommended size; VPA objects get checked."""

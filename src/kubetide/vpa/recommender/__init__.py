@@ -1,0 +1,1 @@
+"""What a container needs, learned from its usage."""

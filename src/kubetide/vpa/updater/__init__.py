@@ -1,0 +1,1 @@
+"""Which pods to change now, and how gently."""

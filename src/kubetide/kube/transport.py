@@ -1,0 +1,53 @@
+"""The one seam between kubetide and an API server: a request, and a watch as a stream of lines.
+
+Controllers never know what is behind it: HTTPS to a cluster (`kube.http`), HTTP to the embedded API server, or the
+embedded one in process and in virtual time (`embedded.inprocess`). An HTTP status is an answer, whatever it is;
+an error means that nobody answered.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer of an API server. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class Transport(Protocol):
+    """Carries requests to an API server and its answers back."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float | None = None,
+    ) -> Response:
+        """Send one request and return the answer, whatever its status.
+
+        Raises `kubetide.errors.Unavailable` when nothing answered.
+        """
+        ...
+
+    def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a watch: an iterator over whole JSON lines, ended when the server ends the stream.
+
+        Entering raises the `ApiError` of an answer other than 200, or `Unavailable` when nothing answered;
+        iterating raises `Unavailable` when the connection breaks.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back connections. A closed transport is not used again."""
+        ...

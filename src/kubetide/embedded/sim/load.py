@@ -1,0 +1,193 @@
+"""Load curves: how much work arrives at each moment, the same for the same seed.
+
+A curve maps time to a level (requests per second, or any unit the workload's costs are given in). It is a pure
+function: noise comes from a hash of (seed, second), not from a generator with state, so a curve can be asked in any
+order and any number of times.
+
+Time is given twice: `elapsed` seconds since the scenario began (steps, ramps, spikes and traces count from there) and
+`week` seconds since Monday 00:00 of the scenario's calendar (days and weeks count from there).
+"""
+
+import csv
+import io
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from kubetide.errors import InvalidInput
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+
+
+class Curve(Protocol):
+    """Anything that has a level at every moment."""
+
+    def level(self, elapsed: float, week: float) -> float:
+        """Return the level at this moment, never negative."""
+        ...
+
+
+def unit_hash(*parts: int) -> float:
+    """Return a number in [0, 1) that depends on nothing but `parts` (splitmix64 rounds)."""
+    state = 0x9E3779B97F4A7C15
+    for part in parts:
+        state = (state + (part & 0xFFFFFFFFFFFFFFFF) + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+        state ^= state >> 31
+    return state / 2.0**64
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same level for ever."""
+
+    value: float
+
+    def level(self, elapsed: float, week: float) -> float:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A staircase: each (second, level) holds until the next. Before the first one the level is `initial`."""
+
+    steps: tuple[tuple[float, float], ...]
+    initial: float = 0.0
+
+    def level(self, elapsed: float, week: float) -> float:
+        index = bisect_right(self.steps, (elapsed, math.inf))
+        return self.steps[index - 1][1] if index else self.initial
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """A straight line from `low` at `begin` to `high` after `duration`, level before and after."""
+
+    low: float
+    high: float
+    begin: float
+    duration: float
+
+    def level(self, elapsed: float, week: float) -> float:
+        share = min(1.0, max(0.0, (elapsed - self.begin) / self.duration))
+        return self.low + (self.high - self.low) * share
+
+
+@dataclass(frozen=True, slots=True)
+class Diurnal:
+    """A day: lowest twelve hours away from `peak_hour`, highest at it. `sharpness` above 1 narrows the busy hours."""
+
+    low: float
+    high: float
+    peak_hour: float = 14.0
+    sharpness: float = 1.0
+
+    def level(self, elapsed: float, week: float) -> float:
+        angle = 2 * math.pi * (week / DAY - self.peak_hour / 24.0)
+        return self.low + (self.high - self.low) * ((1 + math.cos(angle)) / 2) ** self.sharpness
+
+
+@dataclass(frozen=True, slots=True)
+class Weekly:
+    """A day's curve times a factor for each weekday, Monday first."""
+
+    day: Curve
+    factors: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 1.0, 0.6, 0.5)
+
+    def level(self, elapsed: float, week: float) -> float:
+        return self.day.level(elapsed, week) * self.factors[int(week % WEEK // DAY)]
+
+
+@dataclass(frozen=True, slots=True)
+class Spike:
+    """`base`, and for `duration` from `begin` on `peak`; again each `every` seconds if that is given."""
+
+    base: float
+    peak: float
+    begin: float
+    duration: float
+    every: float | None = None
+
+    def level(self, elapsed: float, week: float) -> float:
+        since = elapsed - self.begin
+        if since >= 0 and self.every is not None:
+            since %= self.every
+        return self.peak if 0 <= since < self.duration else self.base
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Measured points (second, level) with straight lines between; after the last point it repeats or holds."""
+
+    points: tuple[tuple[float, float], ...]
+    repeat: bool = False
+
+    def level(self, elapsed: float, week: float) -> float:
+        end = self.points[-1][0]
+        if self.repeat and end > 0:
+            elapsed %= end
+        index = bisect_right(self.points, (elapsed, math.inf))
+        if index == 0:
+            return self.points[0][1]
+        if index == len(self.points):
+            return self.points[-1][1]
+        (left, low), (right, high) = self.points[index - 1], self.points[index]
+        return low + (high - low) * (elapsed - left) / (right - left)
+
+
+@dataclass(frozen=True, slots=True)
+class Noisy:
+    """Another curve, times a factor in 1 ± `amount` that changes every `period` seconds."""
+
+    curve: Curve
+    amount: float
+    seed: int
+    period: float = 15.0
+
+    def level(self, elapsed: float, week: float) -> float:
+        swing = 2 * unit_hash(self.seed, math.floor(elapsed / self.period)) - 1
+        return max(0.0, self.curve.level(elapsed, week) * (1 + self.amount * swing))
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Several curves on top of each other."""
+
+    curves: tuple[Curve, ...]
+
+    def level(self, elapsed: float, week: float) -> float:
+        return sum(curve.level(elapsed, week) for curve in self.curves)
+
+
+def trace_from_csv(text: str, *, subject: str = "trace", repeat: bool = False) -> Trace:
+    """Read `seconds,level` lines; a first line that is not numbers is a heading. Seconds must rise."""
+    points: list[tuple[float, float]] = []
+    for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
+        if not row or row[0].lstrip().startswith("#"):
+            continue
+        try:
+            second, level = float(row[0]), float(row[1])
+        except (ValueError, IndexError) as error:
+            if not points and number == 1:
+                continue
+            raise InvalidInput(f"expected 'seconds,level', found {','.join(row)!r}", subject=subject,
+                               field=f"line {number}") from error  # fmt: skip
+        if not (math.isfinite(second) and math.isfinite(level)) or level < 0:
+            raise InvalidInput("values must be finite and not negative", subject=subject, field=f"line {number}")
+        if points and second <= points[-1][0]:
+            raise InvalidInput(f"time {second:g} does not rise", subject=subject, field=f"line {number}")
+        points.append((second, level))
+    if not points:
+        raise InvalidInput("no points", subject=subject)
+    return Trace(tuple(points), repeat=repeat)
+
+
+def week_seconds(start_weekday: int, start_second_of_day: float, elapsed: timedelta | float) -> float:
+    """Return seconds since Monday 00:00 of the week the scenario began in."""
+    seconds = elapsed.total_seconds() if isinstance(elapsed, timedelta) else elapsed
+    return start_weekday * DAY + start_second_of_day + seconds

@@ -1,0 +1,117 @@
+"""Virtual time: sleeps cost nothing, order is fixed, and a simulation that cannot go on says why."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kubetide.embedded.sim.loop import (
+    DEFAULT_START,
+    Deadlock,
+    Livelock,
+    TimeLimitReached,
+    VirtualLoop,
+    run_virtual,
+    virtual_clock,
+)
+
+
+def test_a_day_of_sleep_takes_no_time_and_moves_the_clock_by_a_day() -> None:
+    async def main() -> datetime:
+        clock = virtual_clock()
+        await asyncio.sleep(86_400)
+        return clock.now()
+
+    assert run_virtual(main()) == DEFAULT_START + timedelta(days=1)
+
+
+def test_a_clock_made_late_agrees_with_one_made_early() -> None:
+    async def main() -> tuple[datetime, datetime]:
+        early = virtual_clock()
+        await asyncio.sleep(90)
+        late = virtual_clock()
+        await asyncio.sleep(10)
+        return early.now(), late.now()
+
+    early, late = run_virtual(main(), start=datetime(2026, 5, 1, tzinfo=UTC))
+    assert early == late == datetime(2026, 5, 1, 0, 1, 40, tzinfo=UTC)
+
+
+def test_timers_fire_in_order_of_their_time_and_then_of_their_making() -> None:
+    async def main() -> list[str]:
+        order: list[str] = []
+
+        async def mark(name: str, delay: float) -> None:
+            await asyncio.sleep(delay)
+            order.append(name)
+
+        async with asyncio.TaskGroup() as group:
+            for name, delay in (("c", 3.0), ("a", 1.0), ("b1", 2.0), ("b2", 2.0)):
+                group.create_task(mark(name, delay))
+        return order
+
+    assert run_virtual(main()) == ["a", "b1", "b2", "c"]
+
+
+def test_a_timeout_obeys_virtual_time() -> None:
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(30):
+                await asyncio.Event().wait()
+        return loop.time()
+
+    assert run_virtual(main()) == pytest.approx(30)
+
+
+def test_a_deadlock_names_the_task_and_the_place_it_waits_in() -> None:
+    async def waits_for_nothing() -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(waits_for_nothing(), name="forgotten")
+
+    with pytest.raises(Deadlock, match=r"forgotten in (waits_for_nothing|wait)"):
+        run_virtual(main())
+
+
+def test_a_limit_ends_a_simulation_that_would_run_for_ever() -> None:
+    async def main() -> None:
+        for _ in range(10_000):
+            await asyncio.sleep(60)
+
+    with pytest.raises(TimeLimitReached, match="1:00:00"):
+        run_virtual(main(), limit=timedelta(hours=1))
+
+
+def test_tasks_that_only_keep_each_other_busy_are_reported() -> None:
+    async def main() -> None:
+        for _ in range(2_000_000):
+            await asyncio.sleep(0)
+
+    with pytest.raises(Livelock, match="virtual second 0"):
+        run_virtual(main())
+
+
+def test_blocking_work_runs_at_once_so_that_no_thread_brings_disorder() -> None:
+    async def main() -> tuple[int, float]:
+        loop = asyncio.get_running_loop()
+        value = await loop.run_in_executor(None, lambda: 41 + 1)
+        with pytest.raises(ZeroDivisionError):
+            await loop.run_in_executor(None, lambda: 1 // 0)
+        return value, loop.time()
+
+    assert run_virtual(main()) == (42, 0.0)
+
+
+def test_a_paced_loop_reaches_the_same_virtual_time() -> None:
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await asyncio.sleep(100)
+        loop.set_speed(None)
+        await asyncio.sleep(1000)
+        return loop.time()
+
+    assert run_virtual(main(), speed=10_000) == pytest.approx(1100)

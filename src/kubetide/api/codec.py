@@ -1,0 +1,157 @@
+"""The one place where bytes become objects and objects bytes.
+
+msgspec decodes into narrow structs: the number of declared fields is the cost. Three special needs live here:
+
+- long lists: a list of 100,000 items is split into raw items (cheap) and decoded in slices, so that the event loop
+  turns in between;
+- errors: what could not be decoded is named by what it was meant to be and the path inside it;
+- Go's habit of matching object keys without regard to case, which users rely on in annotations and ConfigMaps.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from kubetide.api.meta import ApiObject
+from kubetide.errors import DecodeError
+
+T = TypeVar("T")
+
+SLICE = 500
+"""Items decoded between two turns of the event loop: below a millisecond for usage, a few for pods."""
+
+
+class ListMeta(ApiObject, frozen=True, kw_only=True, gc=False):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+    remaining_item_count: int | None = None
+
+
+class RawList(ApiObject, frozen=True, kw_only=True, gc=False):
+    """A list whose items are still bytes."""
+
+    kind: str = ""
+    api_version: str = ""
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class ListSlices(Generic[T]):
+    """A list body, decoded slice by slice while iterating."""
+
+    def __init__(self, body: bytes, item_type: type[T], *, what: str = "list") -> None:
+        raw = decode(body, RawList, what=what)
+        self.metadata = raw.metadata
+        self._items = raw.items or []
+        self._decoder = _decoder(list[item_type])  # type: ignore[valid-type]
+        self._what = what
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[list[T]]:
+        for start in range(0, len(self._items), SLICE):
+            joined = b"[" + b",".join(self._items[start : start + SLICE]) + b"]"
+            try:
+                yield cast(list[T], _decode_tolerant(self._decoder, joined))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise DecodeError(str(error), subject=self._what, field=f"items[{start}…]") from error
+
+
+def decode(data: bytes | str, kind: type[T], *, what: str = "") -> T:
+    """Decode JSON into `kind`; a DecodeError says what it was meant to be and where it is wrong."""
+    try:
+        return cast(T, _decode_tolerant(_decoder(kind), data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(str(error), subject=what or getattr(kind, "__name__", str(kind))) from error
+
+
+def decode_raw(data: bytes | str, *, what: str = "") -> Any:
+    """Decode JSON into dicts, lists and scalars."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(str(error), subject=what or "JSON") from error
+
+
+def convert(raw: Any, kind: type[T], *, what: str = "") -> T:
+    """Turn dicts and lists that are already decoded into `kind`."""
+    try:
+        return msgspec.convert(without_nulls(raw), kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DecodeError(str(error), subject=what or getattr(kind, "__name__", str(kind))) from error
+
+
+def without_nulls(raw: Any) -> Any:
+    """Return `raw` without the members that are null; Kubernetes reads a null member as an absent one."""
+    if isinstance(raw, dict):
+        return {key: without_nulls(value) for key, value in raw.items() if value is not None}
+    if isinstance(raw, list):
+        return [without_nulls(value) for value in raw]
+    return raw
+
+
+def encode(obj: Any) -> bytes:
+    """Encode structs, dicts, datetimes as JSON."""
+    return msgspec.json.encode(obj)
+
+
+def to_builtins(obj: Any) -> Any:
+    """Turn structs into dicts and lists, times into RFC 3339 text."""
+    return msgspec.to_builtins(obj)
+
+
+def decode_folded(data: bytes | str, kind: type[T], *, what: str = "") -> T:
+    """Decode like Go's encoding/json: object keys match declared names without regard to case; the last one wins."""
+    return convert(fold_keys(decode_raw(data, what=what), kind), kind, what=what)
+
+
+def fold_keys(raw: Any, kind: Any) -> Any:
+    """Rename the keys of `raw` to the declared spelling of `kind`, in depth. Unknown keys stay as they are."""
+    return _fold(raw, msgspec.inspect.type_info(kind))
+
+
+def _fold(raw: Any, info: msgspec.inspect.Type) -> Any:
+    if raw is None:
+        return raw
+    if isinstance(info, msgspec.inspect.UnionType):
+        for member in info.types:
+            if _fits(raw, member):
+                return _fold(raw, member)
+        return raw
+    if isinstance(info, msgspec.inspect.StructType) and isinstance(raw, dict):
+        fields = {field.encode_name.lower(): field for field in info.fields}
+        folded: dict[str, Any] = {}
+        for key, value in raw.items():
+            field = fields.get(key.lower())
+            if field is None:
+                folded.setdefault(key, value)
+            else:
+                folded[field.encode_name] = _fold(value, field.type)
+        return folded
+    if isinstance(info, msgspec.inspect.DictType) and isinstance(raw, dict):
+        return {key: _fold(value, info.value_type) for key, value in raw.items()}
+    if isinstance(info, msgspec.inspect.ListType | msgspec.inspect.VarTupleType) and isinstance(raw, list):
+        return [_fold(value, info.item_type) for value in raw]
+    return raw
+
+
+def _fits(raw: Any, info: msgspec.inspect.Type) -> bool:
+    if isinstance(raw, dict):
+        return isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DictType)
+    return isinstance(raw, list) and isinstance(info, msgspec.inspect.ListType | msgspec.inspect.VarTupleType)
+
+
+def _decode_tolerant(decoder: msgspec.json.Decoder[Any], data: bytes | str) -> Any:
+    """Decode; where a null stands in a field that has no place for one, decode again without the nulls."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        return msgspec.convert(without_nulls(msgspec.json.decode(data)), decoder.type)
+
+
+@lru_cache(maxsize=512)
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)

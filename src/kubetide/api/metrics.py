@@ -1,0 +1,69 @@
+"""Answers of the three metrics APIs: resource usage, custom and external metric values."""
+
+from datetime import datetime
+
+from kubetide.api.core import ResourceList
+from kubetide.api.meta import ApiObject, ObjectReference, TypedObject
+from kubetide.api.quantity import QuantityText
+from kubetide.api.selectors import LabelSelector
+
+
+class ContainerUsage(ApiObject, frozen=True, kw_only=True, gc=False):
+    name: str = ""
+    usage: ResourceList | None = None
+
+
+class PodMetrics(TypedObject, frozen=True, kw_only=True, gc=False):
+    timestamp: datetime | None = None
+    window: str = ""
+    """A Go duration, such as `30s` or `1m0s`."""
+    containers: tuple[ContainerUsage, ...] | None = None
+
+
+class PodMetricsList(TypedObject, frozen=True, kw_only=True, gc=False):
+    items: tuple[PodMetrics, ...] | None = None
+
+
+class NodeUsage(TypedObject, frozen=True, kw_only=True, gc=False):
+    """`NodeMetrics` of metrics.k8s.io; the object of that name in slo.koordinator.sh is another thing."""
+
+    timestamp: datetime | None = None
+    window: str = ""
+    usage: ResourceList | None = None
+
+
+class MetricIdentifier(ApiObject, frozen=True, kw_only=True, gc=False):
+    name: str = ""
+    selector: LabelSelector | None = None
+
+
+class MetricValue(ApiObject, frozen=True, kw_only=True, gc=False):
+    """One value of a custom metric; v1beta2 names it in `metric`, v1beta1 in `metricName` and `selector`."""
+
+    described_object: ObjectReference = ObjectReference()
+    metric: MetricIdentifier | None = None
+    metric_name: str = ""
+    timestamp: datetime | None = None
+    window_seconds: int | None = None
+    value: QuantityText = "0"
+    selector: LabelSelector | None = None
+
+
+class MetricValueList(ApiObject, frozen=True, kw_only=True, gc=False):
+    api_version: str = ""
+    kind: str = ""
+    items: tuple[MetricValue, ...] | None = None
+
+
+class ExternalMetricValue(ApiObject, frozen=True, kw_only=True, gc=False):
+    metric_name: str = ""
+    metric_labels: dict[str, str] | None = None
+    timestamp: datetime | None = None
+    window_seconds: int | None = None
+    value: QuantityText = "0"
+
+
+class ExternalMetricValueList(ApiObject, frozen=True, kw_only=True, gc=False):
+    api_version: str = ""
+    kind: str = ""
+    items: tuple[ExternalMetricValue, ...] | None = None

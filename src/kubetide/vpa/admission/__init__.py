@@ -1,1 +1,1 @@
-"""New pods get the recommended size; VPA objects get checked."""
+"""The admission controller: new pods get their recommendation, VPA objects are checked."""

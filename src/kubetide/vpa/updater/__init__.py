@@ -1,1 +1,1 @@
-"""Which pods to change now, and how gently."""
+"""The updater: which pods are changed now, how, and why not the others."""

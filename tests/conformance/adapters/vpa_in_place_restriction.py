@@ -1,0 +1,107 @@
+"""`vpa/in_place_restriction`: decisions about resizes, and the budget they share with evictions."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from conformance.registry import suite
+
+from kubetide.api.codec import convert
+from kubetide.api.core import Pod
+from kubetide.api.quantity import parse_quantity
+from kubetide.vpa.updater.budget import Budget, BudgetRules, Creator, build_budget
+from kubetide.vpa.updater.inplace import InPlaceRules, ResizeClock, Targets, decide, may_evict, pod_resize_state
+
+NAMESPACE = "default"
+
+
+def _time(millis: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis)
+
+
+def _pod(raw: dict[str, Any]) -> Pod:
+    container: dict[str, Any] = {"name": "c0"}
+    if raw.get("hasRestartContainerPolicy"):
+        container["resizePolicy"] = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    return convert(
+        {
+            "metadata": {
+                "name": raw["name"],
+                "namespace": NAMESPACE,
+                "uid": raw["name"],
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "rs", "controller": True}],
+            },
+            "spec": {"containers": [container]},
+            "status": {"phase": raw["phase"], "conditions": raw.get("conditions")},
+        },
+        Pod,
+    )
+
+
+def _targets(recommendation: list[dict[str, Any]] | None) -> Targets | None:
+    if recommendation is None:
+        return None
+    return {
+        entry["containerName"]: {name: parse_quantity(text) for name, text in entry["target"].items()}
+        for entry in recommendation
+    }
+
+
+class _World:
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.now = _time(case["nowMs"])
+        self.pods = {raw["name"]: _pod(raw) for raw in case["pods"]}
+        self.rules = InPlaceRules(
+            only_in_place=case["updateMode"] == "InPlace",
+            gate=case["inPlaceFeatureGate"],
+            skip_budget=case["inPlaceSkipDisruptionBudget"],
+        )
+        budget_rules = BudgetRules(
+            min_replicas=case["minReplicas"],
+            tolerance=case["evictionTolerance"],
+            keep_below_minimum=case["inPlaceSkipDisruptionBudget"],
+        )
+        stated = {Creator(NAMESPACE, "ReplicaSet", "rs"): case["replicaSetReplicas"]}
+        self.budget: Budget = build_budget(self.pods.values(), stated, budget_rules)
+        self.clock = ResizeClock()
+        self.targets = _targets(case["recommendation"])
+        self.infeasible = {raw["name"]: _targets(raw.get("infeasibleAttempt")) for raw in case["pods"]}
+        for raw in case["pods"]:
+            if raw.get("lastInPlaceAttemptMs") is not None:
+                self.clock.start(raw["name"], at=_time(raw["lastInPlaceAttemptMs"]))
+
+    def run(self, step: dict[str, Any]) -> str:
+        pod = self.pods[step["pod"]]
+        group = self.budget.group_of(pod)
+        waited = self.clock.waited(pod.metadata.uid, pod_resize_state(pod), now=self.now)
+        fails = step.get("apiFails", False)
+        if step["op"] == "decide":
+            decision = decide(
+                pod,
+                group,
+                self.rules,
+                targets=self.targets,
+                infeasible=self.infeasible[pod.metadata.name],
+                waited=waited,
+            )
+            return decision.verdict.value
+        if step["op"] == "canEvict":
+            return str(may_evict(pod, group, waited=waited)).lower()
+        if step["op"] == "inplace":
+            if fails or group is None:
+                return "error"
+            self.budget.record_resize(pod)
+            return "updated"
+        if fails or not may_evict(pod, group, waited=waited):
+            return "error"
+        self.budget.record_eviction(pod)
+        return "evicted"
+
+
+@suite("vpa/in_place_restriction")
+def in_place_restriction(case: dict[str, Any]) -> Iterable[str]:
+    world = _World(case)
+    for number, step in enumerate(case["steps"]):
+        result = world.run(step)
+        if result != step["result"]:
+            yield f"steps[{number}] {step['op']} {step['pod']}: {result} instead of {step['result']}"

@@ -1,6 +1,7 @@
 """Objects of this capability, reduced to what kubetide reads."""
 
 from kubetide.api.meta import TypedObject
+from kubetide.api.slo_strategies import NodeSLOSpec
 
 
 class Device(TypedObject, frozen=True, kw_only=True, gc=False):
@@ -16,4 +17,4 @@ class NodeResourceTopology(TypedObject, frozen=True, kw_only=True, gc=False):
 
 
 class NodeSLO(TypedObject, frozen=True, kw_only=True, gc=False):
-    pass
+    spec: NodeSLOSpec = NodeSLOSpec()

@@ -1,0 +1,1 @@
+"""QoS strategies: pure functions from a node snapshot to a plan of kernel writes and evictions."""

@@ -8,13 +8,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from kubetide.api.conditions import Condition
 from kubetide.api.meta import ApiObject, ObjectMeta, TypedObject
+from kubetide.api.metrics import MetricIdentifier
 from kubetide.api.quantity import QuantityText
-from kubetide.api.selectors import LabelSelector
 
 
 class MetricType(StrEnum):
-    """Where a metric comes from. The field of the metric that holds the source has the same name, small at the start."""
+    """Where a metric comes from; the field that holds the source has the same name, small at the start."""
 
     RESOURCE = "Resource"
     CONTAINER_RESOURCE = "ContainerResource"
@@ -42,11 +43,6 @@ class CrossVersionObjectReference(ApiObject, frozen=True, kw_only=True, gc=False
     api_version: str = ""
     kind: str = ""
     name: str = ""
-
-
-class MetricIdentifier(ApiObject, frozen=True, kw_only=True, gc=False):
-    name: str = ""
-    selector: LabelSelector | None = None
 
 
 class MetricTarget(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -123,14 +119,6 @@ class HpaSpec(ApiObject, frozen=True, kw_only=True, gc=False):
     behavior: Behavior | None = None
 
 
-class HpaCondition(ApiObject, frozen=True, kw_only=True, gc=False):
-    type: str = ""
-    status: str = ""
-    last_transition_time: datetime | None = None
-    reason: str = ""
-    message: str = ""
-
-
 class HpaStatus(ApiObject, frozen=True, kw_only=True, gc=False):
     """The status as stored. Metric statuses are carried along and compared, never looked into: they stay raw."""
 
@@ -138,7 +126,7 @@ class HpaStatus(ApiObject, frozen=True, kw_only=True, gc=False):
     desired_replicas: int = 0
     last_scale_time: datetime | None = None
     current_metrics: tuple[dict[str, Any], ...] | None = None
-    conditions: tuple[HpaCondition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
     observed_generation: int | None = None
 
 

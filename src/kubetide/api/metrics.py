@@ -45,6 +45,8 @@ class MetricValue(ApiObject, frozen=True, kw_only=True, gc=False):
     metric_name: str = ""
     timestamp: datetime | None = None
     window_seconds: int | None = None
+    window: int | None = None
+    """Seconds, as v1beta1 calls `windowSeconds`."""
     value: QuantityText = "0"
     selector: LabelSelector | None = None
 

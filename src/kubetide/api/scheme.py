@@ -1,7 +1,7 @@
 """Which type lives at which path: group, version, plural and struct of every resource kubetide speaks.
 
-    PODS.path(namespace="shop", name="web-1", subresource="eviction")
-        -> /api/v1/namespaces/shop/pods/web-1/eviction
+PODS.path(namespace="shop", name="web-1", subresource="eviction")
+    -> /api/v1/namespaces/shop/pods/web-1/eviction
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from kubetide.api import apps, core, metrics
+from kubetide.api.events import RecordedEvent
 from kubetide.api.hpa import HorizontalPodAutoscaler
 from kubetide.api.leases import Lease
 from kubetide.api.meta import TypedObject
@@ -67,7 +68,7 @@ SECRETS = Resource("", "v1", "secrets", "Secret", core.Secret)
 SERVICES = Resource("", "v1", "services", "Service", core.Service)
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", core.LimitRange)
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", core.PersistentVolumeClaim)
-EVENTS = untyped("", "v1", "events", "Event")
+EVENTS = Resource("", "v1", "events", "Event", RecordedEvent)
 REPLICATION_CONTROLLERS = Resource(
     "", "v1", "replicationcontrollers", "ReplicationController", apps.ReplicationController
 )
@@ -83,9 +84,7 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
 HPAS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", HorizontalPodAutoscaler)
 HPAS_V1 = untyped("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
-VPAS = Resource(
-    "autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler", VerticalPodAutoscaler
-)
+VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler", VerticalPodAutoscaler)
 VPA_CHECKPOINTS = Resource(
     "autoscaling.k8s.io",
     "v1",
@@ -123,9 +122,7 @@ VALIDATING_WEBHOOKS = untyped(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
-CRDS = untyped(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
+CRDS = untyped("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 API_SERVICES = untyped("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Resource))

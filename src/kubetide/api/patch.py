@@ -1,0 +1,169 @@
+"""Patches as values: what to change in an object, and the result of changing it.
+
+Three kinds, each with its content type:
+
+- `MergePatch` (RFC 7386): members replace members, null removes, lists are replaced whole;
+- `JsonPatch` (RFC 6902): a sequence of operations on paths, all or nothing;
+- `StrategicMergePatch`: like a merge patch, but lists of the core types merge by key (`containers` by name), with
+  the directives `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
+
+Applying never changes its input: it returns a new object that shares what did not change.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from kubetide.api import strategic
+from kubetide.api.pointer import add_at, parse_pointer, remove_at, value_at
+from kubetide.errors import PatchError
+
+Raw = dict[str, Any]
+
+
+class Patch(Protocol):
+    """A change that can be sent or applied."""
+
+    content_type: ClassVar[str]
+
+    def encode(self) -> bytes: ...
+
+    def apply(self, target: Raw) -> Raw: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MergePatch:
+    """Members replace members; null removes."""
+
+    content_type: ClassVar[str] = "application/merge-patch+json"
+    body: Mapping[str, Any]
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self.body)
+
+    def apply(self, target: Raw) -> Raw:
+        merged: Raw = _merge(target, self.body)
+        return merged
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPatch:
+    """Operations in order; if one fails none happens."""
+
+    content_type: ClassVar[str] = "application/json-patch+json"
+    operations: Sequence[Mapping[str, Any]]
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self.operations)
+
+    def apply(self, target: Raw) -> Raw:
+        result: Any = target
+        for index, operation in enumerate(self.operations):
+            try:
+                result = _apply_operation(result, operation)
+            except PatchError as error:
+                raise PatchError(error.message, subject="JSON patch", field=f"[{index}]") from error
+        if not isinstance(result, dict):
+            raise PatchError("the result is not an object", subject="JSON patch")
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class StrategicMergePatch:
+    """A merge patch that knows which lists of the core types merge by which key."""
+
+    content_type: ClassVar[str] = "application/strategic-merge-patch+json"
+    body: Mapping[str, Any]
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self.body)
+
+    def apply(self, target: Raw) -> Raw:
+        return strategic.merge(target, self.body)
+
+
+def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> Raw:
+    """Return the merge patch body that turns `old` into `new`; empty when they are equal."""
+    body: Raw = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        if key not in old:
+            body[key] = value
+        elif isinstance(value, dict) and isinstance(old[key], dict):
+            if inner := merge_diff(old[key], value):
+                body[key] = inner
+        elif old[key] != value or type(old[key]) is not type(value):
+            body[key] = value
+    return body
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merge(result.get(key), value)
+    return result
+
+
+def _apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
+    match operation.get("op"):
+        case "add":
+            return add_at(document, _path(operation, "path"), _value(operation))
+        case "remove":
+            return remove_at(document, _path(operation, "path"))
+        case "replace":
+            path = _path(operation, "path")
+            value_at(document, path)
+            return add_at(remove_at(document, path) if path else document, path, _value(operation))
+        case "move":
+            source, path = _path(operation, "from"), _path(operation, "path")
+            if path[: len(source)] == source and path != source:
+                raise PatchError("cannot move a value into itself")
+            return add_at(remove_at(document, source), path, value_at(document, source))
+        case "copy":
+            return add_at(document, _path(operation, "path"), value_at(document, _path(operation, "from")))
+        case "test":
+            if not json_equal(value_at(document, _path(operation, "path")), _value(operation)):
+                raise PatchError(f"test failed at {operation['path']}")
+            return document
+        case other:
+            raise PatchError(f"unknown operation {other!r}")
+
+
+def _path(operation: Mapping[str, Any], member: str) -> tuple[str, ...]:
+    text = operation.get(member)
+    if not isinstance(text, str):
+        raise PatchError(f"{member!r} is missing or not text")
+    return parse_pointer(text)
+
+
+def _value(operation: Mapping[str, Any]) -> Any:
+    if "value" not in operation:
+        raise PatchError("'value' is missing")
+    return operation["value"]
+
+
+def json_equal(one: Any, other: Any) -> bool:
+    """Compare as JSON does: true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(json_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(json_equal, one, other))
+    return bool(one == other)
+
+
+def json_patch(operations: Iterable[tuple[str, str, Any]]) -> JsonPatch:
+    """Build a JSON patch from (op, path, value) triples; the value of `remove` is left out."""
+    return JsonPatch(
+        tuple(
+            {"op": op, "path": path} if op == "remove" else {"op": op, "path": path, "value": value}
+            for op, path, value in operations
+        )
+    )

@@ -1,0 +1,154 @@
+"""Strategic merge: how Kubernetes merges a partial object into a whole one.
+
+Objects merge member by member and null removes, as in a merge patch. Lists differ: those in `MERGE_KEYS` merge
+element by element, matched by the named key; lists of plain values in `MERGED_SETS` grow; all other lists are
+replaced. The tables hold the core types' declared keys; they are looked up by field name, which is unambiguous there
+except for `ports`, where the key that the patch uses decides.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubetide.errors import PatchError
+
+Raw = dict[str, Any]
+
+MERGE_KEYS: dict[str, tuple[str, ...]] = {
+    "addresses": ("type",),
+    "conditions": ("type",),
+    "containers": ("name",),
+    "env": ("name",),
+    "ephemeralContainers": ("name",),
+    "hostAliases": ("ip",),
+    "hostIPs": ("ip",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ownerReferences": ("uid",),
+    "podIPs": ("ip",),
+    "ports": ("containerPort", "port"),
+    "resourceClaims": ("name",),
+    "schedulingGates": ("name",),
+    "secrets": ("name",),
+    "topologySpreadConstraints": ("topologyKey",),
+    "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+    "webhooks": ("name",),
+}
+MERGED_SETS = frozenset({"finalizers"})
+
+_DELETE_FROM = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"
+_RETAIN = "$retainKeys"
+_PATCH = "$patch"
+
+
+def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Raw:
+    """Return `target` with `patch` merged in."""
+    match patch.get(_PATCH):
+        case "replace":
+            return {key: _clean(value) for key, value in patch.items() if key != _PATCH and value is not None}
+        case "delete":
+            return {}
+        case None | "merge":
+            pass
+        case other:
+            raise PatchError(f"unknown directive $patch: {other!r}")
+    result = dict(target)
+    retained = patch.get(_RETAIN)
+    if retained is not None:
+        if not isinstance(retained, list):
+            raise PatchError(f"{_RETAIN} must be a list")
+        result = {key: value for key, value in result.items() if key in retained}
+    for key, value in patch.items():
+        if not key.startswith("$"):
+            _merge_member(result, key, value)
+    for key, value in patch.items():
+        if key.startswith(_DELETE_FROM):
+            name = key.removeprefix(_DELETE_FROM)
+            result[name] = [item for item in result.get(name) or [] if item not in value]
+        elif key.startswith(_ORDER):
+            _reorder(result, key.removeprefix(_ORDER), value)
+    return result
+
+
+def merge_key(field: str, elements: list[Any]) -> str | None:
+    """Return the key by which a list merges, or None if it is replaced."""
+    candidates = MERGE_KEYS.get(field, ())
+    for candidate in candidates:
+        if any(isinstance(element, Mapping) and candidate in element for element in elements):
+            return candidate
+    return None
+
+
+def _merge_member(result: Raw, key: str, value: Any) -> None:
+    if value is None:
+        result.pop(key, None)
+    elif isinstance(value, Mapping):
+        old = result.get(key)
+        if value.get(_PATCH) == "delete":
+            result.pop(key, None)
+        else:
+            result[key] = merge(old if isinstance(old, Mapping) else {}, value)
+    elif isinstance(value, list):
+        result[key] = _merge_list(result.get(key), key, value)
+    else:
+        result[key] = value
+
+
+def _merge_list(old: Any, field: str, patch: list[Any]) -> list[Any]:
+    existing = old if isinstance(old, list) else []
+    if field in MERGED_SETS:
+        return existing + [item for item in patch if item not in existing]
+    replaces = any(isinstance(item, Mapping) and item.get(_PATCH) == "replace" for item in patch)
+    key = merge_key(field, patch)
+    if key is None or replaces:
+        return [_clean(item) for item in patch if not (isinstance(item, Mapping) and set(item) == {_PATCH})]
+    result = list(existing)
+    for element in patch:
+        if not isinstance(element, Mapping) or key not in element:
+            raise PatchError(f"an element of {field} lacks its merge key {key!r}")
+        _merge_element(result, key, element)
+    return result
+
+
+def _merge_element(result: list[Any], key: str, element: Mapping[str, Any]) -> None:
+    at = next((i for i, old in enumerate(result) if isinstance(old, Mapping) and old.get(key) == element[key]), None)
+    if element.get(_PATCH) == "delete":
+        if at is not None:
+            del result[at]
+    elif at is None:
+        result.append(merge({}, element))
+    else:
+        result[at] = merge(result[at], element)
+
+
+def _reorder(result: Raw, field: str, order: Any) -> None:
+    """Put the listed elements into the given order; the others keep their places among themselves, before the rest."""
+    elements = result.get(field)
+    if not isinstance(elements, list) or not isinstance(order, list):
+        return
+    key = merge_key(field, order)
+
+    def identity(element: Any) -> Any:
+        return element.get(key) if key is not None and isinstance(element, Mapping) else element
+
+    wanted = [identity(item) for item in order]
+    listed = {repr(name): i for i, name in enumerate(wanted)}
+    rank: list[tuple[int, int]] = []
+    last = -1
+    for position, element in enumerate(elements):
+        # An element that the order does not name stays behind the named one that it followed.
+        place = listed.get(repr(identity(element)))
+        last = place if place is not None else last
+        rank.append((last if place is None else place, position if place is None else -1))
+    result[field] = [element for _, element in sorted(zip(rank, elements, strict=True), key=lambda pair: pair[0])]
+
+
+def _clean(value: Any) -> Any:
+    """Drop directives and nulls from a value that is taken whole."""
+    if isinstance(value, Mapping):
+        return {k: _clean(v) for k, v in value.items() if not k.startswith("$") and v is not None}
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""Host to samples: each collector reads one kind of thing at its own interval."""

@@ -1,0 +1,1 @@
+"""Cgroup writes as plans: ordered, merged, skipped when unchanged, audited."""

@@ -1,0 +1,75 @@
+"""Numbers as the kernel and its tools print them: decimal, no spaces, no underscores, within 64 bits."""
+
+import re
+
+from kubetide.errors import InvalidInput
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+UINT64_MAX = 2**64 - 1
+
+_SIGNED = re.compile(r"[+-]?[0-9]+")
+_UNSIGNED = re.compile(r"[0-9]+")
+
+
+class FormatError(InvalidInput):
+    """A kernel file or the output of a tool does not look as it should."""
+
+
+def signed(text: str, what: str = "number", *, low: int = INT64_MIN, high: int = INT64_MAX) -> int:
+    """Parse a signed decimal integer within [low, high]."""
+    if not _SIGNED.fullmatch(text):
+        raise FormatError(f"{what} {text!r} is not an integer")
+    number = int(text)
+    if not low <= number <= high:
+        raise FormatError(f"{what} {text!r} is out of range")
+    return number
+
+
+def unsigned(text: str, what: str = "number", *, high: int = UINT64_MAX) -> int:
+    """Parse an unsigned decimal integer up to `high`."""
+    if not _UNSIGNED.fullmatch(text):
+        raise FormatError(f"{what} {text!r} is not an unsigned integer")
+    number = int(text)
+    if number > high:
+        raise FormatError(f"{what} {text!r} is out of range")
+    return number
+
+
+def limit(text: str, what: str = "limit") -> int:
+    """Parse an integer file in which `max` means no limit (-1)."""
+    return -1 if text == "max" else signed(text, what)
+
+
+def key_values(text: str) -> dict[str, str]:
+    """Parse a flat `key value` file; lines with fewer than two words are ignored, further words too."""
+    pairs: dict[str, str] = {}
+    for line in text.split("\n"):
+        words = line.split(None, 2)
+        if len(words) >= 2:
+            pairs[words[0]] = words[1]
+    return pairs
+
+
+def counters(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the named counters of a flat file; a missing or unreadable one is an error.
+
+    Written for files that are read every second: only the wanted lines are looked at.
+    """
+    padded = "\n" + text
+    found: list[int] = []
+    for name in names:
+        start = padded.find(f"\n{name} ")
+        if start < 0:
+            pairs = key_values(text)  # unusual white space: fall back to the general parser
+            if name not in pairs:
+                raise FormatError(f"{name} is missing")
+            found.append(unsigned(pairs[name], name))
+            continue
+        start += len(name) + 2
+        end = padded.find("\n", start)
+        words = (padded[start:] if end < 0 else padded[start:end]).split(None, 1)
+        if not words:
+            raise FormatError(f"{name} has no value")
+        found.append(unsigned(words[0], name))
+    return tuple(found)

@@ -1,0 +1,49 @@
+"""Pressure stall information: the share of time in which tasks waited for a resource.
+
+A file has a `some` line and, except for CPU on older kernels, a `full` line. A missing `full` is not zero pressure:
+the flag says that the kernel does not tell.
+"""
+
+import re
+from dataclasses import dataclass
+
+from kubetide.node.formats.numbers import FormatError
+
+_LINE = re.compile(r"(\S+)\s+avg10=([0-9.eE+-]+)\s+avg60=([0-9.eE+-]+)\s+avg300=([0-9.eE+-]+)\s+total=([0-9]+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class PressureLine:
+    """Percent of time stalled over the last 10, 60 and 300 seconds, and the total in microseconds."""
+
+    avg10: float = 0.0
+    avg60: float = 0.0
+    avg300: float = 0.0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """One pressure file."""
+
+    some: PressureLine
+    full: PressureLine = PressureLine()
+    full_supported: bool = False
+
+
+def pressure(text: str) -> Pressure:
+    """Parse a pressure file."""
+    found: dict[str, PressureLine] = {}
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None or match[1] not in ("some", "full"):
+            raise FormatError(f"{line!r} is not a line of a pressure file")
+        try:
+            found[match[1]] = PressureLine(float(match[2]), float(match[3]), float(match[4]), int(match[5]))
+        except ValueError as error:
+            raise FormatError(f"{line!r} has unreadable numbers") from error
+    if "some" not in found:
+        raise FormatError("a pressure file needs a some line")
+    return Pressure(found["some"], found.get("full", PressureLine()), "full" in found)

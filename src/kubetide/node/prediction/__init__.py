@@ -1,0 +1,1 @@
+"""Predicted peaks of the node, its tiers and its pods."""

@@ -1,0 +1,1 @@
+"""Protocols and devices at the edge of the agent: container runtimes, performance counters, GPUs."""

@@ -1,0 +1,1 @@
+"""Samples over time: a ring in memory, aggregates over windows, compressed history on disk."""

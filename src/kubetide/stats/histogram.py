@@ -1,0 +1,388 @@
+"""Histograms whose weights fade with a half-life, many side by side.
+
+A `Block` is a matrix of weights with one row per bucket and one column per histogram, and per column a total, the
+range of buckets that matter (`low`…`high`) and a reference time. A sample of weight w at time t is stored as
+w·2^((t − reference)/half-life): newer samples count more and nothing has to be touched as time passes. When an
+exponent would pass 100, the reference moves to the half-life multiple (counted from year 1 UTC) nearest to t and the
+column is scaled once.
+
+A `Histogram` is a block of one column; a `kubetide.stats.bank.Bank` is a growing list of blocks. So there is one
+implementation of each rule:
+
+    add          bucket and total grow; a bucket that reaches epsilon joins the range
+    subtract     bucket and total shrink, to exactly 0 below epsilon; then the range is tightened
+    merge        the older side is moved to the younger reference; the source is never changed
+    percentile   end of the first bucket of the range where the running sum reaches p·total
+    save, load   integers up to 10000 per bucket, a float total and the reference
+
+Times are integer microseconds since the Unix epoch (`microseconds`); `ZERO_TIME` is year 1 and means "no sample yet".
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from kubetide.stats.buckets import Buckets, Floats, Ints
+
+ZERO_TIME = -62_135_596_800_000_000
+MAX_EXPONENT = 100
+MAX_SAVED_WEIGHT = 10_000
+# The reference measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
+_LONGEST = 9_223_372_036_854_775
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(at: datetime | None) -> int:
+    """Return a time as the histograms count it; None is `ZERO_TIME`."""
+    return ZERO_TIME if at is None else (at - _EPOCH) // _MICROSECOND
+
+
+def moment(at: int) -> datetime | None:
+    """Return the aware time of a microsecond count; `ZERO_TIME` is None."""
+    return None if at == ZERO_TIME else _EPOCH + timedelta(microseconds=int(at))
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A histogram as a checkpoint holds it: weights relative to the heaviest bucket, which is 10000."""
+
+    reference: int
+    weights: Mapping[int, int]
+    total: float
+
+
+class Block:
+    """Histograms of one scheme and half-life (None: weights do not fade), one per column."""
+
+    __slots__ = ("buckets", "half_life", "high", "low", "reference", "total", "weights")
+
+    def __init__(self, buckets: Buckets, half_life: timedelta | None, width: int = 1) -> None:
+        if half_life is not None and half_life <= timedelta(0):
+            raise ValueError("the half-life must be positive")
+        self.buckets = buckets
+        self.half_life = 0 if half_life is None else half_life // _MICROSECOND
+        self.weights: Floats = np.zeros((buckets.count, width))
+        self.total: Floats = np.zeros(width)
+        self.low: Ints = np.full(width, buckets.count - 1, dtype=np.int64)
+        self.high: Ints = np.zeros(width, dtype=np.int64)
+        self.reference: Ints = np.full(width, ZERO_TIME, dtype=np.int64)
+
+    @property
+    def width(self) -> int:
+        """Return the number of columns."""
+        return len(self.total)
+
+    def reset(self, columns: npt.ArrayLike) -> None:
+        """Empty the given columns."""
+        at = _indexes(columns)
+        self.weights[:, at] = 0.0
+        self.total[at] = 0.0
+        self.low[at] = self.buckets.count - 1
+        self.high[at] = 0
+        self.reference[at] = ZERO_TIME
+
+    def select(self, columns: npt.ArrayLike) -> "Block":
+        """Return a new block holding copies of the given columns, in that order."""
+        at = _indexes(columns)
+        copy = object.__new__(Block)
+        copy.buckets, copy.half_life = self.buckets, self.half_life
+        copy.weights = self.weights[:, at]
+        copy.total, copy.reference = self.total[at], self.reference[at]
+        copy.low, copy.high = self.low[at], self.high[at]
+        return copy
+
+    def put(self, columns: npt.ArrayLike, other: "Block") -> None:
+        """Overwrite the given columns with those of `other`."""
+        at = _indexes(columns)
+        self.weights[:, at] = other.weights
+        self.total[at], self.reference[at] = other.total, other.reference
+        self.low[at], self.high[at] = other.low, other.high
+
+    # ------------------------------------------------------------------ samples
+
+    def add(self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike) -> None:
+        """Add samples in order; a column may occur many times. Equal to adding them one by one."""
+        at, bucket, weight, time = self._samples(columns, values, weights, times)
+        while at.size:
+            if not self.half_life:
+                self._add(at, bucket, weight)
+                return
+            late = time > self.reference[at] + MAX_EXPONENT * self.half_life
+            if not late.any():
+                self._add(at, bucket, weight * self._factor(at, time))
+                return
+            # Up to its first late sample a column is plain sums; there the reference moves, and the rest comes next.
+            order = np.arange(at.size)
+            first = np.full(self.width, at.size, dtype=np.int64)
+            np.minimum.at(first, at[late], order[late])
+            turn = first[at]
+            early = order < turn
+            if early.any():
+                self._add(at[early], bucket[early], weight[early] * self._factor(at[early], time[early]))
+            now = order == turn
+            self.move(at[now], time[now])
+            self._add(at[now], bucket[now], weight[now] * self._factor(at[now], time[now]))
+            rest = order > turn
+            at, bucket, weight, time = at[rest], bucket[rest], weight[rest], time[rest]
+
+    def subtract(
+        self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike
+    ) -> None:
+        """Take back samples, in order; a column may occur many times."""
+        at, bucket, weight, time = self._samples(columns, values, weights, times)
+        for turn in ranks(at):
+            self._subtract(at[turn], bucket[turn], weight[turn], time[turn])
+
+    def _subtract(self, at: Ints, bucket: Ints, weight: Floats, time: Ints) -> None:
+        if self.half_life:
+            late = time > self.reference[at] + MAX_EXPONENT * self.half_life
+            if late.any():
+                self.move(at[late], time[late])
+            weight = weight * self._factor(at, time)
+        self.total[at] = self._less(self.total[at], weight)
+        self.weights[bucket, at] = self._less(self.weights[bucket, at], weight)
+        self._tighten(at)
+
+    def _less(self, have: Floats, weight: Floats) -> Floats:
+        left = have - weight
+        return np.where(left < self.buckets.epsilon, 0.0, left)
+
+    def _samples(
+        self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike
+    ) -> tuple[Ints, Ints, Floats, Ints]:
+        at = _indexes(columns)
+        bucket = np.broadcast_to(self.buckets.find(values), at.shape)
+        weight = np.broadcast_to(np.asarray(weights, dtype=np.float64), at.shape)
+        time = np.broadcast_to(np.asarray(times, dtype=np.int64), at.shape)
+        if (weight < 0).any():
+            raise ValueError("a sample cannot have a negative weight")
+        return at, bucket, weight, time
+
+    def _factor(self, at: Ints, time: Ints) -> Floats:
+        factor: Floats = np.exp2(np.clip(time - self.reference[at], -_LONGEST, _LONGEST) / self.half_life)
+        return factor
+
+    def _add(self, at: Ints, bucket: Ints, weight: Floats) -> None:
+        np.add.at(self.weights, (bucket, at), weight)
+        np.add.at(self.total, at, weight)
+        # Weights only grow here, so looking once at the end finds every bucket that reached epsilon on the way.
+        counts = self.weights[bucket, at] >= self.buckets.epsilon
+        np.minimum.at(self.low, at[counts], bucket[counts])
+        np.maximum.at(self.high, at[counts], bucket[counts])
+
+    # ------------------------------------------------------------------ time
+
+    def rounded(self, times: Ints) -> Ints:
+        """Return the multiple of the half-life, counted from year 1, nearest to each time; halves go up."""
+        since = times - ZERO_TIME
+        over = since % self.half_life
+        nearest: Ints = np.where(over * 2 < self.half_life, times - over, times + (self.half_life - over))
+        return nearest
+
+    def move(self, columns: npt.ArrayLike, times: npt.ArrayLike) -> None:
+        """Move the reference of distinct columns to the multiple nearest to `times`, scaling what is stored."""
+        at = _indexes(columns)
+        new = self.rounded(np.broadcast_to(np.asarray(times, dtype=np.int64), at.shape))
+        exponent = self._exponent(self.reference[at], new)
+        self.reference[at] = new
+        used = self.low[at] <= self.high[at]
+        self.total[at] = np.ldexp(self.total[at], exponent)
+        if used.any():
+            where, power = at[used], exponent[used]
+            inside = self._inside(self.low[where], self.high[where])
+            column = self.weights[:, where]
+            self.weights[:, where] = np.where(inside, np.ldexp(column, power), column)
+            self._tighten(where)
+
+    def _exponent(self, old: Ints, new: Ints) -> npt.NDArray[np.int32]:
+        steps = np.floor(np.clip(old - new, -_LONGEST, _LONGEST) / self.half_life + 0.5)
+        exponent: npt.NDArray[np.int32] = np.clip(steps, -5000, 5000).astype(np.int32)
+        return exponent
+
+    def _inside(self, low: Ints, high: Ints) -> npt.NDArray[np.bool_]:
+        rows = np.arange(self.buckets.count)[:, None]
+        inside: npt.NDArray[np.bool_] = (rows >= low) & (rows <= high)
+        return inside
+
+    def _tighten(self, at: Ints) -> None:
+        self.low[at], self.high[at] = self._tight(self.weights[:, at], self.low[at], self.high[at])
+
+    def _tight(self, weights: Floats, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """Return the ranges without the buckets at either end that weigh less than epsilon."""
+        heavy = weights >= self.buckets.epsilon
+        rows = np.arange(self.buckets.count)[:, None]
+        last = self.buckets.count - 1
+        above, below = heavy & (rows >= low), heavy & (rows <= high)
+        new_low: Ints = np.where(above.any(axis=0), above.argmax(axis=0), last)
+        new_high: Ints = np.where(below.any(axis=0), last - below[::-1].argmax(axis=0), 0)
+        return new_low, new_high
+
+    # ------------------------------------------------------------------ merging
+
+    def merge(self, columns: npt.ArrayLike, source: "Block") -> None:
+        """Add column i of `source` to `columns[i]`; several sources may go to one column. The source stays as it is."""
+        if source.buckets != self.buckets or source.half_life != self.half_life:
+            raise ValueError("histograms of different options cannot be merged")
+        at = _indexes(columns)
+        if not at.size:
+            return
+        weights, total, low, high = source.weights, source.total, source.low, source.high
+        inside = self._inside(low, high)
+        if self.half_life:
+            younger = source.reference > self.reference[at]
+            if younger.any():
+                target = np.full(self.width, ZERO_TIME, dtype=np.int64)
+                np.maximum.at(target, at[younger], source.reference[younger])
+                moved = np.unique(at[younger])
+                self.move(moved, target[moved])
+            now = self.reference[at]
+            # A source that set the reference just now is only off by the rounding of that reference.
+            older = (source.reference < now) & ~younger
+            exponent = self._exponent(source.reference, self.rounded(now))
+            exponent = np.where(older | (younger & (source.reference != now)), exponent, 0).astype(np.int32)
+            if exponent.any():
+                weights = np.where(inside, np.ldexp(weights, exponent), weights)
+                total = np.ldexp(total, exponent)
+                tight_low, tight_high = self._tight(weights, low, high)
+                low = np.where(exponent != 0, tight_low, low)
+                high = np.where(exponent != 0, tight_high, high)
+                inside = self._inside(low, high)
+        weights = np.where(inside, weights, 0.0)
+        order = np.argsort(at, kind="stable")
+        starts = np.flatnonzero(np.r_[True, np.diff(at[order]) != 0])
+        into = at[order][starts]
+        if into.size == at.size:
+            self.weights[:, at] += weights
+        else:
+            self.weights[:, into] += np.add.reduceat(weights[:, order], starts, axis=1)
+        np.add.at(self.total, at, total)
+        np.minimum.at(self.low, at, low)
+        np.maximum.at(self.high, at, high)
+
+    # ------------------------------------------------------------------ reading
+
+    def empty(self) -> npt.NDArray[np.bool_]:
+        """Return which columns hold no weight worth counting."""
+        lowest = self.weights[self.low, np.arange(self.width)]
+        return lowest < self.buckets.epsilon
+
+    def percentile_buckets(self, ps: Sequence[float]) -> Ints:
+        """Return per p and column the bucket where the running sum reaches p·total; meaningless where empty."""
+        rows = np.arange(self.buckets.count)[:, None]
+        sums = np.where(rows >= self.low, self.weights, 0.0).cumsum(axis=0)
+        found = np.empty((len(ps), self.width), dtype=np.int64)
+        for i, p in enumerate(ps):
+            reached = sums >= p * self.total
+            found[i] = np.where(reached.any(axis=0), reached.argmax(axis=0), self.buckets.count)
+        # The highest bucket is never tested: it is the answer when nothing stopped before, whatever rounding did.
+        answer: Ints = np.minimum(np.maximum(found, self.low), self.high)
+        return answer
+
+    def percentiles(self, ps: Sequence[float]) -> Floats:
+        """Return one row per p with the percentile of every column; 0 where a column is empty."""
+        ends = self.buckets.ends(self.percentile_buckets(ps))
+        values: Floats = np.where(self.empty(), 0.0, ends)
+        return values
+
+    # ------------------------------------------------------------------ checkpoint form
+
+    def save(self) -> list[Saved]:
+        """Return every column as integer weights relative to its heaviest bucket, zeros left out."""
+        weights = np.where(self._inside(self.low, self.high), self.weights, 0.0)
+        heaviest = weights.max(axis=0)
+        scale = np.divide(MAX_SAVED_WEIGHT, heaviest, out=np.zeros_like(heaviest), where=heaviest > 0)
+        whole = np.floor(weights * scale + 0.5).astype(np.int64)
+        column, bucket = np.nonzero(whole.T)
+        value = whole[bucket, column]
+        ends = np.searchsorted(column, np.arange(1, self.width + 1)).tolist()
+        buckets, values = bucket.tolist(), value.tolist()
+        saved, start = [], 0
+        for i, end in enumerate(ends):
+            pairs = dict(zip(buckets[start:end], values[start:end], strict=True))
+            saved.append(Saved(int(self.reference[i]), pairs, float(self.total[i])))
+            start = end
+        return saved
+
+    def load(self, column: int, saved: Saved) -> None:
+        """Add a saved histogram to a column and take its reference; a bad one changes nothing: ValueError."""
+        if not (saved.total >= 0 and math.isfinite(saved.total)):
+            raise ValueError(f"the total weight {saved.total} is not a non-negative number")
+        for bucket, weight in saved.weights.items():
+            if not 0 <= bucket < self.buckets.count:
+                raise ValueError(f"bucket {bucket} is outside the {self.buckets.count} buckets of the histogram")
+            if weight < 0:
+                raise ValueError(f"bucket {bucket} has the negative weight {weight}")
+        self.reference[column] = saved.reference
+        weight_sum = sum(saved.weights.values())
+        if weight_sum == 0:
+            return
+        at = np.fromiter(saved.weights.keys(), dtype=np.int64, count=len(saved.weights))
+        ratio = saved.total / weight_sum
+        self.weights[at, column] += np.fromiter(saved.weights.values(), dtype=np.float64, count=at.size) * ratio
+        self.total[column] += saved.total
+        self.low[column] = min(self.low[column], at.min())
+        self.high[column] = max(self.high[column], at.max())
+        self._tighten(np.array([column]))
+
+
+class Histogram:
+    """One histogram, for callers that hold few."""
+
+    __slots__ = ("block",)
+
+    def __init__(self, buckets: Buckets, half_life: timedelta | None = None) -> None:
+        self.block = Block(buckets, half_life)
+
+    def add(self, value: float, weight: float = 1.0, at: int = ZERO_TIME) -> None:
+        """Add one sample."""
+        self.block.add([0], value, weight, at)
+
+    def subtract(self, value: float, weight: float = 1.0, at: int = ZERO_TIME) -> None:
+        """Take one sample back."""
+        self.block.subtract([0], value, weight, at)
+
+    def merge(self, other: "Histogram") -> None:
+        """Add all of `other`, which stays as it is."""
+        self.block.merge([0], other.block)
+
+    def percentile(self, p: float) -> float:
+        """Return the end of the bucket where the running sum reaches p of the total; 0 when empty."""
+        return float(self.block.percentiles([p])[0, 0])
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether no weight worth counting is held."""
+        return bool(self.block.empty()[0])
+
+    def save(self) -> Saved:
+        """Return the checkpoint form."""
+        return self.block.save()[0]
+
+    def load(self, saved: Saved) -> None:
+        """Add a checkpoint form and take its reference."""
+        self.block.load(0, saved)
+
+
+def ranks(columns: Ints) -> list[Ints]:
+    """Split positions into turns: the first of every column, the second of every column, and so on."""
+    if not columns.size:
+        return []
+    order = np.argsort(columns, kind="stable")
+    ordered = columns[order]
+    starts = np.flatnonzero(np.r_[True, np.diff(ordered) != 0])
+    lengths = np.diff(np.r_[starts, columns.size])
+    if lengths.max() == 1:
+        return [np.arange(columns.size)]
+    rank = np.arange(columns.size) - np.repeat(starts, lengths)
+    by_rank = np.argsort(rank, kind="stable")
+    bounds = np.searchsorted(rank[by_rank], np.arange(1, int(lengths.max())))
+    return [order[part] for part in np.split(by_rank, bounds)]
+
+
+def _indexes(columns: npt.ArrayLike) -> Ints:
+    return np.atleast_1d(np.asarray(columns, dtype=np.int64))

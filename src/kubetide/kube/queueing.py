@@ -1,0 +1,115 @@
+"""The state of a work queue, without waiting: which keys are due, which are being worked on, which failed how often.
+
+Four laws, as in every controller queue. A key is handed to one worker at a time; a key added while it is worked on
+is handed out again afterwards; adding a waiting key twice is adding it once; of two delays for a key the earlier
+counts. Times are seconds of any steady clock and always arguments.
+"""
+
+import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from kubetide.kube.backoff import Backoff
+
+K = TypeVar("K", bound=Hashable)
+
+# Five milliseconds doubled up to 1000 s, the delays that Kubernetes controllers use for a failing key.
+FAILURE_BACKOFF = Backoff(base=0.005, factor=2.0, cap=1000.0, jitter=0.0)
+
+
+class QueueState(Generic[K]):
+    """Which keys wait, run and are delayed."""
+
+    def __init__(self, backoff: Backoff = FAILURE_BACKOFF) -> None:
+        self._backoff = backoff
+        self._waiting: dict[K, None] = {}
+        self._running: set[K] = set()
+        self._again: set[K] = set()
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._sequence = 0
+        self._failures: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """How many keys are being worked on."""
+        return len(self._running)
+
+    @property
+    def delayed(self) -> int:
+        """How many keys wait for a time."""
+        return len(self._due)
+
+    def add(self, key: K) -> None:
+        """Ask for work on `key` now."""
+        if key in self._running:
+            self._again.add(key)
+        else:
+            self._waiting.setdefault(key)
+
+    def add_at(self, key: K, due: float, now: float) -> None:
+        """Ask for work on `key` at `due`, or earlier where that was asked before."""
+        if due <= now:
+            self.add(key)
+            return
+        current = self._due.get(key)
+        if current is not None and current <= due:
+            return
+        self._due[key] = due
+        self._sequence += 1
+        heapq.heappush(self._heap, (due, self._sequence, key))
+
+    def add_failed(self, key: K, now: float) -> float:
+        """Ask again after the delay that the failures of `key` have earned, and return it."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = self._backoff.delay(failures)
+        self.add_at(key, now + delay, now)
+        return delay
+
+    def failures(self, key: K) -> int:
+        """Return how often `key` failed since it was last forgotten."""
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """Forget the failures of `key`: it succeeded."""
+        self._failures.pop(key, None)
+
+    def take(self, now: float) -> K | None:
+        """Return the next key to work on, or None when there is none; `done` gives it back."""
+        self._release(now)
+        if not self._waiting:
+            return None
+        key = next(iter(self._waiting))
+        del self._waiting[key]
+        self._running.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """Give back a key that `take` returned."""
+        self._running.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self._waiting.setdefault(key)
+
+    def next_due(self) -> float | None:
+        """Return when the first delayed key becomes due."""
+        self._drop_superseded()
+        return self._heap[0][0] if self._heap else None
+
+    def _release(self, now: float) -> None:
+        while True:
+            self._drop_superseded()
+            if not self._heap or self._heap[0][0] > now:
+                return
+            _, _, key = heapq.heappop(self._heap)
+            del self._due[key]
+            self.add(key)
+
+    def _drop_superseded(self) -> None:
+        # A key that was asked for earlier later on leaves its old entry in the heap.
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)

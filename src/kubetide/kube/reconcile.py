@@ -1,0 +1,129 @@
+"""The loop that turns keys into calls of a reconciler, and outlives every one of them.
+
+A reconciler compares what is with what should be, and may be called twice. What it returns decides what follows:
+a `Result` with `requeue_after` comes back then, a plain one when something changes, an error after a delay that
+doubles with each failure, a `TerminalError` not before the object changes.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+from kubetide.errors import TerminalError
+from kubetide.kube.workqueue import WorkQueue
+from kubetide.log import get_logger
+
+K = TypeVar("K", bound=Hashable)
+K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
+R = TypeVar("R")
+
+log = get_logger("reconcile")
+
+# Shorter than a Lease's duration less its renew deadline (15 s - 10 s), so that work in flight when leadership is
+# lost has ended before anyone else may begin.
+STOP_GRACE = timedelta(seconds=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What follows a reconcile that succeeded."""
+
+    requeue_after: timedelta | None = None
+
+
+class Reconciler(Protocol[K_contra]):
+    """Brings one object to where it should be."""
+
+    async def reconcile(self, key: K_contra, /) -> Result:
+        """Compare what is with what should be, and close the gap."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(Generic[K]):
+    """What one reconcile came to: for telemetry and tests."""
+
+    key: K
+    seconds: float
+    error: Exception | None = None
+
+
+class Workers(Generic[K]):
+    """N workers over one queue. One key's failure never stops another's work."""
+
+    def __init__(
+        self,
+        queue: WorkQueue[K],
+        reconciler: Reconciler[K],
+        *,
+        workers: int = 1,
+        name: str = "",
+        stop_grace: timedelta = STOP_GRACE,
+        observe: Callable[[Outcome[K]], None] | None = None,
+    ) -> None:
+        self.queue = queue
+        self.name = name or queue.name
+        self._reconciler = reconciler
+        self._workers = workers
+        self._stop_grace = stop_grace.total_seconds()
+        self._observe = observe
+        self._log = log.bind(controller=self.name)
+
+    async def run(self) -> None:
+        """Work until cancelled; what is in flight then gets the stop grace to finish."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while (key := await self.queue.get()) is not None:
+            try:
+                await finish_within(self._stop_grace, self._handle(key))
+            finally:
+                self.queue.done(key)
+
+    async def _handle(self, key: K) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        error: Exception | None = None
+        try:
+            result = await self._reconciler.reconcile(key)
+        except TerminalError as terminal:
+            error = terminal
+            self.queue.forget(key)
+            self._log.warning("gave up until the object changes", key=str(key), error=str(terminal))
+        except Exception as failure:  # noqa: BLE001 - the loop must outlive any one object
+            error = failure
+            delay = self.queue.add_rate_limited(key)
+            self._log.warning(
+                "reconcile failed",
+                key=str(key),
+                error=str(failure),
+                kind=type(failure).__name__,
+                failures=self.queue.failures(key),
+                retry_seconds=delay,
+            )
+        else:
+            self.queue.forget(key)
+            if result.requeue_after is not None:
+                self.queue.add_after(key, result.requeue_after)
+        if self._observe is not None:
+            self._observe(Outcome(key=key, seconds=loop.time() - started, error=error))
+
+
+async def finish_within(grace: float, work: Coroutine[Any, Any, R]) -> R:
+    """Await `work`; when cancelled from outside, give it `grace` seconds to finish before it is cancelled too."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done() and grace > 0:
+            await asyncio.wait({task}, timeout=grace)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise

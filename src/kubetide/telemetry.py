@@ -1,0 +1,58 @@
+"""kubetide's own counters, gauges and histograms. ("Metrics" always means the usage of the cluster.)
+
+Nothing is global: each process makes one `Telemetry` and passes it to its components, so that several components,
+or several simulated processes in one test, never share a number by accident. Asking twice for the same name returns
+the same instrument.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+Instrument = TypeVar("Instrument", Counter, Gauge, Histogram)
+
+
+class Telemetry:
+    """A set of instruments and their text form."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._known: dict[str, Counter | Gauge | Histogram] = {}
+
+    def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:  # noqa: A002
+        return self._once(name, Counter, lambda: Counter(name, help, labels, registry=self.registry))
+
+    def gauge(self, name: str, help: str, labels: Sequence[str] = ()) -> Gauge:  # noqa: A002
+        return self._once(name, Gauge, lambda: Gauge(name, help, labels, registry=self.registry))
+
+    def histogram(
+        self,
+        name: str,
+        help: str,  # noqa: A002
+        labels: Sequence[str] = (),
+        buckets: Sequence[float] = Histogram.DEFAULT_BUCKETS,
+    ) -> Histogram:
+        return self._once(
+            name, Histogram, lambda: Histogram(name, help, labels, registry=self.registry, buckets=buckets)
+        )
+
+    def register(self, collector: Collector) -> None:
+        """Add a collector that makes its samples when asked: cheaper than thousands of gauges."""
+        self.registry.register(collector)
+
+    def render(self) -> bytes:
+        """Return all instruments in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+    def _once(self, name: str, kind: type[Instrument], make: Callable[[], Instrument]) -> Instrument:
+        existing = self._known.get(name)
+        if existing is None:
+            made = make()
+            self._known[name] = made
+            return made
+        if not isinstance(existing, kind):
+            raise TypeError(f"{name} is already a {type(existing).__name__.lower()}")
+        return existing

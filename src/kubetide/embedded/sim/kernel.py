@@ -1,0 +1,313 @@
+"""The kernels of all simulated nodes: processes as columns, so that thousands of pods cost a few array operations.
+
+Between two changes every rate is constant, so counters are integrals: `advance(now)` adds rate × time to all of them
+and may be called at any moment (the node agent reading a file does). `settle()` recomputes the rates after demand
+or a cgroup setting changed:
+
+    granted   = min(demand, quota, CPUs), or the fair share (`sharing`) on nodes where that is more than there is
+    throttled = share of periods cut short: 0 below 80 % of the quota, all of them from 120 % on; a burst allowance
+                moves the first bound up, because short peaks borrow from quiet periods, but not the long run
+    stalled   = 1 − granted / demand, the cpu pressure of the group
+
+Memory: anonymous memory is what the processes hold; page cache fills what its limit and the node leave. Anonymous
+memory above a limit, or above the node, kills (`memory.py`).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from kubetide.embedded.sim.groups import CGroup, GroupTree
+from kubetide.embedded.sim.memory import MemoryView, OomKill, find_kills, squeeze_cache
+from kubetide.embedded.sim.sharing import distribute
+
+Column = npt.NDArray[np.float64]
+
+_COLUMNS = (
+    "demand", "cap", "quota", "burst", "period", "granted", "usage", "period_rate", "throttle_rate",
+    "throttle_time_rate", "periods", "throttled", "throttled_seconds", "stall", "stalled_seconds", "some10", "some60",
+    "some300", "anon", "file", "cache_goal", "limit", "oom_adjust", "memory_stall", "memory_stalled_seconds",
+    "memory10", "memory60", "memory300",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Machine:
+    """One node: its size, its cgroup tree, and whether an inner group can limit what leaves get."""
+
+    index: int
+    name: str
+    cpus: frozenset[int]
+    memory_bytes: float
+    tree: GroupTree
+    dirty: bool = True
+    bound: bool = False
+    memory_groups: list[CGroup] = field(default_factory=list)
+    quota_groups: list[CGroup] = field(default_factory=list)
+    kernel_memory: float = 0.0
+
+
+class Kernel:
+    """The table of processes and the machines they run on."""
+
+    def __init__(self, rows: int = 256) -> None:
+        self._columns: dict[str, Column] = {name: np.zeros(rows) for name in _COLUMNS}
+        self._node: npt.NDArray[np.intp] = np.full(rows, -1, dtype=np.intp)
+        self._groups: list[CGroup | None] = [None] * rows
+        self._free: list[int] = []
+        self._top = 0
+        self.machines: list[Machine] = []
+        self.now = 0.0
+        self._stale = True
+
+    def __getattr__(self, name: str) -> Column:
+        try:
+            return self.__dict__["_columns"][name]  # type: ignore[no-any-return]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    # -- what there is -------------------------------------------------------------------------------------------
+
+    def add_machine(self, name: str, *, cpus: int, memory_bytes: float) -> Machine:
+        machine = Machine(
+            index=len(self.machines),
+            name=name,
+            cpus=frozenset(range(cpus)),
+            memory_bytes=memory_bytes,
+            tree=GroupTree(),
+        )
+        self.machines.append(machine)
+        return machine
+
+    def start(self, machine: Machine, path: str, *, oom_adjust: float = 0.0) -> int:
+        """Begin processes in the group at `path` and return their row."""
+        group = machine.tree.make(path)
+        if group.row is not None:
+            raise ValueError(f"processes already run in {path}")
+        row = self._free.pop() if self._free else self._top
+        if row == self._top:
+            self._top += 1
+            if self._top > len(self._node):
+                self._grow()
+        for column in self._columns.values():
+            column[row] = 0.0
+        self.oom_adjust[row] = oom_adjust
+        self._node[row] = machine.index
+        self._groups[row] = group
+        group.row = row
+        self.changed(machine)
+        return row
+
+    def stop(self, row: int) -> None:
+        """End processes; their usage stays counted in the group they ran in."""
+        group = self._groups[row]
+        if group is None:
+            raise ValueError(f"row {row} is not in use")
+        group.retired_usage += float(self.usage[row])
+        group.retired_stalled = max(group.retired_stalled, float(self.stalled_seconds[row]))
+        group.periods += float(self.periods[row])
+        group.throttled += float(self.throttled[row])
+        group.throttled_seconds += float(self.throttled_seconds[row])
+        group.row = None
+        self.changed(self.machines[int(self._node[row])])
+        for name in ("demand", "granted", "anon", "file", "cache_goal", "period_rate", "throttle_rate"):
+            self._columns[name][row] = 0.0
+        for name in ("throttle_time_rate", "stall", "memory_stall"):
+            self._columns[name][row] = 0.0
+        self._node[row] = -1
+        self._groups[row] = None
+        self._free.append(row)
+
+    def changed(self, machine: Machine) -> None:
+        """Note that a setting in the machine's tree changed."""
+        machine.dirty = True
+        self._stale = True
+
+    def demand_changed(self) -> None:
+        """Note that a demand, a memory size or a cache goal changed."""
+        self._stale = True
+
+    def _grow(self) -> None:
+        size = 2 * len(self._node)
+        for name, column in self._columns.items():
+            self._columns[name] = np.resize(column, size)
+            self._columns[name][len(column) :] = 0.0
+        node = np.full(size, -1, dtype=np.intp)
+        node[: len(self._node)] = self._node
+        self._node = node
+        self._groups.extend([None] * (size - len(self._groups)))
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        """Count everything up to `now` at the present rates."""
+        if self._stale:
+            self.settle()
+        seconds = now - self.now
+        if seconds <= 0:
+            return
+        self.now = now
+        rows = slice(0, self._top)
+        c = self._columns
+        c["usage"][rows] += c["granted"][rows] * seconds
+        c["periods"][rows] += c["period_rate"][rows] * seconds
+        c["throttled"][rows] += c["throttle_rate"][rows] * seconds
+        c["throttled_seconds"][rows] += c["throttle_time_rate"][rows] * seconds
+        c["stalled_seconds"][rows] += c["stall"][rows] * seconds
+        c["memory_stalled_seconds"][rows] += c["memory_stall"][rows] * seconds
+        for window in (10, 60, 300):
+            fade = float(np.exp(-seconds / window))
+            for source, prefix in (("stall", "some"), ("memory_stall", "memory")):
+                average = c[f"{prefix}{window}"]
+                average[rows] = c[source][rows] + (average[rows] - c[source][rows]) * fade
+        for machine in self.machines:
+            for group in machine.quota_groups:
+                quota = group.quota_cores
+                if quota is not None and group.granted > 0:
+                    group.periods += seconds * 1e6 / group.period_us
+                    if group.want >= quota - 1e-9:
+                        group.throttled += seconds * 1e6 / group.period_us
+                        group.throttled_seconds += seconds
+
+    def settle(self) -> None:
+        """Recompute all rates from demands and settings."""
+        self._stale = False
+        for machine in self.machines:
+            if machine.dirty:
+                self._read_settings(machine)
+        rows = slice(0, self._top)
+        node = self._node[rows]
+        live = node >= 0
+        demand = self.demand[rows]
+        granted = np.minimum(demand, self.cap[rows])
+        if self.machines and self._top:
+            wanted = np.bincount(node[live], weights=granted[live], minlength=len(self.machines))
+            for machine in self.machines:
+                if machine.bound or wanted[machine.index] > len(machine.cpus):
+                    self._share(machine, granted)
+        self.granted[rows] = granted
+        self._settle_throttling(rows)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stall = np.where(demand > 0, 1.0 - granted / demand, 0.0)
+        self.stall[rows] = np.clip(stall, 0.0, 1.0)
+        squeeze_cache(self._memory_view(), [m.memory_bytes - m.kernel_memory for m in self.machines])
+        use = self.anon[rows] + self.file[rows]
+        self.memory_stall[rows] = np.clip((use / self.limit[rows] - 0.95) / 0.05, 0.0, 1.0) * 0.5
+
+    def _share(self, machine: Machine, granted: Column) -> None:
+        demand, cap = self.demand, self.cap
+        distribute(machine.tree.root, lambda row: float(min(demand[row], cap[row])), cpus=machine.cpus)
+        for leaf in machine.tree.root.leaves():
+            if leaf.row is not None:
+                granted[leaf.row] = leaf.granted
+
+    def _settle_throttling(self, rows: slice) -> None:
+        demand, quota, burst = self.demand[rows], self.quota[rows], self.burst[rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            peaks = np.clip((demand / (quota + burst) - 0.8) / 0.4, 0.0, 1.0)
+            steady = np.clip((demand / quota - 1.0) / 0.2, 0.0, 1.0)
+            share = np.where((demand > 0) & np.isfinite(quota), np.maximum(peaks, steady), 0.0)
+            lost = np.where(share > 0, np.maximum(1.0 - quota / demand, 0.05), 0.0)
+            limited = (demand > 0) & np.isfinite(quota)
+            self.period_rate[rows] = np.where(limited, 1.0 / self.period[rows], 0.0)
+        self.throttle_rate[rows] = self.period_rate[rows] * share
+        self.throttle_time_rate[rows] = share * lost
+
+    def _read_settings(self, machine: Machine) -> None:
+        """Copy what leaves are allowed into the columns and find inner groups that could limit them further."""
+        machine.dirty = False
+        machine.bound = False
+        machine.quota_groups = []
+        machine.memory_groups = []
+        for group in machine.tree.root.walk():
+            if group.cpus and group.cpus != machine.cpus:
+                machine.bound = True
+            row = group.row
+            if row is not None:
+                allowed = group.effective_cpus(machine.cpus)
+                quota = group.quota_cores
+                self.quota[row] = np.inf if quota is None else quota
+                self.burst[row] = group.burst_cores
+                self.period[row] = group.period_us / 1e6
+                self.cap[row] = min(float(len(allowed)), self.quota[row])
+                self.limit[row] = np.inf if group.memory_limit is None else float(group.memory_limit)
+                continue
+            if group.quota_us is not None and self._narrower(group, "quota"):
+                machine.bound = True
+                machine.quota_groups.append(group)
+            if group.memory_limit is not None and self._narrower(group, "memory"):
+                machine.memory_groups.append(group)
+
+    def _narrower(self, group: CGroup, what: str) -> bool:
+        """Whether the leaves below may together exceed the group's own limit."""
+        total = 0.0
+        for leaf in group.leaves():
+            own = leaf.quota_cores if what == "quota" else leaf.memory_limit
+            if own is None:
+                return True
+            total += own
+        limit = group.quota_cores if what == "quota" else group.memory_limit
+        return limit is not None and limit < total - 1e-9
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def _memory_view(self) -> MemoryView:
+        top = self._top
+        c = self._columns
+        return MemoryView(
+            node=self._node[:top], anon=c["anon"][:top], file=c["file"][:top], goal=c["cache_goal"][:top],
+            limit=c["limit"][:top], adjust=c["oom_adjust"][:top],
+        )  # fmt: skip
+
+    def out_of_memory(self) -> list[OomKill]:
+        """Return who must die now; the caller stops them and asks again, since one death may be enough."""
+        if self._stale:
+            self.settle()
+        return find_kills(self._memory_view(), self.machines)
+
+    # -- what a group sees ---------------------------------------------------------------------------------------
+
+    def group_of(self, row: int) -> CGroup:
+        group = self._groups[row]
+        if group is None:
+            raise ValueError(f"row {row} is not in use")
+        return group
+
+    def usage_of(self, group: CGroup) -> float:
+        """CPU seconds used in the group, the dead included."""
+        total = group.retired_usage
+        if group.row is not None:
+            total += float(self.usage[group.row])
+        return total + sum(self.usage_of(child) for child in group.children.values())
+
+    def memory_of(self, group: CGroup) -> tuple[float, float]:
+        """Anonymous memory and page cache of the group, in bytes."""
+        rows = [leaf.row for leaf in group.leaves() if leaf.row is not None]
+        return float(self.anon[rows].sum()), float(self.file[rows].sum())
+
+    def throttling_of(self, group: CGroup) -> tuple[float, float, float]:
+        """Periods, throttled periods and throttled seconds; an inner group shows the worst of what is below it."""
+        periods, throttled, seconds = group.periods, group.throttled, group.throttled_seconds
+        if group.row is not None:
+            row = group.row
+            periods += float(self.periods[row])
+            throttled += float(self.throttled[row])
+            seconds += float(self.throttled_seconds[row])
+        elif group.quota_us is not None:
+            below = [self.throttling_of(child) for child in group.children.values()]
+            if below:
+                periods += max(b[0] for b in below)
+                throttled += max(b[1] for b in below)
+                seconds += max(b[2] for b in below)
+        return periods, throttled, seconds
+
+    def pressure_of(self, group: CGroup, kind: str) -> tuple[float, float, float, float]:
+        """Pressure averages (0 to 1) over 10, 60 and 300 s and the stalled seconds: the worst leaf's."""
+        rows = [leaf.row for leaf in group.leaves() if leaf.row is not None]
+        prefix, total = ("some", "stalled_seconds") if kind == "cpu" else ("memory", "memory_stalled_seconds")
+        if not rows:
+            return 0.0, 0.0, 0.0, group.retired_stalled
+        averages = [float(self._columns[f"{prefix}{window}"][rows].max()) for window in (10, 60, 300)]
+        stalled = float(self._columns[total][rows].max())
+        return averages[0], averages[1], averages[2], max(stalled, group.retired_stalled if kind == "cpu" else 0.0)

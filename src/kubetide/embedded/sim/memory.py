@@ -1,0 +1,85 @@
+"""Memory of simulated nodes: how much page cache stays, and whom the kernel kills.
+
+Page cache is what is left over: each group keeps what it has read up to its limit minus its anonymous memory, and
+when a node runs short all caches on it shrink by the same factor, before anybody is killed.
+
+Kills, in the kernel's order: a group above its own limit loses its largest member; a node whose anonymous memory
+exceeds what it has loses the process with the highest badness, `share of the node × 1000 + oom_score_adj`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from kubetide.embedded.sim.kernel import Machine
+
+Column = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class MemoryView:
+    """The memory columns of all processes; row numbers are positions."""
+
+    node: npt.NDArray[np.intp]
+    anon: Column
+    file: Column
+    goal: Column
+    limit: Column
+    adjust: Column
+
+
+@dataclass(frozen=True, slots=True)
+class OomKill:
+    """One process the kernel kills, and why."""
+
+    row: int
+    scope: str
+    """`container`, `group` or `node`: whose memory ran out."""
+
+
+def squeeze_cache(view: MemoryView, capacity: Sequence[float]) -> None:
+    """Set each process's page cache to what its limit and its node leave of what it would like to keep."""
+    np.clip(np.minimum(view.goal, view.limit - view.anon), 0.0, None, out=view.file)
+    live = view.node >= 0
+    if not live.any():
+        return
+    nodes = len(capacity)
+    anon = np.bincount(view.node[live], weights=view.anon[live], minlength=nodes)
+    file = np.bincount(view.node[live], weights=view.file[live], minlength=nodes)
+    room = np.clip(np.asarray(capacity) - anon, 0.0, None)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.where(file > room, room / file, 1.0)
+    if (factor < 1.0).any():
+        view.file[live] *= factor[view.node[live]]
+
+
+def find_kills(view: MemoryView, machines: Sequence["Machine"]) -> list[OomKill]:
+    """Return at most one kill per container, bounded group and node."""
+    kills = [OomKill(int(row), "container") for row in np.flatnonzero((view.node >= 0) & (view.anon > view.limit))]
+    doomed = {kill.row for kill in kills}
+    live = view.node >= 0
+    total = np.bincount(view.node[live], weights=view.anon[live], minlength=len(machines))
+    for machine in machines:
+        for group in machine.memory_groups:
+            rows = [leaf.row for leaf in group.leaves() if leaf.row is not None and leaf.row not in doomed]
+            if rows and group.memory_limit is not None and float(view.anon[rows].sum()) > group.memory_limit:
+                victim = max(rows, key=lambda row: (float(view.anon[row]), -row))
+                doomed.add(victim)
+                kills.append(OomKill(victim, "group"))
+        if float(total[machine.index]) + machine.kernel_memory <= machine.memory_bytes:
+            continue
+        rows = [row for row in np.flatnonzero(view.node == machine.index).tolist() if row not in doomed]
+        held = float(view.anon[rows].sum()) if rows else 0.0
+        if held + machine.kernel_memory > machine.memory_bytes:
+            killable = [row for row in rows if view.adjust[row] > -1000]
+            if killable:
+                size = machine.memory_bytes
+                victim = max(
+                    killable, key=lambda row: (1000 * float(view.anon[row]) / size + float(view.adjust[row]), -row)
+                )
+                kills.append(OomKill(victim, "node"))
+    return kills

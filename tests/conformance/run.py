@@ -1,0 +1,158 @@
+"""Run golden vectors against kubetide's own functions: `python tests/conformance/run.py PATH…`
+
+Each PATH is a golden file or a folder of them. The key of a suite is `collection/suite`; the collection is told by
+the shape of the file (`suite` member: node, `families` member: node-qos) or else by the folder (hpa, vpa).
+
+    --only KEY        run just this suite (may be repeated)
+    --json            print one JSON document instead of the table
+    --require-all     a suite without an adapter is a failure
+
+The last line is `N passed, N failed`; the exit code is 1 when anything failed.
+"""
+
+import argparse
+import gzip
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from conformance.registry import CHECKS, Case, Skip, load_adapters
+
+SHOWN_DIFFERENCES = 3
+HPA_SETS = {"replica_calc", "normalize", "reconcile", "api", "http", "quantity", "selector"}
+
+
+@dataclass(slots=True)
+class Result:
+    """How one suite fared."""
+
+    passed: int = 0
+    failed: int = 0
+    quirk: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    missing: int = 0
+    differences: list[str] = field(default_factory=list)
+
+
+def read_suites(path: Path) -> Iterator[tuple[str, list[Case]]]:
+    """Yield (key, cases) for every suite in a file or folder."""
+    if path.is_dir():
+        for inner in sorted(path.iterdir()):
+            if inner.is_dir() or inner.name.endswith((".json", ".jsonl", ".jsonl.gz", ".json.gz")):
+                yield from read_suites(inner)
+        return
+    name = path.name.split(".")[0]
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if ".jsonl" in path.suffixes:
+        cases = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
+        yield f"{_collection(path, name)}/{name}", cases
+        return
+    document = msgspec.json.decode(data)
+    if isinstance(document, dict) and "families" in document:
+        for family, content in document["families"].items():
+            yield f"node-qos/{family}", content["cases"]
+    elif isinstance(document, dict) and "suite" in document:
+        yield f"node/{document['suite']}", document["cases"]
+    elif name == "histogram_buckets":
+        yield f"vpa/{name}", [{"id": name, **document}]
+
+
+def _collection(path: Path, name: str) -> str:
+    for parent in path.resolve().parents:
+        if parent.name in ("hpa", "vpa"):
+            return parent.name
+    return "hpa" if name in HPA_SETS or name.startswith("upstream_") else "vpa"
+
+
+def run_case(key: str, case: Case, result: Result) -> None:
+    """Run one case and book its outcome."""
+    fixed = case.get("expectedFixed")
+    if fixed is not None:
+        case = {**case, "expected": fixed}
+    elif "quirk" in case:
+        result.quirk += 1
+        return
+    try:
+        found = list(CHECKS[key](case))
+    except Skip as skip:
+        reason = str(skip)
+        result.skipped[reason] = result.skipped.get(reason, 0) + 1
+        return
+    except Exception as error:  # a crash of the product is a failed case, and the run goes on
+        found = [f"raised {type(error).__name__}: {error}"]
+    if found:
+        result.failed += 1
+        shown = found[:SHOWN_DIFFERENCES]
+        if result.failed <= SHOWN_DIFFERENCES:
+            result.differences.extend(f"{case.get('id', '?')}: {line}" for line in shown)
+    else:
+        result.passed += 1
+
+
+def run(paths: Iterable[Path], *, only: Iterable[str] = (), require_all: bool = False) -> dict[str, Result]:
+    """Run every suite below the paths; return the results by key."""
+    broken = load_adapters()
+    wanted = set(only)
+    results: dict[str, Result] = {}
+    if not wanted:
+        for module, error in broken.items():
+            results[f"adapters/{module}"] = Result(failed=1, differences=[error])
+    for path in paths:
+        for key, cases in read_suites(path):
+            if wanted and key not in wanted:
+                continue
+            result = results.setdefault(key, Result())
+            if key not in CHECKS:
+                result.missing += len(cases)
+                if require_all:
+                    result.failed += max(len(cases), 1)
+                    result.differences.append("no adapter")
+                continue
+            for case in cases:
+                run_case(key, case, result)
+    return results
+
+
+def render(results: dict[str, Result]) -> str:
+    """Return the table and the first differences."""
+    lines = [f"{'suite':44} {'passed':>7} {'failed':>7} {'quirk':>6} {'no adapter':>10}  skipped by tag"]
+    for key in sorted(results):
+        result = results[key]
+        tags = ", ".join(f"{tag}: {count}" for tag, count in sorted(result.skipped.items()))
+        lines.append(f"{key:44} {result.passed:7} {result.failed:7} {result.quirk:6} {result.missing:10}  {tags}")
+        lines.extend(f"    {difference}" for difference in result.differences)
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--require-all", action="store_true")
+    options = parser.parse_args(arguments)
+    if absent := [str(path) for path in options.paths if not path.exists()]:
+        parser.error(f"no such file or folder: {', '.join(absent)}")
+    results = run(options.paths, only=options.only, require_all=options.require_all)
+    passed = sum(result.passed for result in results.values())
+    failed = sum(result.failed for result in results.values())
+    if options.json:
+        print(msgspec.json.encode({"suites": _plain(results), "passed": passed, "failed": failed}).decode())
+    else:
+        print(render(results))
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not results else 0
+
+
+def _plain(results: dict[str, Result]) -> dict[str, Any]:
+    return {key: msgspec.to_builtins(results[key]) for key in sorted(results)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

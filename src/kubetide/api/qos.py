@@ -1,0 +1,404 @@
+"""The QoS protocol between scheduler, controllers and node agent: classes, priority bands, labels and annotations.
+
+Two notions must not be mixed: the *raw* class is what a label says, the *defaulted* class falls back to the
+Kubernetes QoS class. Every function says in its name which one it returns.
+
+    Guaranteed -> LSR      Burstable -> LS      BestEffort -> BE
+    SYSTEM, LSE, LSR, LS -> koord-prod          BE -> koord-batch
+
+`batch-cpu` and `mid-cpu` count milli-cores as plain integers; `batch-memory` and `mid-memory` count bytes.
+Annotations are JSON as Go reads it: keys in any letter case.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
+from kubetide.api.codec import decode_folded
+from kubetide.api.core import Container, Node, Pod, ResourceList
+from kubetide.api.cpuset import CpuSet, CpuSetError
+from kubetide.api.meta import ApiObject
+from kubetide.api.quantity import ZERO, Quantity, int_value, milli_value, parse_quantity
+from kubetide.errors import InvalidInput
+
+LABEL_QOS = "koordinator.sh/qosClass"
+LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
+LABEL_PRIORITY = "koordinator.sh/priority"
+LABEL_CPU_NORMALIZATION_ENABLED = "node.koordinator.sh/cpu-normalization-enabled"
+LABEL_CORE_SCHED_GROUP = "koordinator.sh/core-sched-group-id"
+
+ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"
+ANNOTATION_MEMORY_QOS = "koordinator.sh/memoryQOS"
+ANNOTATION_BLKIO_QOS = "koordinator.sh/blkioQOS"
+ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+ANNOTATION_RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+ANNOTATION_DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+ANNOTATION_EXTENDED_RESOURCES = "node.koordinator.sh/extended-resource-spec"
+ANNOTATION_RESERVATION = "node.koordinator.sh/reservation"
+ANNOTATION_SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
+ANNOTATION_CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
+ANNOTATION_CPU_BASIC_INFO = "node.koordinator.sh/cpu-basic-info"
+ANNOTATION_POD_CPU_ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
+ANNOTATION_LS_SHARE_POOLS = "node.koordinator.sh/cpu-shared-pools"
+ANNOTATION_BE_SHARE_POOLS = "node.koordinator.sh/be-cpu-shared-pools"
+ANNOTATION_CPU_MANAGER = "kubelet.koordinator.sh/cpu-manager-policy"
+ANNOTATION_CPU_NORMALIZATION = "node.koordinator.sh/cpu-normalization-ratio"
+
+LSE, LSR, LS, BE, SYSTEM = "LSE", "LSR", "LS", "BE", "SYSTEM"
+QOS_CLASSES = (LSE, LSR, LS, BE, SYSTEM)
+NONE = ""
+
+PROD, MID, BATCH, FREE = "koord-prod", "koord-mid", "koord-batch", "koord-free"
+PRIORITY_CLASSES = (PROD, MID, BATCH, FREE)
+_BANDS = ((PROD, 9000, 9999), (MID, 7000, 7999), (BATCH, 5000, 5999), (FREE, 3000, 3999))
+
+BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
+MID_CPU, MID_MEMORY = "kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"
+
+_QOS_OF_KUBE = {GUARANTEED: LSR, BURSTABLE: LS, BEST_EFFORT: BE}
+_PRIORITY_OF_QOS = {SYSTEM: PROD, LSE: PROD, LSR: PROD, LS: PROD, BE: BATCH}
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_SAME_RATIO = 0.01
+
+
+def raw_qos(labels: Mapping[str, str] | None) -> str:
+    """Return the QoS class of the label; anything but an exact known value is none."""
+    value = (labels or {}).get(LABEL_QOS, NONE)
+    return value if value in QOS_CLASSES else NONE
+
+
+def kube_qos(pod: Pod) -> str:
+    """Return the Kubernetes QoS class: the status field, or else the kubelet's rule over cpu and memory."""
+    if pod.status.qos_class:
+        return pod.status.qos_class
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+    guaranteed = True
+    for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ())):
+        resources = container.resources
+        _add_positive(requests, resources.requests if resources else None)
+        found = _add_positive(limits, resources.limits if resources else None)
+        guaranteed = guaranteed and len(found) == 2
+    if not requests and not limits:
+        return BEST_EFFORT
+    if guaranteed and requests == limits:
+        return GUARANTEED
+    return BURSTABLE
+
+
+def _add_positive(total: dict[str, Quantity], resources: ResourceList | None) -> set[str]:
+    found: set[str] = set()
+    for name in ("cpu", "memory"):
+        quantity = parse_quantity((resources or {}).get(name, 0))
+        if quantity.sign > 0:
+            total[name] = total.get(name, ZERO) + quantity
+            found.add(name)
+    return found
+
+
+def defaulted_qos(pod: Pod) -> str:
+    """Return the raw QoS class or the one that the Kubernetes QoS class stands for."""
+    return raw_qos(pod.metadata.labels) or _QOS_OF_KUBE.get(kube_qos(pod), NONE)
+
+
+def priority_of_number(priority: int | None) -> str:
+    """Return the priority class of a numeric priority."""
+    for name, low, high in _BANDS:
+        if priority is not None and low <= priority <= high:
+            return name
+    return NONE
+
+
+def raw_priority(pod: Pod) -> str:
+    """Return the priority class of the label, even if unknown (none), else of the numeric priority."""
+    labels = pod.metadata.labels or {}
+    if LABEL_PRIORITY_CLASS in labels:
+        value = labels[LABEL_PRIORITY_CLASS]
+        return value if value in PRIORITY_CLASSES else NONE
+    return priority_of_number(pod.spec.priority)
+
+
+def defaulted_priority(pod: Pod) -> str:
+    """Return the raw priority class or the one that the defaulted QoS class stands for."""
+    return raw_priority(pod) or _PRIORITY_OF_QOS.get(defaulted_qos(pod), NONE)
+
+
+def sub_priority(labels: Mapping[str, str] | None) -> int:
+    """Return the sub-priority of the label, 0 when absent; raise InvalidInput for what is no 32-bit integer."""
+    text = (labels or {}).get(LABEL_PRIORITY, "")
+    if not text:
+        return 0
+    try:
+        value = int(text, 0)
+    except ValueError as error:
+        raise InvalidInput(f"{text!r} is not an integer", field=LABEL_PRIORITY) from error
+    if not -(2**31) <= value < 2**31:
+        raise InvalidInput(f"{text!r} does not fit 32 bits", field=LABEL_PRIORITY)
+    return value
+
+
+def _quantities(resources: ResourceList | None) -> dict[str, Quantity]:
+    return {name: parse_quantity(text) for name, text in (resources or {}).items()}
+
+
+def pod_request(pod: Pod) -> dict[str, Quantity]:
+    """Return the cpu and memory request: containers summed, at least each init container, plus overhead."""
+    total: dict[str, Quantity] = {}
+    for container in pod.spec.containers or ():
+        for name, quantity in _requests(container).items():
+            total[name] = total[name] + quantity if name in total else quantity
+    for container in pod.spec.init_containers or ():
+        for name, quantity in _requests(container).items():
+            total[name] = max(total[name], quantity) if name in total else quantity
+    for name, quantity in _quantities(pod.spec.overhead).items():
+        total[name] = total[name] + quantity if name in total else quantity
+    return {name: total[name] for name in ("cpu", "memory") if name in total}
+
+
+def _requests(container: Container) -> dict[str, Quantity]:
+    return _quantities(container.resources.requests if container.resources else None)
+
+
+def container_request(container: Container, resource: str) -> int:
+    """Return a request as a whole number (extended resources), 0 when absent."""
+    requests = container.resources.requests if container.resources else None
+    return int_value((requests or {}).get(resource, 0))
+
+
+def container_limit(container: Container, resource: str) -> int:
+    """Return a limit as a whole number (extended resources); none or not positive is -1."""
+    limits = container.resources.limits if container.resources else None
+    value = int_value((limits or {}).get(resource, 0))
+    return value if value > 0 else -1
+
+
+def extended_request(pod: Pod, resource: str) -> int:
+    """Return the sum of the positive requests of the containers for an extended resource."""
+    return sum(max(container_request(container, resource), 0) for container in pod.spec.containers or ())
+
+
+def extended_limit(pod: Pod, resource: str) -> int:
+    """Return the sum of the limits of the containers for an extended resource; one without makes it -1."""
+    return _sum_limits(container_limit(container, resource) for container in pod.spec.containers or ())
+
+
+def _sum_limits(limits: Iterable[int]) -> int:
+    total = 0
+    for value in limits:
+        if value <= 0:
+            return -1
+        total += value
+    return total if total > 0 else -1
+
+
+def container_cpu_limit_millis(container: Container) -> int:
+    """Return the CPU limit in milli-cores, -1 when there is none."""
+    limits = container.resources.limits if container.resources else None
+    value = milli_value((limits or {}).get("cpu", 0))
+    return value if value > 0 else -1
+
+
+def pod_cpu_limit_millis(pod: Pod) -> int:
+    """Return the pod's CPU limit: containers summed, at least each init container; one without limit makes it -1."""
+    total = 0
+    for container in pod.spec.containers or ():
+        limit = container_cpu_limit_millis(container)
+        if limit <= 0:
+            return -1
+        total += limit
+    for container in pod.spec.init_containers or ():
+        limit = container_cpu_limit_millis(container)
+        if limit <= 0:
+            return -1
+        total = max(total, limit)
+    return total if total > 0 else -1
+
+
+def container_memory_limit(container: Container) -> int:
+    """Return the memory limit in bytes, -1 when there is none."""
+    return container_limit(container, "memory")
+
+
+def pod_memory_limit(pod: Pod) -> int:
+    """Return the pod's memory limit by the rule of `pod_cpu_limit_millis`."""
+    total = 0
+    for container in pod.spec.containers or ():
+        limit = container_memory_limit(container)
+        if limit <= 0:
+            return -1
+        total += limit
+    for container in pod.spec.init_containers or ():
+        limit = container_memory_limit(container)
+        if limit <= 0:
+            return -1
+        total = max(total, limit)
+    return total if total > 0 else -1
+
+
+class Reservation(ApiObject, frozen=True, kw_only=True, gc=False):
+    """The reservation annotation of a node."""
+
+    resources: ResourceList | None = None
+    reserved_cpus: str = msgspec.field(name="reservedCPUs", default="")
+    apply_policy: str = ""
+
+
+def reservation(annotations: Mapping[str, str] | None) -> Reservation | None:
+    """Return the reservation annotation; None when absent, empty or broken."""
+    text = (annotations or {}).get(ANNOTATION_RESERVATION, "")
+    if not text:
+        return None
+    try:
+        found = decode_folded(text, Reservation, what=ANNOTATION_RESERVATION)
+        _quantities(found.resources)
+    except InvalidInput:
+        return None
+    return found
+
+
+def reserved_cpus(annotations: Mapping[str, str] | None) -> tuple[str, int]:
+    """Return reserved CPUs as (text of the list, 0) or ("", count); a list wins over a quantity."""
+    found = reservation(annotations)
+    if found is None:
+        return "", 0
+    if found.reserved_cpus:
+        return found.reserved_cpus, 0
+    cpu = parse_quantity((found.resources or {}).get("cpu", 0))
+    return "", max(-(-cpu.milli // 1000), 0)
+
+
+def annotation_reserved(annotations: Mapping[str, str] | None) -> dict[str, Quantity] | None:
+    """Return what the annotation reserves as resources; a CPU list counts by its length. None: nothing."""
+    found = reservation(annotations)
+    if found is None:
+        return None
+    resources = _quantities(found.resources)
+    if found.reserved_cpus:
+        try:
+            resources["cpu"] = Quantity.of(len(CpuSet.parse(found.reserved_cpus)))
+        except CpuSetError:
+            return None
+    return resources or None
+
+
+def kubelet_reserved(node: Node) -> dict[str, Quantity]:
+    """Return capacity minus allocatable for cpu and memory, never negative."""
+    capacity, allocatable = _quantities(node.status.capacity), _quantities(node.status.allocatable)
+    return {name: max(capacity.get(name, ZERO) - allocatable.get(name, ZERO), ZERO) for name in ("cpu", "memory")}
+
+
+def node_reserved(node: Node) -> dict[str, Quantity]:
+    """Return what must be left to the system: the larger of the kubelet's and the annotation's reservation."""
+    reserved = kubelet_reserved(node)
+    for name, quantity in (annotation_reserved(node.metadata.annotations) or {}).items():
+        reserved[name] = max(reserved.get(name, ZERO), quantity)
+    return reserved
+
+
+class SystemQos(ApiObject, frozen=True, kw_only=True, gc=False):
+    """The CPUs of system daemons."""
+
+    cpuset: str = ""
+    cpuset_exclusive: bool | None = None
+
+    @property
+    def exclusive(self) -> bool:
+        """Exclusive unless it says otherwise."""
+        return self.cpuset_exclusive is not False
+
+
+def system_qos(annotations: Mapping[str, str] | None) -> SystemQos | None:
+    """Return the system QoS annotation: None without any annotations, an empty one when the key is absent.
+
+    Raise DecodeError when it cannot be read.
+    """
+    if annotations is None:
+        return None
+    if ANNOTATION_SYSTEM_QOS not in annotations:
+        return SystemQos()
+    return decode_folded(annotations[ANNOTATION_SYSTEM_QOS], SystemQos, what=ANNOTATION_SYSTEM_QOS)
+
+
+def cpu_normalization_ratio(annotations: Mapping[str, str] | None) -> float:
+    """Return the normalization ratio of a node, -1 when not set; raise InvalidInput unless it is above 0."""
+    text = (annotations or {}).get(ANNOTATION_CPU_NORMALIZATION)
+    if text is None:
+        return -1.0
+    try:
+        ratio = float(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text!r} is not a number", field=ANNOTATION_CPU_NORMALIZATION) from error
+    if not ratio > 0 or text != text.strip():
+        raise InvalidInput(f"{text!r} is not a positive number", field=ANNOTATION_CPU_NORMALIZATION)
+    return ratio
+
+
+def cpu_normalization_text(ratio: float) -> str:
+    """Return the text of a ratio: two decimals."""
+    return f"{ratio:.2f}"
+
+
+def ratios_differ(old: float, new: float) -> bool:
+    """Tell whether two ratios differ by at least a hundredth."""
+    return abs(old - new) >= _SAME_RATIO
+
+
+def cpu_normalization_enabled(labels: Mapping[str, str] | None) -> bool | None:
+    """Return the switch on the node's label; None when absent; raise InvalidInput for what is no boolean."""
+    text = (labels or {}).get(LABEL_CPU_NORMALIZATION_ENABLED)
+    if text is None:
+        return None
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise InvalidInput(f"{text!r} is not a boolean", field=LABEL_CPU_NORMALIZATION_ENABLED)
+
+
+class DeviceAllocation(ApiObject, frozen=True, kw_only=True, gc=False):
+    """One device given to a pod."""
+
+    minor: int = 0
+    resources: ResourceList | None = None
+
+
+def device_allocations(annotations: Mapping[str, str] | None) -> dict[str, tuple[DeviceAllocation, ...]] | None:
+    """Return the devices of a pod by kind; None when absent; raise DecodeError."""
+    text = (annotations or {}).get(ANNOTATION_DEVICE_ALLOCATED)
+    if text is None:
+        return None
+    return decode_folded(text, dict[str, tuple[DeviceAllocation, ...]], what=ANNOTATION_DEVICE_ALLOCATED)
+
+
+class NumaNodeResource(ApiObject, frozen=True, kw_only=True, gc=False):
+    """What the scheduler gave a pod on one NUMA node."""
+
+    node: int = 0
+    resources: ResourceList | None = None
+
+
+class ResourceStatus(ApiObject, frozen=True, kw_only=True, gc=False):
+    """What the scheduler gave a pod: dedicated CPUs, NUMA nodes."""
+
+    cpuset: str = ""
+    numa_node_resources: tuple[NumaNodeResource, ...] | None = None
+
+
+def resource_status(annotations: Mapping[str, str] | None) -> ResourceStatus | None:
+    """Return the scheduler's allocation; None when absent; raise DecodeError."""
+    text = (annotations or {}).get(ANNOTATION_RESOURCE_STATUS)
+    if text is None:
+        return None
+    return decode_folded(text, ResourceStatus, what=ANNOTATION_RESOURCE_STATUS)
+
+
+def dedicated_cpus(annotations: Mapping[str, str] | None) -> CpuSet | None:
+    """Return the CPUs the scheduler dedicated to a pod; None when there are none or they cannot be read."""
+    try:
+        status = resource_status(annotations)
+        cpus = CpuSet.parse(status.cpuset) if status else CpuSet()
+    except InvalidInput:
+        return None
+    return cpus if len(cpus) else None

@@ -7,6 +7,8 @@ unknown mode is a decision of `kubetide.vpa.policy`, not of the decoder.
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from kubetide.api.conditions import Condition
 from kubetide.api.core import ResourceList
 from kubetide.api.meta import ApiObject, TypedObject
@@ -65,7 +67,7 @@ class PodUpdatePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     update_mode: str | None = None
     min_replicas: int | None = None
     eviction_requirements: tuple[EvictionRequirement, ...] | None = None
-    evict_after_oom_seconds: int | None = None
+    evict_after_oom_seconds: int | None = msgspec.field(name="evictAfterOOMSeconds", default=None)
 
 
 class ContainerResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):

@@ -152,6 +152,10 @@ def _decode_tolerant(decoder: msgspec.json.Decoder[Any], data: bytes | str) -> A
         return msgspec.convert(without_nulls(msgspec.json.decode(data)), decoder.type)
 
 
-@lru_cache(maxsize=512)
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return _cached_decoder(kind)
+
+
+@lru_cache(maxsize=512)
+def _cached_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)

@@ -1,7 +1,8 @@
 """What an API server serves: groups, versions, resources; and which resource an apiVersion and kind mean.
 
 The answers are kept until `invalidate`, or `lifetime` has passed (a group that a CRD adds, a metrics API that comes
-up). A name that is not found is looked up once more on a fresh cache before it counts as absent.
+up). A name that is not found is looked up once more on a fresh cache before it counts as absent, unless the cache is
+fresh already: a typo in one object must not turn into a stream of discovery requests.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from kubetide.api.scheme import Resource
 from kubetide.clock import Clock
 from kubetide.kube.errors import ApiError, NotFound
 from kubetide.kube.transport import Response
+
+FRESH_SECONDS = 10.0
 
 
 class Request(Protocol):
@@ -35,11 +38,18 @@ class ApiResource:
     namespaced: bool
     verbs: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
+    scale_type: tuple[str, str] | None = None
+    """The apiVersion and kind of its scale subresource, where it has one."""
 
     @property
-    def scalable(self) -> bool:
-        """Whether it has a scale subresource."""
-        return "scale" in self.subresources
+    def api_version(self) -> str:
+        """The group and version as objects spell them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> str:
+        """The plural with its group, as messages and the custom metrics API spell it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def raw(self) -> Resource[dict[str, Any]]:
         """Return the resource with whole dicts as objects."""
@@ -74,6 +84,8 @@ class _ApiVersions(ApiObject, frozen=True, kw_only=True, gc=False):
 
 class _Resource(ApiObject, frozen=True, kw_only=True, gc=False):
     name: str = ""
+    group: str = ""
+    version: str = ""
     kind: str = ""
     namespaced: bool = False
     verbs: tuple[str, ...] | None = None
@@ -86,7 +98,7 @@ class _ResourceList(ApiObject, frozen=True, kw_only=True, gc=False):
 class Discovery:
     """A cached view of what the server serves."""
 
-    def __init__(self, request: Request, *, clock: Clock, lifetime: timedelta = timedelta(minutes=10)) -> None:
+    def __init__(self, request: Request, *, clock: Clock, lifetime: timedelta = timedelta(minutes=5)) -> None:
         self._request = request
         self._clock = clock
         self._lifetime = lifetime.total_seconds()
@@ -100,10 +112,11 @@ class Discovery:
         self._groups = None
         self._resources.clear()
 
-    async def groups(self) -> Mapping[str, tuple[str, ...]]:
+    async def groups(self, *, max_age: timedelta | None = None) -> Mapping[str, tuple[str, ...]]:
         """Return the versions of each group, the preferred one first; the core group is empty."""
+        lifetime = self._lifetime if max_age is None else min(self._lifetime, max_age.total_seconds())
         async with self._lock:
-            if self._groups is not None and self._clock.monotonic() - self._loaded_at < self._lifetime:
+            if self._groups is not None and self._age() < lifetime:
                 return self._groups
             self._resources.clear()
             core = decode((await self._request("GET", "/api")).body, _ApiVersions, what="/api")
@@ -115,9 +128,9 @@ class Discovery:
             self._loaded_at = self._clock.monotonic()
             return found
 
-    async def versions(self, group: str) -> tuple[str, ...]:
+    async def versions(self, group: str, *, max_age: timedelta | None = None) -> tuple[str, ...]:
         """Return the versions of a group, the preferred one first; none when it is not served."""
-        return (await self.groups()).get(group, ())
+        return (await self.groups(max_age=max_age)).get(group, ())
 
     async def preferred_version(self, group: str) -> str | None:
         """Return the version the server prefers for a group, or None when the group is not served."""
@@ -144,7 +157,7 @@ class Discovery:
     async def resources_for(self, group: str, kind: str) -> tuple[ApiResource, ...]:
         """Return the resources of a kind in a group, the preferred version first."""
         found = await self._find(group, kind)
-        if not found:
+        if not found and self._age() >= FRESH_SECONDS:
             self.invalidate()
             found = await self._find(group, kind)
         return found
@@ -153,13 +166,11 @@ class Discovery:
         """Return the resource of an apiVersion and kind, or None when the server does not serve it."""
         group, slash, version = api_version.rpartition("/")
         group = group if slash else ""
-        for fresh in (False, True):
-            if fresh:
-                self.invalidate()
-            for resource in await self.resources(group, version):
-                if resource.kind == kind:
-                    return resource
-        return None
+        found = _of_kind(await self.resources(group, version), kind)
+        if found is None and self._age() >= FRESH_SECONDS:
+            self.invalidate()
+            found = _of_kind(await self.resources(group, version), kind)
+        return found
 
     async def by_plural(self, group: str, plural: str) -> ApiResource | None:
         """Return the resource of a plural name in a group, in the preferred version that has it."""
@@ -168,6 +179,9 @@ class Discovery:
                 if resource.plural == plural:
                     return resource
         return None
+
+    def _age(self) -> float:
+        return self._clock.monotonic() - self._loaded_at
 
     async def _find(self, group: str, kind: str) -> tuple[ApiResource, ...]:
         found: list[ApiResource] = []
@@ -183,6 +197,10 @@ class Discovery:
         return tuple(found)
 
 
+def _of_kind(resources: tuple[ApiResource, ...], kind: str) -> ApiResource | None:
+    return next((each for each in resources if each.kind == kind), None)
+
+
 def _preferred_first(group: _Group) -> tuple[str, ...]:
     preferred = group.preferred_version.version if group.preferred_version is not None else ""
     versions = [each.version for each in group.versions or ()]
@@ -191,10 +209,15 @@ def _preferred_first(group: _Group) -> tuple[str, ...]:
 
 def _with_subresources(listed: tuple[_Resource, ...], group: str, version: str) -> tuple[ApiResource, ...]:
     subresources: dict[str, list[str]] = {}
+    scales: dict[str, tuple[str, str]] = {}
     for each in listed:
         plural, slash, subresource = each.name.partition("/")
         if slash:
             subresources.setdefault(plural, []).append(subresource)
+        if subresource == "scale":
+            # An entry that does not say its own group and version is of its parent's.
+            wire = (each.group, each.version) if each.group and each.version else (group, version)
+            scales[plural] = ("/".join(part for part in wire if part), each.kind)
     return tuple(
         ApiResource(
             group=group,
@@ -204,6 +227,7 @@ def _with_subresources(listed: tuple[_Resource, ...], group: str, version: str) 
             namespaced=each.namespaced,
             verbs=each.verbs or (),
             subresources=tuple(subresources.get(each.name, ())),
+            scale_type=scales.get(each.name),
         )
         for each in listed
         if "/" not in each.name

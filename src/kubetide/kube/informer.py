@@ -152,7 +152,8 @@ class Informer(Generic[T]):
         A line that cannot be read would be sent again, and a server that refuses time and again may have lost our
         version for good (restored from a backup): both are healed by a list only.
         """
-        hopeless = isinstance(error, DecodeError) or self._retry.failures >= REFUSALS_BEFORE_RELIST
+        refused = isinstance(error, ApiError) and self._retry.failures >= REFUSALS_BEFORE_RELIST
+        hopeless = isinstance(error, DecodeError) or refused
         return "" if hopeless or not self.has_synced else self._versions.vouched
 
     async def _relist(self) -> str:

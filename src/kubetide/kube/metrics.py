@@ -1,0 +1,154 @@
+"""Clients of the three metrics APIs: resource usage, custom and external metrics. One function, one request.
+
+    resource  GET /apis/metrics.k8s.io/v1beta1[/namespaces/{ns}]/pods
+    custom    GET /apis/custom.metrics.k8s.io/{v}/namespaces/{ns}/{resource}/{name}/{metric}
+    external  GET /apis/external.metrics.k8s.io/v1beta1/namespaces/{ns}/{metric}
+
+They answer what the API served; what an empty answer means is the caller's to say, except where exactly one value
+was asked for. None of these lists has pages, so a long one is decoded in slices.
+"""
+
+from datetime import timedelta
+from typing import TypeVar
+from urllib.parse import quote
+
+from kubetide.api.codec import decode
+from kubetide.api.metrics import (
+    ExternalMetricValue,
+    ExternalMetricValueList,
+    MetricValue,
+    MetricValueList,
+    NodeUsage,
+    PodMetrics,
+)
+from kubetide.api.scheme import NODE_USAGE, POD_METRICS, Resource
+from kubetide.errors import KubetideError
+from kubetide.kube.client import Client
+from kubetide.kube.decoding import decode_page
+from kubetide.kube.scale import TargetReference, group_of_reference
+
+T = TypeVar("T")
+
+CUSTOM_GROUP = "custom.metrics.k8s.io"
+CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
+EXTERNAL_BASE = "/apis/external.metrics.k8s.io/v1beta1"
+
+
+class MetricsNotRegistered(KubetideError):
+    """Nobody serves the custom metrics API."""
+
+
+class NoKnownMetricsVersion(KubetideError):
+    """The custom metrics API is served only in versions unknown here."""
+
+
+class UnknownMetricObject(KubetideError):
+    """The kind of the described object is not served."""
+
+
+class NotExactlyOne(KubetideError):
+    """One value was asked for, and another number came."""
+
+
+class ResourceMetrics:
+    """metrics.k8s.io: the usage of pods and nodes."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def pods(self, namespace: str | None = None, selector: str = "") -> tuple[PodMetrics, ...]:
+        """Return the usage of the pods of a namespace, or of all."""
+        return await self._read(POD_METRICS, namespace, selector)
+
+    async def nodes(self, selector: str = "") -> tuple[NodeUsage, ...]:
+        """Return the usage of all nodes."""
+        return await self._read(NODE_USAGE, None, selector)
+
+    async def _read(self, resource: Resource[T], namespace: str | None, selector: str) -> tuple[T, ...]:
+        path = resource.path(namespace=namespace)
+        response = await self._client.request("GET", path, query=_query(labelSelector=selector))
+        _, items, rejected = await decode_page(response.body, resource.type, what=path)
+        if rejected:
+            # A missing sample and a broken one must not look alike: the tick goes without, and says why.
+            raise rejected[0].error
+        return tuple(items)
+
+
+class CustomMetrics:
+    """custom.metrics.k8s.io: numbers that describe objects of the cluster."""
+
+    def __init__(self, client: Client, *, rediscover: timedelta = timedelta(seconds=15)) -> None:
+        self._client = client
+        self._rediscover = rediscover
+
+    async def version(self) -> str:
+        """Return the version to ask in: the preferred one if it is known here, else the first known one listed."""
+        versions = await self._client.discovery.versions(CUSTOM_GROUP, max_age=self._rediscover)
+        if not versions:
+            raise MetricsNotRegistered(f"no custom metrics API ({CUSTOM_GROUP}) registered")
+        for version in versions:
+            if version in CUSTOM_VERSIONS:
+                return version
+        raise NoKnownMetricsVersion("no known available metric versions found")
+
+    async def for_pods(
+        self, namespace: str, metric: str, *, pod_selector: str = "", metric_selector: str = ""
+    ) -> tuple[MetricValue, ...]:
+        """Return one metric of all pods that the selector matches."""
+        path = f"{await self._base(namespace)}/pods/*/{_segment(metric)}"
+        return await self._read(path, labelSelector=pod_selector, metricLabelSelector=metric_selector)
+
+    async def for_object(
+        self, namespace: str, described: TargetReference, metric: str, *, metric_selector: str = ""
+    ) -> MetricValue:
+        """Return one metric of one object; raises NotExactlyOne when another number of values came."""
+        base = await self._base(namespace)
+        group = group_of_reference(described.api_version)
+        if not group and described.kind == "Namespace":
+            # A namespace is described by the path itself; the name in the reference is not looked at.
+            path = f"{base}/metrics/{_segment(metric)}"
+        else:
+            plural = await self._group_resource(group, described.kind)
+            path = f"{base}/{plural}/{_segment(described.name)}/{_segment(metric)}"
+        values = await self._read(path, metricLabelSelector=metric_selector)
+        if len(values) != 1:
+            raise NotExactlyOne(
+                f"the custom metrics API server returned {len(values)} results when we asked for exactly one"
+            )
+        return values[0]
+
+    async def _group_resource(self, group: str, kind: str) -> str:
+        for resource in await self._client.discovery.resources_for(group, kind):
+            return resource.group_resource
+        name = f"{kind}.{group}" if group else kind
+        raise UnknownMetricObject(
+            f'unable to map kind {name} to resource: no matches for kind "{kind}" in group "{group}"'
+        )
+
+    async def _base(self, namespace: str) -> str:
+        return f"/apis/{CUSTOM_GROUP}/{await self.version()}/namespaces/{_segment(namespace)}"
+
+    async def _read(self, path: str, **query: str) -> tuple[MetricValue, ...]:
+        response = await self._client.request("GET", path, query=_query(**query))
+        return decode(response.body, MetricValueList, what=path).items or ()
+
+
+class ExternalMetrics:
+    """external.metrics.k8s.io: numbers from outside the cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def values(self, namespace: str, metric: str, *, selector: str = "") -> tuple[ExternalMetricValue, ...]:
+        """Return the values of one metric that the selector matches."""
+        path = f"{EXTERNAL_BASE}/namespaces/{_segment(namespace)}/{_segment(metric)}"
+        response = await self._client.request("GET", path, query=_query(labelSelector=selector))
+        return decode(response.body, ExternalMetricValueList, what=path).items or ()
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _query(**parameters: str) -> dict[str, str]:
+    return {name: value for name, value in parameters.items() if value}

@@ -13,6 +13,7 @@ from enum import Enum
 from kubetide.api.cpuset import CpuSet, CpuSetError, same_cpus
 from kubetide.errors import InvalidInput
 from kubetide.node.formats import cpu
+from kubetide.node.formats.blkio import cost_line_needed, line_needed
 from kubetide.node.formats.numbers import INT64_MAX, FormatError, signed
 
 
@@ -133,6 +134,10 @@ class CgroupFile:
 
     def same(self, version: int, text: str, value: str) -> bool:
         """Tell whether a file with this text already has `value`."""
+        if self.kind is Kind.DEVICE:
+            return not line_needed(text, value)
+        if self.kind is Kind.COST:
+            return not cost_line_needed(text, value)
         current = self.current(version, text)
         if self.kind is Kind.CPUS and same_cpus(current, value):
             return True

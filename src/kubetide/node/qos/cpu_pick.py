@@ -6,6 +6,7 @@ Two threads of one core share its caches and its execution units: giving both to
 from the cores that latency-sensitive pods use.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Protocol
@@ -61,7 +62,7 @@ def _take_pairs(buckets: list[list[LogicalCpu]], count: int, picked: list[int]) 
                 break
             before_cycle = len(picked)
         bucket = buckets[position]
-        for first, second in zip(bucket, bucket[1:], strict=False):
+        for first, second in itertools.pairwise(bucket):
             if first.cpu not in used and first.core == second.core:
                 used.update((first.cpu, second.cpu))
                 picked += [first.cpu, second.cpu]

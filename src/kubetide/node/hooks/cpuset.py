@@ -1,0 +1,161 @@
+"""Which CPUs a container runs on: its own, the pools of its NUMA nodes, or the pool of its class.
+
+The scheduler writes CPUs it dedicates into the pod; they win. Everything else follows from the share pools of the
+NodeResourceTopology, so that latency-sensitive pods stay off dedicated CPUs. A pod with dedicated CPUs loses its
+quota: it owns the CPUs, and throttling it would only waste them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kubetide.api.cgroups import BEST_EFFORT, kube_qos_of_path
+from kubetide.api.codec import decode_folded
+from kubetide.api.core import ResourceList
+from kubetide.api.cpuset import CpuSet
+from kubetide.api.meta import ApiObject
+from kubetide.api.quantity import parse_quantity
+from kubetide.errors import InvalidInput
+from kubetide.node.hooks.context import HostAppRequest, PodRequest
+
+RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+SHARE_POOLS = "node.koordinator.sh/cpu-shared-pools"
+BE_SHARE_POOLS = "node.koordinator.sh/be-cpu-shared-pools"
+KUBELET_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
+SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
+STATIC = "static"
+
+
+class NumaNodeResource(ApiObject, frozen=True, kw_only=True, gc=False):
+    """What the scheduler took from one NUMA node."""
+
+    node: int = 0
+    resources: ResourceList | None = None
+
+
+class ResourceStatus(ApiObject, frozen=True, kw_only=True, gc=False):
+    """The scheduler's decision about CPUs."""
+
+    cpuset: str = ""
+    numa_node_resources: tuple[NumaNodeResource, ...] | None = None
+
+    @property
+    def numa_aware(self) -> bool:
+        """Return whether any NUMA node gives CPU to the pod."""
+        return any(_takes_cpu(entry.resources) for entry in self.numa_node_resources or ())
+
+
+class SharePool(ApiObject, frozen=True, kw_only=True, gc=False):
+    """CPUs that pods share on one NUMA node."""
+
+    socket: int = 0
+    node: int = 0
+    cpuset: str = ""
+
+
+class _KubeletPolicy(ApiObject, frozen=True, kw_only=True, gc=False):
+    policy: str = ""
+    reserved_cpus: str = ""
+
+
+class _SystemQos(ApiObject, frozen=True, kw_only=True, gc=False):
+    cpuset: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpusetRule:
+    """The pools of the node."""
+
+    kubelet_policy: str = ""
+    share_pools: tuple[SharePool, ...] = ()
+    be_share_pools: tuple[SharePool, ...] = ()
+    system_cpuset: str = ""
+
+
+def resource_status(annotations: Mapping[str, str] | None) -> ResourceStatus:
+    """Return the scheduler's decision; raise DecodeError when it does not parse."""
+    text = (annotations or {}).get(RESOURCE_STATUS)
+    return ResourceStatus() if text is None else decode_folded(text, ResourceStatus, what=RESOURCE_STATUS)
+
+
+def rule_from_topology(annotations: Mapping[str, str] | None) -> CpusetRule:
+    """Return the pools that a NodeResourceTopology describes; raise when one of them is broken."""
+    notes = annotations or {}
+    system = decode_folded(notes.get(SYSTEM_QOS) or "{}", _SystemQos, what=SYSTEM_QOS).cpuset
+    try:
+        CpuSet.parse(system)
+    except InvalidInput as error:
+        raise InvalidInput(f"system cpuset {system!r}: {error}", field=SYSTEM_QOS) from error
+    return CpusetRule(
+        kubelet_policy=decode_folded(notes.get(KUBELET_POLICY) or "{}", _KubeletPolicy, what=KUBELET_POLICY).policy,
+        share_pools=_pools(notes.get(SHARE_POOLS), SHARE_POOLS),
+        be_share_pools=_pools(notes.get(BE_SHARE_POOLS), BE_SHARE_POOLS),
+        system_cpuset=system,
+    )
+
+
+def cpuset_by_rule(pod: PodRequest, container_path: str, rule: CpusetRule, *, be_cpu_manager: bool) -> str | None:
+    """Return the cpuset that the node's pools give a container; None leaves it alone, empty text clears it."""
+    status = resource_status(pod.annotations)
+    if status.numa_aware:
+        entries = status.numa_node_resources or ()
+        if pod.qos == "BE":
+            if be_cpu_manager:
+                return _of_nodes(rule.be_share_pools, entries)
+        else:
+            return _of_nodes(rule.share_pools, entries)
+    if pod.qos == "SYSTEM" and rule.system_cpuset:
+        return rule.system_cpuset
+    if pod.qos == "LS":
+        return _all(rule.share_pools)
+    if kube_qos_of_path(container_path) == BEST_EFFORT:
+        return ""
+    if rule.kubelet_policy == STATIC:
+        return None
+    return _all(rule.share_pools)
+
+
+def container_cpuset(
+    pod: PodRequest, container_path: str, rule: CpusetRule | None, *, be_cpu_manager: bool
+) -> str | None:
+    """Return the cpuset of a container: its own CPUs first, then the pools."""
+    own = resource_status(pod.annotations).cpuset
+    if own:
+        return own
+    if rule is None or not container_path:
+        # Without a path the class of the pod is unknown; guessing could hand a best-effort pod the shared pool.
+        return None
+    return cpuset_by_rule(pod, container_path, rule, be_cpu_manager=be_cpu_manager)
+
+
+def unset_quota(pod: PodRequest) -> int | None:
+    """Return -1 for a pod with CPUs of its own, None for any other."""
+    return -1 if resource_status(pod.annotations).cpuset else None
+
+
+def host_app_cpuset(app: HostAppRequest, rule: CpusetRule | None) -> str | None:
+    """Return the cpuset of a host application; only latency-sensitive ones are supported."""
+    if rule is None:
+        return None
+    if app.qos != "LS":
+        raise InvalidInput(f"QoS class {app.qos!r} has no cpuset", subject=app.name, field="hostApplications")
+    return _all(rule.share_pools)
+
+
+def _takes_cpu(resources: ResourceList | None) -> bool:
+    cpu = (resources or {}).get("cpu")
+    batch = (resources or {}).get("kubernetes.io/batch-cpu")
+    return (cpu is not None and parse_quantity(cpu).sign != 0) or (
+        batch is not None and parse_quantity(batch).value > 0
+    )
+
+
+def _pools(text: str | None, what: str) -> tuple[SharePool, ...]:
+    return decode_folded(text, tuple[SharePool, ...], what=what) if text else ()
+
+
+def _all(pools: Iterable[SharePool]) -> str:
+    return ",".join(pool.cpuset for pool in pools)
+
+
+def _of_nodes(pools: tuple[SharePool, ...], entries: Iterable[NumaNodeResource]) -> str:
+    return ",".join(pool.cpuset for entry in entries for pool in pools if pool.node == entry.node)

@@ -1,0 +1,349 @@
+"""Adapters of the hook plugins: group identity, cpuset, batch resources, normalization, core scheduling, GPU."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from conformance.compare import differences
+from conformance.registry import suite
+from kubetide.api.codec import convert
+from kubetide.api.core import ResourceRequirements
+from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.errors import KubetideError
+from kubetide.node.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
+from kubetide.node.hooks.context import ContainerRequest, HostAppRequest, PodRequest
+
+Case = dict[str, Any]
+
+
+def _pod(labels: Any, annotations: Any, cgroup_parent: str = "", **more: Any) -> PodRequest:
+    return PodRequest(labels=labels, annotations=annotations, cgroup_parent=cgroup_parent, **more)
+
+
+def _expect(case: Case, actual: dict[str, Any]) -> Iterable[str]:
+    expected = case["expected"]
+    if expected.get("error") is False and "error" not in actual:
+        actual = {**actual, "error": False}
+    return differences(expected, {key: actual[key] for key in expected if key in actual})
+
+
+def _bvt_rule(raw: Any) -> group_identity.BvtRule | None:
+    if raw is None:
+        return None
+    return group_identity.BvtRule(
+        enable=raw.get("enable", False),
+        pod=raw.get("podQOSParams", {}),
+        kube_dir=raw.get("kubeQOSDirParams", {}),
+        kube_pod=raw.get("kubeQOSPodParams", {}),
+    )
+
+
+@suite("node-qos/bvt_rule")
+def bvt_rule(case: Case) -> Iterable[str]:
+    given = case["input"]
+    rule = group_identity.rule_from(convert(given["nodeSLOSpec"], NodeSLOSpec))
+    shown = {
+        "enable": rule.enable,
+        "podQOSParams": dict(rule.pod),
+        "kubeQOSDirParams": dict(rule.kube_dir),
+        "kubeQOSPodParams": dict(rule.kube_pod),
+    }
+    return _expect(case, {"rule": shown, "updated": rule != _bvt_rule(given["previousRule"])})
+
+
+def _bvt_writable(given: Case) -> bool:
+    return group_identity.writable(
+        supported=given["systemSupported"], sysctl=given["kernelSysctl"], rule=_bvt_rule(given["rule"])
+    )
+
+
+@suite("node-qos/bvt_pod")
+def bvt_pod(case: Case) -> Iterable[str]:
+    given = case["input"]
+    pod = _pod(given["labels"], given["annotations"], given["cgroupParent"])
+    rule = _bvt_rule(given["rule"])
+    value = None
+    if rule is not None and _bvt_writable(given):
+        value = group_identity.pod_bvt(rule, pod.qos, pod.kube_qos)
+    return _expect(case, {"bvt": value})
+
+
+@suite("node-qos/bvt_kubeqos")
+def bvt_kubeqos(case: Case) -> Iterable[str]:
+    given = case["input"]
+    rule = _bvt_rule(given["rule"])
+    value = None
+    if rule is not None and _bvt_writable(given):
+        value = group_identity.directory_bvt(rule, given["kubeQosClass"])
+    return _expect(case, {"bvt": value})
+
+
+@suite("node-qos/bvt_hostapp")
+def bvt_hostapp(case: Case) -> Iterable[str]:
+    rule = _bvt_rule(case["input"]["rule"])
+    value = None if rule is None else group_identity.host_app_bvt(rule, case["input"]["qosClass"])
+    return _expect(case, {"bvt": value})
+
+
+@suite("node-qos/bvt_lookup")
+def bvt_lookup(case: Case) -> Iterable[str]:
+    given = case["input"]
+    rule = _bvt_rule(given["rule"])
+    assert rule is not None
+    return _expect(case, {"bvt": group_identity.pod_bvt(rule, given["qosClass"], given["kubeQosClass"])})
+
+
+def _cpuset_rule(raw: Any) -> cpuset.CpusetRule | None:
+    if raw is None:
+        return None
+
+    def pools(name: str) -> tuple[cpuset.SharePool, ...]:
+        return convert(raw.get(name) or [], tuple[cpuset.SharePool, ...])
+
+    return cpuset.CpusetRule(
+        kubelet_policy=raw.get("kubeletPolicy", ""),
+        share_pools=pools("sharePools"),
+        be_share_pools=pools("beSharePools"),
+        system_cpuset=raw.get("systemQOSCPUSet", ""),
+    )
+
+
+@suite("node-qos/cpuset_hook_rule")
+def cpuset_hook_rule(case: Case) -> Iterable[str]:
+    given = case["input"]
+    pod = _pod(given["podLabels"], given["podAnnotations"])
+    rule = _cpuset_rule(given["rule"])
+    assert rule is not None
+    try:
+        value = cpuset.cpuset_by_rule(pod, given["cgroupParent"], rule, be_cpu_manager=given["beCPUManager"])
+    except KubetideError:
+        return _expect(case, {"error": True})
+    return _expect(case, {"cpuset": value})
+
+
+@suite("node-qos/cpuset_hook_container")
+def cpuset_hook_container(case: Case) -> Iterable[str]:
+    given = case["input"]
+    pod = _pod(given["podLabels"], given["podAnnotations"])
+    try:
+        value = cpuset.container_cpuset(
+            pod, given["cgroupParent"], _cpuset_rule(given["rule"]), be_cpu_manager=given.get("beCPUManager", False)
+        )
+    except KubetideError:
+        return _expect(case, {"error": True})
+    return _expect(case, {"cpuset": value})
+
+
+@suite("node-qos/cpuset_hook_quota")
+def cpuset_hook_quota(case: Case) -> Iterable[str]:
+    try:
+        value = cpuset.unset_quota(_pod(None, case["input"]["podAnnotations"]))
+    except KubetideError:
+        return _expect(case, {"error": True})
+    return _expect(case, {"cfsQuota": value})
+
+
+@suite("node-qos/cpuset_hook_hostapp")
+def cpuset_hook_hostapp(case: Case) -> Iterable[str]:
+    given = case["input"]
+    app = HostAppRequest(name="app", qos=given["qosClass"], cgroup_parent="app")
+    try:
+        value = cpuset.host_app_cpuset(app, _cpuset_rule(given["rule"]))
+    except KubetideError:
+        return _expect(case, {"error": True})
+    return _expect(case, {"cpuset": value})
+
+
+def _batch_rule(raw: Case) -> batch_resource.BatchRule:
+    return batch_resource.BatchRule(quota_enabled=raw["cfsQuotaEnabled"], ratio=raw["cpuNormalizationRatio"])
+
+
+@suite("node-qos/batchresource_pod")
+def batchresource_pod(case: Case) -> Iterable[str]:
+    given = case["input"]
+    try:
+        batch = batch_resource.batch_from_annotation(given["annotations"])
+    except KubetideError:
+        batch = None
+    pod = _pod(given["labels"], given["annotations"], batch=batch)
+    value = batch_resource.pod_values(pod, _batch_rule(given["rule"]))
+    return _expect(
+        case, {"cpuShares": value.cpu_shares, "cfsQuota": value.cfs_quota, "memoryLimit": value.memory_limit}
+    )
+
+
+@suite("node-qos/batchresource_container")
+def batchresource_container(case: Case) -> Iterable[str]:
+    given = case["input"]
+    raw = given["containerExtendedResources"]
+    batch = None if raw is None else batch_resource.batch_of(convert(raw, ResourceRequirements))
+    request = ContainerRequest(pod=_pod(given["podLabels"], None), batch=batch)
+    value = batch_resource.container_values(request, _batch_rule(given["rule"]))
+    return _expect(
+        case, {"cpuShares": value.cpu_shares, "cfsQuota": value.cfs_quota, "memoryLimit": value.memory_limit}
+    )
+
+
+@suite("node-qos/batchresource_rule_slo")
+def batchresource_rule_slo(case: Case) -> Iterable[str]:
+    given = case["input"]
+    spec = None if given["nodeSLOSpec"] is None else convert(given["nodeSLOSpec"], NodeSLOSpec)
+    rule, updated = batch_resource.with_switch(batch_resource.BatchRule(quota_enabled=given["previousEnabled"]), spec)
+    return _expect(case, {"updated": updated, "cfsQuotaEnabled": rule.effective_quota_enabled})
+
+
+@suite("node-qos/batchresource_rule_node")
+def batchresource_rule_node(case: Case) -> Iterable[str]:
+    given = case["input"]
+    rule = batch_resource.BatchRule(
+        quota_enabled=given["previous"]["cfsQuotaEnabled"], ratio=given["previous"]["ratio"]
+    )
+    error = updated = False
+    try:
+        rule, updated = batch_resource.with_ratio(rule, normalization.parse_ratio(given["nodeAnnotations"]))
+    except KubetideError:
+        error = True
+    effective = {"cfsQuotaEnabled": rule.effective_quota_enabled, "ratio": rule.effective_ratio}
+    return _expect(case, {"error": error, "updated": updated, "effective": effective})
+
+
+@suite("node-qos/batchresource_is_be")
+def batchresource_is_be(case: Case) -> Iterable[str]:
+    return _expect(case, {"be": _pod(case["input"]["labels"], None).qos == "BE"})
+
+
+@suite("node-qos/cpunormalization_quota")
+def cpunormalization_quota(case: Case) -> Iterable[str]:
+    given = case["input"]
+    rule = normalization.NormalizationRule(enable=given["rule"]["enable"], ratio=given["rule"]["ratio"])
+    try:
+        value = normalization.normalized_quota(
+            _pod(given["labels"], given["annotations"]), given["originalCFSQuota"], rule
+        )
+    except KubetideError:
+        return _expect(case, {"error": True})
+    return _expect(case, {"cfsQuota": value})
+
+
+@suite("node-qos/cpunormalization_is_cpushare")
+def cpunormalization_is_cpushare(case: Case) -> Iterable[str]:
+    given = case["input"]
+    return _expect(case, {"cpuShare": normalization.shares_cpus(_pod(given["labels"], given["annotations"]))})
+
+
+@suite("node-qos/cpunormalization_rule")
+def cpunormalization_rule(case: Case) -> Iterable[str]:
+    given = case["input"]
+    previous = given["previousRatio"]
+    rule = normalization.NormalizationRule(enable=previous > 0, ratio=previous)
+    error = updated = False
+    try:
+        rule, updated = normalization.next_rule(rule, given["nodeAnnotations"])
+    except KubetideError:
+        error = True
+    return _expect(case, {"error": error, "updated": updated, "ratio": rule.ratio})
+
+
+def _core_rule(raw: Any) -> core_sched.CoreSchedRule:
+    def table(name: str) -> dict[str, core_sched.ClassRule]:
+        return {
+            key: core_sched.ClassRule(enabled=value["enabled"], expeller=value["expeller"], idle=value["cpuIdle"])
+            for key, value in ((raw or {}).get(name) or {}).items()
+        }
+
+    return core_sched.CoreSchedRule(qos=table("qos"), kube_qos=table("kubeQos"))
+
+
+def _shown(rules: Any) -> dict[str, Any]:
+    return {
+        key: {"enabled": rule.enabled, "expeller": rule.expeller, "cpuIdle": rule.idle} for key, rule in rules.items()
+    }
+
+
+@suite("node-qos/coresched_rule")
+def coresched_rule(case: Case) -> Iterable[str]:
+    given = case["input"]
+    rule = core_sched.rule_from(convert(given["nodeSLOSpec"], NodeSLOSpec))
+    shown = {"qos": _shown(rule.qos), "kubeQos": _shown(rule.kube_qos)}
+    return _expect(case, {"updated": rule != _core_rule(given["previousRule"]), "rule": shown})
+
+
+@suite("node-qos/coresched_group")
+def coresched_group(case: Case) -> Iterable[str]:
+    given = case["input"]
+    pod = _pod(given["podLabels"], given["podAnnotations"])
+    enabled, group = core_sched.group_of(
+        _core_rule(given["rule"]),
+        labels=given["podLabels"],
+        qos=pod.qos,
+        kube_qos=given["kubeQosClass"],
+        uid=given["podUID"],
+    )
+    return _expect(case, {"enabled": enabled, "groupID": group})
+
+
+class _Kernel:
+    """A kernel in memory: cookies by process, processes that fail, the next cookie."""
+
+    def __init__(self, raw: Case) -> None:
+        self.cookies = {int(pid): cookie for pid, cookie in (raw["pidToCookie"] or {}).items()}
+        self.failing = set(raw["errorPIDs"] or ())
+        self.next = raw["nextCookie"]
+
+    def get(self, pid: int) -> int:
+        if pid in self.failing or pid not in self.cookies:
+            raise core_sched.CookieError(f"process {pid}")
+        return self.cookies[pid]
+
+    def create(self, pid: int) -> None:
+        if pid in self.failing:
+            raise core_sched.CookieError(f"process {pid}")
+        self.cookies[pid] = self.next
+        self.next += 1
+
+    def share(self, source: int, pids: Sequence[int]) -> list[int]:
+        failed = [pid for pid in pids if pid in self.failing or pid not in self.cookies]
+        cookie = self.cookies.get(source, 0) if source else 0
+        self.cookies.update({pid: cookie for pid in pids if pid not in failed})
+        return failed
+
+
+@suite("node-qos/coresched_get_cookie")
+def coresched_get_cookie(case: Case) -> Iterable[str]:
+    cookie, pids = core_sched.get_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
+    return _expect(case, {"cookie": cookie, "pids": pids})
+
+
+@suite("node-qos/coresched_add_cookie")
+def coresched_add_cookie(case: Case) -> Iterable[str]:
+    try:
+        cookie, pids = core_sched.add_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
+    except core_sched.CookieError:
+        return _expect(case, {"error": True, "cookie": 0, "pids": []})
+    return _expect(case, {"cookie": cookie, "pids": pids})
+
+
+@suite("node-qos/coresched_assign_cookie")
+def coresched_assign_cookie(case: Case) -> Iterable[str]:
+    given = case["input"]
+    try:
+        assigned, bad = core_sched.assign_cookie(
+            _Kernel(given["kernel"]), given["pids"], given["siblingPIDs"], given["targetCookie"]
+        )
+    except core_sched.NoSibling as error:
+        return _expect(case, {"error": True, "assigned": [], "siblingsToDelete": error.siblings})
+    return _expect(case, {"error": False, "assigned": assigned, "siblingsToDelete": bad})
+
+
+@suite("node-qos/coresched_clear_cookie")
+def coresched_clear_cookie(case: Case) -> Iterable[str]:
+    cleared = core_sched.clear_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
+    return _expect(case, {"cleared": cleared})
+
+
+@suite("node-qos/gpu_env")
+def gpu_env(case: Case) -> Iterable[str]:
+    try:
+        value = gpu.visible_devices(case["input"]["podAnnotations"])
+    except KubetideError:
+        return _expect(case, {"error": True})
+    return _expect(case, {"NVIDIA_VISIBLE_DEVICES": value})

@@ -42,7 +42,7 @@ def is_true(conditions: Iterable[Condition] | None, kind: str) -> bool:
 def set_condition(
     conditions: Iterable[Condition] | None, kind: str, status: str, *, reason: str, message: str, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return the conditions with one set: replaced in its place or added at the end, its age kept if the status stays."""
+    """Return the conditions with one set, in its place or at the end; its age is kept if the status stays."""
     existing = tuple(conditions or ())
     old = find_condition(existing, kind)
     since = old.last_transition_time if old is not None and old.status == status else now

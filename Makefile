@@ -1,0 +1,69 @@
+# `make demo` and `make test` work from a fresh clone with Python 3.11+ and nothing else prepared.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+LOCK := requirements.lock
+PYTEST_ARGS ?=
+
+.PHONY: help demo test lint format types contracts bench presubmit e2e conformance soak lock docs clean
+
+help: ## Show what can be made
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): $(LOCK) pyproject.toml
+	@python=""; for candidate in "$$PYTHON" python3.11 python3.12 python3.13 python3; do \
+	  if [ -n "$$candidate" ] && "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python="$$candidate"; break; fi; done; \
+	if [ -z "$$python" ]; then echo "kubetide needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; fi; \
+	echo "Making $(VENV) with $$("$$python" --version)…"; \
+	"$$python" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY) ## A simulated cluster under load with every controller at work
+	@$(BIN)/kubetide demo
+
+test: $(READY) ## All tests this machine can run; says which were skipped and why
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## Ruff, mypy strict, import contracts
+	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## Let ruff tidy up
+	@$(BIN)/ruff check --fix src tests benchmarks
+	@$(BIN)/ruff format src tests benchmarks
+
+types: $(READY) ## mypy alone
+	@$(BIN)/mypy
+
+contracts: $(READY) ## Import contracts alone
+	@$(BIN)/lint-imports
+
+presubmit: lint test ## What CI runs
+
+e2e: $(READY) ## Tests against a real kube-apiserver (KUBEBUILDER_ASSETS, or ~/.cache/kubetide/envtest)
+	@$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
+
+conformance: $(READY) ## Golden vectors, suite by suite
+	@$(BIN)/python tests/conformance/run.py tests/vectors
+
+bench: $(READY) ## Benchmarks: ratios against a stated baseline, in one run, with memory
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+soak: $(READY) ## Hours of simulated churn
+	@$(BIN)/python -m benchmarks.soak_node
+
+docs: $(READY) ## Write the pages that are generated from the code
+	@$(BIN)/kubetide settings --format markdown > docs/reference/settings.md
+
+lock: $(READY) ## Resolve the dependencies anew
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group dev --all-extras pyproject.toml -o $(LOCK)
+
+clean: ## Remove what was made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

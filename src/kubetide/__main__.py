@@ -1,0 +1,6 @@
+"""`python -m kubetide`"""
+
+from kubetide.cli.main import main
+
+if __name__ == "__main__":
+    main()

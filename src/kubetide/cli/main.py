@@ -1,0 +1,119 @@
+"""The `kubetide` command: one verb per module, imported only when it is called.
+
+A cold start imports click and this file; aiohttp, NumPy and the capabilities come with the verb that needs them.
+"""
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kubetide.errors import InvalidInput, KubetideError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+VERBS = {
+    "check": ("kubetide.cli.check", "Look at a cluster before kubetide runs there: APIs, rights, metrics, rivals."),
+    "completion": ("kubetide.cli.completion", "Print a shell completion script."),
+    "demo": ("kubetide.cli.demo", "A simulated cluster under load, with every controller at work."),
+    "explain": ("kubetide.cli.explain", "Why an autoscaler, a pod or a node is the size it is."),
+    "manifests": ("kubetide.cli.manifests", "CRDs, rights and workloads to install kubetide in a cluster."),
+    "node": ("kubetide.cli.node", "The agent of one node."),
+    "run": ("kubetide.cli.run", "Run controllers against a cluster."),
+    "runtime-proxy": ("kubetide.cli.runtime_proxy", "Stand between the kubelet and the container runtime."),
+    "settings": ("kubetide.cli.settings", "All settings with flags, variables, defaults and meaning."),
+    "up": ("kubetide.cli.up", "An embedded Kubernetes API server; kubectl works on it."),
+    "version": ("kubetide.cli.version", "Print the version."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What stands before the verb."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+    log_format: str = "text"
+    verbosity: int = 0
+
+    def configure_logging(self, verbosity: int | None = None) -> None:
+        """Send logs to standard error in the chosen form."""
+        from kubetide import log
+
+        log.configure(json=self.log_format == "json", verbosity=self.verbosity if verbosity is None else verbosity)
+
+
+class _LazyVerbs(click.Group):
+    """Knows all verbs by name and help, and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(VERBS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, VERBS[name][1]) for name in sorted(VERBS)])
+
+
+@click.group(cls=_LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Which cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's own identity.",
+)
+@click.option("--context", "context_name", help="Context of the kubeconfig.")
+@click.option("-n", "--namespace", help="Namespace to look at; default is the context's, or all.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-v", "--verbose", "verbosity", count=True, help="More log lines; twice for debugging.")
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    kubeconfig: Path | None,
+    context_name: str | None,
+    namespace: str | None,
+    log_format: str,
+    verbosity: int,
+) -> None:
+    """Keep Kubernetes workloads the right size: how many pods, how big each pod, how much of a node is shared."""
+    ctx.obj = Invocation(kubeconfig, context_name, namespace, log_format, verbosity)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run_cli(arguments))
+
+
+def run_cli(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code: errors of ours are one line, without a traceback."""
+    try:
+        result: Any = cli.main(args=arguments, prog_name="kubetide", standalone_mode=False)
+    except click.exceptions.Abort:
+        return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except InvalidInput as error:
+        click.echo(f"kubetide: {error}", err=True)
+        return EXIT_USAGE
+    except KubetideError as error:
+        click.echo(f"kubetide: {error}", err=True)
+        return EXIT_FAILED
+    except BrokenPipeError:
+        # The reader went away (`kubetide … | head`). Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    return result if isinstance(result, int) else 0

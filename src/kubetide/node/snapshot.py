@@ -1,0 +1,156 @@
+"""The node at one instant: the one input of every strategy.
+
+A snapshot is taken once per round from the state sources and the series store and handed to each strategy. It is
+frozen; the two live views in it (`metrics` over the recent samples, `cgroups` over the current kernel values) only
+read. Missing data is None or absent, never zero.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from kubetide.api import qos
+from kubetide.api.cgroups import CgroupPaths, ContainerIdError
+from kubetide.api.core import Container, ContainerStatus, Node, Pod
+from kubetide.api.slo_strategies import HostApplication, NodeSLOSpec
+from kubetide.node.formats.processors import Processor
+from kubetide.node.formats.storage import StorageFacts
+from kubetide.node.host.readers import CgroupReader
+from kubetide.node.series.query import Points
+
+
+class Metrics(Protocol):
+    """Recent samples, read by kind, properties and window."""
+
+    def query(self, kind: str, properties: Mapping[str, str] | None = None, *, seconds: float) -> Points:
+        """Return the samples of the last `seconds` before the snapshot."""
+        ...
+
+    def last(self, kind: str, properties: Mapping[str, str] | None = None) -> float | None:
+        """Return the newest value within twice the collect interval, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerState:
+    """A container of a pod: its spec, its status and its cgroup (empty while it has no usable id)."""
+
+    name: str
+    id: str
+    directory: str
+    spec: Container
+    status: ContainerStatus | None = None
+
+    @property
+    def running(self) -> bool:
+        state = self.status.state if self.status else None
+        return state is not None and state.running is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodState:
+    """A pod with its classes and its cgroup."""
+
+    pod: Pod
+    directory: str
+    kube_qos: str
+    raw_qos: str
+    qos: str
+    priority: str
+    containers: tuple[ContainerState, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.metadata.namespace
+
+    @property
+    def name(self) -> str:
+        return self.pod.metadata.name
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_active(self) -> bool:
+        """Running or about to: its cgroup should be there."""
+        return self.pod.status.phase in ("Running", "Pending")
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def is_best_effort(self) -> bool:
+        """Best effort by label or by Kubernetes QoS."""
+        return self.raw_qos == qos.BE or self.kube_qos == "BestEffort"
+
+
+def pod_state(pod: Pod, paths: CgroupPaths) -> PodState:
+    """Derive the classes and directories of a pod."""
+    kube = qos.kube_qos(pod)
+    directory = paths.pod(kube, pod.metadata.uid)
+    statuses = {status.name: status for status in pod.status.container_statuses or ()}
+    containers: list[ContainerState] = []
+    for spec in pod.spec.containers or ():
+        status = statuses.get(spec.name)
+        identity = status.container_id if status else ""
+        try:
+            place = paths.container(directory, identity) if identity else ""
+        except ContainerIdError:
+            place = ""
+        containers.append(ContainerState(name=spec.name, id=identity, directory=place, spec=spec, status=status))
+    return PodState(
+        pod=pod,
+        directory=directory,
+        kube_qos=kube,
+        raw_qos=qos.raw_qos(pod.metadata.labels),
+        qos=qos.defaulted_qos(pod),
+        priority=qos.defaulted_priority(pod),
+        containers=tuple(containers),
+    )
+
+
+def host_application_directory(app: HostApplication, paths: CgroupPaths) -> str:
+    """Return the cgroup of a host application."""
+    path = app.cgroup_path
+    where = (path.base, path.parent_dir, path.relative_path) if path is not None else None
+    return paths.host_application(app.name, app.qos, cgroup_path=where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything a strategy may look at."""
+
+    now: datetime
+    node: Node | None
+    pods: tuple[PodState, ...]
+    slo: NodeSLOSpec | None
+    """The NodeSLO completed with defaults and off values; None while there is no NodeSLO."""
+    metrics: Metrics
+    cgroups: CgroupReader
+    collect_interval: float = 1.0
+    topology_annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the NodeResourceTopology as last calculated."""
+    processors: tuple[Processor, ...] = ()
+    storage: StorageFacts | None = None
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """`namespace/name` of a volume claim to the name of its volume."""
+    gates: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def paths(self) -> CgroupPaths:
+        return self.cgroups.layout.paths
+
+    @property
+    def host_applications(self) -> tuple[HostApplication, ...]:
+        return (self.slo.host_applications or ()) if self.slo else ()
+
+    def pod(self, uid: str) -> PodState | None:
+        """Return the pod with this uid."""
+        return next((pod for pod in self.pods if pod.uid == uid), None)

@@ -1,0 +1,198 @@
+"""Leader election on a Lease: acquire, renew, release on stop, and stop acting when it cannot renew.
+
+The rule is in `kube.election`. `is_leader` is a question of time, not of a flag: once the renew deadline has passed
+it is False, even if the process was frozen and no task of it has run since. `kube.fence` refuses writes by it.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from kubetide.api.codec import convert
+from kubetide.api.leases import LeaseSpec
+from kubetide.api.scheme import LEASES
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError, Unavailable
+from kubetide.kube.client import Client
+from kubetide.kube.election import Move, Sighting, claim, next_move, released, see
+from kubetide.kube.errors import AlreadyExists, Conflict, NotFound
+from kubetide.log import get_logger
+
+log = get_logger("leader")
+
+RETRY_JITTER = 1.2
+
+
+class LeaderElector:
+    """Leads while it holds the Lease. The defaults are those of Kubernetes' own controllers."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        lease_name: str,
+        namespace: str,
+        identity: str,
+        lease_duration: timedelta = timedelta(seconds=15),
+        renew_deadline: timedelta = timedelta(seconds=10),
+        retry_period: timedelta = timedelta(seconds=2),
+        chance: random.Random | None = None,
+    ) -> None:
+        if not retry_period * RETRY_JITTER < renew_deadline < lease_duration:
+            raise ValueError("lease duration, renew deadline and retry period must grow shorter in this order")
+        self.identity = identity
+        self.lease_name = lease_name
+        self.name = f"leader/{lease_name}"
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._duration = lease_duration.total_seconds()
+        self._deadline = renew_deadline.total_seconds()
+        self._period = retry_period.total_seconds()
+        self._chance = chance or client.chance
+        self._sighting: Sighting | None = None
+        self._raw: dict[str, Any] = {}
+        self._renewed_at: float | None = None
+        self._log = log.bind(lease=f"{namespace}/{lease_name}", identity=identity)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act right now."""
+        return self._renewed_at is not None and self._clock.monotonic() < self._renewed_at + self._deadline
+
+    @property
+    def holder(self) -> str:
+        """Who held the Lease when it was last read."""
+        return self._sighting.spec.holder_identity if self._sighting is not None else ""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the Lease, lead, and begin again when it is lost; release it when cancelled or done."""
+        try:
+            while True:
+                await self._acquire()
+                self._log.info("became leader")
+                if await self._lead(lead):
+                    return
+                self._log.warning("lost the lease")
+        finally:
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while True:
+            if await self._try():
+                return
+            await asyncio.sleep(self._period * (1 + (RETRY_JITTER - 1) * self._chance.random()))
+
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """Lead until the work ends (True) or the Lease is lost (False)."""
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(_as_coroutine(lead), name=self.name)
+            renewing = group.create_task(self._renew())
+            try:
+                await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
+                finished = work.done()
+                if not finished:
+                    self._renewed_at = None
+            finally:
+                # Renewing goes on while the work winds down, so that the Lease is not lost under it.
+                work.cancel()
+                await asyncio.wait({work})
+                renewing.cancel()
+        return finished
+
+    async def _renew(self) -> None:
+        """Renew until it is no longer possible in time, or somebody else holds the Lease."""
+        while True:
+            await asyncio.sleep(self._period)
+            renewed_at = self._renewed_at
+            if renewed_at is None:
+                return
+            left = renewed_at + self._deadline - self._clock.monotonic()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    while not await self._try(renewing=True):
+                        if self._taken_over():
+                            self._renewed_at = None
+                            return
+                        await asyncio.sleep(self._period)
+            except TimeoutError:
+                self._renewed_at = None
+                return
+
+    def _taken_over(self) -> bool:
+        return self.holder not in ("", self.identity)
+
+    async def _try(self, *, renewing: bool = False) -> bool:
+        """Make one attempt to take or renew the Lease. A leader does not take it back from somebody else."""
+        sent = self._clock.monotonic()
+        try:
+            move = await self._look(sent)
+            if move is Move.WAIT or (renewing and self._taken_over()):
+                return False
+            await self._write(move)
+        except (Conflict, AlreadyExists):
+            self._log.debug("somebody else was faster")
+            return False
+        except KubetideError as error:
+            level = self._log.debug if isinstance(error, Unavailable) else self._log.warning
+            level("cannot read or write the lease", error=str(error))
+            return False
+        self._renewed_at = sent
+        return True
+
+    async def _look(self, now: float) -> Move:
+        try:
+            self._raw = await self._client.get_raw(LEASES, self.lease_name, namespace=self._namespace)
+        except NotFound:
+            self._sighting = None
+        else:
+            self._note(self._raw, now)
+        return next_move(self._sighting, self.identity, duration=self._duration, now=now)
+
+    async def _write(self, move: Move) -> None:
+        current = self._sighting.spec if self._sighting is not None else None
+        spec = claim(current, self.identity, duration=self._duration, now=self._clock.now())
+        if move is Move.CREATE:
+            body = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": self.lease_name, "namespace": self._namespace},
+                "spec": spec,
+            }
+            await self._client.create(LEASES, body, namespace=self._namespace)
+            self._sighting = see(None, "", convert(spec, LeaseSpec), now=self._clock.monotonic())
+            return
+        # The whole object goes back, with its resource version: what others wrote in it stays, and a race is lost.
+        body = {**self._raw, "spec": {**(self._raw.get("spec") or {}), **spec}}
+        lease = await self._client.update(LEASES, self.lease_name, body, namespace=self._namespace)
+        self._sighting = see(None, lease.metadata.resource_version, lease.spec, now=self._clock.monotonic())
+
+    def _note(self, raw: dict[str, Any], now: float) -> None:
+        spec = convert(raw.get("spec") or {}, LeaseSpec, what=f"lease {self.lease_name}")
+        version = (raw.get("metadata") or {}).get("resourceVersion") or ""
+        self._sighting = see(self._sighting, version, spec, now=now)
+
+    async def _release(self) -> None:
+        """Give the Lease back, if it is still ours, so that the next leader need not wait."""
+        if self._renewed_at is None:
+            return
+        self._renewed_at = None
+        try:
+            async with asyncio.timeout(self._period):
+                self._raw = await self._client.get_raw(LEASES, self.lease_name, namespace=self._namespace)
+                self._note(self._raw, self._clock.monotonic())
+                if self._sighting is None or self.holder != self.identity:
+                    return
+                spec = released(self._sighting.spec, now=self._clock.now())
+                body = {**self._raw, "spec": {**(self._raw.get("spec") or {}), **spec}}
+                await self._client.update(LEASES, self.lease_name, body, namespace=self._namespace)
+                self._log.info("released the lease")
+        except (KubetideError, TimeoutError) as error:
+            self._log.warning("could not release the lease", error=str(error))
+
+
+async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:
+    await lead()

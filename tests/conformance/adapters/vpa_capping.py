@@ -5,9 +5,11 @@ from typing import Any
 
 from conformance.registry import Skip, suite
 from kubetide.api.codec import convert
-from kubetide.api.core import LimitRangeItem
+from kubetide.api.core import Container, LimitRangeItem
+from kubetide.api.patch import JsonPatch
 from kubetide.api.quantity import Quantity, parse_quantity
 from kubetide.api.vpa import ContainerRecommendation, PodResourcePolicy
+from kubetide.vpa.admission.mutate import pod_patch
 from kubetide.vpa.capping import Adjusted, NewResources, adjust, cap_to_policy, container_resources
 from kubetide.vpa.limits import LimitItem, NamespaceLimits, effective_item
 from kubetide.vpa.policy import ContainerAmounts, Recommended, amounts, recommended
@@ -78,6 +80,34 @@ def note_sets(got: Mapping[str, Sequence[str]], want: Mapping[str, Sequence[str]
         yield f"{where}: got {have}, expected {wanted}"
 
 
+def patched(case: Case, resources: Sequence[NewResources], want: Case) -> Iterator[str]:
+    """Compare the pod patch: its paths, the pod that comes of it, and the two annotations."""
+    containers = [convert({"name": c["name"], "resources": _without_missing(c)}, Container) for c in case["containers"]]
+    patch = pod_patch(
+        containers, resources, mode=case.get("updateMode") or "", vpa_name=case["vpaName"], annotated=False
+    )
+    pod: Case = {
+        "metadata": {},
+        "spec": {"containers": [{"name": c["name"], "resources": _without_missing(c)} for c in case["containers"]]},
+    }
+    for one, expected in zip(
+        JsonPatch(patch.operations).apply(pod)["spec"]["containers"], want["patchedContainers"], strict=True
+    ):
+        got = one.get("resources") or {}
+        yield from lists(amounts(got.get("requests")), expected.get("requests"), f"patched {one['name']} requests")
+        yield from lists(amounts(got.get("limits")), expected.get("limits"), f"patched {one['name']} limits")
+    paths = sorted(operation["path"] for operation in patch.operations)
+    if paths != want["patchPaths"]:
+        yield f"patch paths: got {paths}, expected {want['patchPaths']}"
+    yield from note_sets(patch.updates, want.get("vpaUpdates"), "vpaUpdates")
+    if patch.observed != want["vpaObservedContainers"]:
+        yield f"vpaObservedContainers: got {patch.observed!r}, expected {want['vpaObservedContainers']!r}"
+
+
+def _without_missing(container: Case) -> Case:
+    return {part: container[part] for part in ("requests", "limits") if container.get(part) is not None}
+
+
 @suite("vpa/capping")
 def capping(case: Case) -> Iterable[str]:
     if "invalid_pod" in (case.get("tags") or ()):
@@ -99,6 +129,7 @@ def capping(case: Case) -> Iterable[str]:
         yield from lists(one.requests, expected.get("requests"), f"{one.name} requests")
         yield from lists(one.limits, expected.get("limits"), f"{one.name} limits")
     yield from note_sets({one.name: one.notes for one in resources}, want.get("containerAnnotations"), "annotations")
+    yield from patched(case, resources, want)
 
 
 @suite("vpa/capping_upstream_failures")

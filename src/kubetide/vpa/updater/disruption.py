@@ -1,0 +1,80 @@
+"""How fast pods may be disturbed, over the whole cluster.
+
+Two rules hold at once, over evictions and resizes together:
+
+    at most `per_minute` disruptions in any 60 seconds              (60)
+    at most `burst` at one moment, refilled at `per_minute` / 60 s   (10)
+
+A process that has just started does not know what its predecessor did in the last minute, so it waits one minute
+before its first disruption: restarting every component cannot exceed the budget.
+
+`TokenBucket` is the plain rate limiter behind `--eviction-rate-limit` and `--eviction-rate-burst`.
+"""
+
+from collections import deque
+from datetime import datetime, timedelta
+
+WINDOW = timedelta(minutes=1)
+
+
+class TokenBucket:
+    """`rate` tokens a second, at most `burst` saved up; starts full. A rate of 0 or less never makes anyone wait."""
+
+    def __init__(self, *, rate: float, burst: int, now: datetime) -> None:
+        self._rate = rate
+        self._burst = float(max(burst, 1))
+        self._tokens = self._burst
+        self._at = now
+
+    def ready_at(self, now: datetime) -> datetime:
+        """Return when the next token can be taken; `now` when there is one."""
+        if self._rate <= 0:
+            return now
+        tokens = self._level(now)
+        return now if tokens >= 1 else now + timedelta(seconds=(1 - tokens) / self._rate)
+
+    def take(self, now: datetime) -> None:
+        """Take one token; may go below zero when the caller did not wait."""
+        if self._rate <= 0:
+            return
+        self._tokens = self._level(now) - 1
+        self._at = max(now, self._at)
+
+    def _level(self, now: datetime) -> float:
+        passed = max((now - self._at).total_seconds(), 0.0)
+        # A microsecond of clock resolution must not cost a token that was promised for this very moment.
+        return min(self._burst, self._tokens + passed * self._rate + 1e-6)
+
+
+class DisruptionBudget:
+    """The budget of the cluster. `per_minute` of 0 or less switches it off."""
+
+    def __init__(self, *, per_minute: int, burst: int, started: datetime) -> None:
+        self._per_minute = per_minute
+        self._bucket = TokenBucket(rate=per_minute / WINDOW.total_seconds(), burst=burst, now=started)
+        self._opens = started + WINDOW if per_minute > 0 else started
+        self._recent: deque[datetime] = deque()
+
+    def next_at(self, now: datetime) -> datetime:
+        """Return the earliest moment at which one more disruption fits."""
+        if self._per_minute <= 0:
+            return now
+        self._forget(now)
+        full = len(self._recent) >= self._per_minute
+        window = self._recent[-self._per_minute] + WINDOW if full else now
+        return max(now, self._opens, self._bucket.ready_at(now), window)
+
+    def record(self, now: datetime) -> None:
+        """Count a disruption. One that was tried and may have happened counts too."""
+        if self._per_minute > 0:
+            self._bucket.take(now)
+            self._recent.append(now)
+
+    def used(self, now: datetime) -> int:
+        """Return how many disruptions the last minute saw."""
+        self._forget(now)
+        return len(self._recent)
+
+    def _forget(self, now: datetime) -> None:
+        while self._recent and now - self._recent[0] >= WINDOW:
+            self._recent.popleft()

@@ -1,0 +1,223 @@
+"""One metric of an autoscaler: which target it has, what it is called, what it proposes, what its status shows.
+
+| type                        | counts with      | target                                        |
+|-----------------------------|------------------|-----------------------------------------------|
+| Resource, ContainerResource | spec.replicas    | averageValue, else averageUtilization         |
+| Pods                        | spec.replicas    | averageValue                                  |
+| Object                      | Value: spec.replicas, AverageValue: status.replicas | by its type        |
+| External                    | averageValue: status.replicas, value: spec.replicas | averageValue first |
+
+A metric that fails is a result like any other: it keeps its place, its reason and its message.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kubetide.api.core import Pod
+from kubetide.api.hpa import (
+    ContainerResourceMetricSource,
+    ExternalMetricSource,
+    MetricSpec,
+    MetricType,
+    ObjectMetricSource,
+    PodsMetricSource,
+    ResourceMetricSource,
+)
+from kubetide.api.quantity import QuantityText, milli_text, milli_value
+from kubetide.errors import QuantityError
+from kubetide.hpa.describe import Source, describe, metric_status, source_of, target_text
+from kubetide.hpa.events import FAILED_METRIC_REASONS, Reason
+from kubetide.hpa.metrics import Tolerance
+from kubetide.hpa.pods import ReadinessRules, group_pods
+from kubetide.hpa.replicas import Proposal, propose_average, propose_raw, propose_utilization, propose_value
+from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Reading, ValueReading, is_future
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What metrics are measured against: the size of the target and its pods."""
+
+    replicas: int
+    """`spec.replicas` of the scale."""
+    observed: int
+    """`status.replicas` of the scale."""
+    pods: Sequence[Pod]
+    passed_over: frozenset[str] = frozenset()
+    """Pods that a rollout adds for a while and that are not to be counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """Why a proposal to shrink must not be acted on."""
+
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricResult:
+    """What one metric says in one turn."""
+
+    type: str
+    description: str
+    status: dict[str, Any]
+    proposal: Proposal | None = None
+    defect: Defect | None = None
+    failure: MetricFailure | None = None
+    reason: str = ""
+    """Why it failed, as event and condition have it."""
+    target_text: str = ""
+
+
+def evaluate(
+    spec: MetricSpec,
+    reading: Reading,
+    target: Target,
+    tolerance: Tolerance,
+    readiness: ReadinessRules,
+    *,
+    now: datetime,
+) -> MetricResult:
+    """Return what a metric proposes, or how it failed."""
+    description = describe(spec)
+    try:
+        source = source_of(spec)
+        if isinstance(reading, MetricFailure):
+            raise reading
+        proposal = _propose(spec, source, reading, target, tolerance, readiness, now)
+        status = metric_status(spec, source, proposal)
+    except MetricFailure as failure:
+        return MetricResult(
+            type=spec.type,
+            description=description,
+            status={"type": spec.type},
+            failure=failure,
+            reason=_failure_reason(spec, failure),
+            target_text=target_text(spec),
+        )
+    return MetricResult(
+        type=spec.type,
+        description=description,
+        status=status,
+        proposal=proposal,
+        defect=find_defect(proposal, reading, now),
+        target_text=target_text(spec),
+    )
+
+
+def find_defect(proposal: Proposal, reading: Reading, now: datetime) -> Defect | None:
+    """Return what is wrong with the input of a proposal, invalid values before a count of zero pods."""
+    if text := _bad_value(proposal, reading, now):
+        return Defect(Reason.INVALID_METRIC_VALUE, text)
+    if proposal.multiplier == 0:
+        return Defect(Reason.INVALID_METRIC_NO_READY_PODS, "no pod is ready, so the ratio has nothing to multiply")
+    return None
+
+
+def _bad_value(proposal: Proposal, reading: Reading, now: datetime) -> str:
+    if isinstance(reading, ValueReading):
+        bad = [value for value in reading.values if value < 0]
+        if bad:
+            return f"it has a negative value ({milli_text(bad[0])})"
+        return "it is dated in the future" if is_future(reading.timestamp, now) else ""
+    if isinstance(reading, PodReading):
+        for name in proposal.used:
+            sample = reading.samples[name]
+            if sample.value < 0:
+                return f"the sample of pod {name} is negative ({milli_text(sample.value)})"
+            if is_future(sample.timestamp, now):
+                return f"the sample of pod {name} is dated in the future"
+            if name in reading.defects:
+                return reading.defects[name]
+    return ""
+
+
+def _propose(
+    spec: MetricSpec,
+    source: Source,
+    reading: Reading,
+    target: Target,
+    tolerance: Tolerance,
+    readiness: ReadinessRules,
+    now: datetime,
+) -> Proposal:
+    match source:
+        case ResourceMetricSource() | ContainerResourceMetricSource():
+            samples = _pod_reading(reading)
+            groups = group_pods(
+                target.pods, samples.samples, source.name, readiness, now=now, passed_over=target.passed_over
+            )
+            if source.target.average_value is not None:
+                amount = _milli(source.target.average_value)
+                return propose_raw(
+                    samples, target.pods, groups, target=amount, current=target.replicas, tolerance=tolerance
+                )
+            if source.target.average_utilization is None:
+                raise MetricFailure(ErrorKind.INVALID_TARGET, "neither a utilization nor an average value is set")
+            return propose_utilization(
+                samples,
+                target.pods,
+                groups,
+                resource=source.name,
+                container=source.container if isinstance(source, ContainerResourceMetricSource) else "",
+                target=source.target.average_utilization,
+                current=target.replicas,
+                tolerance=tolerance,
+            )
+        case PodsMetricSource():
+            samples = _pod_reading(reading)
+            groups = group_pods(target.pods, samples.samples, "", readiness, now=now, passed_over=target.passed_over)
+            amount = _milli(source.target.average_value)
+            return propose_raw(
+                samples, target.pods, groups, target=amount, current=target.replicas, tolerance=tolerance
+            )
+        case ObjectMetricSource():
+            average = source.target.type == "AverageValue" and source.target.average_value is not None
+            if not average and not (source.target.type == "Value" and source.target.value is not None):
+                raise MetricFailure(ErrorKind.INVALID_TARGET, "the target's type does not name a value that is set")
+        case ExternalMetricSource():
+            average = source.target.average_value is not None
+            if not average and source.target.value is None:
+                raise MetricFailure(ErrorKind.INVALID_TARGET, "neither a value nor an average value is set")
+    values = _value_reading(reading)
+    if average:
+        amount = _milli(source.target.average_value)
+        return propose_average(values, target=amount, observed=target.observed, tolerance=tolerance)
+    return propose_value(
+        values,
+        target.pods,
+        target=_milli(source.target.value),
+        current=target.replicas,
+        tolerance=tolerance,
+        passed_over=target.passed_over,
+    )
+
+
+def _failure_reason(spec: MetricSpec, failure: MetricFailure) -> str:
+    if failure.kind is ErrorKind.INVALID_VALUE:
+        return Reason.INVALID_METRIC_VALUE.value
+    try:
+        return FAILED_METRIC_REASONS[MetricType(spec.type)].value
+    except ValueError:
+        return Reason.INVALID_METRIC_SOURCE_TYPE.value
+
+
+def _milli(text: QuantityText | None) -> int:
+    if text is None:
+        raise MetricFailure(ErrorKind.INVALID_TARGET, "no average value is set")
+    try:
+        return milli_value(text)
+    except QuantityError as error:
+        raise MetricFailure(ErrorKind.INVALID_TARGET, f"the target: {error}") from error
+
+
+def _pod_reading(reading: Reading) -> PodReading:
+    assert isinstance(reading, PodReading), "a metric of pods is read per pod"
+    return reading
+
+
+def _value_reading(reading: Reading) -> ValueReading:
+    assert isinstance(reading, ValueReading), "a metric of an object is read as values"
+    return reading

@@ -1,0 +1,125 @@
+"""Which pods count: every pod of the target is ignored, unready, missing or ready, the first that applies.
+
+    ignored   being deleted, or failed: its sample says nothing about the load to come
+    unready   pending, or (cpu only) still starting: start-up burns CPU that is not load
+    missing   no sample: unknown, which is neither idle nor busy
+    ready     the rest
+
+For CPU a pod is starting while it is younger than the initialization period and either not Ready or measured from
+before it became Ready; and later, if it never became ready after the initial readiness delay. A pod that was ready
+and lost it is ready here: it serves no load, but it has shown what load it serves.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kubetide.api.conditions import Condition, find_condition
+from kubetide.api.core import Pod
+from kubetide.api.quantity import milli_value
+from kubetide.hpa.samples import ZERO_TIME, ErrorKind, MetricFailure, Sample
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessRules:
+    """How long after its start a pod's CPU usage is distrusted."""
+
+    cpu_initialization_period: timedelta = timedelta(minutes=5)
+    initial_readiness_delay: timedelta = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroups:
+    """Names by group; ready pods are only counted."""
+
+    ready: int
+    unready: tuple[str, ...]
+    missing: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def group_pods(
+    pods: Iterable[Pod],
+    samples: Mapping[str, Sample],
+    resource: str,
+    rules: ReadinessRules,
+    *,
+    now: datetime,
+    passed_over: Container[str] = (),
+) -> PodGroups:
+    """Put every pod into its group. `passed_over` names pods that are to be ignored for reasons of the caller."""
+    ready = 0
+    unready: list[str] = []
+    missing: list[str] = []
+    ignored: list[str] = []
+    for pod in pods:
+        name = pod.metadata.name
+        phase = pod.status.phase
+        if pod.metadata.deletion_timestamp is not None or phase == "Failed" or name in passed_over:
+            ignored.append(name)
+        elif phase == "Pending":
+            unready.append(name)
+        elif (sample := samples.get(name)) is None:
+            missing.append(name)
+        elif resource == CPU and is_starting(pod, sample, rules, now=now):
+            unready.append(name)
+        else:
+            ready += 1
+    return PodGroups(ready, tuple(unready), tuple(missing), tuple(ignored))
+
+
+def is_starting(pod: Pod, sample: Sample, rules: ReadinessRules, *, now: datetime) -> bool:
+    """Tell whether the CPU sample of a pod shows its start rather than its load."""
+    condition = ready_condition(pod)
+    started = pod.status.start_time
+    if condition is None or started is None:
+        return True
+    changed = condition.last_transition_time or ZERO_TIME
+    not_ready = condition.status == "False"
+    if started + rules.cpu_initialization_period > now:
+        return not_ready or sample.timestamp < changed + sample.window
+    return not_ready and started + rules.initial_readiness_delay > changed
+
+
+def ready_condition(pod: Pod) -> Condition | None:
+    """Return the condition that says whether a pod is Ready."""
+    return find_condition(pod.status.conditions, "Ready")
+
+
+def count_ready(pods: Sequence[Pod], *, passed_over: Container[str] = ()) -> int:
+    """Count the pods that run and are Ready, terminating ones included."""
+    if not pods:
+        raise MetricFailure(ErrorKind.NO_PODS, "the selector matches no pod")
+    return sum(
+        pod.status.phase == "Running" and pod.metadata.name not in passed_over and _is_ready(pod) for pod in pods
+    )
+
+
+def pod_requests(pods: Iterable[Pod], resource: str, container: str = "") -> dict[str, int]:
+    """Return the request of each pod in thousandths: its containers and sidecars, or those of one name.
+
+    A container that counts and has no request makes the percentage of the whole target meaningless, so it is an error.
+    """
+    requests: dict[str, int] = {}
+    for pod in pods:
+        total = 0
+        sidecars = [one for one in pod.spec.init_containers or () if one.restart_policy == "Always"]
+        for one in (*(pod.spec.containers or ()), *sidecars):
+            if container and one.name != container:
+                continue
+            text = (one.resources.requests or {}).get(resource) if one.resources else None
+            if text is None:
+                raise MetricFailure(
+                    ErrorKind.MISSING_REQUEST,
+                    f"container {one.name} of pod {pod.metadata.name} requests no {resource}",
+                )
+            total += milli_value(text)
+        requests[pod.metadata.name] = total
+    return requests
+
+
+def _is_ready(pod: Pod) -> bool:
+    condition = ready_condition(pod)
+    return condition is not None and condition.is_true

@@ -1,0 +1,195 @@
+"""From the answers of the metrics APIs to samples: whole thousandths per pod, or a list of values.
+
+A pod's usage is the sum of its containers, each rounded up to a thousandth before it is added. A pod of which any
+container lacks the resource has no sample at all: half a pod is not a small pod.
+
+    {"cpu": "156365u"} + {"cpu": "50m"}  ->  157 + 50 = 207
+
+An answer is never trusted to be sane. What is no number (`NaN`, infinity) or does not fit 64 bits makes the metric
+fail by name; what is a number but cannot be a measurement (negative, from the future, two values for one pod) stays
+in the formula, as the reference has it, and is remembered as a defect for the guard after the formula.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+
+from kubetide.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from kubetide.api.quantity import QuantityText, milli_value
+from kubetide.durations import parse_duration
+from kubetide.errors import InvalidInput, QuantityError
+
+ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
+"""What an absent time counts as."""
+
+DEFAULT_WINDOW = timedelta(seconds=60)
+"""Window of a custom metric value that names none."""
+
+FUTURE_ALLOWED = timedelta(minutes=5)
+"""How far ahead of our clock a sample may be dated: more than clocks of one cluster drift apart."""
+
+_INT64_MAX = 2**63 - 1
+_NOT_FINITE = {"nan", "inf", "infinity"}
+
+
+class ErrorKind(StrEnum):
+    """Why a metric gives no proposal."""
+
+    FETCH_FAILED = "metrics_fetch_failed"
+    EMPTY = "metrics_empty"
+    NO_PODS = "no_pods"
+    NO_USABLE_METRICS = "no_usable_metrics"
+    MISSING_REQUEST = "missing_request"
+    ZERO_REQUESTS = "zero_requests"
+    INVALID_SELECTOR = "invalid_metric_selector"
+    INVALID_TARGET = "invalid_target"
+    UNKNOWN_TYPE = "unknown_metric_type"
+    INVALID_VALUE = "invalid_value"
+
+
+class MetricFailure(InvalidInput):
+    """A metric gives no proposal this turn."""
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The usage of one pod in thousandths, over `window` until `timestamp`."""
+
+    value: int
+    timestamp: datetime = ZERO_TIME
+    window: timedelta = DEFAULT_WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class PodReading:
+    """One sample per pod name, and the time stamp of the first item of the answer."""
+
+    samples: Mapping[str, Sample]
+    timestamp: datetime = ZERO_TIME
+    defects: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueReading:
+    """The value of an object (one) or the values of an external metric (any number), in thousandths."""
+
+    values: tuple[int, ...]
+    timestamp: datetime = ZERO_TIME
+
+    @property
+    def usage(self) -> int:
+        return sum(self.values)
+
+
+Reading = PodReading | ValueReading | MetricFailure
+
+
+def resource_reading(items: Iterable[PodMetrics], resource: str, container: str = "") -> PodReading:
+    """Return the usage of `resource` per pod, of one container if named. The items are already selected."""
+    samples: dict[str, Sample] = {}
+    defects: dict[str, str] = {}
+    first: datetime | None = None
+    for item in items:
+        timestamp = item.timestamp or ZERO_TIME
+        if first is None:
+            first = timestamp
+        value = _pod_usage(item, resource, container)
+        if value is None:
+            continue
+        name = item.metadata.name
+        _note_duplicate(samples, defects, name, value)
+        samples[name] = Sample(value, timestamp, window_of(item.window))
+    if first is None:
+        raise MetricFailure(ErrorKind.EMPTY, "the resource metrics API has no sample of these pods")
+    return PodReading(samples, first, defects)
+
+
+def pods_reading(items: Sequence[MetricValue]) -> PodReading:
+    """Return a custom metric per pod; of two entries for one pod the later one counts."""
+    if not items:
+        raise MetricFailure(ErrorKind.EMPTY, "the custom metrics API has no value for these pods")
+    samples: dict[str, Sample] = {}
+    defects: dict[str, str] = {}
+    for item in items:
+        name = item.described_object.name
+        value = _milli(item.value, f"the value of pod {name}")
+        _note_duplicate(samples, defects, name, value)
+        samples[name] = Sample(value, item.timestamp or ZERO_TIME, _window_seconds(item))
+    return PodReading(samples, items[0].timestamp or ZERO_TIME, defects)
+
+
+def object_reading(items: Sequence[MetricValue]) -> ValueReading:
+    """Return the one value of a described object."""
+    if len(items) != 1:
+        raise MetricFailure(
+            ErrorKind.FETCH_FAILED, f"the custom metrics API returned {len(items)} values where one was asked for"
+        )
+    item = items[0]
+    return ValueReading((_milli(item.value, "the value of the object"),), item.timestamp or ZERO_TIME)
+
+
+def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
+    """Return all values of an external metric."""
+    if not items:
+        raise MetricFailure(ErrorKind.EMPTY, "the external metrics API has no value of this metric")
+    values = tuple(_milli(item.value, f"value {position}") for position, item in enumerate(items))
+    return ValueReading(values, items[0].timestamp or ZERO_TIME)
+
+
+def is_future(timestamp: datetime, now: datetime) -> bool:
+    """Tell whether a sample is dated so far ahead that it cannot be a measurement."""
+    return timestamp > now + FUTURE_ALLOWED
+
+
+@lru_cache(maxsize=1024)
+def window_of(text: str) -> timedelta:
+    """Return a Go duration such as `30s`, `1m0s` or `15.2s`."""
+    if not text:
+        return timedelta(0)
+    try:
+        return parse_duration(text)
+    except InvalidInput as error:
+        raise MetricFailure(ErrorKind.FETCH_FAILED, f"window {text[:40]!r} is not a duration") from error
+
+
+def _pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:
+    total: int | None = None
+    for one in item.containers or ():
+        if container and one.name != container:
+            continue
+        text = (one.usage or {}).get(resource)
+        if text is None:
+            return None
+        total = (total or 0) + _milli(text, f"the {resource} usage of container {one.name} of pod {item.metadata.name}")
+        if container:
+            break
+    return total
+
+
+def _milli(text: QuantityText, what: str) -> int:
+    try:
+        value = milli_value(text)
+    except QuantityError as error:
+        if str(text).strip().lstrip("+-").lower() in _NOT_FINITE:
+            raise MetricFailure(ErrorKind.INVALID_VALUE, f"{what} is {text}, which is not a finite number") from error
+        raise MetricFailure(ErrorKind.FETCH_FAILED, f"{what} cannot be read: {error}") from error
+    if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
+        raise MetricFailure(ErrorKind.INVALID_VALUE, f"{what} is {str(text)[:40]}, which is out of range")
+    return value
+
+
+def _window_seconds(item: MetricValue) -> timedelta:
+    seconds = item.window_seconds if item.window_seconds is not None else item.window
+    return DEFAULT_WINDOW if seconds is None else timedelta(seconds=seconds)
+
+
+def _note_duplicate(samples: Mapping[str, Sample], defects: dict[str, str], name: str, value: int) -> None:
+    earlier = samples.get(name)
+    if earlier is not None and earlier.value != value:
+        defects[name] = f"pod {name} appears more than once with different values"

@@ -1,0 +1,134 @@
+"""The status of an autoscaler: conditions that keep their age, and whether anything changed that is worth a write.
+
+A status is written only when it differs from what is stored. Differences are those a reader could see: quantities
+compare by amount, times by instant, and a list that is missing equals an empty one.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from kubetide.api.conditions import Condition, set_condition
+from kubetide.api.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.api.meta import ObjectMeta
+from kubetide.api.quantity import parse_quantity
+from kubetide.errors import QuantityError
+
+ABLE_TO_SCALE = "AbleToScale"
+SCALING_ACTIVE = "ScalingActive"
+SCALING_LIMITED = "ScalingLimited"
+
+_QUANTITIES = {"value", "averageValue"}
+Conditions = tuple[Condition, ...]
+
+
+def whole_seconds(moment: datetime) -> datetime:
+    """Return a time as the API keeps it."""
+    return moment.replace(microsecond=0)
+
+
+def with_condition(
+    conditions: Conditions, kind: str, *, holds: bool, reason: str, message: str, now: datetime
+) -> Conditions:
+    """Set one condition; its time moves only if its status flips."""
+    status = "True" if holds else "False"
+    return set_condition(conditions, kind, status, reason=reason, message=message, now=whole_seconds(now))
+
+
+def full_status(
+    before: HpaStatus,
+    conditions: Conditions,
+    *,
+    current: int,
+    desired: int,
+    metrics: tuple[dict[str, Any], ...] | None,
+    scaled_at: datetime | None = None,
+) -> HpaStatus:
+    """Return the status of a turn that got as far as the scale of the target."""
+    return HpaStatus(
+        current_replicas=current,
+        desired_replicas=desired,
+        last_scale_time=whole_seconds(scaled_at) if scaled_at is not None else before.last_scale_time,
+        current_metrics=metrics,
+        conditions=conditions,
+    )
+
+
+def conditions_only(before: HpaStatus, conditions: Conditions) -> HpaStatus:
+    """Return the status of a turn that did not get that far: everything else stays."""
+    return msgspec.structs.replace(before, conditions=conditions)
+
+
+def same_status(one: HpaStatus, other: HpaStatus) -> bool:
+    """Tell whether two statuses say the same."""
+    return (
+        one.current_replicas == other.current_replicas
+        and one.desired_replicas == other.desired_replicas
+        and one.last_scale_time == other.last_scale_time
+        and one.observed_generation == other.observed_generation
+        and (one.conditions or ()) == (other.conditions or ())
+        and _comparable(one.current_metrics or ()) == _comparable(other.current_metrics or ())
+    )
+
+
+def status_body(status: HpaStatus) -> dict[str, Any]:
+    """Return the status as the API takes it."""
+    body: dict[str, Any] = {
+        "currentReplicas": status.current_replicas,
+        "desiredReplicas": status.desired_replicas,
+        "currentMetrics": list(status.current_metrics) if status.current_metrics is not None else None,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "lastTransitionTime": _time(condition.last_transition_time),
+                "reason": condition.reason,
+                "message": condition.message,
+            }
+            for condition in status.conditions or ()
+        ],
+    }
+    if status.last_scale_time is not None:
+        body["lastScaleTime"] = _time(status.last_scale_time)
+    if status.observed_generation is not None:
+        body["observedGeneration"] = status.observed_generation
+    return body
+
+
+def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, Any]:
+    """Return the object for a write of its status.
+
+    Such a write replaces the metadata too, so all of it is sent back; the resourceVersion makes the write fail if
+    somebody else was faster. The spec is not sent: the server keeps the stored one.
+    """
+    known = {field.encode_name: getattr(hpa.metadata, field.name) for field in msgspec.structs.fields(ObjectMeta)}
+    metadata = {name: msgspec.to_builtins(value) for name, value in known.items() if value not in (None, "", 0)}
+    for reference in metadata.get("ownerReferences", ()):
+        for optional in ("controller", "blockOwnerDeletion"):
+            if reference.get(optional) is None:
+                reference.pop(optional, None)
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "status": status_body(status),
+    }
+
+
+def _comparable(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _comparable(one, name) for name, one in value.items() if one is not None and one != {}}
+    if isinstance(value, list | tuple):
+        return [_comparable(one) for one in value]
+    if key in _QUANTITIES:
+        try:
+            return parse_quantity(value).nanos
+        except QuantityError:
+            return value
+    return value
+
+
+def _time(moment: datetime | None) -> str | None:
+    # The year is padded by hand: strftime writes the year 1 without its zeros.
+    return None if moment is None else f"{moment:%m-%dT%H:%M:%SZ}".join((f"{moment.year:04d}-", ""))

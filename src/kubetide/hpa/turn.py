@@ -1,0 +1,128 @@
+"""What goes into a turn of an autoscaler, what comes out of it, and how it can end badly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from kubetide.api.core import Pod
+from kubetide.api.events import Event
+from kubetide.api.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.hpa.behavior import Limited, Rules
+from kubetide.hpa.choice import Choice
+from kubetide.hpa.evaluate import MetricResult
+from kubetide.hpa.memory import Memory
+from kubetide.hpa.pods import ReadinessRules
+from kubetide.hpa.samples import Reading
+from kubetide.hpa.stabilization import Stabilized
+from kubetide.hpa.status import Conditions
+
+
+class TurnError(StrEnum):
+    """How a turn can end badly."""
+
+    INVALID_API_VERSION = "invalid_api_version"
+    NO_MAPPING = "no_mapping"
+    GET_SCALE = "get_scale"
+    COMPUTE_REPLICAS = "compute_replicas"
+    PARTIAL_METRICS = "partial_metrics"
+    UPDATE_SCALE = "update_scale"
+    UPDATE_STATUS = "update_status"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The error a turn ends with."""
+
+    kind: TurnError
+    message: str
+
+    @property
+    def label(self) -> str:
+        """The telemetry label: only a target that cannot be read at all is the user's fault."""
+        return "spec" if self.kind is TurnError.INVALID_API_VERSION else "internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The cluster-wide settings that enter a decision."""
+
+    tolerance: float = 0.1
+    configurable_tolerance: bool = False
+    downscale_window: timedelta = timedelta(minutes=5)
+    readiness: ReadinessRules = field(default_factory=ReadinessRules)
+    guard: bool = True
+    """Refuse to shrink on samples that cannot be true."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleView:
+    """The scale of the target: wanted and observed size, and its pods' selector as text."""
+
+    replicas: int
+    observed: int
+    selector: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """All that one turn looks at."""
+
+    hpa: HorizontalPodAutoscaler
+    scale: ScaleView | None
+    scale_problem: Problem | None = None
+    pods: Sequence[Pod] = ()
+    """The pods of the namespace that the selector matches."""
+    claimed_by: tuple[str, ...] = ()
+    """Keys of all autoscalers that claim one of these pods."""
+    readings: tuple[Reading, ...] = ()
+    """One per metric, in order; empty where metrics are not needed."""
+    passed_over: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleDecision:
+    """What a turn wants, why, and everything it looked at on the way."""
+
+    hpa: HorizontalPodAutoscaler
+    at: datetime
+    current: int | None
+    desired: int
+    rescale: bool = False
+    why: str = ""
+    """The reason of the rescale, as people read it."""
+    rule: str
+    """Which rule had the last word on the size."""
+    conditions: Conditions
+    metrics: tuple[dict[str, Any], ...] | None = None
+    memory: Memory
+    events: tuple[Event, ...] = ()
+    problem: Problem | None = None
+    ends: bool = False
+    """The turn ended early: the wanted size stays as the status has it."""
+    results: tuple[MetricResult, ...] = ()
+    choice: Choice | None = None
+    proposal: int | None = None
+    stabilized: Stabilized | None = None
+    limited: Limited | None = None
+    rules: Rules | None = None
+    held: int | None = None
+    """What the care after a restart put into the window."""
+    scale: ScaleView | None = None
+    passed_over: frozenset[str] = frozenset()
+    pods_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What follows from a decision: the status to save, what to say before and after, and what to remember."""
+
+    status: HpaStatus
+    memory: Memory
+    events: tuple[Event, ...] = ()
+    events_after_save: tuple[Event, ...] = ()
+    problem: Problem | None = None
+    save_error_counts: bool = True
+    """A failure to save is the error of the turn; in a turn that ended early it is only logged."""
+    action: str = "none"

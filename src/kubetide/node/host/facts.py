@@ -1,0 +1,172 @@
+"""Facts about CPU and memory that do not change while the agent runs, read from sysfs and procfs.
+
+Processors come out exactly as `lscpu` would list them. NUMA facts are all or nothing: a part of them would make the
+scheduler believe in a smaller machine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kubetide.node.formats import cpu, memory
+from kubetide.node.formats.numbers import FormatError, unsigned
+from kubetide.node.formats.processors import Processor, in_order
+from kubetide.node.host import files
+from kubetide.node.host.layout import Layout
+from kubetide.node.host.protocol import Host
+
+HUGE_PAGE_SIZES = {1048576: "1Gi", 2048: "2Mi"}
+
+
+def processors_from_sysfs(host: Host, layout: Layout) -> tuple[Processor, ...]:
+    """Read the online processors; raise FormatError if there is none."""
+    root = layout.sys("devices/system/cpu")
+    node_of: dict[int, int] = {}
+    nodes = layout.sys("devices/system/node")
+    for name in _directories(host, nodes):
+        if name.startswith("node") and name[4:].isdigit():
+            for child in _directories(host, f"{nodes}/{name}"):
+                if child.startswith("cpu") and child[3:].isdigit():
+                    node_of[int(child[3:])] = int(name[4:])
+    found: list[Processor] = []
+    for name in _directories(host, root):
+        if not name.startswith("cpu") or not name[3:].isdigit():
+            continue
+        number = int(name[3:])
+        try:
+            core = int(host.read(f"{root}/{name}/topology/core_id"))
+            socket = int(host.read(f"{root}/{name}/topology/physical_package_id"))
+        except (OSError, ValueError):
+            continue  # an offline CPU has no topology
+        private, shared = _cache_ids(host, f"{root}/{name}/cache")
+        found.append(
+            Processor(
+                cpu=number,
+                core=core,
+                socket=max(socket, 0),
+                node=node_of.get(number, 0),
+                private_cache=private,
+                l3=shared,
+                online="yes",
+            )
+        )
+    if not found:
+        raise FormatError("no usable processor in sysfs")
+    return in_order(_global_cores(found))
+
+
+def _global_cores(found: list[Processor]) -> list[Processor]:
+    """Number cores over the whole machine, in the order of their first CPU, as lscpu does."""
+    numbers: dict[tuple[int, int], int] = {}
+    for one in sorted(found, key=lambda p: p.cpu):
+        numbers.setdefault((one.socket, one.core), len(numbers))
+    return [replace(one, core=numbers[one.socket, one.core]) for one in found]
+
+
+def _directories(host: Host, path: str) -> list[str]:
+    try:
+        return host.list_dirs(path)
+    except OSError:
+        return []
+
+
+def _cache_ids(host: Host, path: str) -> tuple[str, int]:
+    private, shared = "0", 0
+    for name in _directories(host, path):
+        try:
+            level = host.read(f"{path}/{name}/level").strip()
+            identity = host.read(f"{path}/{name}/id").strip()
+        except OSError:
+            continue
+        if level == "1":
+            private = identity
+        elif level == "3" and identity.isdigit():
+            shared = int(identity)
+    return private, shared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuBasicInfo:
+    """Facts about the CPU as a whole; what cannot be found out keeps its default."""
+
+    model: str = "unknown"
+    vendor: str = "unknown"
+    hyper_threads: bool = False
+    turbo: bool = False
+    cat_l3_mask: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the annotation form: false and empty fields are left out."""
+        fields: dict[str, object] = {
+            "cpuModel": self.model,
+            "hyperThreadEnabled": self.hyper_threads,
+            "turboEnabled": self.turbo,
+            "catL3CbmMask": self.cat_l3_mask,
+            "vendorID": self.vendor,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+def cpu_basic_info(host: Host, layout: Layout) -> CpuBasicInfo:
+    """Read what is known about the CPU."""
+
+    def text(path: str, default: str = "") -> str:
+        try:
+            return host.read(path).strip()
+        except OSError:
+            return default
+
+    model = cpu.cpu_model(text(layout.proc("cpuinfo")))
+    return CpuBasicInfo(
+        model=model.model,
+        vendor=model.vendor,
+        hyper_threads=text(layout.sys("devices/system/cpu/smt/active")) == "1",
+        turbo=text(layout.sys("devices/system/cpu/intel_pstate/no_turbo")) == "0",
+        cat_l3_mask=text(layout.system_file(files.RESCTRL_CBM_MASK)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """Memory of one NUMA node."""
+
+    node: int
+    memory: memory.MemInfo
+    huge_pages: Mapping[str, int]
+    """Size (`1Gi`, `2Mi`) to number of pages."""
+
+
+def numa_facts(host: Host, layout: Layout, *, huge_pages: bool = True) -> tuple[NumaNode, ...]:
+    """Read the NUMA nodes: all of them or, by raising, none; ids must be 0 to n-1."""
+    root = layout.sys("bus/node/devices")
+    names = host.list_dirs(root)
+    found: dict[int, memory.MemInfo] = {}
+    for name in names:
+        if not name.startswith("node") or not name[4:].isdigit():
+            raise FormatError(f"{name!r} is not a NUMA node")
+        found[int(name[4:])] = memory.meminfo(host.read(f"{root}/{name}/meminfo"), numa=True)
+    if sorted(found) != list(range(len(found))) or not found:
+        raise FormatError(f"NUMA nodes {sorted(found)} are not numbered from 0")
+    pages = _huge_pages(host, root, len(found)) if huge_pages else {}
+    zero = dict.fromkeys(HUGE_PAGE_SIZES.values(), 0)
+    return tuple(NumaNode(node=node, memory=found[node], huge_pages=pages.get(node, zero)) for node in sorted(found))
+
+
+def _huge_pages(host: Host, root: str, count: int) -> dict[int, dict[str, int]]:
+    pages: dict[int, dict[str, int]] = {}
+    for node in range(count):
+        path = f"{root}/node{node}/hugepages"
+        try:
+            names = host.list_dirs(path)
+        except OSError:
+            return {}  # not readable somewhere: no numbers at all rather than a part of them
+        pages[node] = dict.fromkeys(HUGE_PAGE_SIZES.values(), 0)
+        for name in names:
+            size = name.removeprefix("hugepages-").removesuffix("kB")
+            label = HUGE_PAGE_SIZES.get(int(size)) if size.isdigit() else None
+            if label is None:
+                continue
+            try:
+                pages[node][label] = unsigned(host.read(f"{path}/{name}/nr_hugepages").strip())
+            except (OSError, FormatError):
+                continue
+    return pages

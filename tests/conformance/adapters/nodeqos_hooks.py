@@ -5,6 +5,7 @@ from typing import Any
 
 from conformance.compare import differences
 from conformance.registry import suite
+from kubetide.api import qos
 from kubetide.api.codec import convert
 from kubetide.api.core import ResourceRequirements
 from kubetide.api.slo_strategies import NodeSLOSpec
@@ -199,7 +200,7 @@ def batchresource_rule_node(case: Case) -> Iterable[str]:
     )
     error = updated = False
     try:
-        rule, updated = batch_resource.with_ratio(rule, normalization.parse_ratio(given["nodeAnnotations"]))
+        rule, updated = batch_resource.with_ratio(rule, qos.cpu_normalization_ratio(given["nodeAnnotations"]))
     except KubetideError:
         error = True
     effective = {"cfsQuotaEnabled": rule.effective_quota_enabled, "ratio": rule.effective_ratio}

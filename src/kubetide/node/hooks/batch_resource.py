@@ -11,20 +11,14 @@ quota smaller than its children's is refused.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from kubetide.api import qos
 from kubetide.api.codec import decode_folded
 from kubetide.api.core import Pod, ResourceList, ResourceRequirements
 from kubetide.api.meta import ApiObject
 from kubetide.api.quantity import parse_quantity
 from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.node.formats.cpu import milli_to_quota, milli_to_shares, normalized_quota
 from kubetide.node.hooks.context import BatchResources, ContainerRequest, PodRequest, Response
-from kubetide.node.hooks.normalization import same_ratio, scaled_quota
-
-EXTENDED_SPEC = "node.koordinator.sh/extended-resource-spec"
-BATCH_CPU = "kubernetes.io/batch-cpu"
-BATCH_MEMORY = "kubernetes.io/batch-memory"
-
-_SHARES = (2, 262_144)
-_MIN_QUOTA = 1000
 
 
 class _ExtendedSpec(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -63,7 +57,7 @@ def with_switch(rule: BatchRule, spec: NodeSLOSpec | None) -> tuple[BatchRule, b
 
 def with_ratio(rule: BatchRule, ratio: float) -> tuple[BatchRule, bool]:
     """Return the rule after a ratio and whether it changed; the first ratio always counts."""
-    if rule.ratio is not None and same_ratio(rule.ratio, ratio):
+    if rule.ratio is not None and not qos.ratios_differ(rule.ratio, ratio):
         return rule, False
     return replace(rule, ratio=ratio), True
 
@@ -72,19 +66,19 @@ def batch_of(requirements: ResourceRequirements | None) -> BatchResources:
     """Return the batch part of a container's requirements."""
     requirements = requirements or ResourceRequirements()
     return BatchResources(
-        cpu_request=_value(requirements.requests, BATCH_CPU),
-        cpu_limit=_value(requirements.limits, BATCH_CPU),
-        memory_request=_value(requirements.requests, BATCH_MEMORY),
-        memory_limit=_value(requirements.limits, BATCH_MEMORY),
+        cpu_request=_value(requirements.requests, qos.BATCH_CPU),
+        cpu_limit=_value(requirements.limits, qos.BATCH_CPU),
+        memory_request=_value(requirements.requests, qos.BATCH_MEMORY),
+        memory_limit=_value(requirements.limits, qos.BATCH_MEMORY),
     )
 
 
 def batch_from_annotation(annotations: Mapping[str, str] | None) -> dict[str, BatchResources] | None:
     """Return batch resources by container from the pod's annotation, None without a usable one."""
-    text = (annotations or {}).get(EXTENDED_SPEC)
+    text = (annotations or {}).get(qos.ANNOTATION_EXTENDED_RESOURCES)
     if not text:
         return None
-    spec = decode_folded(text, _ExtendedSpec, what=EXTENDED_SPEC)
+    spec = decode_folded(text, _ExtendedSpec, what=qos.ANNOTATION_EXTENDED_RESOURCES)
     if spec.containers is None:
         return None
     return {name: batch_of(requirements) for name, requirements in spec.containers.items()}
@@ -125,18 +119,6 @@ def container_values(request: ContainerRequest, rule: BatchRule) -> Response:
     )
 
 
-def milli_to_shares(milli: int) -> int:
-    """Return cpu.shares of a CPU request."""
-    if milli <= 0:
-        return _SHARES[0]
-    return max(_SHARES[0], min(milli * 1024 // 1000, _SHARES[1]))
-
-
-def milli_to_quota(milli: int) -> int:
-    """Return the CFS quota of a CPU limit; no limit is -1."""
-    return max(milli * 100, _MIN_QUOTA) if milli > 0 else -1
-
-
 def _total(limits: Iterable[int | None]) -> int:
     """Return the sum of limits, -1 as soon as one is missing or nothing is limited."""
     total = 0
@@ -150,7 +132,7 @@ def _total(limits: Iterable[int | None]) -> int:
 def _quota(limit_milli: int, rule: BatchRule) -> int:
     if not rule.effective_quota_enabled:
         return -1
-    return scaled_quota(milli_to_quota(limit_milli), rule.effective_ratio)
+    return normalized_quota(milli_to_quota(limit_milli), rule.effective_ratio)
 
 
 def _value(resources: ResourceList | None, name: str) -> int | None:

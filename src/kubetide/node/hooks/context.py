@@ -10,9 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kubetide.api.cgroups import kube_qos_of_path
-
-QOS_LABEL = "koordinator.sh/qosClass"
-QOS_CLASSES = ("LSE", "LSR", "LS", "BE", "SYSTEM")
+from kubetide.api.qos import raw_qos
 
 
 class Level(StrEnum):
@@ -60,8 +58,7 @@ class PodRequest:
     @property
     def qos(self) -> str:
         """The QoS class by label only; empty when there is none."""
-        value = (self.labels or {}).get(QOS_LABEL, "")
-        return value if value in QOS_CLASSES else ""
+        return raw_qos(self.labels)
 
     @property
     def kube_qos(self) -> str:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
+from kubetide.api.qos import LABEL_CORE_SCHED_GROUP
 from kubetide.api.slo_strategies import NodeSLOSpec, ResourceQOS
 from kubetide.errors import KubetideError
 
-GROUP_LABEL = "koordinator.sh/core-sched-group-id"
 POLICY = "coreSched"
 NO_GROUP = "0"
 EXPELLER_SUFFIX = "-expeller"
@@ -76,7 +76,7 @@ def group_of(
     rule: CoreSchedRule, *, labels: Mapping[str, str] | None, qos: str, kube_qos: str, uid: str
 ) -> tuple[bool, str]:
     """Return whether core scheduling is on for a pod, and the group its processes belong to."""
-    label = (labels or {}).get(GROUP_LABEL)
+    label = (labels or {}).get(LABEL_CORE_SCHED_GROUP)
     if label == NO_GROUP:
         return False, NO_GROUP
     class_rule = rule.for_pod(qos, kube_qos)

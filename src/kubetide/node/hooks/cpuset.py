@@ -8,40 +8,18 @@ quota: it owns the CPUs, and throttling it would only waste them.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kubetide.api import qos
 from kubetide.api.cgroups import BEST_EFFORT, kube_qos_of_path
 from kubetide.api.codec import decode_folded
 from kubetide.api.core import ResourceList
 from kubetide.api.cpuset import CpuSet
 from kubetide.api.meta import ApiObject
+from kubetide.api.qos import NumaNodeResource, ResourceStatus
 from kubetide.api.quantity import parse_quantity
 from kubetide.errors import InvalidInput
 from kubetide.node.hooks.context import HostAppRequest, PodRequest
 
-RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
-SHARE_POOLS = "node.koordinator.sh/cpu-shared-pools"
-BE_SHARE_POOLS = "node.koordinator.sh/be-cpu-shared-pools"
-KUBELET_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
-SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
 STATIC = "static"
-
-
-class NumaNodeResource(ApiObject, frozen=True, kw_only=True, gc=False):
-    """What the scheduler took from one NUMA node."""
-
-    node: int = 0
-    resources: ResourceList | None = None
-
-
-class ResourceStatus(ApiObject, frozen=True, kw_only=True, gc=False):
-    """The scheduler's decision about CPUs."""
-
-    cpuset: str = ""
-    numa_node_resources: tuple[NumaNodeResource, ...] | None = None
-
-    @property
-    def numa_aware(self) -> bool:
-        """Return whether any NUMA node gives CPU to the pod."""
-        return any(_takes_cpu(entry.resources) for entry in self.numa_node_resources or ())
 
 
 class SharePool(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -54,11 +32,6 @@ class SharePool(ApiObject, frozen=True, kw_only=True, gc=False):
 
 class _KubeletPolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     policy: str = ""
-    reserved_cpus: str = ""
-
-
-class _SystemQos(ApiObject, frozen=True, kw_only=True, gc=False):
-    cpuset: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,30 +46,40 @@ class CpusetRule:
 
 def resource_status(annotations: Mapping[str, str] | None) -> ResourceStatus:
     """Return the scheduler's decision; raise DecodeError when it does not parse."""
-    text = (annotations or {}).get(RESOURCE_STATUS)
-    return ResourceStatus() if text is None else decode_folded(text, ResourceStatus, what=RESOURCE_STATUS)
+    return qos.resource_status(annotations) or ResourceStatus()
+
+
+def numa_aware(status: ResourceStatus) -> bool:
+    """Return whether any NUMA node gives CPU to the pod."""
+    return any(_takes_cpu(entry.resources) for entry in status.numa_node_resources or ())
 
 
 def rule_from_topology(annotations: Mapping[str, str] | None) -> CpusetRule:
     """Return the pools that a NodeResourceTopology describes; raise when one of them is broken."""
     notes = annotations or {}
-    system = decode_folded(notes.get(SYSTEM_QOS) or "{}", _SystemQos, what=SYSTEM_QOS).cpuset
+    system = (qos.system_qos(notes) or qos.SystemQos()).cpuset
     try:
         CpuSet.parse(system)
     except InvalidInput as error:
-        raise InvalidInput(f"system cpuset {system!r}: {error}", field=SYSTEM_QOS) from error
+        raise InvalidInput(f"system cpuset {system!r}: {error}", field=qos.ANNOTATION_SYSTEM_QOS) from error
     return CpusetRule(
-        kubelet_policy=decode_folded(notes.get(KUBELET_POLICY) or "{}", _KubeletPolicy, what=KUBELET_POLICY).policy,
-        share_pools=_pools(notes.get(SHARE_POOLS), SHARE_POOLS),
-        be_share_pools=_pools(notes.get(BE_SHARE_POOLS), BE_SHARE_POOLS),
+        kubelet_policy=kubelet_policy(notes),
+        share_pools=_pools(notes, qos.ANNOTATION_LS_SHARE_POOLS),
+        be_share_pools=_pools(notes, qos.ANNOTATION_BE_SHARE_POOLS),
         system_cpuset=system,
     )
+
+
+def kubelet_policy(annotations: Mapping[str, str]) -> str:
+    """Return the CPU manager policy of the kubelet, empty when nobody said; raise DecodeError."""
+    text = annotations.get(qos.ANNOTATION_CPU_MANAGER) or "{}"
+    return decode_folded(text, _KubeletPolicy, what=qos.ANNOTATION_CPU_MANAGER).policy
 
 
 def cpuset_by_rule(pod: PodRequest, container_path: str, rule: CpusetRule, *, be_cpu_manager: bool) -> str | None:
     """Return the cpuset that the node's pools give a container; None leaves it alone, empty text clears it."""
     status = resource_status(pod.annotations)
-    if status.numa_aware:
+    if numa_aware(status):
         entries = status.numa_node_resources or ()
         if pod.qos == "BE":
             if be_cpu_manager:
@@ -143,13 +126,14 @@ def host_app_cpuset(app: HostAppRequest, rule: CpusetRule | None) -> str | None:
 
 def _takes_cpu(resources: ResourceList | None) -> bool:
     cpu = (resources or {}).get("cpu")
-    batch = (resources or {}).get("kubernetes.io/batch-cpu")
+    batch = (resources or {}).get(qos.BATCH_CPU)
     return (cpu is not None and parse_quantity(cpu).sign != 0) or (
         batch is not None and parse_quantity(batch).value > 0
     )
 
 
-def _pools(text: str | None, what: str) -> tuple[SharePool, ...]:
+def _pools(annotations: Mapping[str, str], what: str) -> tuple[SharePool, ...]:
+    text = annotations.get(what)
     return decode_folded(text, tuple[SharePool, ...], what=what) if text else ()
 
 

@@ -7,6 +7,7 @@ Both edges round up, so neighbouring ranges never overlap; a range inside one wa
 """
 
 from kubetide.errors import InvalidInput
+from kubetide.node.formats.cpu import cpu_flags
 from kubetide.node.qos.arithmetic import ceil_div
 
 AMD_VENDOR = "AuthenticAMD"
@@ -84,14 +85,10 @@ def parse_tasks(text: str) -> list[int]:
         raise InvalidInput("a tasks file holds something else than ids", field="tasks") from error
 
 
-def cpu_flags(cpuinfo: str) -> tuple[bool, bool]:
-    """Return whether the first flags line of cpuinfo names L3 allocation and bandwidth allocation."""
-    for line in cpuinfo.splitlines():
-        key, separator, value = line.partition(":")
-        if separator and key.strip() == "flags":
-            flags = value.split()
-            return "cat_l3" in flags, "mba" in flags
-    return False, False
+def cpu_support(cpuinfo: str) -> tuple[bool, bool]:
+    """Return whether the CPU has L3 allocation and bandwidth allocation."""
+    flags = cpu_flags(cpuinfo)
+    return "cat_l3" in flags, "mba" in flags
 
 
 def command_line_flags(cmdline: str) -> tuple[bool, bool]:
@@ -102,12 +99,3 @@ def command_line_flags(cmdline: str) -> tuple[bool, bool]:
             names = option.removeprefix("rdt=").split(",")
             cat, mba = cat or "l3cat" in names, mba or "mba" in names
     return cat, mba
-
-
-def vendor_of(cpuinfo: str) -> str:
-    """Return the CPU vendor named by cpuinfo."""
-    for line in cpuinfo.splitlines():
-        key, separator, value = line.partition(":")
-        if separator and key.strip() == "vendor_id":
-            return value.strip()
-    raise InvalidInput("cpuinfo has no vendor_id", field="cpuinfo")

@@ -142,6 +142,8 @@ class Snapshot:
     claims: Mapping[str, str] = field(default_factory=dict)
     """`namespace/name` of a volume claim to the name of its volume."""
     gates: Mapping[str, bool] = field(default_factory=dict)
+    evicted: Mapping[str, datetime] = field(default_factory=dict)
+    """Pods that this agent had evicted within the last minutes: uid to the time the API accepted it."""
 
     @property
     def paths(self) -> CgroupPaths:

@@ -92,11 +92,28 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something people should hear about a pod or (without a name) the node: becomes an event and an audit entry."""
+
+    reason: str
+    message: str
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a strategy wants in one round. `trace` says how it came to that, for people and for `explain`."""
+    """What a strategy wants in one round. `trace` says how it came to that, for people and for `explain`.
+
+    Evictions are candidates in order: they are asked for one after the other until what the accepted ones release
+    reaches `need`.
+    """
 
     batches: tuple[Batch, ...] = ()
     evictions: tuple[Eviction, ...] = ()
+    need: float = 0.0
+    notices: tuple[Notice, ...] = ()
     trace: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from conformance.registry import suite
-
 from kubetide.stats.buckets import Buckets, exponential, linear
 from kubetide.stats.histogram import ZERO_TIME, Histogram, Saved, microseconds
 

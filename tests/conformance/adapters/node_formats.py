@@ -305,7 +305,9 @@ def storage_scan(case: Case) -> Iterable[str]:
 
 @suite("node/throttled_ratio")
 def throttled_ratio(case: Case) -> Iterable[str]:
-    current, previous = (cpu.Throttling(*case["input"][name], 0) for name in ("current", "previous"))
+    current, previous = (
+        cpu.Throttling(case["input"][name][0], case["input"][name][1], 0) for name in ("current", "previous")
+    )
     yield from differences(case["expected"]["ratio"], cpu.throttled_ratio(current, previous))
 
 

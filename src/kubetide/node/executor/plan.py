@@ -153,10 +153,10 @@ def merge_if_looser(current: str, target: str) -> Merged:
     return Merged(True, str(old | new))
 
 
-def merge(file: CgroupFile, current: str, target: str) -> Merged | None:
-    """Apply the file's merge rule to its current value; None means the file has none."""
+def merge(file: CgroupFile, current: str, target: str) -> Merged:
+    """Apply the file's merge rule to its current value; a file without one takes the target at once."""
     if file.merge is Merge.IF_LARGER:
         return merge_if_larger(file, current, target)
     if file.merge is Merge.IF_LOOSER:
         return merge_if_looser(current, target)
-    return None
+    return Merged(True, target)

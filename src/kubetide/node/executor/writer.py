@@ -1,0 +1,279 @@
+"""Applies plans to the machine: refuses wrong places, skips what is already so, isolates errors, audits writes.
+
+A value is written only if the file does not already have it. What was written is remembered for two minutes; after
+`force_after` the file is read again, because others may have changed it. Two kinds of failure are normal on a node
+and stay quiet: a kernel without the file, and a cgroup that is gone.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from kubetide.clock import Clock
+from kubetide.errors import InvalidInput, KubetideError
+from kubetide.log import get_logger
+from kubetide.node.executor.plan import Batch, Plan, Write, merge
+from kubetide.node.host.files import CgroupFile, Check, Kind, Merge, NotOnThisVersion
+from kubetide.node.host.layout import EscapesRoot, Layout
+from kubetide.node.host.protocol import Host, is_gone
+
+log = get_logger("node.executor")
+
+CACHE_LIFETIME = timedelta(minutes=2)
+FORCE_AFTER = timedelta(seconds=60)
+
+
+class NotStarted(KubetideError):
+    """A cached update was asked for before the executor was started."""
+
+
+class RefusedPlace(InvalidInput):
+    """A value made for one pod, container or application would land in a directory that others share."""
+
+
+class Unsupported(KubetideError):
+    """The kernel does not have the file."""
+
+
+class Gone(KubetideError):
+    """The cgroup or file does not exist."""
+
+
+class WriteFailed(KubetideError):
+    """The kernel refused a value."""
+
+
+class Auditor(Protocol):
+    """Remembers what was written."""
+
+    def record_write(self, write: Write, path: str, previous: str, value: str) -> None:
+        """Note one write that happened."""
+        ...
+
+
+@dataclass(slots=True)
+class _Entry:
+    text: str
+    at: datetime
+
+
+@dataclass(slots=True)
+class WriteCounts:
+    """How writes fared since the start."""
+
+    written: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    refused: int = 0
+    failed: int = 0
+
+
+class Executor:
+    """The only writer of kernel files in the agent."""
+
+    def __init__(
+        self,
+        host: Host,
+        layout: Layout,
+        clock: Clock,
+        *,
+        auditor: Auditor | None = None,
+        force_after: timedelta = FORCE_AFTER,
+    ) -> None:
+        self.host = host
+        self.layout = layout
+        self.counts = WriteCounts()
+        self._clock = clock
+        self._auditor = auditor
+        self._force_after = force_after
+        self._cache: dict[str, _Entry] = {}
+        self._support: dict[str, bool] = {}
+        self._told: set[str] = set()
+        self._started = False
+
+    def start(self) -> None:
+        """Allow cached updates."""
+        self._started = True
+
+    def collect_garbage(self) -> None:
+        """Forget entries that are too old to be believed."""
+        now = self._clock.now()
+        self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
+
+    def apply(self, plan: Plan) -> None:
+        """Apply all batches of a plan; a value that cannot be written does not stop the others."""
+        for batch in plan.batches:
+            self.apply_batch(batch)
+
+    def apply_batch(self, batch: Batch) -> None:
+        """Apply one batch, leveled or in order."""
+        if batch.leveled:
+            self.update_leveled(batch.levels)
+            return
+        for write in (write for level in batch.levels for write in level):
+            self._isolated(write, lambda one: self.update(one, cached=batch.cached))
+
+    def update(self, write: Write, *, cached: bool = True) -> bool:
+        """Write one value. Return whether an update was due; raise what the kernel or the rules refuse."""
+        if not cached:
+            try:
+                self.write_through(write)
+            except (Unsupported, Gone):
+                self.counts.skipped += 1
+            return True
+        if not self._started:
+            raise NotStarted(f"update of {_name(write)} before the executor was started")
+        key = self._key(write)
+        if not self._needs_update(key, write.value):
+            self.counts.unchanged += 1
+            return False
+        try:
+            self.write_through(write)
+        except (Unsupported, Gone):
+            self.counts.skipped += 1
+            return False
+        self._remember(key, write.value)
+        return True
+
+    def update_leveled(self, levels: Iterable[Iterable[Write]]) -> None:
+        """Apply values level by level: down the tree what grows, then up the tree the final values."""
+        if not self._started:
+            raise NotStarted("leveled update before the executor was started")
+        ordered = [tuple(level) for level in levels]
+        done: set[str] = set()
+        for level in ordered:
+            for write in level:
+                self._isolated(write, lambda one: self._grow(one, done))
+        for level in reversed(ordered):
+            for write in level:
+                self._isolated(write, lambda one: self._settle(one, done))
+
+    def _grow(self, write: Write, done: set[str]) -> None:
+        key = self._key(write)
+        if not self._needs_update(key, write.value):
+            return
+        if not isinstance(write.file, CgroupFile) or write.file.merge is Merge.NONE:
+            self.write_through(write)
+            self._remember(key, write.value)
+            done.add(key)
+            return
+        current = write.file.current(self.layout.version, self._read(self._checked_path(write)))
+        merged = merge(write.file, current, write.value)
+        if merged.grows:
+            self.write_through(write, value=merged.value)
+            self._remember(key, merged.value)
+        else:
+            # What shrinks waits for the way up, which must find it different.
+            self._remember(key, current)
+
+    def _settle(self, write: Write, done: set[str]) -> None:
+        key = self._key(write)
+        if key in done or not self._needs_update(key, write.value):
+            return
+        self.write_through(write)
+        self._remember(key, write.value)
+
+    def _isolated(self, write: Write, act: Callable[[Write], object]) -> None:
+        try:
+            act(write)
+        except (Unsupported, Gone, NotOnThisVersion):
+            self.counts.skipped += 1
+        except (RefusedPlace, EscapesRoot) as error:
+            self.counts.refused += 1
+            self._tell_once(write, error)
+        except (KubetideError, OSError) as error:
+            self.counts.failed += 1
+            log.warning("kernel value not written", file=_name(write), directory=write.directory, error=str(error))
+
+    def _tell_once(self, write: Write, error: KubetideError) -> None:
+        subject = f"{write.subject.namespace}/{write.subject.name}/{write.subject.container}/{write.directory}"
+        if subject not in self._told:
+            self._told.add(subject)
+            log.warning("write to a shared directory refused", file=_name(write), subject=subject, error=str(error))
+
+    def _path(self, write: Write) -> str:
+        if isinstance(write.file, CgroupFile):
+            return self.layout.cgroup_file(write.file, write.directory)
+        return self.layout.system_file(write.file)
+
+    def _key(self, write: Write) -> str:
+        path = self._path(write)
+        if isinstance(write.file, CgroupFile) and write.file.kind in (Kind.DEVICE, Kind.COST):
+            return f"{path} {write.value.partition(' ')[0]}"
+        if isinstance(write.file, CgroupFile) and write.file.kind is Kind.PERIOD:
+            return f"{path} period"  # on v2 the quota lives in the same file
+        return path
+
+    def _checked_path(self, write: Write) -> str:
+        if write.target.is_single and self.layout.paths.is_shared(write.directory):
+            raise RefusedPlace(f"{write.directory!r} is no directory of a {write.target}", subject=_name(write))
+        path = self._path(write)
+        if isinstance(write.file, CgroupFile):
+            if not self._supported(write.file, path):
+                raise Unsupported(f"this kernel has no {write.file.name}")
+        elif write.file.optional and not self.host.exists(path):
+            raise Unsupported(f"this kernel has no {path}")
+        return path
+
+    def _supported(self, file: CgroupFile, path: str) -> bool:
+        check = file.check(self.layout.version)
+        if check is Check.ALWAYS:
+            return True
+        if check is Check.DIRECTORY:
+            return self.host.exists(path)
+        if file.name not in self._support:
+            where = self.layout.paths.kube_root if check is Check.KUBE_ROOT else ""
+            self._support[file.name] = self.host.exists(self.layout.cgroup_file(file, where))
+        return self._support[file.name]
+
+    def _read(self, path: str) -> str:
+        try:
+            return self.host.read(path)
+        except OSError as error:
+            if is_gone(error):
+                raise Gone(f"{path} does not exist") from error
+            raise
+
+    def write_through(self, write: Write, *, value: str | None = None) -> None:
+        """Compare and write, past the cache: `value` (or the target) is written unless the file already has it."""
+        wanted = write.value if value is None else value
+        path = self._checked_path(write)
+        version = self.layout.version
+        file = write.file
+        if isinstance(file, CgroupFile):
+            file.validate(version, wanted)
+            current = self._read(path)
+            if file.same(version, current, wanted):
+                self.counts.unchanged += 1
+                return
+            text = file.to_kernel(version, wanted, current)
+        else:
+            file.validate(wanted)
+            current = self._read(path)
+            if current.strip("\n") == wanted:
+                self.counts.unchanged += 1
+                return
+            text = wanted
+        try:
+            self.host.write(path, text)
+        except OSError as error:
+            if is_gone(error):
+                raise Gone(f"{path} does not exist") from error
+            raise WriteFailed(f"writing {text!r} to {path}: {error}") from error
+        self.counts.written += 1
+        if self._auditor is not None:
+            self._auditor.record_write(write, path, current.strip("\n"), text)
+
+    def _needs_update(self, key: str, value: str) -> bool:
+        entry = self._cache.get(key)
+        if entry is None or entry.text != value:
+            return True
+        return self._clock.now() - entry.at > min(self._force_after, CACHE_LIFETIME)
+
+    def _remember(self, key: str, value: str) -> None:
+        self._cache[key] = _Entry(value, self._clock.now())
+
+
+def _name(write: Write) -> str:
+    return write.file.name

@@ -1,0 +1,67 @@
+"""Adapters for the executor: single updates (set node-qos)."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from conformance.adapters.nodeqos_cgroups import FilesOnly
+from conformance.compare import differences
+from conformance.registry import suite
+from kubetide.errors import KubetideError
+from kubetide.node.executor.plan import Target, Write
+from kubetide.node.executor.writer import Executor, Gone, Unsupported
+from kubetide.node.host import files
+from kubetide.node.host.layout import Layout
+
+Case = dict[str, Any]
+
+
+class Frozen:
+    """A clock that stands still."""
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def executor(version: int, file: files.CgroupFile, directory: str, case: Case) -> tuple[Executor, FilesOnly, str]:
+    layout = Layout(version=version, cgroup_root="/cg")
+    path = layout.cgroup_file(file, directory)
+    contents = {path: case["initial"]} if case["fileExists"] else {}
+    # Support is looked up in the kube root for some files; the golden data assumes that the kernel has them all.
+    contents[layout.cgroup_file(file, layout.paths.kube_root)] = ""
+    host = FilesOnly(contents)
+    return Executor(host, layout, Frozen()), host, path
+
+
+@suite("node-qos/cgroup_updater")
+def cgroup_updater(case: Case) -> Iterable[str]:
+    given = case["input"]
+    file = files.CGROUP_FILES[given["resource"]]
+    made, host, path = executor(given["cgroupVersion"], file, given["parentDir"], given)
+    write = Write(file=file, value=given["value"], directory=given["parentDir"], target=Target.TIER)
+    failed = False
+    try:
+        made.write_through(write)
+    except (KubetideError, Gone, Unsupported):
+        failed = True
+    actual = {"error": failed, "fileContent": host.contents.get(path, "")}
+    yield from differences(case["expected"], actual)
+
+
+@suite("node-qos/executor_update")
+def executor_update(case: Case) -> Iterable[str]:
+    given = case["input"]
+    file = files.CGROUP_FILES[given["resource"]]
+    made, _, _ = executor(1, file, "test", given)
+    if given["executorStarted"]:
+        made.start()
+    write = Write(file=file, value=given["value"], directory="test", target=Target.TIER)
+    failed, updated = False, not given["cacheable"]
+    try:
+        updated = made.update(write, cached=given["cacheable"])
+    except KubetideError:
+        failed = True
+    yield from differences(case["expected"], {"updated": updated, "error": failed})

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions as package data: `kubetide up`, `kubetide manifests` and the tests install them from here."""
+"""CustomResourceDefinitions as package data: `kubetide up`, `kubetide manifests` and tests install them from here."""
 
 from importlib.resources import files
 from typing import Any
@@ -20,7 +20,7 @@ def text(name: str) -> str:
 
 def load(name: str) -> dict[str, Any]:
     """Return the manifest of one CRD as a raw object."""
-    loaded: dict[str, Any] = yaml.load(text(name), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    loaded: dict[str, Any] = yaml.load(text(name), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return loaded
 
 

@@ -181,6 +181,7 @@ def _from_metrics(observation: Observation, base: ScaleDecision, options: Option
         observed=scale.observed,
         pods=observation.pods,
         passed_over=observation.passed_over,
+        wraps=options.wraps,
     )
     tolerance = tolerance_of(hpa.spec, options)
     results = tuple(

@@ -46,6 +46,8 @@ class Target:
     pods: Sequence[Pod]
     passed_over: frozenset[str] = frozenset()
     """Pods that a rollout adds for a while and that are not to be counted."""
+    wraps: bool = False
+    """Counts beyond 32 bits come out as in the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,13 @@ def _propose(
             if source.target.average_value is not None:
                 amount = _milli(source.target.average_value)
                 return propose_raw(
-                    samples, target.pods, groups, target=amount, current=target.replicas, tolerance=tolerance
+                    samples,
+                    target.pods,
+                    groups,
+                    target=amount,
+                    current=target.replicas,
+                    tolerance=tolerance,
+                    wraps=target.wraps,
                 )
             if source.target.average_utilization is None:
                 raise MetricFailure(ErrorKind.INVALID_TARGET, "neither a utilization nor an average value is set")
@@ -165,13 +173,20 @@ def _propose(
                 target=source.target.average_utilization,
                 current=target.replicas,
                 tolerance=tolerance,
+                wraps=target.wraps,
             )
         case PodsMetricSource():
             samples = _pod_reading(reading)
             groups = group_pods(target.pods, samples.samples, "", readiness, now=now, passed_over=target.passed_over)
             amount = _milli(source.target.average_value)
             return propose_raw(
-                samples, target.pods, groups, target=amount, current=target.replicas, tolerance=tolerance
+                samples,
+                target.pods,
+                groups,
+                target=amount,
+                current=target.replicas,
+                tolerance=tolerance,
+                wraps=target.wraps,
             )
         case ObjectMetricSource():
             average = source.target.type == "AverageValue" and source.target.average_value is not None
@@ -184,13 +199,14 @@ def _propose(
     values = _value_reading(reading)
     if average:
         amount = _milli(source.target.average_value)
-        return propose_average(values, target=amount, observed=target.observed, tolerance=tolerance)
+        return propose_average(values, target=amount, observed=target.observed, tolerance=tolerance, wraps=target.wraps)
     return propose_value(
         values,
         target.pods,
         target=_milli(source.target.value),
         current=target.replicas,
         tolerance=tolerance,
+        wraps=target.wraps,
         passed_over=target.passed_over,
     )
 

@@ -1,6 +1,6 @@
 """What goes into a turn of an autoscaler, what comes out of it, and how it can end badly."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -8,13 +8,15 @@ from typing import Any
 
 from kubetide.api.core import Pod
 from kubetide.api.events import Event
-from kubetide.api.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HpaStatus
+from kubetide.api.meta import group_of
+from kubetide.errors import InvalidInput
 from kubetide.hpa.behavior import Limited, Rules
 from kubetide.hpa.choice import Choice
 from kubetide.hpa.evaluate import MetricResult
 from kubetide.hpa.memory import Memory
 from kubetide.hpa.pods import ReadinessRules
-from kubetide.hpa.samples import Reading
+from kubetide.hpa.samples import ErrorKind, Reading
 from kubetide.hpa.stabilization import Stabilized
 from kubetide.hpa.status import Conditions
 
@@ -54,6 +56,8 @@ class Options:
     readiness: ReadinessRules = field(default_factory=ReadinessRules)
     guard: bool = True
     """Refuse to shrink on samples that cannot be true."""
+    wraps: bool = False
+    """Let counts beyond 32 bits come out as in the reference, where a huge ratio becomes no replicas at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +130,28 @@ class Outcome:
     save_error_counts: bool = True
     """A failure to save is the error of the turn; in a turn that ended early it is only logged."""
     action: str = "none"
+
+
+def target_group(ref: CrossVersionObjectReference) -> str:
+    """Return the API group of a scale target; the version is of no interest."""
+    if ref.api_version.count("/") > 1:
+        raise InvalidInput(f"bad apiVersion {ref.api_version!r}: at most one slash may stand in it")
+    return group_of(ref.api_version)
+
+
+def reconciliation_labels(outcome: Outcome, problem: Problem | None) -> tuple[str, str]:
+    """Return the telemetry labels `action` and `error` of a turn."""
+    return outcome.action, problem.label if problem is not None else "none"
+
+
+def computation_labels(hpa: HorizontalPodAutoscaler, results: Sequence[MetricResult]) -> Iterator[tuple[str, str, str]]:
+    """Return the labels `metric_type`, `action`, `error` of each metric; the status before the turn is the measure."""
+    before = hpa.status.current_replicas
+    for result in results:
+        if result.proposal is None:
+            unknown = result.failure is not None and result.failure.kind is ErrorKind.UNKNOWN_TYPE
+            yield result.type, "none", "spec" if unknown else "internal"
+            continue
+        replicas = result.proposal.replicas
+        action = "scale_up" if replicas > before else "scale_down" if replicas < before else "none"
+        yield result.type, action, "none"

@@ -6,7 +6,6 @@ from typing import Any
 
 from conformance.compare import differences
 from conformance.registry import suite
-
 from kubetide.api.codec import convert
 from kubetide.api.hpa import Behavior
 from kubetide.hpa.behavior import ScaleEvent, ScaleEvents, complete_rules, limit_by_rules, limit_plain

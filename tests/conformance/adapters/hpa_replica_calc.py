@@ -6,7 +6,6 @@ from typing import Any
 
 from conformance.compare import differences
 from conformance.registry import suite
-
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
 from kubetide.api.hpa import MetricSpec

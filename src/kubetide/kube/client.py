@@ -96,7 +96,7 @@ class Client:
                 accept=accept,
                 timeout=timeout or self._timeout,
             )
-            if response.status < 400:
+            if response.status < 300:
                 return response
             error = error_from(response)
             if attempt == retries or not _worth_waiting(error):

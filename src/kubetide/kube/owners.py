@@ -148,7 +148,7 @@ class OwnerChain:
             answer = await self._ask(key)
             self._lookups.put(key, answer, self._clock.monotonic())
         if isinstance(answer, KubetideError):
-            raise answer
+            raise answer.with_traceback(None)
         return answer
 
     async def _well_known(self, key: ControllerKey) -> ObjectMeta:

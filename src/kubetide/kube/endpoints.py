@@ -1,0 +1,119 @@
+"""What a running component shows: metrics, health, readiness, and why it decided as it did.
+
+    /metrics                              kubetide's own telemetry, in the Prometheus text format
+    /healthz, /health-check               200 while no component asks for a restart
+    /readyz                               200 once everything does its work
+    /explain/{kind}/[{namespace}/]{name}  the last decisions about an object with their traces, read-only
+
+A trace tells what a namespace runs, so `/explain` answers on loopback, or to who shows the bearer token given.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from kubetide.api.codec import encode
+from kubetide.log import get_logger
+from kubetide.telemetry import Telemetry
+
+log = get_logger("endpoints")
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Endpoints:
+    """The HTTP server beside a controller."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        *,
+        healthy: Callable[[], bool],
+        ready: Callable[[], bool],
+        explain: Callable[[str, str], dict[str, Any] | None] | None = None,
+        host: str = "0.0.0.0",
+        port: int = 8080,
+        explain_token: str = "",
+        health_check: Callable[[], bool] | None = None,
+    ) -> None:
+        self.name = "endpoints"
+        self.port = port
+        self._telemetry = telemetry
+        self._healthy = healthy
+        self._ready = ready
+        self._explain = explain
+        self._health_check = health_check or healthy
+        self._host = host
+        self._explain_token = explain_token
+        self._serving = False
+
+    def ready(self) -> bool:
+        """Whether it answers."""
+        return self._serving
+
+    def healthy(self) -> bool:
+        """Whether it should be left alone."""
+        return True
+
+    def application(self) -> web.Application:
+        """Return the routes, for serving elsewhere."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", self._check(self._healthy))
+        app.router.add_get("/livez", self._check(self._healthy))
+        app.router.add_get("/health-check", self._check(self._health_check))
+        app.router.add_get("/readyz", self._check(self._ready))
+        app.router.add_get("/explain/{kind}/{name}", self._explained)
+        app.router.add_get("/explain/{kind}/{namespace}/{name}", self._explained)
+        return app
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        runner = web.AppRunner(self.application(), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self.port).start()
+            self.port = runner.addresses[0][1]
+            self._serving = True
+            log.info("serving", port=self.port)
+            await asyncio.Event().wait()
+        finally:
+            self._serving = False
+            await runner.cleanup()
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._telemetry.render(), headers={"Content-Type": METRICS_TYPE})
+
+    def _check(self, passes: Callable[[], bool]) -> Callable[[web.Request], Any]:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(text="ok") if passes() else web.Response(status=503, text="not yet")
+
+        return answer
+
+    async def _explained(self, request: web.Request) -> web.Response:
+        if not self._may_explain(request):
+            return web.Response(status=403, text="explain answers on loopback, or with its token")
+        parts = request.match_info
+        key = f"{parts['namespace']}/{parts['name']}" if "namespace" in parts else parts["name"]
+        answer = self._explain(parts["kind"], key) if self._explain is not None else None
+        if answer is None:
+            return web.Response(status=404, text=f"nothing is known about {parts['kind']} {key}")
+        return web.Response(body=encode(answer), content_type="application/json")
+
+    def _may_explain(self, request: web.Request) -> bool:
+        presented = request.headers.get("Authorization", "")
+        if self._explain_token and hmac.compare_digest(presented, f"Bearer {self._explain_token}"):
+            return True
+        return is_loopback(request.remote)
+
+
+def is_loopback(address: str | None) -> bool:
+    """Say whether a peer's address is of this machine."""
+    try:
+        return address is not None and ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,241 @@
+"""The transport over HTTP(S), on aiohttp: pooled connections, TLS, gzip, credentials that renew themselves.
+
+A body is read up to a limit, and what is longer is refused without being kept. Watch lines are split here, because
+a line may be as long as a body. No time limit hangs over a watch as a whole: only silence ends it, and a server that
+sends bookmarks is never silent for that long.
+"""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+from kubetide import __version__
+from kubetide.errors import KubetideError
+from kubetide.kube.credentials import Presented
+from kubetide.kube.errors import (
+    ConnectionLost,
+    RequestTimeout,
+    ResponseTooLarge,
+    UntrustedServer,
+    error_from,
+)
+from kubetide.kube.kubeconfig import Access
+from kubetide.kube.tls import ClientTls
+from kubetide.kube.transport import Response
+
+BODY_LIMIT = 256 * 1024 * 1024
+CONNECT_SECONDS = 10.0
+# API servers send a bookmark every minute to those who ask for them.
+SILENCE_SECONDS = 150.0
+READ_SIZE = 256 * 1024
+
+
+class HttpTransport:
+    """Talks to one API server as one identity."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        body_limit: int = BODY_LIMIT,
+        silence: float = SILENCE_SECONDS,
+        user_agent: str = f"kubetide/{__version__}",
+    ) -> None:
+        self._access = access
+        self._tls = ClientTls(access.trust) if access.server.startswith("https://") else None
+        self._proxy = access.proxy or _proxy_from_environment(access.server)
+        self._body_limit = body_limit
+        self._silence = silence
+        self._user_agent = user_agent
+        self._session: aiohttp.ClientSession | None = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float | None = None,
+    ) -> Response:
+        """Send one request; once more with renewed credentials when the server does not know us."""
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        what = f"{method} {path}"
+        try:
+            async with asyncio.timeout(timeout):
+                presented = await self._access.credentials.present()
+                response = await self._send(method, path, query, body, headers, presented, what)
+                if response.status == 401 and await self._access.credentials.refused(presented):
+                    presented = await self._access.credentials.present()
+                    response = await self._send(method, path, query, body, headers, presented, what)
+                return response
+        except TimeoutError as error:
+            raise RequestTimeout(f"{what}: no answer within {timeout:g} s") from error
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch."""
+        what = f"watch {path}"
+        headers = {"Accept": "application/json"}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=self._silence)
+        presented = await self._access.credentials.present()
+        for attempt in (1, 2):
+            try:
+                opened = await self._open("GET", path, query, None, headers, presented, timeout)
+            except (aiohttp.ClientError, OSError) as error:
+                raise _unavailable(error, what) from error
+            async with _closing(opened):
+                if opened.status == 200:
+                    yield self._lines(opened, what)
+                    return
+                refusal = Response(opened.status, _headers(opened), await self._read(opened, what))
+            if attempt == 2 or refusal.status != 401 or not await self._access.credentials.refused(presented):
+                raise error_from(refusal)
+            presented = await self._access.credentials.present()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        presented: Presented,
+        what: str,
+    ) -> Response:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+        try:
+            opened = await self._open(method, path, query, body, headers, presented, timeout)
+            async with _closing(opened):
+                return Response(opened.status, _headers(opened), await self._read(opened, what))
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unavailable(error, what) from error
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        presented: Presented,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        # Names arrive escaped, so the URL is taken as it is.
+        text = self._access.server + path
+        if query:
+            text += "?" + urlencode(query, quote_via=quote)
+        options: dict[str, Any] = {}
+        if self._tls is not None:
+            options["ssl"] = self._tls.context(presented.certificate)
+            if self._access.tls_server_name:
+                options["server_hostname"] = self._access.tls_server_name
+        if self._proxy:
+            options["proxy"] = self._proxy
+        return await self._connected().request(
+            method,
+            URL(text, encoded=True),
+            data=body,
+            headers=[*headers.items(), *presented.headers],
+            timeout=timeout,
+            allow_redirects=False,
+            **options,
+        )
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # The client bounds how much is asked at once; watches hold one connection each.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers={"User-Agent": self._user_agent, "Accept-Encoding": "gzip"},
+                read_bufsize=READ_SIZE,
+            )
+        return self._session
+
+    async def _read(self, response: aiohttp.ClientResponse, what: str) -> bytes:
+        """Read a body of at most the limit."""
+        declared = response.headers.get("Content-Length", "")
+        if declared.isdecimal() and int(declared) > self._body_limit:
+            response.close()
+            raise self._too_large(what)
+        kept = io.BytesIO()
+        async for chunk in response.content.iter_any():
+            if kept.tell() + len(chunk) > self._body_limit:
+                response.close()
+                raise self._too_large(what)
+            kept.write(chunk)
+        return kept.getvalue()
+
+    async def _lines(self, response: aiohttp.ClientResponse, what: str) -> AsyncIterator[bytes]:
+        """Split a stream into lines; a stream that ends inside one was cut off."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async for chunk in response.content.iter_any():
+                head, *rest = chunk.split(b"\n")
+                parts.append(head)
+                size += len(head)
+                if size > self._body_limit:
+                    raise self._too_large(what)
+                if not rest:
+                    continue
+                for line in (b"".join(parts), *rest[:-1]):
+                    if line.strip():
+                        yield line
+                parts, size = [rest[-1]], len(rest[-1])
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unavailable(error, what) from error
+        if size:
+            raise ConnectionLost(f"{what}: the stream ended inside a line")
+
+    def _too_large(self, what: str) -> ResponseTooLarge:
+        return ResponseTooLarge(f"{what}: the answer is longer than the limit of {self._body_limit} bytes")
+
+
+@asynccontextmanager
+async def _closing(response: aiohttp.ClientResponse) -> AsyncIterator[None]:
+    """Give the connection back if the answer was read to its end, else close it."""
+    try:
+        yield
+    finally:
+        if response.content.at_eof():
+            response.release()
+        else:
+            response.close()
+
+
+def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+def _unavailable(error: Exception, what: str) -> KubetideError:
+    if isinstance(error, aiohttp.ClientSSLError):
+        return UntrustedServer(f"{what}: the server's certificate was not accepted: {error}")
+    if isinstance(error, TimeoutError):
+        return RequestTimeout(f"{what}: the server fell silent")
+    return ConnectionLost(f"{what}: {error or type(error).__name__}")
+
+
+def _proxy_from_environment(server: str) -> str:
+    parts = urlsplit(server)
+    host = parts.hostname or ""
+    if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(host):
+        return ""
+    return getproxies().get(parts.scheme, "")

@@ -1,0 +1,137 @@
+"""An HTTPS server for admission reviews, whose certificate may be replaced while it runs.
+
+A new certificate is loaded into the TLS context in use: connections that exist go on with the old one, the next
+handshake shows the new one, and no request is dropped. Files that are half-written or wrong are reported and the
+old certificate stays in force.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from aiohttp import web
+
+from kubetide.api.admission import AdmissionReview, review_response
+from kubetide.api.codec import decode, encode
+from kubetide.errors import DecodeError
+from kubetide.kube.errors import CredentialsFailed
+from kubetide.kube.tls import Certificate, load_identity, stamp
+from kubetide.log import get_logger
+
+log = get_logger("webhook")
+
+ReviewHandler = Callable[[AdmissionReview], Awaitable[dict[str, Any]]]
+
+# Twice the size of the largest object that etcd takes, old and new one in a review.
+REVIEW_LIMIT = 8 * 1024 * 1024
+
+
+class WebhookServer:
+    """Serves review handlers by path, with the certificate that its files hold now."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, ReviewHandler],
+        *,
+        certificate: Certificate,
+        host: str = "0.0.0.0",
+        port: int = 8000,
+        reload_interval: timedelta = timedelta(seconds=10),
+        min_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
+        ciphers: str = "",
+        client_ca: str = "",
+        name: str = "webhook",
+    ) -> None:
+        self.name = name
+        self.port = port
+        self.reloads = 0
+        self._handlers = dict(handlers)
+        self._certificate = certificate
+        self._host = host
+        self._interval = reload_interval.total_seconds()
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = min_version
+        if ciphers:
+            self._context.set_ciphers(ciphers)
+        if client_ca:
+            self._context.load_verify_locations(cadata=client_ca)
+            self._context.verify_mode = ssl.CERT_REQUIRED
+        self._stamps: tuple[object, ...] = ()
+        self._serving = False
+
+    def ready(self) -> bool:
+        """Whether it accepts reviews."""
+        return self._serving
+
+    def healthy(self) -> bool:
+        """Whether it should be left alone."""
+        return True
+
+    async def run(self) -> None:
+        """Serve until cancelled; requests in flight are answered before it returns."""
+        load_identity(self._context, self._certificate)
+        self._stamps = self._current_stamps()
+        app = web.Application(client_max_size=REVIEW_LIMIT)
+        for path, handler in self._handlers.items():
+            app.router.add_post(path, _answering(handler))
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._host, self.port, ssl_context=self._context)
+            await site.start()
+            self.port = runner.addresses[0][1]
+            self._serving = True
+            log.info("serving", server=self.name, port=self.port)
+            while True:
+                await asyncio.sleep(self._interval)
+                self.reload()
+        finally:
+            self._serving = False
+            await runner.cleanup()
+
+    def reload(self) -> bool:
+        """Load the certificate again if its files changed; say whether it did."""
+        stamps = self._current_stamps()
+        if stamps == self._stamps:
+            return False
+        try:
+            # First into a context of its own: a certificate without its key would leave the one in use broken.
+            load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._certificate)
+            load_identity(self._context, self._certificate)
+        except CredentialsFailed as error:
+            log.warning("new certificate cannot be used, keeping the old one", server=self.name, error=str(error))
+            return False
+        self._stamps = stamps
+        self.reloads += 1
+        log.info("loaded a new certificate", server=self.name)
+        return True
+
+    def _current_stamps(self) -> tuple[object, ...]:
+        return stamp(self._certificate.certificate), stamp(self._certificate.key)
+
+
+def _answering(handler: ReviewHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            review = decode(await request.read(), AdmissionReview, what="AdmissionReview")
+        except DecodeError as error:
+            return web.Response(status=400, text=str(error))
+        if review.request is None:
+            return web.Response(status=400, text="the AdmissionReview has no request")
+        try:
+            reply = await handler(review)
+        except Exception as error:
+            log.exception("review failed", path=request.path)
+            # The webhook's failurePolicy applies to transport errors only, so the refusal says so itself.
+            return web.json_response(text=str(error), status=500)
+        return web.Response(body=encode(reply), content_type="application/json")
+
+    return answer
+
+
+def allow(review: AdmissionReview) -> dict[str, Any]:
+    """Return the answer that lets a request pass unchanged."""
+    uid = review.request.uid if review.request is not None else ""
+    return review_response(uid)

@@ -12,7 +12,7 @@ scaled down until the pod fits the node that offers most of what it needs, but n
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from kubetide.api.quantity import Notation, Quantity
+from kubetide.api.quantity import Quantity
 from kubetide.api.resources import CPU, MEMORY, Amounts
 
 HEADROOM = 0.2
@@ -90,7 +90,7 @@ def fit(
             shrunk = amounts[resource].nanos * room // asked // unit * unit
             kept = min(max(shrunk, least), amounts[resource].nanos)
             if kept != amounts[resource].nanos:
-                amounts[resource] = Quantity(kept, amounts[resource].notation or Notation.DECIMAL)
+                amounts[resource] = Quantity(kept, amounts[resource].notation)
                 scaled.add(resource)
     return result, frozenset(scaled)
 
@@ -107,3 +107,19 @@ def _share(total: Mapping[str, Quantity], node: Mapping[str, Quantity]) -> Fract
 
 def _sum(lists: Iterable[Mapping[str, Quantity]], resource: str) -> Quantity:
     return Quantity(sum(amounts[resource].nanos for amounts in lists if resource in amounts))
+
+
+def largest(nodes: Iterable[Mapping[str, Quantity]]) -> tuple[dict[str, Quantity], ...]:
+    """Return the nodes that no other node beats in every resource: the rest can never be the best choice."""
+    kept: list[dict[str, Quantity]] = []
+    for node in nodes:
+        offer = {resource: node[resource] for resource in _UNIT if resource in node}
+        if not offer or any(_covers(other, offer) for other in kept):
+            continue
+        kept = [other for other in kept if not _covers(offer, other)]
+        kept.append(offer)
+    return tuple(kept)
+
+
+def _covers(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> bool:
+    return all(resource in one and one[resource] >= amount for resource, amount in other.items())

@@ -112,7 +112,8 @@ def _without_missing(container: Case) -> Case:
 def capping(case: Case) -> Iterable[str]:
     if "invalid_pod" in (case.get("tags") or ()):
         raise Skip("invalid_pod")
-    given, want = Given(case), case.get("expectedV171", case["expected"])
+    given = Given(case)
+    want: Case = case["expectedV171"] if "expectedV171" in case else case["expected"]
     capped = cap_to_policy(given.recommendation or (), given.policy)
     yield from recommended_lists(capped, want["recommenderCapped"], "recommender")
     yield from limit_item(given.limits.container, want["containerLimitRange"], "container LimitRange")

@@ -65,7 +65,7 @@ class PodPatch:
 
 
 def amounts_of(pod: Pod) -> list[ContainerAmounts]:
-    """Return requests and limits of the pod's containers: as the kubelet reports them where it does, else the spec's."""
+    """Return requests and limits of the containers: as the kubelet reports them where it does, else the spec's."""
     reported = {s.name: s.resources for s in pod.status.container_statuses or () if s.resources is not None}
     return [container_amounts(c.name, reported.get(c.name, c.resources)) for c in pod.spec.containers or ()]
 

@@ -22,15 +22,14 @@ from datetime import datetime, timedelta
 
 from kubetide.api.conditions import Condition, find_condition
 from kubetide.api.core import Pod
-from kubetide.api.quantity import Quantity, parse_quantity
+from kubetide.api.resources import Amounts, parse_list
+from kubetide.vpa.updater.inplace import Targets
 
 UPDATES_PAUSED = "UpdatesPaused"
 STRUCK = "ReplacementUnchanged"
 PAUSED = "ReplacementsUnchanged"
 STRIKES = 2
 PAUSE = timedelta(hours=1)
-
-Targets = Mapping[str, Mapping[str, Quantity]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,22 +103,43 @@ def after_pause(state: BreakerState, *, proved: bool, patching_since: datetime |
     return state
 
 
-def carries(pod: Pod, *expected: Targets, tolerance: float) -> bool:
-    """Say whether the pod's requests are those of one of the expected targets, give or take `tolerance`.
+def carries(before: Mapping[str, Amounts], replacement: Pod, *expected: Targets, tolerance: float) -> bool:
+    """Say whether a replacement went where the eviction wanted it to go.
 
-    The recommendation may have moved between the eviction and the creation: the one at the eviction and the
-    one of now are both good.
+    It carries the recommendation when every request that differed by more than `tolerance` has moved at least half of
+    the way. The recommendation may have moved since the eviction: then and now are both good.
     """
-    return any(_matches(pod, targets, tolerance) for targets in expected)
+    after = {
+        container.name: parse_list(container.resources.requests if container.resources else None)
+        for container in replacement.spec.containers or ()
+    }
+    return any(_moved(before, after, targets, tolerance) for targets in expected)
 
 
-def _matches(pod: Pod, targets: Targets, tolerance: float) -> bool:
+def matches(pod: Pod, targets: Targets, *, tolerance: float) -> bool:
+    """Say whether all requests of a pod are at their targets, give or take `tolerance`."""
     for container in pod.spec.containers or ():
-        requests = (container.resources.requests if container.resources else None) or {}
+        requests = parse_list(container.resources.requests if container.resources else None)
         for resource, target in targets.get(container.name, {}).items():
-            if resource not in requests:
-                return False
-            wanted, is_now = target.nanos, parse_quantity(requests[resource]).nanos
-            if abs(is_now - wanted) > tolerance * max(wanted, 1):
+            if resource not in requests or _far(requests[resource].nanos, target.nanos, tolerance):
                 return False
     return True
+
+
+def _moved(before: Mapping[str, Amounts], after: Mapping[str, Amounts], targets: Targets, tolerance: float) -> bool:
+    for container, wanted in targets.items():
+        for resource, target in wanted.items():
+            was = before.get(container, {}).get(resource)
+            now = after.get(container, {}).get(resource)
+            if was is not None and not _far(was.nanos, target.nanos, tolerance):
+                continue
+            if now is None:
+                return False
+            start = was.nanos if was is not None else 0
+            if abs(now.nanos - target.nanos) * 2 > abs(start - target.nanos):
+                return False
+    return True
+
+
+def _far(amount: int, target: int, tolerance: float) -> bool:
+    return abs(amount - target) > tolerance * max(target, 1)

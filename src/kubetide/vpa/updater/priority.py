@@ -101,9 +101,7 @@ def prioritize(pod: Pod, fitting: Fitting) -> Priority:
                 continue
             asked[resource] = asked.get(resource, 0) + request.milli
             scale_up = scale_up or target.milli > request.milli
-            outside = outside or _outside(
-                request, (bounds.lower or {}).get(resource), (bounds.upper or {}).get(resource)
-            )
+            outside = outside or _outside(request, resource, bounds)
     diff = sum(_relative(asked.get(resource, 0), amount) for resource, amount in wanted.items())
     return Priority(outside=outside, scale_up=scale_up, diff=diff)
 
@@ -182,7 +180,8 @@ def _holds(requirement: EvictionRequirement, target: Mapping[str, Quantity], req
     return False
 
 
-def _outside(request: Quantity, lower: Quantity | None, upper: Quantity | None) -> bool:
+def _outside(request: Quantity, resource: str, bounds: Recommended) -> bool:
+    lower, upper = (bounds.lower or {}).get(resource), (bounds.upper or {}).get(resource)
     return (lower is not None and request < lower) or (upper is not None and request > upper)
 
 

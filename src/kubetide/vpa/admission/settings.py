@@ -1,0 +1,92 @@
+"""Settings of the admission controller. Names and defaults of the original, unless the text says otherwise."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from kubetide.config import Doc, Settings
+
+
+class AdmissionSettings(Settings, frozen=True, kw_only=True):
+    section: ClassVar[str] = "admission"
+
+    client_ca_file: Annotated[Path, Doc("CA certificate that the API server is told to trust.")] = Path(
+        "/etc/tls-certs/caCert.pem"
+    )
+    tls_cert_file: Annotated[Path, Doc("Server certificate.")] = Path("/etc/tls-certs/serverCert.pem")
+    tls_private_key: Annotated[Path, Doc("Key of the server certificate.")] = Path("/etc/tls-certs/serverKey.pem")
+    generate_certificates: Annotated[
+        bool,
+        Doc(
+            "Make and rotate CA and server certificate, kept in a Secret, where the files above do not exist. "
+            "Not in the original, whose installer makes them."
+        ),
+    ] = True
+    tls_secret: Annotated[str, Doc("Secret that holds certificates made by kubetide.")] = "vpa-tls-certs"
+    certificate_lifetime: Annotated[
+        timedelta, Doc("Lifetime of a server certificate made by kubetide; renewed after two thirds.")
+    ] = timedelta(days=90)
+    ca_lifetime: Annotated[timedelta, Doc("Lifetime of a CA made by kubetide; renewed after two thirds.")] = timedelta(
+        days=3650
+    )
+    reload_cert: Annotated[
+        bool, Doc("Read certificate files again when they change. Off in the original; reloading drops no request.")
+    ] = True
+    min_tls_version: Annotated[str, Doc("tls1_2 or tls1_3.")] = "tls1_2"
+    tls_ciphers: Annotated[str, Doc("Cipher names, separated by commas or colons; empty: the library's choice.")] = ""
+    host: Annotated[str, Doc("Address to listen on; empty: all.")] = ""
+    port: Annotated[int, Doc("Port of the webhook.")] = 8000
+    address: Annotated[str, Doc("Where metrics and health are served when the admission controller runs alone.")] = (
+        ":8944"
+    )
+    webhook_service: Annotated[str, Doc("Service through which the API server reaches the webhook.")] = "vpa-webhook"
+    webhook_address: Annotated[str, Doc("Address for --register-by-url.")] = ""
+    webhook_port: Annotated[str, Doc("Port for --register-by-url.")] = ""
+    webhook_timeout_seconds: Annotated[
+        int, Doc("How long the API server waits for the webhook. 30 in the original: creating pods would wait as long.")
+    ] = 5
+    register_webhook: Annotated[bool, Doc("Write the webhook configuration.")] = True
+    register_by_url: Annotated[bool, Doc("Register an address instead of a Service.")] = False
+    register_delay: Annotated[
+        timedelta, Doc("How long to wait with registration after the start, so that the server is up.")
+    ] = timedelta(seconds=10)
+    webhook_failure_policy_fail: Annotated[
+        bool, Doc("Refuse pods while the webhook cannot be reached (failurePolicy Fail instead of Ignore).")
+    ] = False
+    webhook_labels: Annotated[str, Doc("Labels of the webhook configuration, as key:value,key:value.")] = ""
+    webhook_match_conditions: Annotated[
+        bool,
+        Doc("Let the API server ask only about pods that a VPA may select (matchConditions). Not in the original."),
+    ] = True
+    local_name: Annotated[
+        str, Doc("Register as local://NAME on an embedded API server in the same process, without a socket.")
+    ] = ""
+    max_allowed_cpu_boost: Annotated[str, Doc("Upper end of a boosted CPU request; empty: none.")] = ""
+    vpa_object_namespace: Annotated[str, Doc("Look at the VPAs of this namespace only; empty: all.")] = ""
+    ignored_vpa_object_namespaces: Annotated[
+        tuple[str, ...], Doc("Namespaces whose pods are left alone. Not together with --vpa-object-namespace.")
+    ] = ()
+    feature_gates: Annotated[
+        tuple[str, ...], Doc("Alpha features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost.")
+    ] = ()
+    namespace: Annotated[str, Doc("Own namespace: of the Service, the lease and the Secret. Its pods are exempt.")] = (
+        "kube-system"
+    )
+    lease_name: Annotated[str, Doc("Lease that tells the updater that the webhook lives.")] = "vpa-admission-controller"
+    lease_period: Annotated[timedelta, Doc("How often the lease is renewed.")] = timedelta(seconds=10)
+    probe_webhook: Annotated[
+        bool,
+        Doc(
+            "Create a pod as a dry run with every renewal, to see whether the API server really calls the webhook; "
+            "the lease says so in an annotation. Needs the right to create pods in the probe namespace."
+        ),
+    ] = True
+    probe_namespace: Annotated[str, Doc("Namespace of the dry run.")] = "default"
+
+    upstream_behavior: Annotated[
+        bool, Doc("Switch off everything that kubetide adds to the original admission controller for safety.")
+    ] = False
+    memory_headroom: Annotated[
+        float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.")
+    ] = 0.2
+    fit_nodes: Annotated[bool, Doc("Never make a pod larger than every node.")] = True

@@ -31,6 +31,10 @@ class Metrics(Protocol):
         """Return the newest value within twice the collect interval, or None."""
         ...
 
+    def latest(self, kind: str, by: str) -> Mapping[str, float]:
+        """Return the newest value of every series of a kind within twice the collect interval, keyed by a property."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:

@@ -1,0 +1,291 @@
+"""CPU burst as a strategy: the kernel's own burst, and quotas that grow while a container is throttled.
+
+Latency-sensitive pods are throttled by short spikes although the node has CPU to spare. Two remedies: the kernel
+lets a cgroup save unused quota for a spike (cfs burst), and the agent raises the quota itself step by step, as long
+as the shared pool has room and the container's token bucket allows it. The numbers are in `burst_quota`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import msgspec
+
+from kubetide.api import qos
+from kubetide.api.codec import decode_folded
+from kubetide.api.quantity import ZERO
+from kubetide.api.slo_strategies import CPUBurstConfig
+from kubetide.errors import InvalidInput
+from kubetide.node.executor.plan import Batch, Plan, Subject, Target, Write
+from kubetide.node.formats import cpu
+from kubetide.node.formats.numbers import FormatError
+from kubetide.node.host import files
+from kubetide.node.qos.burst_limiter import Limiters
+from kubetide.node.qos.burst_quota import (
+    Operation,
+    PoolState,
+    ceiling_us,
+    pool_state,
+    static_burst_us,
+    target_us,
+    under_pool,
+    usage_percent,
+)
+from kubetide.node.qos.switch import skipped
+from kubetide.node.series import kinds
+from kubetide.node.series.query import AVG
+from kubetide.node.snapshot import ContainerState, PodState, Snapshot
+
+AUTO, BURST_ONLY, QUOTA_ONLY = "auto", "cpuBurstOnly", "cfsQuotaBurstOnly"
+DEFAULT_BURST_PERCENT = 1000
+DEFAULT_POOL_PERCENT = 50
+LONGEST_WINDOW_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaStep:
+    """What happens to the quota of one container."""
+
+    container: ContainerState
+    current: int
+    target: int
+    operation: Operation
+
+    @property
+    def delta(self) -> int:
+        """Return by how much the quota changes."""
+        return self.target - self.current
+
+
+@dataclass(slots=True)
+class CpuBurst:
+    """Lets containers of the shared pool exceed their CPU limit for a while."""
+
+    limiters: Limiters
+    interval: timedelta = timedelta(seconds=1)
+    name: str = "cpu-burst"
+    gate: str = "CPUBurst"
+    injected: Mapping[str, CPUBurstConfig] = field(default_factory=dict)
+    """Configs by pod uid for pods without the annotation (the extension point for gradual roll-outs)."""
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Return the burst and quota of every container that may burst."""
+        node = snapshot.slo.cpu_burst_strategy if snapshot.slo else None
+        if node is None:
+            return skipped("no CPU burst strategy in the NodeSLO")
+        state = self._pool(snapshot, node.share_pool_threshold_percent)
+        plain = CPUBurstConfig(
+            policy=node.policy,
+            cpu_burst_percent=node.cpu_burst_percent,
+            cfs_quota_burst_percent=node.cfs_quota_burst_percent,
+            cfs_quota_burst_period_seconds=node.cfs_quota_burst_period_seconds,
+        )
+        pod_quotas: list[Write] = []
+        container_quotas: list[Write] = []
+        bursts: list[Write] = []
+        moved: dict[str, object] = {}
+        for pod in snapshot.pods:
+            if pod.raw_qos in (qos.LSE, qos.LSR, qos.BE) or not pod.is_active:
+                continue
+            config = pod_config(pod.pod.metadata.annotations, plain, self.injected.get(pod.uid)) or CPUBurstConfig()
+            bursts += burst_writes(pod, config)
+            steps = self.quota_steps(snapshot, pod, config, state)
+            for step in steps:
+                container_quotas += _container_write(pod, step)
+                if step.delta:
+                    moved[f"{pod.key}/{step.container.name}"] = f"{step.current} -> {step.target} ({step.operation})"
+            pod_quotas += _pod_write(snapshot, pod, sum(step.delta for step in steps))
+        self.limiters.drop_expired(snapshot.now)
+        quota = Batch(levels=(tuple(pod_quotas), tuple(container_quotas)), leveled=True)
+        trace = {"pool": str(state), "quotas": moved, "limiters": len(self.limiters)}
+        return Plan(batches=(quota, Batch.flat(*bursts)), trace=trace)
+
+    def quota_steps(
+        self, snapshot: Snapshot, pod: PodState, config: CPUBurstConfig, state: PoolState
+    ) -> list[QuotaStep]:
+        """Return the quota step of every container that has a CPU limit and a cgroup."""
+        steps: list[QuotaStep] = []
+        for container in pod.containers:
+            limit = qos.container_cpu_limit_millis(container.spec)
+            if limit <= 0 or not container.directory:
+                continue
+            try:
+                current = snapshot.cgroups.cpu_quota(container.directory)
+            except (OSError, FormatError):
+                continue
+            operation = under_pool(self._operation(snapshot, container, config, limit), state)
+            base = self._base(snapshot, pod, limit)
+            target = target_us(current, base, ceiling_us(base, config.cfs_quota_burst_percent), operation)
+            steps.append(QuotaStep(container=container, current=current, target=target, operation=operation))
+        return steps
+
+    def _operation(
+        self, snapshot: Snapshot, container: ContainerState, config: CPUBurstConfig, limit_milli: int
+    ) -> Operation:
+        who = {kinds.CONTAINER_ID: container.id}
+        used = snapshot.metrics.last(kinds.CONTAINER_CPU, who)
+        allowed = self.limiters.allow(
+            container.id,
+            period_seconds=config.cfs_quota_burst_period_seconds,
+            percent=config.cfs_quota_burst_percent,
+            usage_percent=usage_percent(used, limit_milli),
+            now=snapshot.now,
+        )
+        if config.policy not in (AUTO, QUOTA_ONLY):
+            return Operation.RESET
+        if not allowed:
+            return Operation.DOWN
+        throttled = snapshot.metrics.last(kinds.CONTAINER_THROTTLED, who)
+        return Operation.UP if throttled is not None and throttled > 0 else Operation.REMAIN
+
+    def _base(self, snapshot: Snapshot, pod: PodState, limit_milli: int) -> int:
+        """Return the quota of the limit; on a normalized node the scaled one, or two writers would undo each other."""
+        base = cpu.milli_to_quota(limit_milli)
+        if not snapshot.gates.get("CPUNormalization", False) or snapshot.node is None or pod.raw_qos == qos.SYSTEM:
+            return base
+        try:
+            ratio = qos.cpu_normalization_ratio(snapshot.node.metadata.annotations)
+        except InvalidInput:
+            return base
+        return cpu.normalized_quota(base, ratio)
+
+    def _pool(self, snapshot: Snapshot, threshold_percent: int | None) -> PoolState:
+        seconds = min(5 * self.interval.total_seconds(), LONGEST_WINDOW_SECONDS)
+        used = {
+            pod.uid: value
+            for pod in snapshot.pods
+            if (
+                value := snapshot.metrics.query(kinds.POD_CPU, {kinds.POD_UID: pod.uid}, seconds=seconds).aggregate(AVG)
+            )
+            is not None
+        }
+        return share_pool_state(
+            node_used=snapshot.metrics.query(kinds.NODE_CPU, seconds=seconds).aggregate(AVG),
+            cpus=len(snapshot.processors) or None,
+            pods=snapshot.pods,
+            pod_used=used,
+            threshold_percent=DEFAULT_POOL_PERCENT if threshold_percent is None else threshold_percent,
+        )
+
+
+def share_pool_state(
+    *,
+    node_used: float | None,
+    cpus: int | None,
+    pods: Iterable[PodState],
+    pod_used: Mapping[str, float],
+    threshold_percent: int,
+) -> PoolState:
+    """Return how full the shared pool is; unknown without the node's usage or its CPUs."""
+    if node_used is None or cpus is None:
+        return PoolState.UNKNOWN
+    total, used = float(cpus), node_used
+    for pod in pods:
+        if pod.raw_qos in (qos.LSE, qos.LSR):
+            total -= qos.pod_request(pod.pod).get("cpu", ZERO).milli / 1000
+        if pod.raw_qos in (qos.LSE, qos.LSR, qos.BE):
+            used -= pod_used.get(pod.uid, 0.0)
+    return pool_state(total_cores=total, used_cores=used, threshold_percent=threshold_percent)
+
+
+def pod_config(
+    annotations: Mapping[str, str] | None, node: CPUBurstConfig | None, injected: CPUBurstConfig | None = None
+) -> CPUBurstConfig | None:
+    """Return the node's config with the fields that the pod sets; a broken annotation counts as none."""
+    text = (annotations or {}).get(qos.ANNOTATION_CPU_BURST)
+    own = injected
+    if text is not None:
+        try:
+            own = decode_folded(text, CPUBurstConfig, what=qos.ANNOTATION_CPU_BURST)
+        except InvalidInput:
+            return node
+    if own is None:
+        return node
+    if node is None:
+        return own
+    changes = {name: value for name, value in msgspec.structs.asdict(own).items() if value is not None}
+    return msgspec.structs.replace(node, **changes)
+
+
+def container_burst(limit_milli: int, config: CPUBurstConfig) -> int:
+    """Return the cfs burst of a container; 0 while its policy does not allow one."""
+    if config.policy not in (AUTO, BURST_ONLY):
+        return 0
+    percent = DEFAULT_BURST_PERCENT if config.cpu_burst_percent is None else config.cpu_burst_percent
+    return static_burst_us(limit_milli, percent)
+
+
+def burst_writes(pod: PodState, config: CPUBurstConfig) -> list[Write]:
+    """Return the bursts of the containers and, as their sum, of the pod. The executor keeps them below the quota."""
+    writes: list[Write] = []
+    total = 0
+    for container in pod.containers:
+        if not container.directory:
+            continue
+        value = container_burst(qos.container_cpu_limit_millis(container.spec), config)
+        total += value
+        writes.append(
+            Write(
+                file=files.CPU_BURST,
+                value=str(value),
+                directory=container.directory,
+                target=Target.CONTAINER,
+                reason="CPUBurst",
+                subject=_subject(pod, container.name),
+            )
+        )
+    if writes:
+        writes.append(
+            Write(
+                file=files.CPU_BURST,
+                value=str(total),
+                directory=pod.directory,
+                target=Target.POD,
+                reason="CPUBurst",
+                subject=_subject(pod),
+            )
+        )
+    return writes
+
+
+def _container_write(pod: PodState, step: QuotaStep) -> list[Write]:
+    if not step.delta:
+        return []
+    return [
+        Write(
+            file=files.CPU_QUOTA,
+            value=str(step.target),
+            directory=step.container.directory,
+            target=Target.CONTAINER,
+            reason="CFSQuotaBurst",
+            subject=_subject(pod, step.container.name),
+            message=f"{step.operation} from {step.current}",
+        )
+    ]
+
+
+def _pod_write(snapshot: Snapshot, pod: PodState, delta: int) -> list[Write]:
+    """Return the pod's quota moved by what its containers gained or lost; an unlimited pod is left alone."""
+    if not delta:
+        return []
+    try:
+        current = snapshot.cgroups.cpu_quota(pod.directory)
+    except (OSError, FormatError):
+        return []
+    if current <= 0:
+        return []
+    return [
+        Write(
+            file=files.CPU_QUOTA,
+            value=str(current + delta),
+            directory=pod.directory,
+            target=Target.POD,
+            reason="CFSQuotaBurst",
+            subject=_subject(pod),
+            message=f"{delta:+d} for its containers",
+        )
+    ]
+
+
+def _subject(pod: PodState, container: str = "") -> Subject:
+    return Subject(type="pod", namespace=pod.namespace, name=pod.name, container=container)

@@ -1,0 +1,242 @@
+"""Memory QoS as a strategy: protection, throttling, reclaim and kill order of every cgroup of a class.
+
+A pod's configuration is that of its class, replaced by a template when the pod asks for `auto` (or by the off values
+for `none`), and then overridden field by field by the pod's annotation. The tier directories carry the sum of what
+their pods protect, because a child's protection is worth no more than its parent's. When the last pod of a class
+leaves, the tier's protection is set back to 0 once; a class that never had pods is not touched.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import msgspec
+
+from kubetide.api import qos, resources
+from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED, KUBE_QOS_CLASSES, CgroupPaths
+from kubetide.api.codec import decode_folded
+from kubetide.api.core import Container
+from kubetide.api.quantity import ZERO
+from kubetide.api.slo_strategies import MemoryQOS, PodMemoryQOS, ResourceQOS, ResourceQOSStrategy
+from kubetide.errors import InvalidInput
+from kubetide.node.executor.plan import Batch, Plan, Subject, Target, Write
+from kubetide.node.host import files
+from kubetide.node.qos.memory_values import UNLIMITED, MemoryValue, memory_high, percent_of, writes_of
+from kubetide.node.qos.switch import skipped
+from kubetide.node.snapshot import PodState, Snapshot
+
+AUTO, NONE = "auto", "none"
+REASON = "cgroup reconcile"
+
+OFF = MemoryQOS(
+    enable=False,
+    min_limit_percent=0,
+    low_limit_percent=0,
+    throttling_percent=0,
+    wmark_ratio=0,
+    wmark_scale_permill=50,
+    wmark_min_adj=0,
+    priority_enable=0,
+    priority=0,
+    oom_kill_group=0,
+)
+_BASE = msgspec.structs.replace(OFF, enable=None)
+TEMPLATES: dict[str, MemoryQOS] = {
+    qos.LSE: msgspec.structs.replace(_BASE, wmark_ratio=95, wmark_scale_permill=20, wmark_min_adj=-25),
+    qos.LSR: msgspec.structs.replace(_BASE, wmark_ratio=95, wmark_scale_permill=20, wmark_min_adj=-25),
+    qos.LS: msgspec.structs.replace(_BASE, wmark_ratio=95, wmark_scale_permill=20, wmark_min_adj=-25),
+    qos.BE: msgspec.structs.replace(_BASE, wmark_ratio=95, wmark_scale_permill=20, wmark_min_adj=50),
+    qos.SYSTEM: _BASE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryValues:
+    """The values of one round, by level."""
+
+    tiers: list[MemoryValue]
+    pods: list[MemoryValue]
+    containers: list[MemoryValue]
+    protected: frozenset[str]
+    """Kubernetes QoS classes whose tier got a protection from its pods."""
+
+
+@dataclass(slots=True)
+class MemoryQos:
+    """Writes the memory files of tiers, pods and containers."""
+
+    page_size: int = 4096
+    interval: timedelta = timedelta(seconds=1)
+    name: str = "cgroup-reconcile"
+    gate: str = "CgroupReconcile"
+    injected: Mapping[str, PodMemoryQOS] = field(default_factory=dict)
+    _protected: frozenset[str] = frozenset()
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Return the memory values of every cgroup."""
+        strategy = snapshot.slo.resource_qos_strategy if snapshot.slo else None
+        if strategy is None or snapshot.node is None or not snapshot.node.status.allocatable:
+            return skipped("no QoS strategy, or the node's allocatable memory is not known")
+        allocatable = resources.parse_list(snapshot.node.status.allocatable).get(resources.MEMORY, ZERO).value
+        values = memory_values(
+            strategy,
+            [pod for pod in snapshot.pods if pod.is_active],
+            snapshot.paths,
+            allocatable=allocatable,
+            page_size=self.page_size,
+            injected=self.injected,
+        )
+        stale = [
+            value
+            for kube_qos in KUBE_QOS_CLASSES
+            if kube_qos in self._protected - values.protected
+            for value in writes_of(snapshot.paths.tier(kube_qos), {"memory.min": 0, "memory.low": 0})
+        ]
+        self._protected = values.protected
+        subjects = {pod.directory: pod for pod in snapshot.pods}
+        levels = (
+            tuple(_write(value, Target.TIER) for value in [*values.tiers, *stale]),
+            tuple(_write(value, Target.POD, subjects.get(value.directory)) for value in values.pods),
+            tuple(_write(value, Target.CONTAINER) for value in values.containers),
+        )
+        return Plan(batches=(Batch(levels=levels, leveled=True),), trace={"pods": len(subjects)})
+
+
+def memory_values(
+    strategy: ResourceQOSStrategy,
+    pods: list[PodState],
+    paths: CgroupPaths,
+    *,
+    allocatable: int,
+    page_size: int,
+    injected: Mapping[str, PodMemoryQOS] | None = None,
+) -> MemoryValues:
+    """Return the values of all tiers, pods and containers."""
+    sums: dict[str, dict[str, int]] = {}
+    pod_values: list[MemoryValue] = []
+    container_values: list[MemoryValue] = []
+    for pod in pods:
+        config = merged_config(pod, strategy.for_qos(pod.qos), (injected or {}).get(pod.uid)).memory_qos
+        if config is None:
+            continue
+        request = _pod_request(pod)
+        for name, percent in (("memory.min", config.min_limit_percent), ("memory.low", config.low_limit_percent)):
+            if percent is not None:
+                of_class = sums.setdefault(pod.kube_qos, {})
+                of_class[name] = of_class.get(name, 0) + percent_of(request, percent)
+        pod_values += writes_of(pod.directory, _values(config, request))
+        for container in pod.containers:
+            if container.directory:
+                limit = _container_limit(pod, container.spec)
+                values = _values(config, _container_request(pod, container.spec))
+                values["memory.high"] = _high(
+                    config, _container_request(pod, container.spec), allocatable if limit is None else limit, page_size
+                )
+                low_bound, high = values["memory.min"], values["memory.high"]
+                if low_bound is not None and high is not None and 0 < high < low_bound:
+                    values["memory.high"] = low_bound
+                container_values += writes_of(container.directory, values)
+    return MemoryValues(
+        tiers=_tier_values(strategy, sums, paths),
+        pods=pod_values,
+        containers=container_values,
+        protected=frozenset({*sums, GUARANTEED} if sums else ()),
+    )
+
+
+def merged_config(pod: PodState, node: ResourceQOS | None, injected: PodMemoryQOS | None = None) -> ResourceQOS:
+    """Return the pod's configuration: class, template by policy, then its own fields."""
+    node = node or ResourceQOS()
+    text = (pod.pod.metadata.annotations or {}).get(qos.ANNOTATION_MEMORY_QOS)
+    own = injected
+    if text is not None:
+        try:
+            own = decode_folded(text, PodMemoryQOS, what=qos.ANNOTATION_MEMORY_QOS)
+        except InvalidInput:
+            own = None
+    if own is None:
+        return node
+    if own.policy == NONE:
+        return msgspec.structs.replace(node, memory_qos=OFF)
+    memory = TEMPLATES.get(pod.qos, MemoryQOS()) if own.policy == AUTO else node.memory_qos or MemoryQOS()
+    changes = {
+        name: value for name, value in msgspec.structs.asdict(own).items() if name != "policy" and value is not None
+    }
+    return msgspec.structs.replace(node, memory_qos=msgspec.structs.replace(memory, **changes))
+
+
+def _tier_values(
+    strategy: ResourceQOSStrategy, sums: Mapping[str, Mapping[str, int]], paths: CgroupPaths
+) -> list[MemoryValue]:
+    found: list[MemoryValue] = []
+    for kube_qos in (GUARANTEED, BURSTABLE, BEST_EFFORT):
+        values: dict[str, int | None] = {}
+        for name in ("memory.min", "memory.low"):
+            # The Guaranteed directory is the root of all pods, so it carries what all of them need.
+            of = sums.values() if kube_qos == GUARANTEED else [sums.get(kube_qos, {})]
+            parts = [amounts[name] for amounts in of if name in amounts]
+            values[name] = sum(parts) if parts else None
+        block = strategy.for_kube_qos(kube_qos)
+        config = block.memory_qos if block else None
+        if config is not None:
+            values |= _kill_order(config)
+        found += writes_of(paths.tier(kube_qos), values)
+    return found
+
+
+def _values(config: MemoryQOS, request: int) -> dict[str, int | None]:
+    minimum = None if config.min_limit_percent is None else percent_of(request, config.min_limit_percent)
+    low = None if config.low_limit_percent is None else percent_of(request, config.low_limit_percent)
+    if minimum is not None and low is not None and 0 < low < minimum:
+        low = minimum
+    return {
+        "memory.min": minimum,
+        "memory.low": low,
+        "memory.high": None,
+        "memory.wmark_ratio": config.wmark_ratio,
+        "memory.wmark_scale_factor": config.wmark_scale_permill,
+        "memory.wmark_min_adj": config.wmark_min_adj,
+        **_kill_order(config),
+    }
+
+
+def _kill_order(config: MemoryQOS) -> dict[str, int | None]:
+    return {
+        "memory.priority": config.priority,
+        "memory.use_priority_oom": config.priority_enable,
+        "memory.oom.group": config.oom_kill_group,
+    }
+
+
+def _high(config: MemoryQOS, request: int, limit: int, page_size: int) -> int | None:
+    if config.throttling_percent is None:
+        return None
+    if config.throttling_percent == 0:
+        return UNLIMITED
+    return memory_high(request, limit, config.throttling_percent, page_size)
+
+
+def _pod_request(pod: PodState) -> int:
+    if pod.raw_qos == qos.BE:
+        return qos.extended_request(pod.pod, qos.BATCH_MEMORY)
+    return qos.pod_request(pod.pod).get("memory", ZERO).value
+
+
+def _container_request(pod: PodState, container: Container) -> int:
+    return qos.container_request(container, qos.BATCH_MEMORY if pod.raw_qos == qos.BE else "memory")
+
+
+def _container_limit(pod: PodState, container: Container) -> int | None:
+    limit = qos.container_limit(container, qos.BATCH_MEMORY if pod.raw_qos == qos.BE else "memory")
+    return limit if limit > 0 else None
+
+
+def _write(value: MemoryValue, target: Target, pod: PodState | None = None) -> Write:
+    return Write(
+        file=files.CGROUP_FILES[value.resource],
+        value=str(value.value),
+        directory=value.directory,
+        target=target,
+        reason=REASON,
+        subject=Subject(type="pod", namespace=pod.namespace, name=pod.name) if pod else Subject(),
+    )

@@ -1,0 +1,209 @@
+"""Resctrl as a strategy: each class gets its part of the L3 cache and of the memory bandwidth.
+
+Three groups (LSR, LS, BE) always have a policy; a class that is switched off has the full cache and all bandwidth.
+The threads of a pod are put into the group of its class while the class is on, and stay there when it is switched
+off: the group then limits nothing. Only lines and threads that differ from the kernel's are planned.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from kubetide.api import qos
+from kubetide.api.cgroups import join
+from kubetide.api.slo_strategies import ResctrlQOS, ResourceQOSStrategy
+from kubetide.errors import InvalidInput
+from kubetide.node.executor.plan import Batch, Plan, Target, Write
+from kubetide.node.formats.cpu import cpu_model
+from kubetide.node.formats.processors import index
+from kubetide.node.host import files
+from kubetide.node.host.files import resctrl_file
+from kubetide.node.qos.l3_cache import (
+    check_root,
+    cpu_support,
+    l3_mask,
+    mba_value,
+    parse_schemata,
+    parse_tasks,
+    schemata_line,
+)
+from kubetide.node.qos.switch import skipped
+from kubetide.node.snapshot import PodState, Snapshot
+
+GROUPS = ("LSR", "LS", "BE")
+_GROUP_OF = {qos.LSE: "LSR", qos.LSR: "LSR", qos.LS: "LS", qos.BE: "BE"}
+L3, MB = "L3", "MB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """What the machine says about its caches."""
+
+    cbm: int
+    vendor: str
+    cache_ids: tuple[int, ...]
+    l3_count: int
+
+
+@dataclass(slots=True)
+class Resctrl:
+    """Divides cache and memory bandwidth between classes."""
+
+    interval: timedelta = timedelta(seconds=1)
+    name: str = "resctrl"
+    gate: str = "RdtResctrl"
+    _supported: bool | None = None
+    _vendor: str = ""
+    _cache_ids: tuple[int, ...] = ()
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Return the schemata and tasks that differ from the kernel's."""
+        strategy = snapshot.slo.resource_qos_strategy if snapshot.slo else None
+        if strategy is None:
+            return skipped("no QoS strategy in the NodeSLO")
+        if not self._is_supported(snapshot):
+            return skipped("the CPU has no cache and bandwidth allocation")
+        try:
+            cache = self._cache(snapshot)
+        except (OSError, InvalidInput, ValueError) as error:
+            return skipped(f"resctrl is not usable: {error}")
+        problems: dict[str, str] = {}
+        writes: list[Write] = []
+        for group in GROUPS:
+            for kind in (L3, MB):
+                try:
+                    line = policy_line(kind, strategy, group, cache, _read(snapshot, group, "schemata"))
+                except (OSError, InvalidInput) as error:
+                    problems[f"{group} {kind}"] = str(error)
+                    continue
+                if line is not None:
+                    writes.append(schemata_write(group, line))
+        writes += self._tasks(snapshot, strategy, problems)
+        # The file holds more than what is written to it, so the cache of the executor cannot judge it.
+        batch = Batch.flat(*writes, cached=False)
+        return Plan(batches=(batch,), trace={"writes": len(writes), "problems": problems})
+
+    def _is_supported(self, snapshot: Snapshot) -> bool:
+        if self._supported is None:
+            try:
+                text = snapshot.cgroups.host.read(snapshot.cgroups.layout.proc("cpuinfo"))
+            except OSError:
+                return False
+            self._supported = all(cpu_support(text))
+            self._vendor = cpu_model(text).vendor
+        return self._supported
+
+    def _cache(self, snapshot: Snapshot) -> Cache:
+        reader = snapshot.cgroups
+        mask = reader.host.read(reader.layout.system_file(files.RESCTRL_CBM_MASK)).strip()
+        if not self._cache_ids:
+            self._cache_ids = tuple(check_root(_read(snapshot, "", "schemata")))
+        return Cache(
+            cbm=int(mask, 16),
+            vendor=self._vendor,
+            cache_ids=self._cache_ids,
+            l3_count=len(index(snapshot.processors).by_l3),
+        )
+
+    def _tasks(self, snapshot: Snapshot, strategy: ResourceQOSStrategy, problems: dict[str, str]) -> Iterable[Write]:
+        known: dict[str, set[int]] = {}
+        for pod in snapshot.pods:
+            group = _GROUP_OF.get(pod.qos)
+            block = strategy.for_qos(pod.qos)
+            resctrl = block.resctrl_qos if block else None
+            if group is None or not pod.is_active or resctrl is None or resctrl.enable is not True:
+                continue
+            try:
+                if group not in known:
+                    known[group] = set(parse_tasks(_read(snapshot, group, "tasks")))
+            except (OSError, InvalidInput) as error:
+                problems[f"{group} tasks"] = str(error)
+                continue
+            yield from task_writes(
+                group,
+                new_tasks(pod, known[group], lambda path: _threads(snapshot, path), sandbox_directory(snapshot, pod)),
+            )
+
+
+def policy_line(kind: str, strategy: ResourceQOSStrategy | None, group: str, cache: Cache, current: str) -> str | None:
+    """Return the schemata line of a group, None when there is nothing to write; raise when it cannot be made."""
+    block = strategy.for_qos(group) if strategy else None
+    config = block.resctrl_qos if block else None
+    value = _value(kind, config, cache) if config is not None else None
+    if not value:
+        return None
+    lines = parse_schemata(current)
+    present = lines.get(kind, {})
+    if len(cache.cache_ids) != cache.l3_count or len(present) != cache.l3_count:
+        raise InvalidInput(
+            f"{len(cache.cache_ids)} cache ids, {len(present)} in the group, {cache.l3_count} caches", field="schemata"
+        )
+    if all(_same(kind, present.get(str(cache_id), ""), value) for cache_id in cache.cache_ids):
+        return None
+    return schemata_line(kind, list(cache.cache_ids), value)
+
+
+def schemata_write(group: str, line: str) -> Write:
+    """Return the write of one schemata line."""
+    return Write(file=resctrl_file(group, "schemata"), value=line, target=Target.SYSTEM, reason="UpdateResctrl")
+
+
+def task_writes(group: str, tasks: Iterable[int]) -> list[Write]:
+    """Return one write per thread, ascending, because the kernel takes one id at a time."""
+    file = resctrl_file(group, "tasks")
+    return [
+        Write(file=file, value=str(task), target=Target.SYSTEM, reason="ApplyCatL3GroupTasks", level=5)
+        for task in sorted(tasks)
+    ]
+
+
+def new_tasks(
+    pod: PodState, known: set[int], threads: Callable[[str], Sequence[int]], sandbox: str | None = None
+) -> list[int]:
+    """Return the threads of a pod (containers, then sandbox) that are not in the group yet."""
+    directories = [container.directory for container in pod.containers if container.directory]
+    if directories and sandbox:
+        directories.append(sandbox)
+    return [task for directory in directories for task in threads(directory) if task not in known]
+
+
+def sandbox_directory(snapshot: Snapshot, pod: PodState) -> str | None:
+    """Return the cgroup of the pod's sandbox: the one directory below the pod that is no known container."""
+    reader = snapshot.cgroups
+    known = {container.directory for container in pod.containers if container.directory}
+    if not known:
+        return None
+    try:
+        names = reader.host.list_dirs(reader.layout.cgroup_dir("cpuset", pod.directory))
+    except OSError:
+        return None
+    others = [path for name in names if (path := join(pod.directory, name)) not in known]
+    return others[0] if len(others) == 1 else None
+
+
+def _value(kind: str, config: ResctrlQOS, cache: Cache) -> str | None:
+    if kind == MB:
+        return mba_value(config.mba_percent, cache.vendor)
+    if config.cat_range_start_percent is None or config.cat_range_end_percent is None:
+        return None
+    return l3_mask(cache.cbm, config.cat_range_start_percent, config.cat_range_end_percent)
+
+
+def _same(kind: str, current: str, wanted: str) -> bool:
+    try:
+        base = 16 if kind == L3 else 10
+        return int(current, base) == int(wanted, base)
+    except ValueError:
+        return False
+
+
+def _read(snapshot: Snapshot, group: str, name: str) -> str:
+    reader = snapshot.cgroups
+    return reader.host.read(reader.layout.system_file(resctrl_file(group, name)))
+
+
+def _threads(snapshot: Snapshot, directory: str) -> list[int]:
+    try:
+        return parse_tasks(snapshot.cgroups.text(files.TASKS, directory))
+    except (OSError, InvalidInput):
+        return []

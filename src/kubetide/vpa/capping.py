@@ -121,14 +121,19 @@ def fit_pod(
     known = {one.container for one in given}
     pseudo = [Recommended(container=c.name, target=dict(c.requests)) for c in containers if c.name not in known]
     work = {one.container: one for one in [*given, *(p for p in pseudo if p.target)]}
-    for bound in ("upper", "target", "lower"):
-        values: dict[str, Amounts | None] = {
-            name: None if (listed := getattr(one, bound)) is None else dict(listed) for name, one in work.items()
-        }
+    uppers = {name: _copy(one.upper) for name, one in work.items()}
+    targets: dict[str, Amounts | None] = {name: dict(one.target) for name, one in work.items()}
+    lowers = {name: _copy(one.lower) for name, one in work.items()}
+    for values in (uppers, targets, lowers):
         for resource in RESOURCES:
             _fit_sum(resource, values, containers, item)
-        work = {name: replace(one, **{bound: values[name]}) for name, one in work.items()}
-    return tuple(work.values())
+    return tuple(
+        replace(one, target=targets[name] or {}, lower=lowers[name], upper=uppers[name]) for name, one in work.items()
+    )
+
+
+def _copy(bound: Amounts | None) -> Amounts | None:
+    return None if bound is None else dict(bound)
 
 
 def _fit_sum(

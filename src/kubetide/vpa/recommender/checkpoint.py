@@ -1,0 +1,222 @@
+"""Aggregate state to checkpoint objects and back.
+
+A checkpoint holds the merged state of one container of one VPA, including containers that are switched off, in the
+format that the Go recommender reads and writes (version v3). The peaks of memory windows still open are taken out,
+because the containers that made them are still there and will report again.
+
+What the format cannot say rides along in an annotation: the open windows themselves. A restart then continues each
+window where it stood instead of forgetting its peak. The annotation names the `lastUpdateTime` it belongs to, so one
+left behind by a recommender that only writes `status` is ignored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kubetide.api.vpa import CHECKPOINT_VERSION, HistogramCheckpoint, VerticalPodAutoscalerCheckpoint
+from kubetide.errors import InvalidInput
+from kubetide.stats.histogram import ZERO_TIME, Saved, microseconds, moment
+from kubetide.vpa.policy import CPU, MEMORY
+from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.recommend import CHUNK, Row, merge_rows, rows_of
+
+WINDOWS_ANNOTATION = "kubetide.io/open-windows"
+# Annotations of an object may not pass 256 KiB together; beyond this the windows stay behind.
+LONGEST_WINDOWS = 200_000
+
+
+class UnreadableCheckpoint(InvalidInput):
+    """A checkpoint that cannot be used: it is kept as it is and not overwritten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The open memory window of one container."""
+
+    pod: str
+    uid: str
+    end: int
+    peak: float
+    oom_peak: float
+    last: int
+    last_cpu: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The merged state of one container, apart from open windows."""
+
+    container: str
+    cpu: Saved
+    memory: Saved
+    first: int
+    last: int
+    count: int
+    windows: tuple[Window, ...] = ()
+
+
+def checkpoint_name(vpa: str, container: str) -> str:
+    """Return the name of the object; different pairs may collide, so readers look at `spec`."""
+    return f"{vpa}-{container}"
+
+
+def checkpoints(model: Model, vpas: Sequence[VpaState], *, now: datetime) -> dict[str, list[Checkpoint]]:
+    """Return what would be stored now for each VPA, by the text of its key."""
+    result: dict[str, list[Checkpoint]] = {str(vpa.key): [] for vpa in vpas}
+    rows = rows_of(vpas, with_off=True)
+    for start in range(0, len(rows), CHUNK):
+        part = rows[start : start + CHUNK]
+        for row, one in zip(part, _checkpoints(model, part, microseconds(now)), strict=True):
+            result[str(row.vpa.key)].append(one)
+    return result
+
+
+def _checkpoints(model: Model, rows: Sequence[Row], now: int) -> list[Checkpoint]:
+    merged = merge_rows(model.aggregates, rows)
+    windows = [_open_windows(model, row, now) for row in rows]
+    saved: dict[str, list[Saved]] = {}
+    for resource in (CPU, MEMORY):
+        found: dict[int, Saved] = {}
+        for members, block in merged.blocks[resource]:
+            if resource == MEMORY:
+                position = {int(member): i for i, member in enumerate(members)}
+                taken = [
+                    (position[i], max(window.peak, window.oom_peak), window.end)
+                    for i, open_windows in enumerate(windows)
+                    if i in position
+                    for window in open_windows
+                ]
+                if taken:
+                    at, peaks, ends = (np.array(part) for part in zip(*taken, strict=True))
+                    block.subtract(at, peaks, 1.0, ends)
+            found.update(zip(members.tolist(), block.save(), strict=True))
+        saved[resource] = [found[i] for i in range(len(rows))]
+    return [
+        Checkpoint(
+            container=row.container,
+            cpu=saved[CPU][i],
+            memory=saved[MEMORY][i],
+            first=int(merged.first[i]),
+            last=int(merged.last[i]),
+            count=int(merged.count[i]),
+            windows=tuple(windows[i]),
+        )
+        for i, row in enumerate(rows)
+    ]
+
+
+def _open_windows(model: Model, row: Row, now: int) -> list[Window]:
+    table, found = model.containers, []
+    for labels in row.vpa.label_sets.values():
+        if row.container not in labels.aggregates:
+            continue
+        for pod in labels.pods.values():
+            at = pod.containers.get(row.container)
+            if at is not None and table.window_end[at] > now:
+                found.append(
+                    Window(
+                        pod=pod.key.name,
+                        uid=pod.uid,
+                        end=int(table.window_end[at]),
+                        peak=float(table.peak[at]),
+                        oom_peak=float(table.oom_peak[at]),
+                        last=int(table.last_memory[at]),
+                        last_cpu=int(table.last_cpu[at]),
+                    )
+                )
+    return found
+
+
+# ---------------------------------------------------------------------- objects
+
+
+def status_body(one: Checkpoint, *, now: datetime) -> dict[str, Any]:
+    """Return `status` of the checkpoint object."""
+    return {
+        "lastUpdateTime": _text(now),
+        "version": CHECKPOINT_VERSION,
+        "cpuHistogram": _histogram_body(one.cpu),
+        "memoryHistogram": _histogram_body(one.memory),
+        "firstSampleStart": _text(moment(one.first)),
+        "lastSampleStart": _text(moment(one.last)),
+        "totalSamplesCount": one.count,
+    }
+
+
+def _histogram_body(saved: Saved) -> dict[str, Any]:
+    return {
+        "referenceTimestamp": _text(moment(saved.reference)),
+        "bucketWeights": {str(bucket): weight for bucket, weight in saved.weights.items()},
+        "totalWeight": saved.total,
+    }
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def windows_text(one: Checkpoint, *, now: datetime) -> str:
+    """Return the annotation with the open windows; empty when they are too many to carry."""
+    rows = [[w.pod, w.uid, w.end, w.peak, w.oom_peak, w.last, w.last_cpu] for w in one.windows]
+    text = msgspec.json.encode({"at": _text(now), "windows": rows}).decode()
+    return text if len(text) <= LONGEST_WINDOWS else ""
+
+
+def read_checkpoint(given: VerticalPodAutoscalerCheckpoint) -> Checkpoint:
+    """Return the content of a checkpoint object; UnreadableCheckpoint names what is wrong with it."""
+    status = given.status
+    subject = f"checkpoint {given.metadata.namespace}/{given.metadata.name}"
+    if status is None or status.version != CHECKPOINT_VERSION:
+        version = "" if status is None else status.version
+        raise UnreadableCheckpoint(
+            f"version {version!r} is not {CHECKPOINT_VERSION!r}", subject=subject, field="status.version"
+        )
+    return Checkpoint(
+        container=given.spec.container_name,
+        cpu=_saved(status.cpu_histogram, subject, "status.cpuHistogram"),
+        memory=_saved(status.memory_histogram, subject, "status.memoryHistogram"),
+        first=microseconds(status.first_sample_start),
+        last=microseconds(status.last_sample_start),
+        count=status.total_samples_count,
+        windows=_windows(given, status.last_update_time),
+    )
+
+
+def _saved(given: HistogramCheckpoint | None, subject: str, where: str) -> Saved:
+    if given is None:
+        return Saved(ZERO_TIME, {}, 0.0)
+    weights = {}
+    for bucket, weight in (given.bucket_weights or {}).items():
+        if not bucket.lstrip("-").isdigit() or isinstance(weight, bool) or not isinstance(weight, int) or weight < 0:
+            raise UnreadableCheckpoint(
+                f"bucket {bucket!r} has the weight {weight!r}", subject=subject, field=f"{where}.bucketWeights"
+            )
+        weights[int(bucket)] = weight
+    return Saved(microseconds(given.reference_timestamp), weights, given.total_weight or 0.0)
+
+
+def _windows(given: VerticalPodAutoscalerCheckpoint, written: datetime | None) -> tuple[Window, ...]:
+    """Return the open windows, or none when the annotation belongs to another writing of the status."""
+    text = (given.metadata.annotations or {}).get(WINDOWS_ANNOTATION, "")
+    try:
+        body: Mapping[str, Any] = msgspec.json.decode(text) if text else {}
+        if body.get("at") != _text(written):
+            return ()
+        return tuple(
+            Window(
+                pod=str(pod),
+                uid=str(uid),
+                end=int(end),
+                peak=float(peak),
+                oom_peak=float(oom_peak),
+                last=int(last),
+                last_cpu=int(last_cpu),
+            )
+            for pod, uid, end, peak, oom_peak, last, last_cpu in body.get("windows") or ()
+        )
+    except (msgspec.DecodeError, TypeError, ValueError, AttributeError):
+        return ()

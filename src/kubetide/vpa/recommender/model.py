@@ -1,0 +1,378 @@
+"""The recommender's model of the cluster: pods, label sets, VPAs and what links them.
+
+A label set is a namespace and the exact labels of some pods. It holds the aggregates of these pods by container name
+and the VPAs whose selector matches, so that every question (which VPAs does a pod belong to, which aggregates feed a
+VPA, how many pods does it have) is a lookup. Matching is by labels alone and several VPAs may share an aggregate;
+the oldest one decides how its samples are weighed.
+
+Both directions of matching go through an index of `key=value` pairs, because comparing every VPA with every label set
+would dominate the loop of a large cluster.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from kubetide.api.conditions import Condition
+from kubetide.api.meta import ObjectKey
+from kubetide.api.selectors import NOTHING, Operator, Selector
+from kubetide.api.vpa import OFF, RECREATE, CrossVersionObjectReference, PodResourcePolicy
+from kubetide.stats.histogram import Saved, microseconds
+from kubetide.vpa.policy import Recommended, container_policy, is_off
+from kubetide.vpa.recommender.aggregate import Aggregates, Tuning
+from kubetide.vpa.recommender.samples import DETACHED, NO_AGGREGATE, Containers
+
+FINISHED_PHASES = ("Succeeded", "Failed")
+
+K = TypeVar("K")
+M = TypeVar("M")
+V = TypeVar("V")
+
+
+@dataclass(eq=False, slots=True)
+class LabelSet:
+    """Pods of one namespace with equal labels."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    text: str
+    aggregates: dict[str, int] = field(default_factory=dict)
+    pods: dict[ObjectKey, "PodState"] = field(default_factory=dict)
+    vpas: dict[ObjectKey, "VpaState"] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class PodState:
+    """A pod as far as the model knows it; `containers` maps names to rows of the container table."""
+
+    key: ObjectKey
+    labels: LabelSet
+    phase: str
+    uid: str = ""
+    containers: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class VpaState:
+    """A VPA as far as the model knows it."""
+
+    key: ObjectKey
+    selector: Selector
+    created: datetime | None = None
+    target: CrossVersionObjectReference | None = None
+    policy: PodResourcePolicy | None = None
+    mode: str = RECREATE
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    recommendation: tuple[Recommended, ...] | None = None
+    tunings: Mapping[str, Tuning] = field(default_factory=dict)
+    label_sets: dict[int, LabelSet] = field(default_factory=dict)
+    history: dict[str, int] = field(default_factory=dict)
+    """Aggregates restored from checkpoints, by container name."""
+    pod_count: int = 0
+    checkpoint_written: datetime | None = None
+
+    def aggregates(self) -> Iterator[tuple[str, int]]:
+        """Yield container names and aggregates that feed this VPA: live ones first, then what was restored."""
+        for labels in self.label_sets.values():
+            yield from labels.aggregates.items()
+        yield from self.history.items()
+
+    def container_names(self) -> list[str]:
+        """Return the names of all containers heard of, sorted."""
+        return sorted({name for name, _ in self.aggregates()})
+
+    def tuning(self, container: str, default: Tuning) -> Tuning:
+        """Return how samples of a container are weighed."""
+        return self.tunings.get(container, self.tunings.get("*", default))
+
+
+def label_text(labels: Mapping[str, str] | None) -> str:
+    """Return labels as canonical text."""
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items()))
+
+
+class Model:
+    """Everything the recommender remembers. Times are aware; nothing here waits or asks for anything."""
+
+    def __init__(self, tuning: Tuning | None = None) -> None:
+        self.aggregates = Aggregates(tuning or Tuning())
+        self.containers = Containers(self.aggregates)
+        self.pods: dict[ObjectKey, PodState] = {}
+        self.vpas: dict[ObjectKey, VpaState] = {}
+        self._sets: dict[tuple[str, str], LabelSet] = {}
+        self._sets_by_pair: dict[tuple[str, str, str], dict[int, LabelSet]] = {}
+        self._sets_by_namespace: dict[str, dict[int, LabelSet]] = {}
+        self._vpas_by_pair: dict[tuple[str, str, str], dict[ObjectKey, VpaState]] = {}
+        self._last_gc: datetime | None = None
+
+    # ------------------------------------------------------------------ pods
+
+    def set_pod(
+        self, key: ObjectKey, labels: Mapping[str, str] | None, phase: str, *, now: datetime, uid: str = ""
+    ) -> None:
+        """Add a pod or update its labels and phase."""
+        pod = self.pods.get(key)
+        if pod is None:
+            found = self._label_set(key.namespace, labels)
+            pod = PodState(key, found, phase, uid)
+            self.pods[key] = pod
+            self._join(pod, found)
+            return
+        pod.phase, pod.uid = phase, uid
+        if pod.labels.text == label_text(labels):
+            return
+        old, new = pod.labels, self._label_set(key.namespace, labels)
+        self._leave(pod)
+        pod.labels = new
+        for name, row in pod.containers.items():
+            self.containers.aggregate[row] = self._aggregate(new, name, now)
+            self.containers.relinked[row] = True
+        self._join(pod, new)
+        self._drop_if_unused(old)
+
+    def delete_pod(self, key: ObjectKey) -> None:
+        """Forget a pod; its aggregates stay."""
+        pod = self.pods.pop(key, None)
+        if pod is None:
+            return
+        self._leave(pod)
+        for row in pod.containers.values():
+            self.containers.free(row)
+        self._drop_if_unused(pod.labels)
+
+    def set_container(self, pod_key: ObjectKey, name: str, *, now: datetime) -> int:
+        """Return the row of a container, adding it if it is new; KeyError when the pod is unknown."""
+        pod = self.pods[pod_key]
+        row = pod.containers.get(name)
+        if row is None:
+            row = self.containers.allocate(self._aggregate(pod.labels, name, now))
+            pod.containers[name] = row
+        return row
+
+    def row(self, pod_key: ObjectKey, name: str, *, now: datetime) -> int:
+        """Return the row of a known container, ready for samples; KeyError when pod or container is unknown."""
+        pod = self.pods[pod_key]
+        row = pod.containers[name]
+        if self.containers.aggregate[row] == NO_AGGREGATE:
+            self.containers.aggregate[row] = self._aggregate(pod.labels, name, now)
+        return row
+
+    def _join(self, pod: PodState, labels: LabelSet) -> None:
+        labels.pods[pod.key] = pod
+        for vpa in labels.vpas.values():
+            vpa.pod_count += 1
+
+    def _leave(self, pod: PodState) -> None:
+        del pod.labels.pods[pod.key]
+        for vpa in pod.labels.vpas.values():
+            vpa.pod_count -= 1
+
+    # ------------------------------------------------------------------ label sets and aggregates
+
+    def _label_set(self, namespace: str, labels: Mapping[str, str] | None) -> LabelSet:
+        text = label_text(labels)
+        found = self._sets.get((namespace, text))
+        if found is None:
+            found = LabelSet(namespace, dict(labels or {}), text)
+            self._sets[namespace, text] = found
+            self._sets_by_namespace.setdefault(namespace, {})[id(found)] = found
+            for key, value in found.labels.items():
+                self._sets_by_pair.setdefault((namespace, key, value), {})[id(found)] = found
+            for vpa in self._candidates(found):
+                if vpa.selector.matches(found.labels):
+                    self._link(vpa, found)
+        return found
+
+    def _candidates(self, labels: LabelSet) -> Iterator[VpaState]:
+        for key, value in (*labels.labels.items(), ("", "")):
+            yield from self._vpas_by_pair.get((labels.namespace, key, value), {}).values()
+
+    def _drop_if_unused(self, labels: LabelSet) -> None:
+        if labels.pods or labels.aggregates:
+            return
+        del self._sets[labels.namespace, labels.text]
+        _discard(self._sets_by_namespace, labels.namespace, id(labels))
+        for key, value in labels.labels.items():
+            _discard(self._sets_by_pair, (labels.namespace, key, value), id(labels))
+        for vpa in labels.vpas.values():
+            vpa.label_sets.pop(id(labels), None)
+
+    def _aggregate(self, labels: LabelSet, container: str, now: datetime) -> int:
+        slot = labels.aggregates.get(container)
+        if slot is None:
+            slot = self.aggregates.allocate(microseconds(now), self._tuning(labels, container))
+            labels.aggregates[container] = slot
+        return slot
+
+    def _tuning(self, labels: LabelSet, container: str) -> Tuning:
+        vpa = oldest(labels.vpas.values())
+        return self.aggregates.default if vpa is None else vpa.tuning(container, self.aggregates.default)
+
+    def aggregate_count(self) -> int:
+        """Return how many aggregates of pods are held (those restored from checkpoints not counted)."""
+        return sum(len(labels.aggregates) for labels in self._sets.values())
+
+    def watched(self, row_labels: LabelSet, container: str) -> VpaState | None:
+        """Return the VPA whose mode decides whether samples of a container are judged: the oldest that is not off."""
+        vpa = oldest(row_labels.vpas.values())
+        if vpa is None or vpa.mode == OFF or is_off(container_policy(vpa.policy, container)):
+            return None
+        return vpa
+
+    # ------------------------------------------------------------------ VPAs
+
+    def set_vpa(self, vpa: VpaState, *, keep_history: bool) -> VpaState:
+        """Add or update a VPA. With another selector it is made anew; `keep_history` carries over what was restored."""
+        known = self.vpas.get(vpa.key)
+        if known is not None and _same_selector(known.selector, vpa.selector):
+            for name in ("created", "target", "policy", "mode", "annotations", "generation", "conditions"):
+                setattr(known, name, getattr(vpa, name))
+            if vpa.recommendation is not None:
+                known.recommendation = vpa.recommendation
+            self._retune(known, vpa.tunings)
+            return known
+        history: dict[str, int] = {}
+        if known is not None:
+            if keep_history:
+                history, known.history = known.history, {}
+                vpa.checkpoint_written = known.checkpoint_written
+            self.delete_vpa(vpa.key)
+        vpa.history = history
+        self.vpas[vpa.key] = vpa
+        for pair in _index_pairs(vpa):
+            self._vpas_by_pair.setdefault(pair, {})[vpa.key] = vpa
+        for labels in list(self._matching_sets(vpa)):
+            self._link(vpa, labels)
+        return vpa
+
+    def delete_vpa(self, key: ObjectKey) -> None:
+        """Forget a VPA and what was restored for it; aggregates of pods stay."""
+        vpa = self.vpas.pop(key, None)
+        if vpa is None:
+            return
+        for pair in _index_pairs(vpa):
+            _discard(self._vpas_by_pair, pair, key)
+        for labels in vpa.label_sets.values():
+            labels.vpas.pop(key, None)
+        for slot in vpa.history.values():
+            self.aggregates.free(slot)
+        vpa.history = {}
+
+    def _link(self, vpa: VpaState, labels: LabelSet) -> None:
+        labels.vpas[vpa.key] = vpa
+        vpa.label_sets[id(labels)] = labels
+        vpa.pod_count += len(labels.pods)
+        if vpa.tunings:
+            self._retune_set(labels)
+
+    def _matching_sets(self, vpa: VpaState) -> Iterator[LabelSet]:
+        namespace = vpa.key.namespace
+        for _, key, value in _index_pairs(vpa):
+            pool = self._sets_by_pair.get((namespace, key, value)) if key else self._sets_by_namespace.get(namespace)
+            yield from (labels for labels in (pool or {}).values() if vpa.selector.matches(labels.labels))
+
+    def _retune(self, vpa: VpaState, tunings: Mapping[str, Tuning]) -> None:
+        if tunings == vpa.tunings:
+            return
+        vpa.tunings = tunings
+        for labels in vpa.label_sets.values():
+            self._retune_set(labels)
+        for name, slot in vpa.history.items():
+            self.aggregates.retune(slot, vpa.tuning(name, self.aggregates.default))
+
+    def _retune_set(self, labels: LabelSet) -> None:
+        for name, slot in labels.aggregates.items():
+            self.aggregates.retune(slot, self._tuning(labels, name))
+
+    def restore(
+        self,
+        vpa: VpaState,
+        container: str,
+        *,
+        cpu: Saved,
+        memory: Saved,
+        first: int,
+        last: int,
+        count: int,
+        now: datetime,
+    ) -> None:
+        """Attach a checkpoint to a VPA; ValueError, and nothing changed, when a histogram cannot be read."""
+        slot = self.aggregates.allocate(microseconds(now), vpa.tuning(container, self.aggregates.default))
+        try:
+            self.aggregates.cpu.load(slot, cpu)
+            self.aggregates.memory.load(slot, memory)
+        except ValueError:
+            self.aggregates.free(slot)
+            raise
+        self.aggregates.first[slot], self.aggregates.last[slot] = first, last
+        self.aggregates.count[slot] = count
+        old = vpa.history.pop(container, None)
+        if old is not None:
+            self.aggregates.free(old)
+        vpa.history[container] = slot
+
+    # ------------------------------------------------------------------ garbage
+
+    def collect_garbage(
+        self, *, now: datetime, has_controller: Mapping[ObjectKey, bool]
+    ) -> list[tuple[LabelSet, str]] | None:
+        """Drop aggregates that say nothing any more, at most once an hour; return which, or None when not due.
+
+        `has_controller` tells for each VPA whether its target still resolves; an unknown one counts as resolving.
+        """
+        if self._last_gc is not None and (now - self._last_gc).total_seconds() < 3600:
+            return None
+        self._last_gc = now
+        at = microseconds(now)
+        dropped = []
+        for labels in list(self._sets.values()):
+            for container, slot in list(labels.aggregates.items()):
+                silent = self.aggregates.count[slot] == 0
+                if self.aggregates.expired(slot, at) or (silent and not self._contributive(labels, has_controller)):
+                    self._drop_aggregate(labels, container, slot)
+                    dropped.append((labels, container))
+            self._drop_if_unused(labels)
+        return dropped
+
+    def _contributive(self, labels: LabelSet, has_controller: Mapping[ObjectKey, bool]) -> bool:
+        if any(pod.phase not in FINISHED_PHASES for pod in labels.pods.values()):
+            return True
+        return bool(labels.pods) and any(has_controller.get(key, True) for key in labels.vpas)
+
+    def _drop_aggregate(self, labels: LabelSet, container: str, slot: int) -> None:
+        del labels.aggregates[container]
+        for pod in labels.pods.values():
+            row = pod.containers.get(container)
+            if row is not None:
+                self.containers.aggregate[row] = DETACHED if self.containers.relinked[row] else NO_AGGREGATE
+        self.aggregates.free(slot)
+
+
+def oldest(vpas: Iterable[VpaState]) -> VpaState | None:
+    """Return the oldest VPA; of equally old ones that with the smaller name."""
+    return min(vpas, key=lambda v: (v.created.timestamp() if v.created is not None else 0.0, v.key), default=None)
+
+
+def _same_selector(one: Selector, other: Selector) -> bool:
+    return one.nothing == other.nothing and str(one) == str(other)
+
+
+def _index_pairs(vpa: VpaState) -> list[tuple[str, str, str]]:
+    """Return the pairs under which a VPA is found: all values of one requirement, or the catch-all pair."""
+    if vpa.selector == NOTHING or vpa.selector.nothing:
+        return []
+    for requirement in vpa.selector.requirements:
+        if requirement.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN):
+            return [(vpa.key.namespace, requirement.key, value) for value in requirement.values]
+    return [(vpa.key.namespace, "", "")]
+
+
+def _discard(index: dict[K, dict[M, V]], key: K, member: M) -> None:
+    members = index.get(key)
+    if members is not None:
+        members.pop(member, None)
+        if not members:
+            del index[key]

@@ -41,7 +41,15 @@ def differences(
 
 def plain(value: Any) -> Any:
     """Turn structs and tuples into dicts and lists."""
-    return msgspec.to_builtins(value, enc_hook=str, builtin_types=(float,))
+    return _lists(msgspec.to_builtins(value, enc_hook=str))
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lists(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_lists(inner) for inner in value]
+    return value
 
 
 def without_empty(value: Any) -> Any:

@@ -99,8 +99,8 @@ def encode(obj: Any) -> bytes:
 
 
 def to_builtins(obj: Any) -> Any:
-    """Turn structs into dicts and lists, times into RFC 3339 text."""
-    return msgspec.to_builtins(obj)
+    """Turn structs into what JSON knows: dicts, lists, numbers, texts (times as RFC 3339)."""
+    return msgspec.json.decode(msgspec.json.encode(obj))
 
 
 def decode_folded(data: bytes | str, kind: type[T], *, what: str = "") -> T:

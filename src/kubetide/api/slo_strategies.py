@@ -7,6 +7,7 @@ are the business of whoever merges. A QoS class block (`ResourceQOS`) is the sam
 import msgspec
 
 from kubetide.api.meta import ApiObject
+from kubetide.api.quantity import QuantityText
 
 
 class ResourceThresholdStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -107,6 +108,16 @@ class BlkIOQOS(ApiObject, frozen=True, kw_only=True, gc=False):
     blocks: tuple[BlockCfg, ...] | None = None
 
 
+class NetworkQOS(ApiObject, frozen=True, kw_only=True, gc=False):
+    """Network shares of a class: a percentage or a rate."""
+
+    enable: bool | None = None
+    ingress_request: int | str | None = None
+    ingress_limit: int | str | None = None
+    egress_request: int | str | None = None
+    egress_limit: int | str | None = None
+
+
 class ResourceQOS(ApiObject, frozen=True, kw_only=True, gc=False):
     """All blocks of one class."""
 
@@ -114,6 +125,7 @@ class ResourceQOS(ApiObject, frozen=True, kw_only=True, gc=False):
     memory_qos: MemoryQOS | None = msgspec.field(name="memoryQOS", default=None)
     blkio_qos: BlkIOQOS | None = msgspec.field(name="blkioQOS", default=None)
     resctrl_qos: ResctrlQOS | None = msgspec.field(name="resctrlQOS", default=None)
+    network_qos: NetworkQOS | None = msgspec.field(name="networkQOS", default=None)
 
 
 class QOSPolicies(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -168,6 +180,7 @@ class SystemStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
     min_free_kbytes_factor: int | None = None
     watermark_scale_factor: int | None = None
     memcg_reap_back_ground: int | None = None
+    total_network_bandwidth: QuantityText | None = None
 
 
 class CgroupPath(ApiObject, frozen=True, kw_only=True, gc=False):

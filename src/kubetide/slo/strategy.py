@@ -1,0 +1,87 @@
+"""The colocation strategy of one node: the ConfigMap's choice, then the node's own annotation, then its labels."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from kubetide.api.core import Node
+from kubetide.api.slo_merge import COLOCATION, overlay
+from kubetide.errors import DecodeError
+from kubetide.slo import shapes
+from kubetide.slo.config import acceptance_problem, choose, own_fields, read_shape
+
+Raw = dict[str, Any]
+
+STRATEGY_ANNOTATION = "node.koordinator.sh/colocation-strategy"
+CPU_RECLAIM_LABEL = "node.koordinator.sh/cpu-reclaim-ratio"
+MEMORY_RECLAIM_LABEL = "node.koordinator.sh/memory-reclaim-ratio"
+
+
+def node_strategy(config: Mapping[str, Any] | None, node: Node | None) -> Raw | None:
+    """Return the effective strategy; labels beat the annotation, the annotation beats the ConfigMap."""
+    if config is None or node is None:
+        return None
+    labels = node.metadata.labels or {}
+    strategy: Raw = {name: value for name, value in config.items() if name != "nodeConfigs"}
+    if (entry := choose(config.get("nodeConfigs"), labels)) is not None:
+        strategy = overlay(strategy, own_fields(entry))
+    strategy = overlay(strategy, _annotated(node))
+    for label, field in (
+        (CPU_RECLAIM_LABEL, "cpuReclaimThresholdPercent"),
+        (MEMORY_RECLAIM_LABEL, "memoryReclaimThresholdPercent"),
+    ):
+        if (percent := _percent(labels.get(label))) is not None:
+            strategy[field] = percent
+    return strategy
+
+
+def colocation_disabled(config: Mapping[str, Any] | None, node: Node | None) -> bool:
+    """Tell whether nothing of the node may be lent: a node cannot switch on what the cluster switched off."""
+    if not config or config.get("enable") is not True:
+        return True
+    strategy = node_strategy(config, node)
+    return strategy is None or strategy.get("enable") is not True
+
+
+def metric_spec(config: Mapping[str, Any] | None, *, error: bool, node: Node, old: Raw | None) -> Raw:
+    """Return the NodeMetric spec of a node. While the colocation text is bad an existing spec stays as it is."""
+    if old is not None and error:
+        return old
+    chosen = COLOCATION
+    strategy = node_strategy(config, node)
+    if strategy is not None and acceptance_problem(strategy) is None and strategy.get("enable") is True:
+        chosen = overlay(COLOCATION, {name: strategy.get(name) for name in _METRIC_FIELDS})
+    policy: Raw = {field: chosen[name] for name, field in _METRIC_FIELDS.items()}
+    return {"metricCollectPolicy": policy}
+
+
+_METRIC_FIELDS = {
+    "metricAggregateDurationSeconds": "aggregateDurationSeconds",
+    "metricReportIntervalSeconds": "reportIntervalSeconds",
+    "metricAggregatePolicy": "nodeAggregatePolicy",
+    "metricMemoryCollectPolicy": "nodeMemoryCollectPolicy",
+}
+
+
+def _annotated(node: Node) -> Raw:
+    """Return the strategy that the node's annotation holds; text that cannot be read says nothing."""
+    text = (node.metadata.annotations or {}).get(STRATEGY_ANNOTATION)
+    if not text:
+        return {}
+    try:
+        return read_shape(text, shapes.ColocationStrategy, what=STRATEGY_ANNOTATION)
+    except DecodeError:
+        return {}
+
+
+def _percent(text: str | None) -> int | None:
+    """Turn a ratio label into whole percent, cut off as the product of doubles comes out (0.29 gives 28)."""
+    if text is None or text != text.strip() or "_" in text:
+        return None
+    try:
+        ratio = float(text)
+    except ValueError:
+        return None
+    if math.isnan(ratio) or math.isinf(ratio) or ratio < 0:
+        return None
+    return int(ratio * 100)

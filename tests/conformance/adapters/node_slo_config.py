@@ -1,0 +1,136 @@
+"""The ConfigMap of the SLO controller: reading, merging, choosing, rendering, validating."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from conformance.compare import differences
+from conformance.registry import suite
+from kubetide.api import slo_merge
+from kubetide.api.codec import convert
+from kubetide.api.core import Node
+from kubetide.api.selectors import LabelSelector
+from kubetide.durations import format_duration, parse_duration
+from kubetide.slo import config, nodeslo, strategy, validate
+
+Case = dict[str, Any]
+
+
+def compare(expected: Any, actual: Any) -> Iterable[str]:
+    return differences(settled(expected), settled(actual), drop_empty=True, quantities=True, sets=("invalidFields",))
+
+
+def settled(value: Any) -> Any:
+    """Write durations in one form, and drop a bandwidth of 0, which the reference prints for "not given"."""
+    if isinstance(value, dict):
+        kept = {name: inner for name, inner in value.items() if (name, inner) != ("totalNetworkBandwidth", "0")}
+        if kept.get("durations"):
+            kept["durations"] = [format_duration(parse_duration(text)) for text in kept["durations"]]
+        return {name: settled(inner) for name, inner in kept.items()}
+    return [settled(inner) for inner in value] if isinstance(value, list) else value
+
+
+def node_of(raw: Any) -> Node | None:
+    return None if raw is None else convert(raw, Node)
+
+
+@suite("node/slo_defaults")
+def defaults(case: Case) -> Iterable[str]:
+    spec = {
+        "resourceUsedThresholdWithBE": slo_merge.THRESHOLDS,
+        "resourceQOSStrategy": slo_merge.COMPLETE_QOS,
+        "cpuBurstStrategy": slo_merge.CPU_BURST,
+        "systemStrategy": slo_merge.SYSTEM,
+    }
+    actual = {"colocation": slo_merge.COLOCATION, "nodeSLOSpec": spec, "noneResourceQOS": slo_merge.NEUTRAL_QOS}
+    return compare(case["expected"], actual)
+
+
+@suite("node/slo_config_merge")
+def config_merge(case: Case) -> Iterable[str]:
+    given = case["input"]
+    merged, error = config.merge_key(given["key"], given["data"], given["old"])
+    return compare(case["expected"], {"merged": merged, "error": error is not None})
+
+
+@suite("node/nodeslo_render")
+def nodeslo_render(case: Case) -> Iterable[str]:
+    given = case["input"]
+    state = config.NodeSLOConfig()
+    steps = []
+    for data in given["configMaps"]:
+        new, problems = state.updated(data)
+        events = [{"type": "Warning", "reason": p.reason, "config": config.NODESLO_KEYS[p.key]} for p in problems]
+        steps.append({"changed": new.keys != state.keys, "events": events})
+        state = new
+    node = convert(given["node"], Node)
+    spec = nodeslo.render(state, node.metadata.labels, given["oldSpec"])
+    return compare(case["expected"], {"steps": steps, "spec": spec, "error": False})
+
+
+@suite("node/colocation_sync")
+def colocation_sync(case: Case) -> Iterable[str]:
+    given = case["input"]
+    initial = given["initial"]
+    state = config.ColocationState(dict(slo_merge.COLOCATION) if initial is None else initial)
+    steps = []
+    for data in given["configMaps"]:
+        new, problems = state.updated(data)
+        events = [f"Warning {p.reason}" for p in problems if p.reason != config.COLOCATION_NOT_ACCEPTABLE]
+        steps.append(
+            {
+                "changed": new.config != state.config,
+                "available": new.available,
+                "errorStatus": new.error,
+                "cfg": new.config,
+                "events": events,
+            }
+        )
+        state = new
+    return compare(case["expected"], {"steps": steps})
+
+
+@suite("node/node_colocation_strategy")
+def node_colocation_strategy(case: Case) -> Iterable[str]:
+    given = case["input"]
+    return compare(case["expected"], {"strategy": strategy.node_strategy(given["cfg"], node_of(given["node"]))})
+
+
+@suite("node/colocation_strategy_valid")
+def colocation_strategy_valid(case: Case) -> Iterable[str]:
+    return compare(case["expected"], {"valid": config.acceptance_problem(case["input"]["strategy"]) is None})
+
+
+@suite("node/colocation_disabled")
+def colocation_disabled(case: Case) -> Iterable[str]:
+    given = case["input"]
+    return compare(case["expected"], {"disabled": strategy.colocation_disabled(given["cfg"], node_of(given["node"]))})
+
+
+@suite("node/nodemetric_spec")
+def nodemetric_spec(case: Case) -> Iterable[str]:
+    given = case["input"]
+    spec = strategy.metric_spec(
+        given["cfg"], error=given["errorStatus"], node=convert(given["node"], Node), old=given["oldSpec"]
+    )
+    return compare(case["expected"], {"spec": spec, "error": False})
+
+
+@suite("node/configmap_validate")
+def configmap_validate(case: Case) -> Iterable[str]:
+    given = case["input"]
+    refusal = validate.validate_configmap(
+        given["old"],
+        given["new"],
+        nodes=[convert(node, Node) for node in given["nodes"] or ()],
+        names_needed=bool(given.get("nameCheck")),
+    )
+    actual: dict[str, Any] = {"allowed": refusal is None}
+    if refusal is not None:
+        actual |= {"reason": refusal.reason, "invalidFields": sorted(refusal.fields), "detail": refusal.detail}
+    return compare(case["expected"], actual)
+
+
+@suite("node/selector_virtual_nodes")
+def selector_virtual_nodes(case: Case) -> Iterable[str]:
+    selector = convert(case["input"]["selector"], LabelSelector)
+    return compare(case["expected"], {"nodes": [labels or None for labels in validate.virtual_nodes(selector)]})

@@ -139,8 +139,6 @@ class CgroupFile:
         if self.kind is Kind.COST:
             return not cost_line_needed(text, value)
         current = self.current(version, text)
-        if self.kind in (Kind.DEVICE, Kind.COST):
-            return device_line_is_set(current, value)
         if self.kind is Kind.CPUS and same_cpus(current, value):
             return True
         target = value if self.kind is Kind.PERIOD else self.to_kernel(version, value)
@@ -149,19 +147,6 @@ class CgroupFile:
         if target == str(INT64_MAX) and current == "max":
             return True
         return self.kind is Kind.LIMIT and version == 1 and value == "-1" and _no_limit_v1(current)
-
-
-def device_line_is_set(text: str, value: str) -> bool:
-    """Tell whether a file with one line per device already says `value` for its device.
-
-    Zero means no limit, which the kernel shows by having no line. The kernel may print more fields than were written.
-    """
-    device, _, wanted = value.partition(" ")
-    lines = [line.split() for line in text.split("\n")]
-    of_device = [line[1:] for line in lines if line and line[0] == device]
-    if wanted == "0":
-        return not of_device
-    return any(set(wanted.split()) <= set(fields) for fields in of_device)
 
 
 def _no_limit_v1(text: str) -> bool:

@@ -33,14 +33,11 @@ class Points:
 
     millis: Millis
     values: Floats
+    span_millis: int = 0
+    """Time between the first and the last sample; with several series, of the last series read."""
 
     def __len__(self) -> int:
         return len(self.values)
-
-    @property
-    def span_seconds(self) -> float:
-        """Time between the first and the last sample in stored order."""
-        return float(self.millis[-1] - self.millis[0]) / 1000.0 if len(self.millis) else 0.0
 
     def aggregate(self, kind: str) -> float | None:
         """Return one aggregate; None for an empty window, except for count. An unknown name means the average."""
@@ -57,6 +54,11 @@ class Points:
             return float(np.partition(self.values, index)[index])
         # cumsum adds one after the other, as the reference does; a pairwise sum would differ in the last bits.
         return float(np.cumsum(self.values)[-1]) / count
+
+
+def points_of(millis: Millis, values: Floats) -> Points:
+    """Return the samples of one series."""
+    return Points(millis, values, span_millis=int(millis[-1] - millis[0]) if len(millis) else 0)
 
 
 EMPTY = Points(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64))

@@ -1,0 +1,24 @@
+"""Adapters for NodeSLO and NodeMetric specs completed on the agent (set node)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from conformance.compare import differences
+from conformance.registry import suite
+from kubetide.node import slo
+from kubetide.node.report import report_interval
+
+Case = dict[str, Any]
+
+
+@suite("node/nodeslo_agent_merge")
+def nodeslo_agent_merge(case: Case) -> Iterable[str]:
+    actual = slo.complete(case["input"]["spec"])
+    yield from differences(case["expected"]["merged"], actual, drop_empty=True, quantities=("totalNetworkBandwidth",))
+
+
+@suite("node/nodemetric_spec_merge")
+def nodemetric_spec_merge(case: Case) -> Iterable[str]:
+    spec = slo.complete_collect_policy(case["input"]["spec"])
+    actual = {"spec": spec, "reportIntervalSeconds": int(report_interval(spec).total_seconds())}
+    yield from differences(case["expected"], actual, drop_empty=True)

@@ -1,0 +1,100 @@
+"""What arrives in the body of a request: objects as JSON or YAML, and patches."""
+
+from typing import Any
+
+import msgspec
+import yaml
+
+from kubetide.api.patch import JsonPatch, MergePatch, Patch, StrategicMergePatch
+from kubetide.embedded.requests import Answer, Request
+from kubetide.embedded.resources import ApiResource
+from kubetide.embedded.status import Raw, bad_request, unsupported_media
+
+APPLY_YAML = "application/apply-patch+yaml"
+PATCH_TYPES = (
+    JsonPatch.content_type,
+    MergePatch.content_type,
+    StrategicMergePatch.content_type,
+    APPLY_YAML,
+)
+_BODY_TYPES = ("application/json", "application/yaml")
+
+
+def is_dry_run(request: Request) -> bool:
+    """Whether nothing is to be stored."""
+    value = request.query.get("dryRun", "")
+    if value not in ("", "All"):
+        raise bad_request(f'invalid dryRun: Unsupported value: "{value}": supported values: "All"')
+    return value == "All"
+
+
+def decode_body(request: Request, *, media: str | None = None, empty: bool = False) -> Raw:
+    """Return the object in the body of a request, or refuse a body that is none."""
+    media = media or request.content_type.partition(";")[0].strip() or "application/json"
+    if not request.body:
+        if empty:
+            return {}
+        raise bad_request("the request has no body")
+    if media == "application/json" or (media == APPLY_YAML and request.body.lstrip()[:1] == b"{"):
+        value = _json(request.body)
+    elif media in ("application/yaml", APPLY_YAML):
+        try:
+            value = yaml.load(request.body, Loader=_YamlLoader)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise bad_request(f"error parsing YAML: {error}") from error
+    else:
+        raise unsupported_media(media, _BODY_TYPES)
+    if not isinstance(value, dict):
+        raise bad_request("the body is not a JSON object")
+    return value
+
+
+def decode_patch(request: Request, media: str) -> Patch:
+    """Return the patch in the body of a request."""
+    value = _json(request.body or b"")
+    if media == JsonPatch.content_type:
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise bad_request("a JSON patch is a list of operations")
+        return JsonPatch(tuple(value))
+    if not isinstance(value, dict):
+        raise bad_request("a merge patch is an object")
+    return MergePatch(value) if media == MergePatch.content_type else StrategicMergePatch(value)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise bad_request(f"the object provided is unrecognized: {error}") from error
+    return value
+
+
+class _YamlLoader(yaml.CSafeLoader):
+    """Reads YAML as JSON would be: times stay texts."""
+
+
+_YamlLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def check_type(resource: ApiResource, body: Raw) -> None:
+    """Refuse an object of another type than the path says; fill the type in where it is left out."""
+    if not body.get("apiVersion"):
+        body["apiVersion"] = resource.api_version
+    if not body.get("kind"):
+        body["kind"] = resource.kind
+    if body["apiVersion"] != resource.api_version or body["kind"] != resource.kind:
+        raise bad_request(
+            f"the API version and kind in the data ({body['apiVersion']}, {body['kind']}) "
+            f"do not match the expected ones ({resource.api_version}, {resource.kind})"
+        )
+
+
+def with_warnings(answer: Answer, warnings: list[str]) -> Answer:
+    """Add warnings for the client to show."""
+    if not warnings:
+        return answer
+    told = ", ".join('299 - "%s"' % text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
+    return Answer(answer.status, answer.body, answer.content_type, {**answer.headers, "warning": told})

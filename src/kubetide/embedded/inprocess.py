@@ -1,0 +1,83 @@
+"""The in-process transport: requests and streaming watches without a socket, in whatever time the loop lives in."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.requests import ADMIN, Answer, Request, User
+from kubetide.kube.errors import ConnectionLost, RequestTimeout, error_from
+from kubetide.kube.transport import Response
+
+
+class InProcessTransport:
+    """Implements `kube.transport.Transport` on an `EmbeddedApi`."""
+
+    def __init__(self, api: EmbeddedApi, *, user: User = ADMIN, user_agent: str = "kubetide") -> None:
+        self._api = api
+        self._user = user
+        self._user_agent = user_agent
+        self._closed = False
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float | None = None,
+    ) -> Response:
+        """Send one request and return the answer, whatever its status."""
+        request = self._request(method, path, query, body, content_type, accept)
+        # Let others run, as a socket would: a writer that never waits must not starve the watchers.
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self._api.handle(request)
+        except TimeoutError as error:
+            raise RequestTimeout(f"{method} {path}: no answer within {timeout} s") from error
+        if not isinstance(answer, Answer):
+            raise ConnectionLost(f"{method} {path}: a watch is opened with watch()")
+        return Response(answer.status, {"content-type": answer.content_type, **answer.headers}, answer.body)
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch: an iterator over whole JSON lines."""
+        request = self._request("GET", path, {**query, "watch": "true"}, None, "application/json", "application/json")
+        await asyncio.sleep(0)
+        answer = await self._api.handle(request)
+        if isinstance(answer, Answer):
+            raise error_from(Response(answer.status, dict(answer.headers), answer.body))
+        batches = answer.batches()
+
+        async def lines() -> AsyncGenerator[bytes, None]:
+            async for batch in batches:
+                for line in batch:
+                    yield line
+
+        stream = lines()
+        try:
+            yield stream
+        finally:
+            await stream.aclose()
+            await batches.aclose()
+
+    async def close(self) -> None:
+        """Refuse further requests."""
+        self._closed = True
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        content_type: str,
+        accept: str,
+    ) -> Request:
+        if self._closed:
+            raise ConnectionLost("the transport is closed")
+        return Request(method, path, query or {}, body, content_type, accept, self._user, self._user_agent)

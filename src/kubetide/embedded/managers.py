@@ -1,0 +1,91 @@
+"""Who wrote what: the entries of `metadata.managedFields`.
+
+Full ownership tracking costs time on every write and matters to server-side apply only, so it is kept for objects
+that were applied at least once, and, without fields, for autoscalers: their writers tell whether another
+controller is at work.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from kubetide.embedded import fieldsets
+from kubetide.embedded.objects import ResourceKey
+from kubetide.embedded.requests import Request
+from kubetide.embedded.resources import ApiResource
+from kubetide.embedded.status import Raw
+
+_ALWAYS = (ResourceKey("autoscaling", "horizontalpodautoscalers"),)
+
+
+def manager_of(request: Request) -> str:
+    """Return the name a writer goes by: what it says, else the first word of its user agent."""
+    return request.query.get("fieldManager") or request.user_agent.partition("/")[0] or "unknown"
+
+
+def record(
+    resource: ApiResource,
+    request: Request,
+    new: Raw,
+    old: Raw | None,
+    *,
+    now: datetime,
+    subresource: str = "",
+) -> None:
+    """Note an update (not an apply) in the new object."""
+    before = (old["metadata"].get("managedFields") if old is not None else None) or []
+    metadata = new["metadata"]
+    if metadata.get("managedFields") == []:
+        before = []
+    applied = any(entry.get("operation") == "Apply" for entry in before)
+    if not applied and resource.storage not in _ALWAYS:
+        if not before:
+            metadata.pop("managedFields", None)
+        return
+    entry: Raw = {
+        "manager": manager_of(request),
+        "operation": "Update",
+        "apiVersion": resource.api_version,
+        "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    if subresource:
+        entry["subresource"] = subresource
+    entries = [dict(item) for item in before]
+    if applied:
+        changed = fieldsets.changed(old or {}, new)
+        if not changed:
+            metadata["managedFields"] = entries
+            return
+        entries = [_without(item, changed) for item in entries]
+        same = next((item for item in entries if _identity(item) == _identity(entry)), None)
+        owned = fieldsets.union(same.get("fieldsV1") or {} if same is not None else {}, changed)
+        entry["fieldsType"] = "FieldsV1"
+        entry["fieldsV1"] = owned
+    entries = [item for item in entries if _identity(item) != _identity(entry) and item.get("fieldsV1") != {}]
+    metadata["managedFields"] = [*entries, entry]
+
+
+def _without(item: Raw, changed: Raw) -> Raw:
+    """Take changed fields away from other writers; an applier keeps what it applied until it applies again."""
+    if item.get("operation") == "Apply" or "fieldsV1" not in item:
+        return item
+    return {**item, "fieldsV1": fieldsets.difference(item["fieldsV1"], changed)}
+
+
+def _identity(item: Raw) -> tuple[Any, ...]:
+    return (item.get("manager"), item.get("operation"), item.get("apiVersion"), item.get("subresource"))
+
+
+def same_but_for_times(new: Raw, old: Raw) -> bool:
+    """Whether nothing changed apart from the times in managedFields, so that nothing need be written."""
+    if new == old:
+        return True
+    if "managedFields" not in new["metadata"]:
+        return False
+    return _timeless(new) == _timeless(old)
+
+
+def _timeless(obj: Raw) -> Raw:
+    metadata = dict(obj["metadata"])
+    entries = metadata.pop("managedFields", None) or ()
+    metadata["managedFields"] = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
+    return {**obj, "metadata": metadata}

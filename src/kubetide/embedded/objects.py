@@ -1,0 +1,275 @@
+"""The versioned store: raw objects, one revision counter, and the history that watches read.
+
+Every change gets the next revision. Each resource keeps its recent changes in an append-only log; a watch is a
+cursor into that log, so that one change costs one append however many watch it, and a reader that falls behind
+the window loses its place (410 Gone) instead of holding memory. Stored objects are never changed in place.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from kubetide.embedded.status import Raw, gone
+
+Change = Literal["ADDED", "MODIFIED", "DELETED"]
+
+DEFAULT_WINDOW = 5000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class StoreKey(NamedTuple):
+    """Where an object lies inside its resource. Cluster-scoped objects have an empty namespace."""
+
+    namespace: str
+    name: str
+
+
+class ResourceKey(NamedTuple):
+    """Which resource: API group and plural name, whatever the version."""
+
+    group: str
+    plural: str
+
+
+class Entry:
+    """One object at one revision, with its encoded forms kept once somebody asked for them."""
+
+    __slots__ = ("_encoded", "_views", "key", "obj", "revision")
+
+    def __init__(self, key: StoreKey, obj: Raw, revision: int) -> None:
+        self.key = key
+        self.obj = obj
+        self.revision = revision
+        self._encoded: bytes | None = None
+        self._views: dict[str, bytes] | None = None
+
+    @property
+    def encoded(self) -> bytes:
+        """The stored object as JSON."""
+        if self._encoded is None:
+            self._encoded = _encode(self.obj)
+        return self._encoded
+
+    def view(self, name: str, render: Callable[[Raw], Raw]) -> bytes:
+        """The object as JSON after `render`, which is called once per `name`."""
+        if self._views is None:
+            self._views = {}
+        found = self._views.get(name)
+        if found is None:
+            found = self._views[name] = _encode(render(self.copy()))
+        return found
+
+    def copy(self) -> Raw:
+        """Return a deep copy of the object that may be changed freely."""
+        result: Raw = _decode(self.encoded)
+        return result
+
+
+@dataclass(slots=True, frozen=True)
+class LogEvent:
+    """One change: what it is now (or was last, if deleted) and what it was before."""
+
+    revision: int
+    change: Change
+    entry: Entry
+    previous: Entry | None
+
+
+class EventLog:
+    """The recent changes of one resource, addressed by an absolute position that only grows."""
+
+    def __init__(self, window: int, revision: int) -> None:
+        self._window = window
+        self._events: list[LogEvent] = []
+        self._first = 0
+        self.forgotten = revision
+        """Changes up to this revision are no longer known."""
+        self._listeners: dict[int, Callable[[], None]] = {}
+
+    def append(self, event: LogEvent) -> None:
+        self._events.append(event)
+        # Trimming half of a double window at once keeps the cost per change constant.
+        if len(self._events) > 2 * self._window:
+            surplus = len(self._events) - self._window
+            self.forgotten = self._events[surplus - 1].revision
+            del self._events[:surplus]
+            self._first += surplus
+
+    def notify(self) -> None:
+        """Wake every reader that waits; a reader that is busy will look again by itself."""
+        for wake in tuple(self._listeners.values()):
+            wake()
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` after each change until the returned function is called."""
+        token = id(wake)
+        self._listeners[token] = wake
+
+        def unsubscribe() -> None:
+            self._listeners.pop(token, None)
+
+        return unsubscribe
+
+    @property
+    def end(self) -> int:
+        """The position after the newest change."""
+        return self._first + len(self._events)
+
+    def position_after(self, revision: int) -> int:
+        """Return the position of the first change newer than `revision`."""
+        if revision < self.forgotten:
+            raise gone(f"too old resource version: {revision} ({self.forgotten})")
+        return self._first + bisect_right(self._events, revision, key=lambda event: event.revision)
+
+    def read(self, position: int, limit: int = 1000) -> list[LogEvent]:
+        """Return up to `limit` changes from `position` on; a position that fell out of the window is Gone."""
+        if position < self._first:
+            raise gone("the watch was too slow and its events are no longer kept")
+        start = position - self._first
+        return self._events[start : start + limit]
+
+    def since(self, revision: int) -> Iterator[LogEvent]:
+        """Yield the changes newer than `revision`, newest first."""
+        start = self.position_after(revision) - self._first
+        return reversed(self._events[start:])
+
+
+class Collection:
+    """All objects of one resource, in key order, and their log."""
+
+    def __init__(self, window: int, revision: int) -> None:
+        self._spaces: dict[str, dict[str, Entry]] = {}
+        self._order: dict[str, list[Entry]] = {}
+        self._count = 0
+        self.log = EventLog(window, revision)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, key: StoreKey) -> Entry | None:
+        space = self._spaces.get(key.namespace)
+        return space.get(key.name) if space is not None else None
+
+    def entries(self, namespace: str | None = None) -> list[Entry]:
+        """Return the entries of one namespace, or of all, sorted by key. The list must not be changed."""
+        if namespace is not None:
+            found = self._order.get(namespace)
+            if found is None:
+                space = self._spaces.get(namespace)
+                if not space:
+                    return []
+                found = self._order[namespace] = [space[name] for name in sorted(space)]
+            return found
+        if len(self._spaces) == 1:
+            return self.entries(next(iter(self._spaces)))
+        return [entry for space in sorted(self._spaces) for entry in self.entries(space)]
+
+    def entries_at(self, revision: int, namespace: str | None) -> list[Entry]:
+        """Return the entries as they were at `revision`, by undoing the log; Gone if it does not reach back."""
+        state = {entry.key: entry for entry in self.entries(namespace)}
+        for event in self.log.since(revision):
+            key = event.entry.key
+            if namespace is not None and key.namespace != namespace:
+                continue
+            if event.previous is None:
+                state.pop(key, None)
+            else:
+                state[key] = event.previous
+        return [state[key] for key in sorted(state)]
+
+    def put(self, entry: Entry) -> None:
+        space = self._spaces.setdefault(entry.key.namespace, {})
+        old = space.get(entry.key.name)
+        space[entry.key.name] = entry
+        order = self._order.get(entry.key.namespace)
+        if old is None:
+            self._count += 1
+            self._order.pop(entry.key.namespace, None)
+        elif order is not None:
+            position = _position(order, entry.key.name)
+            order[position] = entry
+
+    def remove(self, key: StoreKey) -> None:
+        space = self._spaces[key.namespace]
+        del space[key.name]
+        self._count -= 1
+        self._order.pop(key.namespace, None)
+        if not space:
+            del self._spaces[key.namespace]
+
+
+def _position(order: list[Entry], name: str) -> int:
+    return bisect_right(order, name, key=lambda entry: entry.key.name) - 1
+
+
+Listener = Callable[[ResourceKey, LogEvent], None]
+
+
+class ObjectStore:
+    """All resources, and the one counter that orders their changes."""
+
+    def __init__(self, *, window: int = DEFAULT_WINDOW, revision: int = 1) -> None:
+        self._window = window
+        self._floor = revision
+        self._collections: dict[ResourceKey, Collection] = {}
+        self._listeners: list[Listener] = []
+        self.revision = revision
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with every change, before any watch sees it."""
+        self._listeners.append(listener)
+
+    def collection(self, resource: ResourceKey) -> Collection:
+        found = self._collections.get(resource)
+        if found is None:
+            found = self._collections[resource] = Collection(self._window, self._floor)
+        return found
+
+    def resources(self) -> list[ResourceKey]:
+        """Return every resource that has, or once had, objects."""
+        return sorted(self._collections)
+
+    def get(self, resource: ResourceKey, key: StoreKey) -> Entry | None:
+        return self.collection(resource).get(key)
+
+    def put(self, resource: ResourceKey, key: StoreKey, obj: Raw) -> Entry:
+        """Store `obj` under the next revision, which is also written into it."""
+        collection = self.collection(resource)
+        previous = collection.get(key)
+        self.revision += 1
+        metadata: dict[str, Any] = obj["metadata"]
+        metadata["resourceVersion"] = str(self.revision)
+        entry = Entry(key, obj, self.revision)
+        collection.put(entry)
+        change: Change = "ADDED" if previous is None else "MODIFIED"
+        self._record(resource, collection, LogEvent(self.revision, change, entry, previous))
+        return entry
+
+    def delete(self, resource: ResourceKey, key: StoreKey) -> Entry:
+        """Remove an object that is there and return its last state, stamped with the revision of the deletion."""
+        collection = self.collection(resource)
+        previous = collection.get(key)
+        if previous is None:
+            raise KeyError(key)
+        self.revision += 1
+        last = previous.copy()
+        last["metadata"]["resourceVersion"] = str(self.revision)
+        entry = Entry(key, last, self.revision)
+        collection.remove(key)
+        self._record(resource, collection, LogEvent(self.revision, "DELETED", entry, previous))
+        return entry
+
+    def restore(self, resource: ResourceKey, key: StoreKey, obj: Raw, revision: int) -> None:
+        """Put back an object as it was stored before a restart, without a change in the log."""
+        self.collection(resource).put(Entry(key, obj, revision))
+
+    def _record(self, resource: ResourceKey, collection: Collection, event: LogEvent) -> None:
+        collection.log.append(event)
+        for listener in self._listeners:
+            listener(resource, event)
+        collection.log.notify()

@@ -1,0 +1,390 @@
+"""The verbs: get, list, watch, create, update, patch, apply, delete. The only implementation of API semantics.
+
+`Verbs.execute` is a generator, free of I/O: it reads and writes the store and yields an `AdmissionCall` where
+webhooks have a say. Whoever drives it sends back the object as admitted, or throws a `Refusal` into it. Between the
+two the world may have changed, so every write checks that it still starts from the current state, and begins again
+if not: the same optimistic concurrency that clients see.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch
+from kubetide.clock import Clock
+from kubetide.embedded import apply, deletion, limits, managers, strategy, subresources, validation
+from kubetide.embedded.bodies import (
+    APPLY_YAML,
+    PATCH_TYPES,
+    check_type,
+    decode_body,
+    decode_patch,
+    is_dry_run,
+    with_warnings,
+)
+from kubetide.embedded.calls import AdmissionCall, Steps
+from kubetide.embedded.listing import list_page, parse_version, plan_watch, request_filter, too_new
+from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
+from kubetide.embedded.render import View, answer_list, answer_object, answer_raw, in_version, make_view
+from kubetide.embedded.requests import Answer, Request, Target
+from kubetide.embedded.resources import ApiResource, Registry
+from kubetide.embedded.status import (
+    SUCCESS,
+    Raw,
+    Refusal,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    method_not_allowed,
+    no_such_path,
+    not_found,
+    unsupported_media,
+)
+from kubetide.embedded.watching import WatchPlan
+from kubetide.errors import InvalidInput
+
+_MAX_ATTEMPTS = 16
+
+
+Transform = Callable[[Raw], Raw]
+VirtualCreate = Callable[[Request, Target, Raw], Raw]
+
+
+class Verbs:
+    """API semantics over a store."""
+
+    def __init__(self, store: ObjectStore, registry: Registry, clock: Clock, random: Random) -> None:
+        self.store = store
+        self.registry = registry
+        self.clock = clock
+        self.random = random
+        self.virtual: dict[tuple[str, str], VirtualCreate] = {}
+        """Resources that exist only as an answer, such as access reviews, by group and plural."""
+
+    # -- reading
+
+    def resolve(self, target: Target) -> ApiResource:
+        """Return the resource that a path names, or refuse."""
+        resource = self.registry.find(target.group, target.version, target.plural)
+        if resource is None or (target.namespace and not resource.namespaced):
+            raise no_such_path()
+        known = (*resource.subresources, "") if target.name else ("",)
+        if target.subresource not in known:
+            raise no_such_path()
+        return resource
+
+    def read(self, request: Request, target: Target) -> Answer | WatchPlan:
+        """Answer a GET: one object, a list, or a watch."""
+        resource = self.resolve(target)
+        view = make_view(resource, request, self.clock.now())
+        watches = request.flag("watch")
+        if target.name and not watches:
+            return self._get(request, target, resource, view)
+        if resource.verbs == ("create",):
+            raise method_not_allowed(resource.group, resource.plural, "list")
+        if watches:
+            plan = plan_watch(self.store, resource, target, request, view.line)
+            plan.render_bookmark = view.bookmark
+            return plan
+        page = list_page(self.store, resource, target, request)
+        metadata: Raw = {"resourceVersion": str(page.revision)}
+        if page.continue_token:
+            metadata["continue"] = page.continue_token
+            if page.remaining is not None:
+                metadata["remainingItemCount"] = page.remaining
+        return answer_list(view, page.entries, metadata)
+
+    def _get(self, request: Request, target: Target, resource: ApiResource, view: View) -> Answer:
+        revision = parse_version(request.query.get("resourceVersion", ""))
+        if revision > self.store.revision:
+            raise too_new(revision, self.store.revision)
+        entry = self.existing(resource, target)
+        if target.subresource == "scale":
+            return answer_raw(subresources.scale_of(resource, entry.obj))
+        return answer_object(view, entry)
+
+    def existing(self, resource: ApiResource, target: Target) -> Entry:
+        """Return the object that a path names, or refuse."""
+        if resource.namespaced and not target.namespace:
+            raise bad_request("an empty namespace may not be set when a resource name is provided")
+        entry = self.store.get(resource.storage, StoreKey(target.namespace, target.name))
+        if entry is None:
+            raise not_found(resource.group, resource.plural, target.name)
+        return entry
+
+    # -- writing
+
+    def write(self, request: Request, target: Target) -> Steps:
+        """Carry out a POST, PUT, PATCH or DELETE."""
+        resource = self.resolve(target)
+        match request.method:
+            case "POST":
+                return self._post(request, target, resource)
+            case "PUT" if target.name:
+                return self._put(request, target, resource)
+            case "PATCH" if target.name:
+                return self._patch(request, target, resource)
+            case "DELETE" if target.name and not target.subresource:
+                return deletion.delete(self, request, target, resource)
+            case "DELETE" if not target.name:
+                return deletion.delete_collection(self, request, target, resource)
+        raise method_not_allowed(resource.group, resource.plural, request.method.lower())
+
+    def _post(self, request: Request, target: Target, resource: ApiResource) -> Steps:
+        if target.name:
+            match target.subresource:
+                case "eviction":
+                    return subresources.evict(self, request, target, resource)
+                case "binding":
+                    return subresources.bind(self, request, target, resource)
+                case "token" if ("serviceaccounts", "token") in self.virtual:
+                    return self._virtual(request, target, resource, self.virtual["serviceaccounts", "token"])
+            raise method_not_allowed(resource.group, resource.plural, "create")
+        virtual = self.virtual.get((resource.group, resource.plural))
+        if virtual is not None:
+            return self._virtual(request, target, resource, virtual)
+        if resource.plural == "bindings" and not resource.group:
+            return subresources.bind(self, request, target, resource)
+        return self._create(request, target, resource)
+
+    def _virtual(self, request: Request, target: Target, resource: ApiResource, make: VirtualCreate) -> Steps:
+        yield from ()
+        body = decode_body(request)
+        body.setdefault("apiVersion", resource.api_version)
+        body.setdefault("kind", resource.kind)
+        return answer_raw(make(request, target, body), 201)
+
+    def _create(self, request: Request, target: Target, resource: ApiResource) -> Steps:
+        body = decode_body(request)
+        check_type(resource, body)
+        return self.create_object(request, target, resource, body)
+
+    def create_object(
+        self,
+        request: Request,
+        target: Target,
+        resource: ApiResource,
+        body: Raw,
+        *,
+        managed: list[Raw] | None = None,
+    ) -> Steps:
+        """Store a new object. `managed` replaces the usual note of who wrote it."""
+        if resource.namespaced and not target.namespace:
+            raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        metadata = strategy.metadata_of(body)
+        _settle_namespace(resource, target, metadata)
+        if metadata.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        self.check_namespace(resource, target.namespace)
+        warnings = validation.check_unknown_fields(resource, body, request.query.get("fieldValidation", ""))
+        if not metadata.get("name") and metadata.get("generateName"):
+            validation.check_text(metadata["generateName"], "metadata.generateName")
+            metadata["name"] = strategy.generated_name(metadata["generateName"], self.random)
+        obj = self.to_storage(resource, body)
+        strategy.stamp_new(resource, obj, now=self.clock.now(), random=self.random)
+        strategy.apply_defaults(resource, obj)
+        validation.check_name(resource, obj)
+        limits.default_pod(self.store, resource, obj)
+        if managed is not None:
+            obj["metadata"]["managedFields"] = managed
+        else:
+            managers.record(resource, request, obj, None, now=self.clock.now())
+        name = obj["metadata"]["name"]
+        key = StoreKey(target.namespace, name)
+        dry_run = is_dry_run(request)
+        call = AdmissionCall(
+            operation="CREATE",
+            resource=resource,
+            subresource="",
+            namespace=target.namespace,
+            name=name,
+            obj=obj,
+            old=None,
+            request=request,
+            dry_run=dry_run,
+            options={"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        )
+        admitted = yield call
+        warnings += call.warnings
+        if admitted is not obj and admitted is not None:
+            # A webhook changes what users may change; identity stays the server's.
+            admitted["metadata"]["uid"] = obj["metadata"]["uid"]
+            obj = admitted
+            strategy.apply_defaults(resource, obj)
+        if resource.storage == strategy.PODS:
+            obj["status"]["qosClass"] = strategy.pod_qos_class(obj["spec"])
+        validation.check_new(resource, obj)
+        limits.check_pod(self.store, resource, obj)
+        if self.store.get(resource.storage, key) is not None:
+            raise already_exists(resource.group, resource.plural, name)
+        entry = Entry(key, obj, 0) if dry_run else self.store.put(resource.storage, key, obj)
+        return with_warnings(answer_object(make_view(resource, request, self.clock.now()), entry, 201), warnings)
+
+    def _put(self, request: Request, target: Target, resource: ApiResource) -> Steps:
+        body = decode_body(request)
+        if target.subresource == "scale":
+            return subresources.update_scale(self, request, target, resource, lambda _: body)
+        if target.subresource in ("eviction", "binding", "token"):
+            raise method_not_allowed(resource.group, resource.plural, "update")
+        check_type(resource, body)
+        metadata = strategy.metadata_of(body)
+        if metadata.setdefault("name", target.name) != target.name:
+            raise bad_request("the name of the object does not match the name on the URL")
+        _settle_namespace(resource, target, metadata)
+        return self.modify(request, target, resource, lambda _: body)
+
+    def _patch(self, request: Request, target: Target, resource: ApiResource) -> Steps:
+        media = request.content_type.partition(";")[0].strip()
+        if media not in PATCH_TYPES:
+            raise unsupported_media(media, PATCH_TYPES)
+        if media == APPLY_YAML:
+            return apply.apply(self, request, target, resource, decode_body(request, media=APPLY_YAML))
+        if media == StrategicMergePatch.content_type and resource.crd is not None:
+            raise unsupported_media(media, (JsonPatch.content_type, MergePatch.content_type, APPLY_YAML))
+        patch = decode_patch(request, media)
+
+        def transform(current: Raw) -> Raw:
+            try:
+                changed = patch.apply(current)
+            except InvalidInput as error:
+                raise Refusal(
+                    422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
+                ) from error
+            if not isinstance(changed, dict):
+                raise bad_request("the patch does not leave an object")
+            return changed
+
+        if target.subresource == "scale":
+            return subresources.update_scale(self, request, target, resource, transform)
+        return self.modify(request, target, resource, transform)
+
+    def modify(
+        self,
+        request: Request,
+        target: Target,
+        resource: ApiResource,
+        transform: Transform,
+        *,
+        manage: Callable[[Raw, Raw], None] | None = None,
+    ) -> Steps:
+        """Change an existing object through the main path or one of its subresources."""
+        dry_run = is_dry_run(request)
+        warnings: list[str] = []
+        for _ in range(_MAX_ATTEMPTS):
+            entry = self.existing(resource, target)
+            old = entry.obj
+            wanted = transform(in_version(resource, entry.copy()))
+            check_type(resource, wanted)
+            metadata = strategy.metadata_of(wanted)
+            self._check_preconditions(resource, target, metadata, old)
+            warnings = validation.check_unknown_fields(resource, wanted, request.query.get("fieldValidation", ""))
+            new = self.to_storage(resource, wanted)
+            new = self._changed(resource, target.subresource, new, old)
+            if manage is not None:
+                manage(new, old)
+            else:
+                managers.record(resource, request, new, old, now=self.clock.now(), subresource=target.subresource)
+            call = AdmissionCall(
+                operation="UPDATE",
+                resource=resource,
+                subresource=target.subresource,
+                namespace=target.namespace,
+                name=target.name,
+                obj=new,
+                old=old,
+                request=request,
+                dry_run=dry_run,
+                options={"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
+            )
+            admitted = yield call
+            warnings += call.warnings
+            if admitted is not new and admitted is not None:
+                new = self._changed(resource, target.subresource, admitted, old)
+            validation.check_change(resource, target.subresource, new, old)
+            if self.store.get(resource.storage, entry.key) is not entry:
+                if parse_version(str(metadata.get("resourceVersion") or "")):
+                    raise conflict(resource.group, resource.plural, target.name)
+                continue
+            view = make_view(resource, request, self.clock.now())
+            if managers.same_but_for_times(new, old):
+                return with_warnings(answer_object(view, entry), warnings)
+            if dry_run:
+                return with_warnings(answer_object(view, Entry(entry.key, new, entry.revision)), warnings)
+            return with_warnings(answer_object(view, self.commit(resource, entry.key, new)), warnings)
+        raise conflict(resource.group, resource.plural, target.name)
+
+    def _changed(self, resource: ApiResource, subresource: str, new: Raw, old: Raw) -> Raw:
+        """Return what a write through this path really changes of the old object."""
+        strategy.keep_identity(resource, new, old)
+        match subresource:
+            case "status":
+                new = strategy.only_status(new, old)
+            case "resize":
+                new = subresources.only_resources(new, old)
+            case "finalize":
+                new = {**old, "spec": new.get("spec") or {}}
+            case _:
+                if resource.has_status:
+                    strategy.keep_status(new, old)
+        strategy.apply_defaults(resource, new)
+        strategy.count_generation(resource, new, old)
+        return new
+
+    def commit(self, resource: ApiResource, key: StoreKey, new: Raw) -> Entry:
+        """Store a changed object, or remove it if it was only waiting for its last finalizer."""
+        if deletion.is_finished(resource, new):
+            self.store.put(resource.storage, key, new)
+            return self.store.delete(resource.storage, key)
+        return self.store.put(resource.storage, key, new)
+
+    def to_storage(self, resource: ApiResource, obj: Raw) -> Raw:
+        """Return an object of the request's version as it is stored."""
+        if resource.to_storage is not None:
+            return resource.to_storage(obj)
+        if resource.crd is not None:
+            return resource.crd.store(obj)
+        return obj
+
+    def _check_preconditions(self, resource: ApiResource, target: Target, metadata: Raw, old: Raw) -> None:
+        _settle_namespace(resource, target, metadata)
+        if metadata.setdefault("name", target.name) != target.name:
+            raise bad_request("the name of the object does not match the name on the URL")
+        version = metadata.get("resourceVersion")
+        if version and version != old["metadata"]["resourceVersion"]:
+            parse_version(str(version))
+            raise conflict(resource.group, resource.plural, target.name)
+        uid = metadata.get("uid")
+        if uid and uid != old["metadata"]["uid"]:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
+            raise conflict(resource.group, resource.plural, target.name, why)
+
+    def check_namespace(self, resource: ApiResource, namespace: str) -> None:
+        """Refuse to create anything in a namespace that is not there, or is going away."""
+        if not resource.namespaced:
+            return
+        entry = self.store.get(strategy.NAMESPACES, StoreKey("", namespace))
+        if entry is None:
+            raise not_found("", "namespaces", namespace)
+        if entry.obj["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise forbidden(resource.group, resource.plural, "", why)
+
+    def matching(self, resource: ApiResource, target: Target, request: Request) -> list[Entry]:
+        """Return the objects that a collection request is about."""
+        wanted = request_filter(resource, target, request)
+        entries = self.store.collection(resource.storage).entries(wanted.namespace)
+        return [entry for entry in entries if wanted.matches(entry)]
+
+    def success(self, details: Raw | None = None) -> Answer:
+        """Return the Status that says it is done."""
+        return answer_raw({**SUCCESS, "details": details} if details else SUCCESS)
+
+
+def _settle_namespace(resource: ApiResource, target: Target, metadata: Raw) -> None:
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if metadata.setdefault("namespace", target.namespace) in ("", None):
+        metadata["namespace"] = target.namespace
+    if metadata["namespace"] != target.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")

@@ -1,0 +1,157 @@
+"""A watch: a cursor over the log of one resource, read in batches.
+
+A watch first tells the initial state if it was asked to, then every change that concerns its filter: an object that
+starts to match is ADDED, one that stops to match is DELETED. It never holds anybody up: a reader that falls out of
+the window of the log gets one 410 error and the end of the stream.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kubetide.embedded.filters import Filter, Render
+from kubetide.embedded.objects import Change, Entry, EventLog, LogEvent, ObjectStore
+from kubetide.embedded.resources import ApiResource
+from kubetide.embedded.status import Raw, Refusal
+
+BOOKMARK_SECONDS = 60.0
+_CHUNK = 500
+
+Tamper = Callable[[list[bytes]], list[bytes]]
+
+
+@dataclass(slots=True)
+class WatchPlan:
+    """Everything a transport needs to stream one watch."""
+
+    store: ObjectStore
+    resource: ApiResource
+    log: EventLog
+    filter: Filter
+    render: Render
+    position: int
+    revision: int
+    initial: list[Entry] = field(default_factory=list)
+    initial_end: bool = False
+    bookmarks: bool = False
+    timeout: float | None = None
+    bookmark_seconds: float = BOOKMARK_SECONDS
+    tamper: Tamper | None = None
+    frozen: Callable[[], bool] | None = None
+    render_bookmark: Callable[[Raw], Raw] | None = None
+
+    async def batches(self) -> AsyncGenerator[list[bytes], None]:
+        """Yield the lines of the stream, as many at once as there are."""
+        for start in range(0, len(self.initial), _CHUNK):
+            yield [_line("ADDED", self.render(entry)) for entry in self.initial[start : start + _CHUNK]]
+        self.initial = []
+        if self.initial_end:
+            yield [self._bookmark(self.revision, initial_end=True)]
+        alarm = _Alarm(self.bookmark_seconds if self.bookmarks else None, self.timeout)
+        unsubscribe = self.log.subscribe(alarm.wake)
+        try:
+            while True:
+                try:
+                    events = [] if self._is_frozen() else self.log.read(self.position)
+                except Refusal as refusal:
+                    yield [_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
+                    return
+                if events:
+                    self.position += len(events)
+                    lines = self._lines(events)
+                    if self.tamper is not None:
+                        lines = self.tamper(lines)
+                    if lines:
+                        yield lines
+                    continue
+                if alarm.expired:
+                    if self.bookmarks:
+                        yield [self._bookmark(self.store.revision)]
+                    return
+                if alarm.bookmark_due and not self._is_frozen():
+                    alarm.bookmark_due = False
+                    yield [self._bookmark(self.store.revision)]
+                await alarm.wait()
+        finally:
+            unsubscribe()
+            alarm.cancel()
+
+    def _is_frozen(self) -> bool:
+        return self.frozen is not None and self.frozen()
+
+    def _lines(self, events: list[LogEvent]) -> list[bytes]:
+        wanted = self.filter
+        if wanted.takes_all:
+            namespace = wanted.namespace
+            return [
+                _line(event.change, self.render(event.entry))
+                for event in events
+                if namespace is None or event.entry.key.namespace == namespace
+            ]
+        lines = []
+        for event in events:
+            change = self._seen_as(event)
+            if change is not None:
+                lines.append(_line(change, self.render(event.entry)))
+        return lines
+
+    def _seen_as(self, event: LogEvent) -> Change | None:
+        before = event.previous is not None and self.filter.matches(event.previous)
+        after = event.change != "DELETED" and self.filter.matches(event.entry)
+        if after:
+            return "MODIFIED" if before else "ADDED"
+        return "DELETED" if before else None
+
+    def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+        metadata: Raw = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if initial_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj: Raw = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
+        if self.render_bookmark is not None:
+            obj = self.render_bookmark(obj)
+        return _line("BOOKMARK", msgspec.json.encode(obj))
+
+
+class _Alarm:
+    """Lets one reader sleep until there is something to look at: a change, a due bookmark, the end."""
+
+    def __init__(self, bookmark_seconds: float | None, timeout: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] | None = None
+        self._period = bookmark_seconds
+        self._bookmark_timer = self._loop.call_later(bookmark_seconds, self._ring) if bookmark_seconds else None
+        self._timeout_timer = self._loop.call_later(timeout, self._expire) if timeout is not None else None
+        self.bookmark_due = False
+        self.expired = False
+
+    def wake(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self) -> None:
+        self._future = self._loop.create_future()
+        try:
+            await self._future
+        finally:
+            self._future = None
+
+    def cancel(self) -> None:
+        for timer in (self._bookmark_timer, self._timeout_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def _ring(self) -> None:
+        self.bookmark_due = True
+        if self._period is not None:
+            self._bookmark_timer = self._loop.call_later(self._period, self._ring)
+        self.wake()
+
+    def _expire(self) -> None:
+        self.expired = True
+        self.wake()
+
+
+def _line(change: str, body: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}' % (change.encode(), body)

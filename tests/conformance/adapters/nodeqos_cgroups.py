@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from conformance.compare import differences
+from conformance.outcome import expect
 from conformance.registry import suite
 from kubetide.api import qos
 from kubetide.api.cgroups import CgroupDriver, CgroupPaths, hook_container_id, kube_qos_of_path
@@ -385,7 +386,7 @@ def origin_resources(case: Case) -> Iterable[str]:
     else:
         origin = container_origin(convert(given.get("container") or {}, Container))
     actual = {"cpuShares": origin.shares, "cfsQuota": origin.quota, "memoryLimit": origin.memory_limit}
-    yield from differences(case["expected"], actual)
+    yield from expect(case, actual)
 
 
 @suite("node-qos/normalized_quota")

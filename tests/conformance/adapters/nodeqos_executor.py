@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from conformance.adapters.nodeqos_cgroups import FilesOnly
-from conformance.compare import differences
+from conformance.outcome import expect
 from conformance.registry import suite
 from kubetide.errors import KubetideError
 from kubetide.node.executor.plan import Target, Write
@@ -48,7 +48,7 @@ def cgroup_updater(case: Case) -> Iterable[str]:
     except (KubetideError, Gone, Unsupported):
         failed = True
     actual = {"error": failed, "fileContent": host.contents.get(path, "")}
-    yield from differences(case["expected"], actual)
+    yield from expect(case, actual)
 
 
 @suite("node-qos/executor_update")
@@ -64,4 +64,4 @@ def executor_update(case: Case) -> Iterable[str]:
         updated = made.update(write, cached=given["cacheable"])
     except KubetideError:
         failed = True
-    yield from differences(case["expected"], {"updated": updated, "error": failed})
+    yield from expect(case, {"updated": updated, "error": failed})

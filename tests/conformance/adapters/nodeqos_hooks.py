@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conformance.compare import differences
+from conformance.outcome import expect
 from conformance.registry import suite
 from kubetide.api import qos
 from kubetide.api.codec import convert
@@ -18,13 +18,6 @@ Case = dict[str, Any]
 
 def _pod(labels: Any, annotations: Any, cgroup_parent: str = "", **more: Any) -> PodRequest:
     return PodRequest(labels=labels, annotations=annotations, cgroup_parent=cgroup_parent, **more)
-
-
-def _expect(case: Case, actual: dict[str, Any]) -> Iterable[str]:
-    expected = case["expected"]
-    if expected.get("error") is False and "error" not in actual:
-        actual = {**actual, "error": False}
-    return differences(expected, {key: actual[key] for key in expected if key in actual})
 
 
 def _bvt_rule(raw: Any) -> group_identity.BvtRule | None:
@@ -48,7 +41,7 @@ def bvt_rule(case: Case) -> Iterable[str]:
         "kubeQOSDirParams": dict(rule.kube_dir),
         "kubeQOSPodParams": dict(rule.kube_pod),
     }
-    return _expect(case, {"rule": shown, "updated": rule != _bvt_rule(given["previousRule"])})
+    return expect(case, {"rule": shown, "updated": rule != _bvt_rule(given["previousRule"])})
 
 
 def _bvt_writable(given: Case) -> bool:
@@ -65,7 +58,7 @@ def bvt_pod(case: Case) -> Iterable[str]:
     value = None
     if rule is not None and _bvt_writable(given):
         value = group_identity.pod_bvt(rule, pod.qos, pod.kube_qos)
-    return _expect(case, {"bvt": value})
+    return expect(case, {"bvt": value})
 
 
 @suite("node-qos/bvt_kubeqos")
@@ -75,14 +68,14 @@ def bvt_kubeqos(case: Case) -> Iterable[str]:
     value = None
     if rule is not None and _bvt_writable(given):
         value = group_identity.directory_bvt(rule, given["kubeQosClass"])
-    return _expect(case, {"bvt": value})
+    return expect(case, {"bvt": value})
 
 
 @suite("node-qos/bvt_hostapp")
 def bvt_hostapp(case: Case) -> Iterable[str]:
     rule = _bvt_rule(case["input"]["rule"])
     value = None if rule is None else group_identity.host_app_bvt(rule, case["input"]["qosClass"])
-    return _expect(case, {"bvt": value})
+    return expect(case, {"bvt": value})
 
 
 @suite("node-qos/bvt_lookup")
@@ -90,7 +83,7 @@ def bvt_lookup(case: Case) -> Iterable[str]:
     given = case["input"]
     rule = _bvt_rule(given["rule"])
     assert rule is not None
-    return _expect(case, {"bvt": group_identity.pod_bvt(rule, given["qosClass"], given["kubeQosClass"])})
+    return expect(case, {"bvt": group_identity.pod_bvt(rule, given["qosClass"], given["kubeQosClass"])})
 
 
 def _cpuset_rule(raw: Any) -> cpuset.CpusetRule | None:
@@ -117,8 +110,8 @@ def cpuset_hook_rule(case: Case) -> Iterable[str]:
     try:
         value = cpuset.cpuset_by_rule(pod, given["cgroupParent"], rule, be_cpu_manager=given["beCPUManager"])
     except KubetideError:
-        return _expect(case, {"error": True})
-    return _expect(case, {"cpuset": value})
+        return expect(case, {"error": True})
+    return expect(case, {"cpuset": value})
 
 
 @suite("node-qos/cpuset_hook_container")
@@ -130,8 +123,8 @@ def cpuset_hook_container(case: Case) -> Iterable[str]:
             pod, given["cgroupParent"], _cpuset_rule(given["rule"]), be_cpu_manager=given.get("beCPUManager", False)
         )
     except KubetideError:
-        return _expect(case, {"error": True})
-    return _expect(case, {"cpuset": value})
+        return expect(case, {"error": True})
+    return expect(case, {"cpuset": value})
 
 
 @suite("node-qos/cpuset_hook_quota")
@@ -139,8 +132,8 @@ def cpuset_hook_quota(case: Case) -> Iterable[str]:
     try:
         value = cpuset.unset_quota(_pod(None, case["input"]["podAnnotations"]))
     except KubetideError:
-        return _expect(case, {"error": True})
-    return _expect(case, {"cfsQuota": value})
+        return expect(case, {"error": True})
+    return expect(case, {"cfsQuota": value})
 
 
 @suite("node-qos/cpuset_hook_hostapp")
@@ -150,8 +143,8 @@ def cpuset_hook_hostapp(case: Case) -> Iterable[str]:
     try:
         value = cpuset.host_app_cpuset(app, _cpuset_rule(given["rule"]))
     except KubetideError:
-        return _expect(case, {"error": True})
-    return _expect(case, {"cpuset": value})
+        return expect(case, {"error": True})
+    return expect(case, {"cpuset": value})
 
 
 def _batch_rule(raw: Case) -> batch_resource.BatchRule:
@@ -167,9 +160,7 @@ def batchresource_pod(case: Case) -> Iterable[str]:
         batch = None
     pod = _pod(given["labels"], given["annotations"], batch=batch)
     value = batch_resource.pod_values(pod, _batch_rule(given["rule"]))
-    return _expect(
-        case, {"cpuShares": value.cpu_shares, "cfsQuota": value.cfs_quota, "memoryLimit": value.memory_limit}
-    )
+    return expect(case, {"cpuShares": value.cpu_shares, "cfsQuota": value.cfs_quota, "memoryLimit": value.memory_limit})
 
 
 @suite("node-qos/batchresource_container")
@@ -179,9 +170,7 @@ def batchresource_container(case: Case) -> Iterable[str]:
     batch = None if raw is None else batch_resource.batch_of(convert(raw, ResourceRequirements))
     request = ContainerRequest(pod=_pod(given["podLabels"], None), batch=batch)
     value = batch_resource.container_values(request, _batch_rule(given["rule"]))
-    return _expect(
-        case, {"cpuShares": value.cpu_shares, "cfsQuota": value.cfs_quota, "memoryLimit": value.memory_limit}
-    )
+    return expect(case, {"cpuShares": value.cpu_shares, "cfsQuota": value.cfs_quota, "memoryLimit": value.memory_limit})
 
 
 @suite("node-qos/batchresource_rule_slo")
@@ -189,7 +178,7 @@ def batchresource_rule_slo(case: Case) -> Iterable[str]:
     given = case["input"]
     spec = None if given["nodeSLOSpec"] is None else convert(given["nodeSLOSpec"], NodeSLOSpec)
     rule, updated = batch_resource.with_switch(batch_resource.BatchRule(quota_enabled=given["previousEnabled"]), spec)
-    return _expect(case, {"updated": updated, "cfsQuotaEnabled": rule.effective_quota_enabled})
+    return expect(case, {"updated": updated, "cfsQuotaEnabled": rule.effective_quota_enabled})
 
 
 @suite("node-qos/batchresource_rule_node")
@@ -204,12 +193,12 @@ def batchresource_rule_node(case: Case) -> Iterable[str]:
     except KubetideError:
         error = True
     effective = {"cfsQuotaEnabled": rule.effective_quota_enabled, "ratio": rule.effective_ratio}
-    return _expect(case, {"error": error, "updated": updated, "effective": effective})
+    return expect(case, {"error": error, "updated": updated, "effective": effective})
 
 
 @suite("node-qos/batchresource_is_be")
 def batchresource_is_be(case: Case) -> Iterable[str]:
-    return _expect(case, {"be": _pod(case["input"]["labels"], None).qos == "BE"})
+    return expect(case, {"be": _pod(case["input"]["labels"], None).qos == "BE"})
 
 
 @suite("node-qos/cpunormalization_quota")
@@ -221,14 +210,14 @@ def cpunormalization_quota(case: Case) -> Iterable[str]:
             _pod(given["labels"], given["annotations"]), given["originalCFSQuota"], rule
         )
     except KubetideError:
-        return _expect(case, {"error": True})
-    return _expect(case, {"cfsQuota": value})
+        return expect(case, {"error": True})
+    return expect(case, {"cfsQuota": value})
 
 
 @suite("node-qos/cpunormalization_is_cpushare")
 def cpunormalization_is_cpushare(case: Case) -> Iterable[str]:
     given = case["input"]
-    return _expect(case, {"cpuShare": normalization.shares_cpus(_pod(given["labels"], given["annotations"]))})
+    return expect(case, {"cpuShare": normalization.shares_cpus(_pod(given["labels"], given["annotations"]))})
 
 
 @suite("node-qos/cpunormalization_rule")
@@ -241,7 +230,7 @@ def cpunormalization_rule(case: Case) -> Iterable[str]:
         rule, updated = normalization.next_rule(rule, given["nodeAnnotations"])
     except KubetideError:
         error = True
-    return _expect(case, {"error": error, "updated": updated, "ratio": rule.ratio})
+    return expect(case, {"error": error, "updated": updated, "ratio": rule.ratio})
 
 
 def _core_rule(raw: Any) -> core_sched.CoreSchedRule:
@@ -265,7 +254,7 @@ def coresched_rule(case: Case) -> Iterable[str]:
     given = case["input"]
     rule = core_sched.rule_from(convert(given["nodeSLOSpec"], NodeSLOSpec))
     shown = {"qos": _shown(rule.qos), "kubeQos": _shown(rule.kube_qos)}
-    return _expect(case, {"updated": rule != _core_rule(given["previousRule"]), "rule": shown})
+    return expect(case, {"updated": rule != _core_rule(given["previousRule"]), "rule": shown})
 
 
 @suite("node-qos/coresched_group")
@@ -279,14 +268,14 @@ def coresched_group(case: Case) -> Iterable[str]:
         kube_qos=given["kubeQosClass"],
         uid=given["podUID"],
     )
-    return _expect(case, {"enabled": enabled, "groupID": group})
+    return expect(case, {"enabled": enabled, "groupID": group})
 
 
 class _Kernel:
     """A kernel in memory: cookies by process, processes that fail, the next cookie."""
 
     def __init__(self, raw: Case) -> None:
-        self.cookies = {int(pid): cookie for pid, cookie in (raw["pidToCookie"] or {}).items()}
+        self.cookies: dict[int, int] = {int(pid): cookie for pid, cookie in (raw["pidToCookie"] or {}).items()}
         self.failing = set(raw["errorPIDs"] or ())
         self.next = raw["nextCookie"]
 
@@ -311,7 +300,7 @@ class _Kernel:
 @suite("node-qos/coresched_get_cookie")
 def coresched_get_cookie(case: Case) -> Iterable[str]:
     cookie, pids = core_sched.get_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
-    return _expect(case, {"cookie": cookie, "pids": pids})
+    return expect(case, {"cookie": cookie, "pids": pids})
 
 
 @suite("node-qos/coresched_add_cookie")
@@ -319,8 +308,8 @@ def coresched_add_cookie(case: Case) -> Iterable[str]:
     try:
         cookie, pids = core_sched.add_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
     except core_sched.CookieError:
-        return _expect(case, {"error": True, "cookie": 0, "pids": []})
-    return _expect(case, {"cookie": cookie, "pids": pids})
+        return expect(case, {"error": True, "cookie": 0, "pids": []})
+    return expect(case, {"cookie": cookie, "pids": pids})
 
 
 @suite("node-qos/coresched_assign_cookie")
@@ -331,14 +320,14 @@ def coresched_assign_cookie(case: Case) -> Iterable[str]:
             _Kernel(given["kernel"]), given["pids"], given["siblingPIDs"], given["targetCookie"]
         )
     except core_sched.NoSibling as error:
-        return _expect(case, {"error": True, "assigned": [], "siblingsToDelete": error.siblings})
-    return _expect(case, {"error": False, "assigned": assigned, "siblingsToDelete": bad})
+        return expect(case, {"error": True, "assigned": [], "siblingsToDelete": error.siblings})
+    return expect(case, {"error": False, "assigned": assigned, "siblingsToDelete": bad})
 
 
 @suite("node-qos/coresched_clear_cookie")
 def coresched_clear_cookie(case: Case) -> Iterable[str]:
     cleared = core_sched.clear_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
-    return _expect(case, {"cleared": cleared})
+    return expect(case, {"cleared": cleared})
 
 
 @suite("node-qos/gpu_env")
@@ -346,5 +335,5 @@ def gpu_env(case: Case) -> Iterable[str]:
     try:
         value = gpu.visible_devices(case["input"]["podAnnotations"])
     except KubetideError:
-        return _expect(case, {"error": True})
-    return _expect(case, {"NVIDIA_VISIBLE_DEVICES": value})
+        return expect(case, {"error": True})
+    return expect(case, {"NVIDIA_VISIBLE_DEVICES": value})

@@ -6,6 +6,7 @@ from typing import Any
 
 from conformance.adapters.nodeqos_cgroups import outcome
 from conformance.compare import differences
+from conformance.outcome import expect
 from conformance.registry import suite
 from kubetide.api import qos
 from kubetide.api.codec import convert
@@ -45,7 +46,7 @@ def kube_qos_class(case: Case) -> Iterable[str]:
 @suite("node-qos/node_reserved_cpus")
 def node_reserved_cpus(case: Case) -> Iterable[str]:
     text, count = qos.reserved_cpus(case["input"]["annotations"])
-    yield from differences(case["expected"], {"reservedCPUs": text, "numReservedCPUs": count})
+    yield from expect(case, {"reservedCPUs": text, "numReservedCPUs": count})
 
 
 @suite("node-qos/node_reserved_kubelet")
@@ -95,7 +96,7 @@ def cpu_normalization_ratio_format(case: Case) -> Iterable[str]:
     text = qos.cpu_normalization_text(case["input"]["ratio"])
     changed = before.get(qos.ANNOTATION_CPU_NORMALIZATION) != text
     after = {**before, qos.ANNOTATION_CPU_NORMALIZATION: text}
-    yield from differences(case["expected"], {"changed": changed, "annotations": after})
+    yield from expect(case, {"changed": changed, "annotations": after})
 
 
 @suite("node-qos/cpu_normalization_ratio_diff")
@@ -129,7 +130,7 @@ def pod_batch_cpu(case: Case) -> Iterable[str]:
         "request": qos.extended_request(pod, qos.BATCH_CPU),
         "limit": qos.extended_limit(pod, qos.BATCH_CPU),
     }
-    yield from differences(case["expected"], actual)
+    yield from expect(case, actual)
 
 
 @suite("node-qos/pod_batch_memory")
@@ -139,7 +140,7 @@ def pod_batch_memory(case: Case) -> Iterable[str]:
         "request": qos.extended_request(pod, qos.BATCH_MEMORY),
         "limit": qos.extended_limit(pod, qos.BATCH_MEMORY),
     }
-    yield from differences(case["expected"], actual)
+    yield from expect(case, actual)
 
 
 @suite("node-qos/filter_pods_used")
@@ -165,7 +166,7 @@ def filter_pods_used(case: Case) -> Iterable[str]:
         counts_application=application_filters[given["hostAppFilterFn"]],
     )
     actual = {"podsFiltered": split.pods, "hostAppsFiltered": split.host_applications, "system": split.system}
-    yield from differences(case["expected"], actual)
+    yield from expect(case, actual)
 
 
 @suite("node-qos/parse_proc_stat")

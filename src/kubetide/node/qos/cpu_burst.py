@@ -90,11 +90,12 @@ class CpuBurst:
             config = pod_config(pod.pod.metadata.annotations, plain, self.injected.get(pod.uid)) or CPUBurstConfig()
             bursts += burst_writes(pod, config)
             steps = self.quota_steps(snapshot, pod, config, state)
+            above, below = quota_writes(snapshot, pod, steps)
+            pod_quotas += above
+            container_quotas += below
             for step in steps:
-                container_quotas += _container_write(pod, step)
                 if step.delta:
                     moved[f"{pod.key}/{step.container.name}"] = f"{step.current} -> {step.target} ({step.operation})"
-            pod_quotas += _pod_write(snapshot, pod, sum(step.delta for step in steps))
         self.limiters.drop_expired(snapshot.now)
         quota = Batch(levels=(tuple(pod_quotas), tuple(container_quotas)), leveled=True)
         trace = {"pool": str(state), "quotas": moved, "limiters": len(self.limiters)}
@@ -248,10 +249,15 @@ def burst_writes(pod: PodState, config: CPUBurstConfig) -> list[Write]:
     return writes
 
 
-def _container_write(pod: PodState, step: QuotaStep) -> list[Write]:
-    if not step.delta:
-        return []
-    return [
+def quota_writes(
+    snapshot: Snapshot, pod: PodState, steps: Iterable[QuotaStep]
+) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
+    """Return the quota of the pod, moved by what its containers gain or lose, and the quotas of the containers.
+
+    An unlimited pod is left alone.
+    """
+    moving = [step for step in steps if step.delta]
+    below = tuple(
         Write(
             file=files.CPU_QUOTA,
             value=str(step.target),
@@ -261,30 +267,27 @@ def _container_write(pod: PodState, step: QuotaStep) -> list[Write]:
             subject=_subject(pod, step.container.name),
             message=f"{step.operation} from {step.current}",
         )
-    ]
-
-
-def _pod_write(snapshot: Snapshot, pod: PodState, delta: int) -> list[Write]:
-    """Return the pod's quota moved by what its containers gained or lost; an unlimited pod is left alone."""
+        for step in moving
+    )
+    delta = sum(step.delta for step in moving)
     if not delta:
-        return []
+        return (), below
     try:
         current = snapshot.cgroups.cpu_quota(pod.directory)
     except (OSError, FormatError):
-        return []
+        return (), below
     if current <= 0:
-        return []
-    return [
-        Write(
-            file=files.CPU_QUOTA,
-            value=str(current + delta),
-            directory=pod.directory,
-            target=Target.POD,
-            reason="CFSQuotaBurst",
-            subject=_subject(pod),
-            message=f"{delta:+d} for its containers",
-        )
-    ]
+        return (), below
+    above = Write(
+        file=files.CPU_QUOTA,
+        value=str(current + delta),
+        directory=pod.directory,
+        target=Target.POD,
+        reason="CFSQuotaBurst",
+        subject=_subject(pod),
+        message=f"{delta:+d} for its containers",
+    )
+    return (above,), below
 
 
 def _subject(pod: PodState, container: str = "") -> Subject:

@@ -158,7 +158,9 @@ def merged_config(pod: PodState, node: ResourceQOS | None, injected: PodMemoryQO
         return node
     if own.policy == NONE:
         return msgspec.structs.replace(node, memory_qos=OFF)
-    memory = TEMPLATES.get(pod.qos, MemoryQOS()) if own.policy == AUTO else node.memory_qos or MemoryQOS()
+    memory = node.memory_qos or MemoryQOS()
+    if own.policy == AUTO:
+        memory = msgspec.structs.replace(TEMPLATES.get(pod.qos, MemoryQOS()), enable=memory.enable)
     changes = {
         name: value for name, value in msgspec.structs.asdict(own).items() if name != "policy" and value is not None
     }

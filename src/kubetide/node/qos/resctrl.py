@@ -8,6 +8,7 @@ off: the group then limits nothing. Only lines and threads that differ from the 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from kubetide.api import qos
 from kubetide.api.cgroups import join
@@ -72,7 +73,7 @@ class Resctrl:
         for group in GROUPS:
             for kind in (L3, MB):
                 try:
-                    line = policy_line(kind, strategy, group, cache, _read(snapshot, group, "schemata"))
+                    line = policy_line(kind, strategy, group, cache, partial(_read, snapshot, group, "schemata"))
                 except (OSError, InvalidInput) as error:
                     problems[f"{group} {kind}"] = str(error)
                     continue
@@ -121,19 +122,23 @@ class Resctrl:
                 continue
             yield from task_writes(
                 group,
-                new_tasks(pod, known[group], lambda path: _threads(snapshot, path), sandbox_directory(snapshot, pod)),
+                new_tasks(pod, known[group], lambda path: threads_of(snapshot, path), sandbox_directory(snapshot, pod)),
             )
 
 
-def policy_line(kind: str, strategy: ResourceQOSStrategy | None, group: str, cache: Cache, current: str) -> str | None:
-    """Return the schemata line of a group, None when there is nothing to write; raise when it cannot be made."""
+def policy_line(
+    kind: str, strategy: ResourceQOSStrategy | None, group: str, cache: Cache, current: Callable[[], str]
+) -> str | None:
+    """Return the schemata line of a group, None when there is nothing to write; raise when it cannot be made.
+
+    `current` reads what the group has; it is asked only when there is a value to compare with.
+    """
     block = strategy.for_qos(group) if strategy else None
     config = block.resctrl_qos if block else None
     value = _value(kind, config, cache) if config is not None else None
     if not value:
         return None
-    lines = parse_schemata(current)
-    present = lines.get(kind, {})
+    present = parse_schemata(current()).get(kind, {})
     if len(cache.cache_ids) != cache.l3_count or len(present) != cache.l3_count:
         raise InvalidInput(
             f"{len(cache.cache_ids)} cache ids, {len(present)} in the group, {cache.l3_count} caches", field="schemata"
@@ -202,7 +207,8 @@ def _read(snapshot: Snapshot, group: str, name: str) -> str:
     return reader.host.read(reader.layout.system_file(resctrl_file(group, name)))
 
 
-def _threads(snapshot: Snapshot, directory: str) -> list[int]:
+def threads_of(snapshot: Snapshot, directory: str) -> list[int]:
+    """Return the threads in a cgroup; none when it is gone."""
     try:
         return parse_tasks(snapshot.cgroups.text(files.TASKS, directory))
     except (OSError, InvalidInput):

@@ -47,7 +47,7 @@ def issue(
     client: bool = False,
     lifetime: timedelta = timedelta(days=365),
 ) -> KeyPair:
-    """Return a certificate signed by `ca`: of a server for these names and addresses, or of a client in these groups."""
+    """Return a certificate signed by `ca`: of a server with these names, or of a client in these groups."""
     authority = x509.load_pem_x509_certificate(ca.certificate.encode())
     signer = serialization.load_pem_private_key(ca.key.encode(), password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):

@@ -2,9 +2,8 @@
 
 What a stream may do wrong, and what follows:
 
-- it ends or breaks: a stream that ended in order is taken up after the last change seen; one that broke, after the
-  last point at which the server vouched that everything was delivered (the list, or a bookmark). What comes twice
-  is recognised by its version.
+- it ends or breaks: it is taken up a little before the last change seen (`kube.versions`), and what comes twice is
+  recognised by its version. Streams that break again and again without bringing news lead to a new list.
 - it repeats or mixes up changes: each key takes only versions newer than the one it has, deletions included
   (`kube.versions`).
 - it sends what is no event, or an error such as 410: the objects are listed again.
@@ -27,7 +26,7 @@ from kubetide.kube.client import Client, Listing
 from kubetide.kube.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify
 from kubetide.kube.errors import ApiError, Gone
 from kubetide.kube.store import IndexFunction, Store
-from kubetide.kube.versions import Versions
+from kubetide.kube.versions import Versions, newer
 from kubetide.log import get_logger
 
 T = TypeVar("T")
@@ -37,7 +36,9 @@ Handler = Callable[[T | None, T | None], None]
 # A flood of changes must not keep other tasks from their turn.
 EVENTS_PER_TURN = 64
 WATCH_SECONDS = (300, 600)
-REFUSALS_BEFORE_RELIST = 3
+ATTEMPTS_BEFORE_RELIST = 3
+# A stream that is alive and silent for this long has nothing left to deliver.
+QUIET_SECONDS = 10.0
 
 log = get_logger("informer")
 
@@ -75,6 +76,7 @@ class Informer(Generic[T]):
         self._retry = Retry(backoff or Backoff(), self._chance)
         self._handlers: list[Handler[T]] = []
         self._versions = Versions()
+        self._fruitless = 0
         self._synced = asyncio.Event()
         self._last_contact: float | None = None
         self._log = log.bind(resource=str(resource), namespace=namespace or "")
@@ -126,8 +128,8 @@ class Informer(Generic[T]):
             try:
                 if not version:
                     version = await self._relist()
-                version = await self._watch(version)
-                self._retry.succeeded()
+                await self._watch(version)
+                version = self._resume_point(None)
             except Gone:
                 self._log.info("resource version is too old, listing again")
                 version = ""
@@ -146,15 +148,16 @@ class Informer(Generic[T]):
         if self._retry.failures > 1:
             await asyncio.sleep(delay)
 
-    def _resume_point(self, error: Exception) -> str:
-        """Return the version to go on from after `error`; empty to list again.
+    def _resume_point(self, error: Exception | None) -> str:
+        """Return the version to go on from after a stream; empty to list again.
 
-        A line that cannot be read would be sent again, and a server that refuses time and again may have lost our
-        version for good (restored from a backup): both are healed by a list only.
+        A line that cannot be read would be sent again; a server that refuses time and again may have lost our
+        version for good (restored from a backup); streams that only repeat what is known might hide a change.
+        All three are healed by a list only.
         """
-        refused = isinstance(error, ApiError) and self._retry.failures >= REFUSALS_BEFORE_RELIST
-        hopeless = isinstance(error, DecodeError) or refused
-        return "" if hopeless or not self.has_synced else self._versions.vouched
+        refused = isinstance(error, ApiError) and self._retry.failures >= ATTEMPTS_BEFORE_RELIST
+        hopeless = isinstance(error, DecodeError) or refused or self._fruitless >= ATTEMPTS_BEFORE_RELIST
+        return "" if hopeless or not self.has_synced else self._versions.resume
 
     async def _relist(self) -> str:
         listing = await self._client.list(
@@ -165,6 +168,7 @@ class Informer(Generic[T]):
         )
         await self._replace(listing)
         self.relists += 1
+        self._fruitless = 0
         self._touch()
         self._synced.set()
         return listing.resource_version
@@ -189,8 +193,8 @@ class Informer(Generic[T]):
         for key in [key for key in self.store.keys() if key not in seen]:  # noqa: SIM118 - a Store is no dict
             self._remove(key)
 
-    async def _watch(self, version: str) -> str:
-        """Apply changes until the stream ends in order, and return the version to go on from."""
+    async def _watch(self, version: str) -> None:
+        """Apply changes until the stream ends."""
         stream = self._client.watch_items(
             self.resource,
             namespace=self._namespace,
@@ -199,20 +203,29 @@ class Informer(Generic[T]):
             field_selector=self._field_selector,
             timeout_seconds=self._chance.randint(*WATCH_SECONDS),
         )
-        count = 0
-        async with aclosing(stream):
-            async for event in stream:
-                self._apply(event)
-                self._touch()
-                self._retry.succeeded()
-                count += 1
-                if count % EVENTS_PER_TURN == 0:
-                    await asyncio.sleep(0)
+        known = self._versions.latest
+        behind = newer(known, version)
+        before = self._versions.progress
+        count, last_line = 0, self._clock.monotonic()
+        try:
+            async with aclosing(stream):
+                async for event in stream:
+                    self._apply(event)
+                    behind = behind and newer(known, event.resource_version)
+                    last_line = self._touch()
+                    self._retry.succeeded()
+                    count += 1
+                    if count % EVENTS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+        finally:
+            if not behind and self._clock.monotonic() - last_line >= QUIET_SECONDS:
+                self._versions.vouch(self._versions.latest)
+            fruitless = count > 0 and self._versions.progress == before
+            self._fruitless = self._fruitless + 1 if fruitless else 0
         self._touch()
         if count == 0:
             # A server that ends every stream at once would otherwise be asked in a tight loop.
             await asyncio.sleep(self._chance.uniform(0.5, 1.0))
-        return self._versions.latest
 
     def _apply(self, event: WatchEvent[T] | Rejected) -> None:
         if event.type == BOOKMARK:
@@ -261,8 +274,9 @@ class Informer(Generic[T]):
             for value in self.store.values():
                 self._notify(value, value)
 
-    def _touch(self) -> None:
+    def _touch(self) -> float:
         self._last_contact = self._clock.monotonic()
+        return self._last_contact
 
 
 def _at_least(delay: float, error: Exception) -> float:

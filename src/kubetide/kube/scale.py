@@ -99,12 +99,13 @@ class ScaleClient:
         path = scale_path(resource, namespace, name)
         return cast(dict[str, Any], decode_raw((await self._client.request("GET", path)).body, what=path))
 
-    async def set(self, target: ScaleTarget, replicas: int) -> ScaleTarget:
+    async def set(self, target: ScaleTarget, replicas: int, *, field_manager: str | None = None) -> ScaleTarget:
         """Write the replicas, if the scale is still what was read; raises Conflict if not."""
         scale_type = await self._scale_type(target.resource)
         path = scale_path(target.resource, target.namespace, target.name)
         body = encode(with_replicas(target, replicas, scale_type))
-        response = await self._client.request("PUT", path, body=body)
+        query = {"fieldManager": field_manager} if field_manager else None
+        response = await self._client.request("PUT", path, query=query, body=body)
         raw = cast(dict[str, Any], decode_raw(response.body, what=path))
         return target_from(target.resource, target.namespace, target.name, raw)
 

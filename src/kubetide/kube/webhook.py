@@ -124,8 +124,8 @@ def _answering(handler: ReviewHandler) -> Callable[[web.Request], Awaitable[web.
             reply = await handler(review)
         except Exception as error:
             log.exception("review failed", path=request.path)
-            # The webhook's failurePolicy applies to transport errors only, so the refusal says so itself.
-            return web.json_response(text=str(error), status=500)
+            # Not a refusal: the failurePolicy of the webhook's configuration decides what this means for the request.
+            return web.Response(status=500, text=str(error))
         return web.Response(body=encode(reply), content_type="application/json")
 
     return answer

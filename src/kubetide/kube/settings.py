@@ -1,0 +1,58 @@
+"""How kubetide talks to a cluster, and how several of it agree on who acts."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from kubetide.config import Doc, Settings
+
+
+class KubeSettings(Settings, frozen=True, kw_only=True):
+    """The connection to the API server."""
+
+    section: ClassVar[str] = "kube"
+
+    kubeconfig: Annotated[Path | None, Doc("The kubeconfig file; without one KUBECONFIG, then the pod's identity.")] = (
+        None
+    )
+    context: Annotated[str, Doc("The context of the kubeconfig; empty for the current one.")] = ""
+    qps: Annotated[
+        float,
+        Doc(
+            "Requests a second on average; 0 leaves the pace to the server's own flow control.",
+            flag="kube-api-qps",
+        ),
+    ] = 0.0
+    burst: Annotated[int, Doc("Requests at once after a pause, where a rate is set.", flag="kube-api-burst")] = 0
+    concurrency: Annotated[int, Doc("Requests in flight at most. More is faster and costs the server more.")] = 64
+    request_timeout: Annotated[
+        timedelta, Doc("How long one request may take before it is given up and tried again.")
+    ] = timedelta(seconds=60)
+    body_limit: Annotated[
+        int,
+        Doc(
+            "The longest answer accepted, in bytes. A longer one is refused without being kept, "
+            "so that one list cannot take all memory."
+        ),
+    ] = 256 * 1024 * 1024
+
+
+class LeaderSettings(Settings, frozen=True, kw_only=True):
+    """Leader election: of several copies one acts."""
+
+    section: ClassVar[str] = "leader"
+
+    leader_elect: Annotated[
+        bool, Doc("Hold a Lease before acting. Needed as soon as more than one copy runs.", flag="leader-elect")
+    ] = True
+    lease_duration: Annotated[
+        timedelta,
+        Doc("How long others wait for a leader that fell silent.", flag="leader-elect-lease-duration"),
+    ] = timedelta(seconds=15)
+    renew_deadline: Annotated[
+        timedelta,
+        Doc("How long a leader that cannot renew goes on acting.", flag="leader-elect-renew-deadline"),
+    ] = timedelta(seconds=10)
+    retry_period: Annotated[
+        timedelta, Doc("How often the Lease is tried or renewed.", flag="leader-elect-retry-period")
+    ] = timedelta(seconds=2)

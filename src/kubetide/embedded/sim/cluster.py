@@ -1,0 +1,408 @@
+"""A whole cluster in one object: the embedded API server, nodes, controllers, scheduler, kubelets, load, metrics APIs.
+
+    async with SimCluster(scenario) as cluster:
+        client = cluster.client()
+        await cluster.run_for(timedelta(hours=1))
+
+It lives in whatever time the running loop has: virtual in tests and simulation (`loop.run_virtual`), real under
+`kubetide up --sim`. The same scenario and seed give the same history, byte for byte.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import yaml
+
+from kubetide.api.cgroups import CgroupDriver
+from kubetide.api.quantity import cpu_millis, memory_bytes, quantity_float
+from kubetide.clock import Clock
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.inprocess import InProcessTransport
+from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.requests import ADMIN, Answer, Request, User
+from kubetide.embedded.sim.controllers.registry import make_controllers
+from kubetide.embedded.sim.hosts import SimHost
+from kubetide.embedded.sim.kernel import Kernel
+from kubetide.embedded.sim.kubelet import Kubelets
+from kubetide.embedded.sim.load import DAY, Constant, Curve
+from kubetide.embedded.sim.loop import virtual_clock
+from kubetide.embedded.sim.manifests import node_manifest, workload_manifest
+from kubetide.embedded.sim.metrics import SimMetrics
+from kubetide.embedded.sim.model import Model, WorkloadKey
+from kubetide.embedded.sim.profile import Profile
+from kubetide.embedded.sim.scenario import Amount, EventSpec, Scenario, make_curve, make_profile, seconds
+from kubetide.embedded.sim.scheduler import Scheduler
+from kubetide.embedded.sim.world import (
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    World,
+    controller_of,
+    with_condition,
+)
+from kubetide.embedded.status import Raw, Refusal
+from kubetide.errors import InvalidInput
+from kubetide.kube.client import Client
+
+_SYSTEM_CPU = 0.05
+_SYSTEM_MEMORY = 256.0 * 2**20
+_OOM_ROUNDS = 8
+
+
+class SimCluster:
+    """The cluster. Make it inside a running loop; it works while it is entered."""
+
+    def __init__(
+        self,
+        scenario: Scenario | None = None,
+        *,
+        seed: int = 0,
+        clock: Clock | None = None,
+        api: EmbeddedApi | None = None,
+    ) -> None:
+        self.scenario = scenario or Scenario()
+        self.seed = seed or self.scenario.seed
+        self.clock: Clock = clock or (api.clock if api is not None else virtual_clock())
+        self.api = api or EmbeddedApi(clock=self.clock, seed=self.seed)
+        self._origin = self.clock.monotonic()
+        start = self.clock.now()
+        week_start = start.weekday() * DAY + (start.hour * 60 + start.minute) * 60 + start.second
+        self.world = World(self.api.store, self.clock, self._send, Random(self.seed + 1))
+        self.kernel = Kernel()
+        self.hosts: dict[str, SimHost] = {}
+        """The machine under each node, for the node agent."""
+        self.scheduler = Scheduler(self.world)
+        self.kubelets = Kubelets(
+            self.world, self.kernel, self.hosts, monotonic=self.elapsed, workload_of=self._workload_of
+        )
+        self.model = Model(self.kernel, seed=self.seed, week_start=week_start, done=self.kubelets.complete)
+        self.kubelets.attach(self.model)
+        metrics = self.scenario.metrics
+        self.metrics = SimMetrics(
+            self.world,
+            self.kernel,
+            self.kubelets,
+            self.model,
+            seed=self.seed,
+            interval=seconds(metrics.interval),
+            delay=seconds(metrics.delay),
+            gaps=metrics.gaps,
+            week_start=week_start,
+            elapsed=self.elapsed,
+        )
+        self.api.metrics_provider = self.metrics
+        self.controllers = make_controllers(self.world)
+        self._tick = seconds(self.scenario.tick)
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[Any]] = []
+        for name, load in metrics.external.items():
+            self.metrics.set_external_metric("", name, make_curve(load, seed=self.seed))
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        for part in (*self.controllers, self.scheduler):
+            self._spawn(part.run(), f"sim-{part.name}")
+        self._spawn(self._run_model(), "sim-model")
+        scenario = self.scenario
+        for node in scenario.nodes:
+            for number in range(node.count):
+                self.add_node(
+                    node.name if node.count == 1 else f"{node.name}-{number + 1}",
+                    cpu=node.cpu,
+                    memory=node.memory,
+                    pods=node.pods,
+                    cgroup=node.cgroup,
+                    driver=node.driver,
+                    sockets=node.sockets,
+                    threads=node.threads,
+                    anolis=node.anolis,
+                    labels=node.labels,
+                    taints=node.taints,
+                )
+        for workload in scenario.workloads:
+            key = (workload.namespace, workload.name)
+            self.model.set_profile(key, make_profile(workload, seed=self.seed))
+        await self.apply(scenario.objects)
+        for workload in scenario.workloads:
+            await self.ensure_namespace(workload.namespace)
+            await self.apply(workload_manifest(workload))
+        for event in scenario.events:
+            self._spawn(self._happen(event), f"sim-event-{event.do}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        # Only a cancellation may be the group's own doing (a part failed); the body's own errors stay as they are.
+        if kind is asyncio.CancelledError:
+            await self._group.__aexit__(kind, error, trace)
+        else:
+            await self._group.__aexit__(None, None, None)
+
+    def _spawn(self, work: Any, name: str) -> None:
+        self._tasks.append(self._group.create_task(work, name=name))
+
+    def elapsed(self) -> float:
+        """Return seconds since the cluster was made."""
+        return self.clock.monotonic() - self._origin
+
+    async def _run_model(self) -> None:
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        next_scrape = 0.0
+        number = 0
+        while True:
+            now = self.elapsed()
+            self.step(now)
+            if now + 1e-6 >= next_scrape:
+                self.metrics.scrape(now)
+                next_scrape += self.metrics.interval
+            number += 1
+            await asyncio.sleep(max(0.0, begin + number * self._tick - loop.time()))
+
+    def step(self, now: float) -> None:
+        """Bring counters up to `now`, set new demands, and let the kernel kill whom it must."""
+        self.kernel.advance(now)
+        self.model.tick(now)
+        for _ in range(_OOM_ROUNDS):
+            kills = self.kernel.out_of_memory()
+            if not kills:
+                return
+            for kill in kills:
+                self.kubelets.kill(kill.row, scope=kill.scope)
+
+    # -- access
+
+    def transport(self, user: User | str | None = None) -> InProcessTransport:
+        """Return a transport for a user; None is the administrator."""
+        if isinstance(user, str):
+            user = User(user, ("system:authenticated",))
+        return InProcessTransport(self.api, user=user or ADMIN)
+
+    def client(self, user: User | str | None = None) -> Client:
+        """Return a client for a user; None is the administrator."""
+        return Client(self.transport(user), clock=self.clock, chance=Random(self.seed))
+
+    async def _send(self, request: Request) -> Answer:
+        answer = await self.api.handle(request)
+        if not isinstance(answer, Answer):
+            raise TypeError("a controller of the simulation opened a watch")
+        return answer
+
+    # -- changing the world
+
+    async def ensure_namespace(self, name: str) -> None:
+        """Make a namespace if it is not there."""
+        if name and self.world.get(NAMESPACES, StoreKey("", name)) is None:
+            self.api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def apply(self, objects: Raw | str | Sequence[Raw]) -> list[Raw]:
+        """Create objects, or replace those that exist, in order; YAML text may hold several. Namespaces are made."""
+        if isinstance(objects, str):
+            objects = [document for document in yaml.load_all(objects, Loader=yaml.CSafeLoader) if document]
+        if isinstance(objects, Mapping):
+            objects = [objects]
+        return [await self._apply_one(obj) for obj in objects]
+
+    async def _apply_one(self, obj: Raw) -> Raw:
+        group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+        resource = self.api.registry.by_kind(group, str(obj.get("kind")), version)
+        if resource is None:
+            raise InvalidInput(f"no resource for {obj.get('apiVersion')} {obj.get('kind')}")
+        metadata = obj.get("metadata") or {}
+        namespace = (metadata.get("namespace") or "default") if resource.namespaced else ""
+        await self.ensure_namespace(namespace)
+        base = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        path = f"{base}/namespaces/{namespace}/{resource.plural}" if namespace else f"{base}/{resource.plural}"
+        body = msgspec.json.encode({**obj, "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}})
+        answer = await self._send(Request("POST", path, body=body))
+        if answer.status == 409 and metadata.get("name"):
+            answer = await self._send(Request("PUT", f"{path}/{metadata['name']}", body=body))
+        result: Raw = msgspec.json.decode(answer.body)
+        if answer.status >= 400:
+            raise Refusal(answer.status, result.get("reason", ""), result.get("message", ""))
+        return result
+
+    def add_node(
+        self,
+        name: str,
+        cpu: Amount = "8",
+        memory: Amount = "32Gi",
+        *,
+        pods: int = 110,
+        labels: dict[str, str] | None = None,
+        taints: list[Raw] | None = None,
+        cgroup: str = "v2",
+        driver: str = "systemd",
+        sockets: int = 1,
+        threads: int = 1,
+        anolis: bool = False,
+    ) -> SimHost:
+        """Add a machine and its node, ready to run pods; return the machine."""
+        if name in self.hosts:
+            raise InvalidInput(f"node {name} is already there")
+        self.kernel.advance(self.elapsed())
+        cpus = max(1, cpu_millis(cpu) // 1000)
+        machine = self.kernel.add_machine(name, cpus=cpus, memory_bytes=float(memory_bytes(memory)))
+        host = SimHost(
+            self.kernel,
+            machine,
+            monotonic=self.elapsed,
+            version=1 if cgroup == "v1" else 2,
+            driver=CgroupDriver(driver),
+            sockets=sockets,
+            threads=threads,
+            anolis=anolis,
+        )
+        self.hosts[name] = host
+        row = self.kernel.start(machine, "system.slice/kubelet.service", oom_adjust=-999)
+        self.kernel.demand[row] = _SYSTEM_CPU
+        self.kernel.anon[row] = min(_SYSTEM_MEMORY, machine.memory_bytes / 16)
+        node = node_manifest(
+            name, cpu=cpu, memory=memory, pods=pods, labels=labels or {}, taints=taints or [], index=machine.index,
+            now=self.world.stamp(),
+        )  # fmt: skip
+        self.api.insert(node)
+        return host
+
+    def set_profile(self, namespace: str, workload: str, profile: Profile) -> None:
+        """Say how the containers of a workload behave; `workload` is the name of the topmost owner."""
+        self.model.set_profile((namespace, workload), profile)
+
+    def set_load(self, namespace: str, workload: str, curve: Curve | float) -> None:
+        """Send a workload so many requests per second, constant or as a curve says."""
+        self.model.set_load((namespace, workload), Constant(float(curve)) if isinstance(curve, int | float) else curve)
+
+    def set_usage(self, namespace: str, workload: str, *, cpu: Amount, memory: Amount | None = None) -> None:
+        """Make every pod of a workload want this much, whatever its load."""
+        profile = replace(
+            self.model.profile_of((namespace, workload)), cpu_steady=quantity_float(cpu), cpu_idle=0.0, curve=None
+        )
+        if memory is not None:
+            profile = replace(profile, memory_base=quantity_float(memory))
+        self.model.set_profile((namespace, workload), profile)
+
+    @contextmanager
+    def outage(self, what: str) -> Iterator[None]:
+        """Take something down for a while: `metrics`, or `node/NAME`."""
+        self.begin_outage(what)
+        try:
+            yield
+        finally:
+            self.end_outage(what)
+
+    def begin_outage(self, what: str) -> None:
+        """Take something down until `end_outage`."""
+        self._set_outage(what, down=True)
+
+    def end_outage(self, what: str) -> None:
+        """Bring something up again."""
+        self._set_outage(what, down=False)
+
+    def _set_outage(self, what: str, *, down: bool) -> None:
+        kind, _, name = what.partition("/")
+        if kind == "metrics":
+            self.metrics.down = down
+        elif kind == "node" and name in self.hosts:
+            node = self.world.get(NODES, StoreKey("", name))
+            (self.kubelets.stopped_nodes.add if down else self.kubelets.stopped_nodes.discard)(name)
+            if node is not None:
+                condition = {
+                    "type": "Ready",
+                    "status": "Unknown" if down else "True",
+                    "reason": "NodeStatusUnknown" if down else "KubeletReady",
+                    "message": "Kubelet stopped posting node status." if down else "",
+                    "lastTransitionTime": self.world.stamp(),
+                }
+                status = {**node["status"], "conditions": with_condition(node["status"].get("conditions"), condition)}
+                self.world.put(NODES, node, status=status)
+        else:
+            raise InvalidInput(f"{what!r} cannot be taken down; known are metrics and node/NAME")
+
+    # -- time
+
+    async def run_for(self, duration: timedelta) -> None:
+        """Let the cluster live for a while."""
+        await asyncio.sleep(duration.total_seconds())
+
+    async def wait_for(
+        self,
+        condition: Callable[[], bool] | Callable[[], Awaitable[bool]],
+        *,
+        timeout: timedelta = timedelta(minutes=10),
+        every: timedelta = timedelta(seconds=1),
+    ) -> None:
+        """Let the cluster live until a condition holds; raise TimeoutError if it does not in time."""
+        async with asyncio.timeout(timeout.total_seconds()):
+            while True:
+                holds = condition()
+                if not isinstance(holds, bool):
+                    holds = await holds
+                if holds:
+                    return
+                await asyncio.sleep(every.total_seconds())
+
+    # -- scenario events
+
+    async def _happen(self, event: EventSpec) -> None:
+        await asyncio.sleep(max(0.0, seconds(event.at) - self.elapsed()))
+        namespace, _, name = event.of.rpartition("/")
+        match event.do:
+            case "outage":
+                with self.outage(event.of):
+                    await asyncio.sleep(seconds(event.duration or "5m"))
+            case "load" if event.load is not None:
+                self.set_load(namespace or "default", name, make_curve(event.load, seed=self.seed))
+            case "scale" if event.replicas is not None:
+                deployment = self.world.get(DEPLOYMENTS, StoreKey(namespace or "default", name))
+                if deployment is not None:
+                    self.world.put_spec(DEPLOYMENTS, deployment, {**deployment["spec"], "replicas": event.replicas})
+            case "rollout":
+                self._restart_rollout(StoreKey(namespace or "default", name))
+            case "cordon" | "uncordon":
+                node = self.world.get(NODES, StoreKey("", event.of))
+                if node is not None:
+                    self.world.put_spec(NODES, node, {**node["spec"], "unschedulable": event.do == "cordon"})
+            case "apply" if event.object is not None:
+                await self.apply(event.object)
+            case "delete":
+                await self.world.delete(PODS, StoreKey(namespace or "default", name))
+            case "kill":
+                self.kubelets.crash(StoreKey(namespace or "default", name))
+
+    def _restart_rollout(self, key: StoreKey) -> None:
+        deployment = self.world.get(DEPLOYMENTS, key)
+        if deployment is None:
+            return
+        template = deployment["spec"]["template"]
+        metadata = template.get("metadata") or {}
+        annotations = {**(metadata.get("annotations") or {}), "kubectl.kubernetes.io/restartedAt": self.world.stamp()}
+        template = {**template, "metadata": {**metadata, "annotations": annotations}}
+        self.world.put_spec(DEPLOYMENTS, deployment, {**deployment["spec"], "template": template})
+
+    def _workload_of(self, pod: Raw) -> WorkloadKey:
+        namespace = pod["metadata"]["namespace"]
+        owner = controller_of(pod)
+        if owner is None:
+            return namespace, pod["metadata"]["name"]
+        for kind, resource in (("ReplicaSet", REPLICA_SETS), ("Job", JOBS)):
+            if owner.get("kind") == kind:
+                parent = self.world.get(resource, StoreKey(namespace, owner["name"]))
+                above = controller_of(parent) if parent is not None else None
+                if above is not None:
+                    return namespace, str(above["name"])
+        return namespace, str(owner["name"])

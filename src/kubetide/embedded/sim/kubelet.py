@@ -1,0 +1,502 @@
+"""The kubelets: run what is bound to their nodes, report status, restart, resize in place, let go.
+
+One object serves all nodes of the simulation. It hears of pods through the world, starts processes in the kernel
+model, and writes pod status straight into the store. Everything that takes time (pulling, starting, backing off,
+stopping) is a timer of the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.sim.containers import (
+    COMPLETED,
+    ERROR,
+    OOM_KILLED,
+    Container,
+    cpu_quota_us,
+    cpu_shares,
+    memory_limit,
+    oom_adjust,
+    resources_of,
+)
+from kubetide.embedded.sim.hosts import SimHost
+from kubetide.embedded.sim.kernel import Kernel
+from kubetide.embedded.sim.model import Model, WorkloadKey
+from kubetide.embedded.sim.placement import Amounts, amounts_of
+from kubetide.embedded.sim.profile import Profile, from_annotations
+from kubetide.embedded.sim.resizing import decide_resize, held_by, needs_restart, wanted_resources
+from kubetide.embedded.sim.world import NODES, PODS, World, key_of, phase_of, stable_hash, with_condition
+from kubetide.embedded.status import Raw
+from kubetide.errors import InvalidInput
+
+NAME = "kubelet"
+PULL_SECONDS = 1.0
+STOP_SECONDS = 1.0
+RESIZE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class PodRun:
+    """A pod on its node."""
+
+    key: StoreKey
+    uid: str
+    node: str
+    group: str
+    qos: str
+    workload: WorkloadKey
+    profile: Profile
+    containers: list[Container]
+    start_time: str
+    pod_ip: str
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    stopping: bool = False
+    resize: str = ""
+    resize_message: str = ""
+    phase: str = "Pending"
+
+
+class Kubelets:
+    """All kubelets of the simulation."""
+
+    def __init__(
+        self,
+        world: World,
+        kernel: Kernel,
+        hosts: dict[str, SimHost],
+        *,
+        monotonic: Callable[[], float],
+        workload_of: Callable[[Raw], WorkloadKey],
+    ) -> None:
+        self._world = world
+        self._kernel = kernel
+        self._hosts = hosts
+        self._monotonic = monotonic
+        self._workload_of = workload_of
+        self._runs: dict[str, PodRun] = {}
+        self._by_node: dict[str, dict[str, PodRun]] = {}
+        self._by_row: dict[int, tuple[PodRun, Container]] = {}
+        self._addresses: dict[str, int] = {}
+        self._model: Model | None = None
+        self.stopped_nodes: set[str] = set()
+
+    def attach(self, model: Model) -> None:
+        """Begin to work; the model is told of every process."""
+        self._model = model
+        self._world.on(PODS, self._pod_changed)
+
+    @property
+    def model(self) -> Model:
+        if self._model is None:
+            raise RuntimeError("the kubelets have no model yet")
+        return self._model
+
+    def pods(self, node: str) -> Raw:
+        """Return what the kubelet's `/pods` endpoint answers: a PodList of the pods on its node."""
+        runs = self._by_node.get(node, {})
+        items = [pod for run in runs.values() if (pod := self._world.get(PODS, run.key)) is not None]
+        return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+
+    def runs_on(self, node: str) -> list[PodRun]:
+        return list(self._by_node.get(node, {}).values())
+
+    def runs(self) -> list[PodRun]:
+        """Return every pod that has a place on a node, oldest first."""
+        return list(self._runs.values())
+
+    def container_of(self, row: int) -> tuple[PodRun, Container] | None:
+        return self._by_row.get(row)
+
+    # -- pods come and go
+
+    def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
+        if new is None:
+            if old is not None:
+                self._forget(old["metadata"]["uid"])
+            return
+        node = new["spec"].get("nodeName") or ""
+        if node not in self._hosts or node in self.stopped_nodes:
+            return
+        uid = new["metadata"]["uid"]
+        run = self._runs.get(uid)
+        if run is None:
+            if new["metadata"].get("deletionTimestamp"):
+                asyncio.get_running_loop().call_later(0, self._remove, key_of(new), uid)
+            elif phase_of(new) == "Pending":
+                self._admit(new, node)
+            return
+        if new["metadata"].get("deletionTimestamp"):
+            self._begin_stop(run, new)
+        elif old is None or old["spec"] is not new["spec"]:
+            self._consider_resize(run, new)
+
+    def _admit(self, pod: Raw, node: str) -> None:
+        host = self._hosts[node]
+        metadata = pod["metadata"]
+        qos = (pod.get("status") or {}).get("qosClass") or "BestEffort"
+        self._addresses[node] = self._addresses.get(node, 0) + 1
+        number = self._addresses[node]
+        workload = self._workload_of(pod)
+        profile = self.model.profile_of(workload)
+        try:
+            profile = from_annotations(profile, metadata.get("annotations"))
+        except InvalidInput as error:
+            self._world.record(pod, "InvalidAnnotation", str(error), kind="Warning", component=NAME)
+        run = PodRun(
+            key=key_of(pod), uid=metadata["uid"], node=node, group=host.paths.pod(qos, metadata["uid"]), qos=qos,
+            workload=workload, profile=profile,
+            containers=[
+                Container(
+                    name=spec["name"], image=spec.get("image") or "", allocated=resources_of(spec),
+                    actual=resources_of(spec),
+                )
+                for spec in pod["spec"].get("containers") or ()
+            ],
+            start_time=self._world.stamp(),
+            pod_ip=f"10.{200 + host.machine.index // 256}.{host.machine.index % 256}.{number % 254 + 1}",
+        )  # fmt: skip
+        self._runs[run.uid] = run
+        self._by_node.setdefault(node, {})[run.uid] = run
+        self._after(run, PULL_SECONDS, self._start)
+        self._report(run)
+
+    def _after(self, run: PodRun, seconds: float, action: Callable[[PodRun], None]) -> None:
+        run.timers = [timer for timer in run.timers if not timer.cancelled() and timer.when() > self._now()]
+        run.timers.append(asyncio.get_running_loop().call_later(seconds, action, run))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _start(self, run: PodRun) -> None:
+        pod = self._world.get(PODS, run.key)
+        if pod is None or run.stopping:
+            return
+        host = self._hosts[run.node]
+        self._kernel.advance(self._monotonic())
+        self._configure_pod(run)
+        for container in run.containers:
+            if not container.running and container.waiting == "ContainerCreating":
+                self._launch(run, container)
+        self._configure_tiers(host)
+        run.phase = "Running"
+        self._after(run, run.profile.start_seconds, self._become_ready)
+        names = ", ".join(container.name for container in run.containers)
+        self._world.record(pod, "Started", f"Started container {names}", component=NAME)
+        self._report(run)
+
+    def _launch(self, run: PodRun, container: Container) -> None:
+        host = self._hosts[run.node]
+        digest = stable_hash([run.uid, container.name, container.restarts])
+        container.container_id = f"containerd://{digest:016x}{digest * 0x9E3779B97F4A7C15 % 2**192:048x}"
+        path = host.paths.container(run.group, container.container_id)
+        requests = container.allocated.get("requests")
+        row = self._kernel.start(
+            host.machine, path, oom_adjust=oom_adjust(run.qos, requests, host.machine.memory_bytes)
+        )
+        container.row = row
+        container.waiting = ""
+        container.started_at = self._world.stamp()
+        container.started_second = self._monotonic()
+        self._configure(run, container)
+        self._by_row[row] = (run, container)
+        profile = run.profile
+        workers = profile.containers or (run.containers[0].name,)
+        if container.name not in workers:
+            profile = replace(Profile(), start_seconds=profile.start_seconds)
+        self.model.start(
+            row, workload=run.workload if container.name in workers else ("", ""), pod=run.key.name, profile=profile,
+            now=self._monotonic(), seed=digest & 0xFFFFFFFF,
+        )  # fmt: skip
+
+    def _configure(self, run: PodRun, container: Container) -> None:
+        """Write a container's resources into its cgroup."""
+        if container.row is None:
+            return
+        group = self._kernel.group_of(container.row)
+        group.shares = cpu_shares(container.actual.get("requests"))
+        group.quota_us = cpu_quota_us(container.actual.get("limits"))
+        group.memory_limit = memory_limit(container.actual.get("limits"))
+        self._kernel.changed(self._hosts[run.node].machine)
+
+    def _configure_pod(self, run: PodRun) -> None:
+        """Write the pod's own cgroup: sums, limited only where every container is."""
+        host = self._hosts[run.node]
+        group = host.machine.tree.make(run.group)
+        resources = [container.actual for container in run.containers]
+        millis = sum(amounts_of(part.get("requests")).get("cpu", 0) for part in resources)
+        group.shares = max(2, min(262_144, millis * 1024 // 1000))
+        quotas = [cpu_quota_us(part.get("limits")) for part in resources]
+        limits = [memory_limit(part.get("limits")) for part in resources]
+        group.quota_us = None if None in quotas else sum(quota or 0 for quota in quotas)
+        group.memory_limit = None if None in limits else sum(limit or 0 for limit in limits)
+        self._kernel.changed(host.machine)
+
+    def _configure_tiers(self, host: SimHost) -> None:
+        millis = sum(
+            held_by(run.containers).get("cpu", 0) for run in self.runs_on(host.machine.name) if run.qos == "Burstable"
+        )
+        host.machine.tree.make(host.paths.tier("Burstable")).shares = max(2, min(262_144, millis * 1024 // 1000))
+
+    def _become_ready(self, run: PodRun) -> None:
+        if run.stopping or self._world.get(PODS, run.key) is None:
+            return
+        for container in run.containers:
+            if container.row is not None:
+                container.ready = True
+                self.model.set_ready(container.row, True)
+        self._report(run)
+
+    # -- processes end
+
+    def kill(self, row: int, *, scope: str) -> None:
+        """The kernel killed a process for its memory."""
+        found = self._by_row.get(row)
+        if found is None:
+            return
+        run, container = found
+        pod = self._world.get(PODS, run.key)
+        if pod is not None:
+            self._world.record(
+                pod, "OOMKilling", f"Memory of the {scope} ran out: killed container {container.name}",
+                kind="Warning", component=NAME,
+            )  # fmt: skip
+        self._ended(run, container, reason=OOM_KILLED, exit_code=137)
+
+    def complete(self, row: int) -> None:
+        """A batch container has done its work."""
+        found = self._by_row.get(row)
+        if found is not None:
+            self._ended(*found, reason=COMPLETED, exit_code=0)
+
+    def crash(self, key: StoreKey, *, exit_code: int = 1) -> None:
+        """Let the first running container of a pod fail."""
+        for run in self._runs.values():
+            if run.key == key:
+                for container in run.containers:
+                    if container.running:
+                        self._ended(run, container, reason=ERROR, exit_code=exit_code)
+                        return
+
+    def _stop_process(self, run: PodRun, container: Container) -> None:
+        row = container.row
+        if row is None:
+            return
+        self._kernel.advance(self._monotonic())
+        group = self._kernel.group_of(row)
+        self.model.stop(row)
+        self._by_row.pop(row, None)
+        self._kernel.stop(row)
+        machine = self._hosts[run.node].machine
+        machine.tree.remove(group)
+        container.row = None
+
+    def _ended(self, run: PodRun, container: Container, *, reason: str, exit_code: int) -> None:
+        self._stop_process(run, container)
+        container.end(reason=reason, exit_code=exit_code, now=self._world.stamp())
+        pod = self._world.get(PODS, run.key)
+        policy = (pod or {}).get("spec", {}).get("restartPolicy") or "Always"
+        if policy == "Always" or (policy == "OnFailure" and exit_code != 0):
+            delay = container.next_backoff(self._monotonic())
+            container.last = container.finished
+            container.waiting = "CrashLoopBackOff" if delay > 0 else "ContainerCreating"
+            if delay > 0 and pod is not None:
+                message = f"Back-off restarting failed container {container.name}"
+                self._world.record(pod, "BackOff", message, kind="Warning", component=NAME)
+            self._after(run, delay, lambda run: self._restart(run, container))
+        else:
+            container.waiting = ""
+            if all(not c.running and not c.waiting for c in run.containers):
+                failed = any((c.finished or {}).get("exitCode") for c in run.containers)
+                run.phase = "Failed" if failed else "Succeeded"
+        self._report(run)
+        if run.phase in ("Failed", "Succeeded"):
+            self._forget(run.uid)
+
+    def _restart(self, run: PodRun, container: Container) -> None:
+        if run.stopping or run.uid not in self._runs or container.running:
+            return
+        container.restarts += 1
+        container.finished = None
+        self._kernel.advance(self._monotonic())
+        self._launch(run, container)
+        self._after(run, run.profile.start_seconds, self._become_ready)
+        self._report(run)
+
+    def _begin_stop(self, run: PodRun, pod: Raw) -> None:
+        grace = pod["metadata"].get("deletionGracePeriodSeconds")
+        seconds = min(STOP_SECONDS, 30.0 if grace is None else float(grace))
+        if run.stopping:
+            if seconds <= 0:
+                self._finish_stop(run)
+            return
+        run.stopping = True
+        for timer in run.timers:
+            timer.cancel()
+        run.timers = []
+        for container in run.containers:
+            container.ready = False
+            if container.row is not None:
+                self.model.set_ready(container.row, False)
+        self._world.record(
+            pod, "Killing", "Stopping container " + ", ".join(c.name for c in run.containers), component=NAME
+        )
+        self._after(run, seconds, self._finish_stop)
+
+    def _finish_stop(self, run: PodRun) -> None:
+        self._remove(run.key, run.uid)
+
+    def _remove(self, key: StoreKey, uid: str) -> None:
+        pod = self._world.get(PODS, key)
+        self._forget(uid)
+        if pod is None or pod["metadata"]["uid"] != uid:
+            return
+        if pod["metadata"].get("finalizers"):
+            self._world.put(PODS, pod, metadata={**pod["metadata"], "deletionGracePeriodSeconds": 0})
+            return
+        self._world.remove(PODS, key)
+
+    def _forget(self, uid: str) -> None:
+        run = self._runs.pop(uid, None)
+        if run is None:
+            return
+        for timer in run.timers:
+            timer.cancel()
+        self._by_node[run.node].pop(uid, None)
+        for container in run.containers:
+            self._stop_process(run, container)
+        host = self._hosts.get(run.node)
+        if host is not None:
+            group = host.machine.tree.find(run.group)
+            if group is not None:
+                host.machine.tree.remove(group)
+            self._configure_tiers(host)
+            self._kernel.changed(host.machine)
+        for other in self.runs_on(run.node):
+            if other.resize == "Deferred":
+                pod = self._world.get(PODS, other.key)
+                if pod is not None:
+                    self._consider_resize(other, pod)
+
+    # -- resize in place
+
+    def _consider_resize(self, run: PodRun, pod: Raw) -> None:
+        wanted = wanted_resources(pod)
+        if all(container.allocated == wanted.get(container.name, {}) for container in run.containers):
+            if run.resize in ("Deferred", "Infeasible"):
+                run.resize = ""
+                self._report(run)
+            return
+        node = self._world.get(NODES, StoreKey("", run.node))
+        allocatable = amounts_of(((node or {}).get("status") or {}).get("allocatable"))
+        others: Amounts = {}
+        for other in self.runs_on(run.node):
+            if other is not run:
+                for name, value in held_by(other.containers).items():
+                    others[name] = others.get(name, 0) + value
+        decision = decide_resize(wanted, allocatable=allocatable, others=others)
+        if decision.verdict != "Granted":
+            if run.resize != decision.verdict or run.resize_message != decision.message:
+                run.resize, run.resize_message = decision.verdict, decision.message
+                self._world.record(pod, f"Resize{decision.verdict}", decision.message, kind="Warning", component=NAME)
+                self._report(run)
+            return
+        for container in run.containers:
+            container.allocated = wanted.get(container.name, {})
+        run.resize, run.resize_message = "InProgress", ""
+        self._report(run)
+        self._after(run, RESIZE_SECONDS, self._carry_out_resize)
+
+    def _carry_out_resize(self, run: PodRun) -> None:
+        pod = self._world.get(PODS, run.key)
+        if pod is None or run.stopping or run.resize != "InProgress":
+            return
+        self._kernel.advance(self._monotonic())
+        specs = {spec["name"]: spec for spec in pod["spec"].get("containers") or ()}
+        blocked = ""
+        for container in run.containers:
+            if container.actual == container.allocated:
+                continue
+            limit = memory_limit(container.allocated.get("limits"))
+            if container.row is not None and limit is not None and float(self._kernel.anon[container.row]) > limit:
+                blocked = f"attempting to set memory limit ({limit}) below current usage"
+                continue
+            before, container.actual = container.actual, container.allocated
+            if container.running and needs_restart(specs[container.name], before, container.actual):
+                self._stop_process(run, container)
+                container.end(reason=COMPLETED, exit_code=0, now=self._world.stamp())
+                container.last = container.finished
+                self._restart(run, container)
+            self._configure(run, container)
+        self._configure_pod(run)
+        self._configure_tiers(self._hosts[run.node])
+        if blocked:
+            run.resize_message = blocked
+            self._after(run, 10 * RESIZE_SECONDS, self._carry_out_resize)
+        else:
+            run.resize, run.resize_message = "", ""
+            self._world.record(pod, "ResizeCompleted", "Pod resize completed", component=NAME)
+        self._report(run)
+        for other in self.runs_on(run.node):
+            if other is not run and other.resize == "Deferred":
+                waiting = self._world.get(PODS, other.key)
+                if waiting is not None:
+                    self._consider_resize(other, waiting)
+
+    # -- status
+
+    def _report(self, run: PodRun) -> None:
+        pod = self._world.get(PODS, run.key)
+        if pod is None or pod["metadata"]["uid"] != run.uid:
+            return
+        now = self._world.stamp()
+        old = pod.get("status") or {}
+        finished = run.phase in ("Succeeded", "Failed")
+        ready = bool(run.containers) and all(container.ready for container in run.containers)
+        why = {} if ready else {"reason": "PodCompleted" if finished else "ContainersNotReady"}
+        conditions = [c for c in old.get("conditions") or () if c.get("type") not in _RESIZE_CONDITIONS]
+        for kind, value, extra in (
+            ("Initialized", True, {}),
+            ("Ready", ready, why),
+            ("ContainersReady", ready, why),
+        ):
+            condition = {"type": kind, "status": "True" if value else "False", "lastProbeTime": None}
+            conditions = with_condition(conditions, {**condition, "lastTransitionTime": now, **extra})
+        status: Raw = {
+            **old,
+            "phase": run.phase,
+            "hostIP": f"192.168.0.{self._hosts[run.node].machine.index % 250 + 1}",
+        }
+        status |= {
+            "podIP": run.pod_ip,
+            "podIPs": [{"ip": run.pod_ip}],
+            "startTime": run.start_time,
+            "qosClass": run.qos,
+        }
+        status["containerStatuses"] = [container.status() for container in run.containers]
+        generation = pod["metadata"].get("generation")
+        if generation is not None and run.resize != "Deferred":
+            status["observedGeneration"] = generation
+        status.pop("resize", None)
+        if run.resize:
+            status["resize"] = run.resize
+            condition = {
+                "type": "PodResizeInProgress" if run.resize == "InProgress" else "PodResizePending",
+                "status": "True",
+                "lastProbeTime": None,
+                "lastTransitionTime": now,
+            }
+            if run.resize != "InProgress":
+                condition["reason"] = run.resize
+            elif run.resize_message:
+                condition["reason"] = "Error"
+            if run.resize_message:
+                condition["message"] = run.resize_message
+            before = [c for c in old.get("conditions") or () if c.get("type") == condition["type"]]
+            conditions += with_condition(before, condition)
+        status["conditions"] = conditions
+        self._world.put(PODS, pod, status=status)
+
+
+_RESIZE_CONDITIONS = ("PodResizePending", "PodResizeInProgress")

@@ -1,0 +1,392 @@
+"""The metrics APIs of the simulated cluster, with the delays and gaps that real ones have.
+
+Every `interval` all counters are scraped; the scrape is served `delay` later and until the next one. A container's CPU
+is the difference of two scrapes over their distance, so a new container shows up after the second. With `gaps` above
+zero a pod is missing from that share of scrapes, the same ones for the same seed.
+
+    metrics.k8s.io            pods, nodes: usage from the kernel model
+    custom.metrics.k8s.io     pods: http_requests_per_second, http_request_duration_seconds; anything set by hand
+    external.metrics.k8s.io   curves of the scenario and values set by hand
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kubetide.api.selectors import parse_selector
+from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.sim.kernel import Kernel
+from kubetide.embedded.sim.kubelet import Kubelets
+from kubetide.embedded.sim.load import Curve, unit_hash
+from kubetide.embedded.sim.model import Model
+from kubetide.embedded.sim.world import NODES, PODS, World
+from kubetide.embedded.status import Raw, Refusal, not_found, unavailable
+from kubetide.embedded.strategy import timestamp
+
+RATE_METRICS = ("http_requests_per_second", "http_requests", "requests_per_second")
+LATENCY_METRICS = ("http_request_duration_seconds",)
+
+
+@dataclass(slots=True)
+class _Scrape:
+    """The counters at one moment: usage and memory by row, and which container had the row."""
+
+    number: int
+    second: float
+    at: datetime
+    usage: npt.NDArray[np.float64]
+    memory: npt.NDArray[np.float64]
+    rows: dict[str, int]
+    pods: list[tuple[StoreKey, str, list[tuple[str, str]]]]
+    nodes: dict[str, tuple[float, float]]
+    rendered: list[Raw] | None = None
+
+
+@dataclass(slots=True)
+class _Manual:
+    """Values that a test or a scenario set."""
+
+    objects: dict[tuple[str, str, str, str], float] = field(default_factory=dict)
+    external: dict[tuple[str, str], list[tuple[dict[str, str], float | Curve]]] = field(default_factory=dict)
+
+
+class SimMetrics:
+    """Scrapes the model and answers the three APIs."""
+
+    def __init__(
+        self,
+        world: World,
+        kernel: Kernel,
+        kubelets: Kubelets,
+        model: Model,
+        *,
+        seed: int,
+        interval: float,
+        delay: float,
+        gaps: float,
+        week_start: float,
+        elapsed: Callable[[], float],
+    ) -> None:
+        self._world = world
+        self._kernel = kernel
+        self._kubelets = kubelets
+        self._model = model
+        self._seed = seed
+        self.interval = interval
+        self.delay = delay
+        self.gaps = gaps
+        self._week_start = week_start
+        self._elapsed = elapsed
+        self._scrapes: deque[_Scrape] = deque(maxlen=4)
+        self._count = 0
+        self._manual = _Manual()
+        self.down = False
+        """Set during an outage: every request is answered 503 and no scrape is taken."""
+
+    # -- scraping
+
+    def scrape(self, now: float) -> None:
+        """Take the counters as they are. The kernel must have been brought up to `now`."""
+        if self.down:
+            return
+        self._count += 1
+        kernel = self._kernel
+        rows: dict[str, int] = {}
+        pods: list[tuple[StoreKey, str, list[tuple[str, str]]]] = []
+        for run in self._kubelets.runs():
+            containers = []
+            for container in run.containers:
+                if container.row is not None:
+                    rows[container.container_id] = container.row
+                    containers.append((container.name, container.container_id))
+            if containers and len(containers) == len(run.containers):
+                pods.append((run.key, run.uid, containers))
+        nodes = {}
+        for machine in kernel.machines:
+            anon, file = kernel.memory_of(machine.tree.root)
+            nodes[machine.name] = (kernel.usage_of(machine.tree.root), anon + file / 2 + machine.kernel_memory)
+        self._scrapes.append(
+            _Scrape(
+                number=self._count,
+                second=now,
+                at=self._world.now(),
+                usage=kernel.usage.copy(),
+                memory=kernel.anon + kernel.file / 2,
+                rows=rows,
+                pods=pods,
+                nodes=nodes,
+            )
+        )
+
+    def _served(self) -> tuple[_Scrape, _Scrape] | None:
+        """Return the newest scrape that is old enough to be served, and the one before it."""
+        horizon = self._elapsed() - self.delay + 1e-6
+        scrapes = list(self._scrapes)
+        for index in range(len(scrapes) - 1, 0, -1):
+            if scrapes[index].second <= horizon:
+                return scrapes[index - 1], scrapes[index]
+        return None
+
+    # -- metrics.k8s.io
+
+    def pod_metrics(self, namespace: str = "", selector: str = "", name: str = "") -> list[Raw]:
+        """Return PodMetrics of a namespace, or of all."""
+        self._check()
+        served = self._served()
+        if served is None:
+            return []
+        before, scrape = served
+        if scrape.rendered is None:
+            scrape.rendered = self._render(before, scrape)
+        items = scrape.rendered
+        if namespace:
+            items = [item for item in items if item["metadata"]["namespace"] == namespace]
+        if name:
+            items = [item for item in items if item["metadata"]["name"] == name]
+        if selector:
+            parsed = parse_selector(selector)
+            items = [item for item in items if parsed.matches(item["metadata"].get("labels") or {})]
+        return items
+
+    def _render(self, before: _Scrape, scrape: _Scrape) -> list[Raw]:
+        window = scrape.second - before.second
+        at = timestamp(scrape.at)
+        items: list[Raw] = []
+        for key, uid, containers in scrape.pods:
+            pod = self._world.get(PODS, key)
+            if pod is None or pod["metadata"]["uid"] != uid:
+                continue
+            if self.gaps and unit_hash(self._seed, scrape.number, hash_text(uid)) < self.gaps:
+                continue
+            usages: list[Raw] = []
+            for name, container_id in containers:
+                row = before.rows.get(container_id)
+                if row is None:
+                    break
+                cpu = float(scrape.usage[row] - before.usage[row]) / window
+                usages.append({"name": name, "usage": usage_text(cpu, float(scrape.memory[row]))})
+            else:
+                metadata: Raw = {"name": key.name, "namespace": key.namespace, "creationTimestamp": at}
+                if pod["metadata"].get("labels"):
+                    metadata["labels"] = pod["metadata"]["labels"]
+                items.append(
+                    {
+                        "kind": "PodMetrics",
+                        "apiVersion": "metrics.k8s.io/v1beta1",
+                        "metadata": metadata,
+                        "timestamp": at,
+                        "window": f"{window:g}s",
+                        "containers": usages,
+                    }
+                )
+        items.sort(key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"]))
+        return items
+
+    def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
+        """Return NodeMetrics of metrics.k8s.io."""
+        self._check()
+        served = self._served()
+        if served is None:
+            return []
+        before, scrape = served
+        window = scrape.second - before.second
+        at = timestamp(scrape.at)
+        parsed = parse_selector(selector) if selector else None
+        items: list[Raw] = []
+        for node, (usage, memory) in scrape.nodes.items():
+            obj = self._world.get(NODES, StoreKey("", node))
+            if obj is None or node not in before.nodes or (name and node != name):
+                continue
+            labels = obj["metadata"].get("labels") or {}
+            if parsed is not None and not parsed.matches(labels):
+                continue
+            cpu = (usage - before.nodes[node][0]) / window
+            items.append(
+                {
+                    "kind": "NodeMetrics",
+                    "apiVersion": "metrics.k8s.io/v1beta1",
+                    "metadata": {"name": node, "creationTimestamp": at, "labels": labels},
+                    "timestamp": at,
+                    "window": f"{window:g}s",
+                    "usage": usage_text(cpu, memory),
+                }
+            )
+        return items
+
+    # -- custom and external
+
+    def set_object_metric(self, resource: str, namespace: str, name: str, metric: str, value: float) -> None:
+        """Set a custom metric of one object by hand; `resource` is a plural such as `services` or `pods`."""
+        self._manual.objects[resource.partition(".")[0], namespace, name, metric] = value
+
+    def set_external_metric(
+        self, namespace: str, metric: str, value: float | Curve, labels: dict[str, str] | None = None
+    ) -> None:
+        """Set an external metric; an empty namespace serves all. The same labels replace the value."""
+        series = self._manual.external.setdefault((namespace, metric), [])
+        wanted = labels or {}
+        series[:] = [(old, known) for old, known in series if old != wanted] + [(wanted, value)]
+
+    def custom(self, namespace: str, resource: str, name: str, metric: str, selector: str = "") -> list[Raw]:
+        """Return the values of a custom metric: one per object, `name` may be `*`."""
+        self._check()
+        plural = resource.partition(".")[0]
+        if name != "*":
+            names = [name]
+        elif plural == "pods":
+            parsed = parse_selector(selector)
+            pods = self._world.all(PODS, namespace)
+            names = [p["metadata"]["name"] for p in pods if parsed.matches(p["metadata"].get("labels") or {})]
+        else:
+            names = sorted({key[2] for key in self._manual.objects if key[:2] == (plural, namespace)})
+        values = self._model_values(namespace, plural, metric)
+        found = []
+        for each in names:
+            value = self._manual.objects.get((plural, namespace, each, metric), values.get(each))
+            if value is not None:
+                found.append(self._value(namespace, plural, each, metric, value))
+        if not found and name != "*":
+            raise not_found("custom.metrics.k8s.io", resource, f"{name}/{metric}")
+        return found
+
+    def _model_values(self, namespace: str, plural: str, metric: str) -> dict[str, float]:
+        if metric not in RATE_METRICS and metric not in LATENCY_METRICS:
+            return {}
+        if plural != "pods":
+            if metric not in RATE_METRICS:
+                return {}
+            return {name: level for (space, name), level in self._model.levels().items() if space == namespace}
+        values: dict[str, float] = {}
+        for workload in self._model.levels():
+            if workload[0] == namespace:
+                for work in self._model.work_of(workload):
+                    values[work.pod] = work.rate if metric in RATE_METRICS else work.latency
+        return values
+
+    def _value(self, namespace: str, plural: str, name: str, metric: str, value: float) -> Raw:
+        kind, version = _KINDS.get(plural, (plural.rstrip("s").capitalize(), "v1"))
+        described: Raw = {"kind": kind, "name": name, "apiVersion": version}
+        if namespace:
+            described["namespace"] = namespace
+        return {
+            "describedObject": described,
+            "metric": {"name": metric, "selector": None},
+            "timestamp": self._world.stamp(),
+            "value": number_text(value),
+        }
+
+    def external(self, namespace: str, metric: str, selector: str = "") -> list[Raw]:
+        """Return the series of an external metric that match a selector."""
+        self._check()
+        parsed = parse_selector(selector)
+        series = self._manual.external.get((namespace, metric)) or self._manual.external.get(("", metric)) or []
+        now = self._elapsed()
+        found = []
+        for labels, value in series:
+            if parsed.matches(labels):
+                level = value if isinstance(value, int | float) else value.level(now, self._week_start + now)
+                found.append(
+                    {
+                        "metricName": metric,
+                        "metricLabels": labels,
+                        "timestamp": self._world.stamp(),
+                        "value": number_text(level),
+                    }
+                )
+        return found
+
+    def custom_names(self) -> list[tuple[str, str]]:
+        """Return (resource, metric) pairs that have values, for discovery."""
+        names = {("pods", metric) for metric in (*RATE_METRICS, *LATENCY_METRICS)}
+        names |= {(plural, metric) for plural, _, _, metric in self._manual.objects}
+        return sorted(names)
+
+    def external_names(self) -> list[str]:
+        """Return the external metrics that have values, for discovery."""
+        return sorted({metric for _, metric in self._manual.external})
+
+    def _check(self) -> None:
+        if self.down:
+            raise unavailable("the metrics server is currently unable to handle the request")
+
+
+_KINDS = {
+    "pods": ("Pod", "v1"),
+    "services": ("Service", "v1"),
+    "namespaces": ("Namespace", "v1"),
+    "nodes": ("Node", "v1"),
+    "deployments": ("Deployment", "apps/v1"),
+    "statefulsets": ("StatefulSet", "apps/v1"),
+    "ingresses": ("Ingress", "networking.k8s.io/v1"),
+}
+
+
+def usage_text(cpu_cores: float, memory: float) -> dict[str, str]:
+    """Return usage as metrics-server writes it: nanocores and kibibytes."""
+    return {"cpu": f"{round(cpu_cores * 1e9)}n", "memory": f"{round(memory / 1024)}Ki"}
+
+
+def number_text(value: float) -> str:
+    """Return a metric value as a quantity, exact to a thousandth."""
+    millis = round(value * 1000)
+    return str(millis // 1000) if millis % 1000 == 0 else f"{millis}m"
+
+
+def hash_text(text: str) -> int:
+    """Return a number for a uid that is the same in every process."""
+    return int.from_bytes(text.encode()[:8].ljust(8, b"\0"))
+
+
+def metrics_path(metrics: SimMetrics, path: str, query: dict[str, Any]) -> Raw:
+    """Answer a GET below one of the three groups, or raise a Refusal."""
+    parts = [part for part in path.split("/") if part]
+    selector = str(query.get("labelSelector") or "")
+    match parts:
+        case ["apis", "metrics.k8s.io", "v1beta1", "nodes"]:
+            return _list("NodeMetricsList", "metrics.k8s.io/v1beta1", metrics.node_metrics(selector))
+        case ["apis", "metrics.k8s.io", "v1beta1", "nodes", name]:
+            return _one(metrics.node_metrics(name=name), "nodes", name)
+        case ["apis", "metrics.k8s.io", "v1beta1", "pods"]:
+            return _list("PodMetricsList", "metrics.k8s.io/v1beta1", metrics.pod_metrics("", selector))
+        case ["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"]:
+            return _list("PodMetricsList", "metrics.k8s.io/v1beta1", metrics.pod_metrics(namespace, selector))
+        case ["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods", name]:
+            return _one(metrics.pod_metrics(namespace, name=name), "pods", name)
+        case ["apis", "custom.metrics.k8s.io", version, "namespaces", namespace, resource, name, metric]:
+            items = metrics.custom(namespace, resource, name, metric, selector)
+            return _list("MetricValueList", f"custom.metrics.k8s.io/{version}", _versioned(items, version))
+        case ["apis", "custom.metrics.k8s.io", version, "namespaces", namespace, "metrics", metric]:
+            items = metrics.custom("", "namespaces", namespace, metric, selector)
+            return _list("MetricValueList", f"custom.metrics.k8s.io/{version}", _versioned(items, version))
+        case ["apis", "custom.metrics.k8s.io", version, resource, name, metric]:
+            items = metrics.custom("", resource, name, metric, selector)
+            return _list("MetricValueList", f"custom.metrics.k8s.io/{version}", _versioned(items, version))
+        case ["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric]:
+            items = metrics.external(namespace, metric, selector)
+            return _list("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1", items)
+    raise Refusal(404, "NotFound", "the server could not find the requested resource")
+
+
+def _versioned(items: list[Raw], version: str) -> list[Raw]:
+    """v1beta1 names the metric in a plain field, v1beta2 in an object."""
+    if version != "v1beta1":
+        return items
+    return [
+        {**{key: value for key, value in item.items() if key != "metric"}, "metricName": item["metric"]["name"]}
+        for item in items
+    ]
+
+
+def _list(kind: str, version: str, items: list[Raw]) -> Raw:
+    return {"kind": kind, "apiVersion": version, "metadata": {}, "items": items}
+
+
+def _one(items: list[Raw], plural: str, name: str) -> Raw:
+    if not items:
+        raise not_found("metrics.k8s.io", plural, name)
+    return items[0]

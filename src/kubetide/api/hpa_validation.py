@@ -176,8 +176,7 @@ def _pods(source: Raw, path: str) -> Iterator[Problem]:
     yield from _identifier(source, path)
     target = source.get("target") or {}
     yield from _target(target, path)
-    average = target.get("averageValue")
-    if average is None or not _is_positive(average):
+    if target.get("averageValue") is None:
         yield _required(f"{path}.target.averageValue", "must specify a positive target averageValue")
 
 
@@ -196,7 +195,7 @@ def _container_resource(source: Raw, path: str) -> Iterator[Problem]:
     container = source.get("container") or ""
     if not container:
         yield _required(f"{path}.container", "must specify a container")
-    if len(container) > 63 or _LABEL.fullmatch(container) is None:
+    elif len(container) > 63 or _LABEL.fullmatch(container) is None:
         yield _invalid(f"{path}.container", _LABEL_RULE)
     yield from _resource_target(source.get("target") or {}, path)
 

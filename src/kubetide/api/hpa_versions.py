@@ -158,7 +158,8 @@ def _canonical_metric(metric: Any, amounts: str) -> Any:
     for field in SOURCES.values():
         source = result.get(field)
         if isinstance(source, dict) and isinstance(source.get(amounts), dict):
-            result[field] = {**source, amounts: _canonical_amounts(source[amounts])}
+            shown = _canonical_amounts(source[amounts])
+            result[field] = {**source, amounts: {"type": "", **shown} if amounts == "target" else shown}
     return result
 
 

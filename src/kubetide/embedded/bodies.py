@@ -96,5 +96,6 @@ def with_warnings(answer: Answer, warnings: list[str]) -> Answer:
     """Add warnings for the client to show."""
     if not warnings:
         return answer
-    told = ", ".join('299 - "%s"' % text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings]
+    told = ", ".join(f'299 - "{text}"' for text in quoted)
     return Answer(answer.status, answer.body, answer.content_type, {**answer.headers, "warning": told})

@@ -20,6 +20,9 @@ from kubetide.embedded.status import Raw, Refusal, method_not_allowed, no_such_p
 from kubetide.embedded.verbs import Verbs
 from kubetide.embedded.watching import WatchPlan
 
+DEFAULT_GATES = frozenset(["HPAConfigurableTolerance"])
+"""Feature gates that are on unless said otherwise: the tolerance of an autoscaler's behavior is kept."""
+
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -32,12 +35,13 @@ class EmbeddedApi:
         clock: Clock,
         seed: int | None = 0,
         window: int = DEFAULT_WINDOW,
+        gates: frozenset[str] = DEFAULT_GATES,
     ) -> None:
         self.clock = clock
         self.random = SystemRandom() if seed is None else Random(seed)
         self.store = ObjectStore(window=window)
         self.registry = Registry(builtin_resources(_hpa_to_storage, hpa_versions.v1_from_v2))
-        self.verbs = Verbs(self.store, self.registry, clock, self.random)
+        self.verbs = Verbs(self.store, self.registry, clock, self.random, gates)
         self.admission = Admission(self.store, self.registry, clock)
         self.store.listen(self._changed)
         for name in NAMESPACES:

@@ -106,16 +106,18 @@ def printer_for(resource: ApiResource) -> tuple[tuple[Column, ...], Cells]:
 def _custom(declared: tuple[Raw, ...]) -> tuple[tuple[Column, ...], Cells]:
     if not declared:
         return _GENERIC, _generic
-    columns = [NAME]
-    for item in declared:
-        columns.append(
+    columns = [
+        NAME,
+        *(
             Column(
                 str(item.get("name", "")),
                 str(item.get("type", "string")),
                 int(item.get("priority") or 0),
                 str(item.get("description") or ""),
             )
-        )
+            for item in declared
+        ),
+    ]
 
     def cells(obj: Raw, now: datetime | None) -> list[Cell]:
         found: list[Cell] = [obj["metadata"].get("name", "")]

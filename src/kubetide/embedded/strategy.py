@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from kubetide.api import hpa_versions
 from kubetide.embedded import crds
 from kubetide.embedded.defaults import DEFAULTS
 from kubetide.embedded.objects import ResourceKey
@@ -19,6 +20,7 @@ from kubetide.embedded.status import Raw, bad_request
 
 PODS = ResourceKey("", "pods")
 NAMESPACES = ResourceKey("", "namespaces")
+HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
 CRDS = ResourceKey("apiextensions.k8s.io", "customresourcedefinitions")
 
 _SERVER_OWNED = (
@@ -68,6 +70,12 @@ def apply_defaults(resource: ApiResource, obj: Raw) -> None:
         fill(obj)
 
 
+def drop_disabled(resource: ApiResource, obj: Raw, gates: frozenset[str], old: Raw | None = None) -> None:
+    """Remove fields whose feature gate is off, unless the stored object already uses them."""
+    if resource.storage == HPAS:
+        hpa_versions.drop_disabled(obj, configurable_tolerance="HPAConfigurableTolerance" in gates, old=old)
+
+
 def stamp_new(resource: ApiResource, obj: Raw, *, now: datetime, random: Random) -> None:
     """Give a new object its identity and drop what a creator may not set."""
     metadata = metadata_of(obj)
@@ -82,6 +90,8 @@ def stamp_new(resource: ApiResource, obj: Raw, *, now: datetime, random: Random)
         obj.pop("status", None)
     if resource.storage == PODS:
         obj["status"] = {"phase": "Pending", "qosClass": pod_qos_class(obj.get("spec") or {})}
+    if resource.storage == HPAS:
+        obj["status"] = hpa_versions.cleared_status()
     if resource.storage == CRDS:
         obj["status"] = crds.established(obj, timestamp(now))
 

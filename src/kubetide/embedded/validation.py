@@ -93,12 +93,14 @@ def check_unknown_fields(resource: ApiResource, obj: Raw, mode: str) -> list[str
     return unknown
 
 
-def check_new(resource: ApiResource, obj: Raw) -> None:
+def check_new(resource: ApiResource, obj: Raw, gates: frozenset[str] = frozenset()) -> None:
     """Refuse a new object that breaks a rule."""
-    _refuse(resource, obj, [*_meta(resource, obj), *_specific(resource, obj)])
+    _refuse(resource, obj, [*_meta(resource, obj), *_specific(resource, obj, None, gates)])
 
 
-def check_change(resource: ApiResource, subresource: str, new: Raw, old: Raw) -> None:
+def check_change(
+    resource: ApiResource, subresource: str, new: Raw, old: Raw, gates: frozenset[str] = frozenset()
+) -> None:
     """Refuse a change that breaks a rule, or touches what may not change."""
     _check_map(new["metadata"].get("labels"), "metadata.labels")
     _check_map(new["metadata"].get("annotations"), "metadata.annotations")
@@ -107,7 +109,7 @@ def check_change(resource: ApiResource, subresource: str, new: Raw, old: Raw) ->
         if resource.plural == "horizontalpodautoscalers":
             causes += _hpa_causes(hpa_validation.validate_status(new))
     else:
-        causes += _specific(resource, new, old)
+        causes += _specific(resource, new, old, gates)
         if not subresource:
             causes += _immutable(resource, new, old)
     _refuse(resource, new, causes)
@@ -153,11 +155,11 @@ def label_problems(labels: Raw | None, path: str) -> Iterator[Cause]:
             yield bad_value(path, key if label_key_problem(key) else value, problem)
 
 
-def _specific(resource: ApiResource, obj: Raw, old: Raw | None = None) -> list[Cause]:
+def _specific(resource: ApiResource, obj: Raw, old: Raw | None, gates: frozenset[str]) -> list[Cause]:
     if resource.crd is not None:
         return resource.crd.problems(obj)
     if resource.plural == "horizontalpodautoscalers":
-        return _hpa_causes(hpa_validation.validate(obj, old=old))
+        return _hpa_problems(obj, old, scale_to_zero="HPAScaleToZero" in gates)
     rule = _RULES.get(resource.storage)
     try:
         return list(rule(obj)) if rule is not None else []
@@ -168,15 +170,21 @@ def _specific(resource: ApiResource, obj: Raw, old: Raw | None = None) -> list[C
         ) from error
 
 
+def _hpa_problems(obj: Raw, old: Raw | None, *, scale_to_zero: bool) -> list[Cause]:
+    try:
+        return _hpa_causes(hpa_validation.validate(obj, old=old, scale_to_zero=scale_to_zero))
+    except (AttributeError, TypeError, QuantityError) as error:
+        raise bad_request(f"HorizontalPodAutoscaler cannot be handled: {error}") from error
+
+
 def _hpa_causes(problems: list[hpa_validation.Problem]) -> list[Cause]:
     return [Cause(problem.field, problem.type, problem.detail) for problem in problems]
 
 
 def _immutable(resource: ApiResource, new: Raw, old: Raw) -> Iterator[Cause]:
     spec, was = new.get("spec") or {}, old.get("spec") or {}
-    if resource.group == "apps" and resource.plural in ("deployments", "replicasets", "daemonsets", "statefulsets"):
-        if spec.get("selector") != was.get("selector"):
-            yield bad_value("spec.selector", str(spec.get("selector")), "field is immutable")
+    if resource.group == "apps" and spec.get("selector") != was.get("selector"):
+        yield bad_value("spec.selector", str(spec.get("selector")), "field is immutable")
     if resource.storage == ("", "pods"):
         yield from _pod_immutable(spec, was)
     if resource.plural == "jobs":

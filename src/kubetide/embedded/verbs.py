@@ -53,11 +53,19 @@ VirtualCreate = Callable[[Request, Target, Raw], Raw]
 class Verbs:
     """API semantics over a store."""
 
-    def __init__(self, store: ObjectStore, registry: Registry, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        registry: Registry,
+        clock: Clock,
+        random: Random,
+        gates: frozenset[str] = frozenset(),
+    ) -> None:
         self.store = store
         self.registry = registry
         self.clock = clock
         self.random = random
+        self.gates = gates
         self.virtual: dict[tuple[str, str], VirtualCreate] = {}
         """Resources that exist only as an answer, such as access reviews, by group and plural."""
 
@@ -183,6 +191,7 @@ class Verbs:
         obj = self.to_storage(resource, body)
         strategy.stamp_new(resource, obj, now=self.clock.now(), random=self.random)
         strategy.apply_defaults(resource, obj)
+        strategy.drop_disabled(resource, obj, self.gates)
         validation.check_name(resource, obj)
         limits.default_pod(self.store, resource, obj)
         if managed is not None:
@@ -213,7 +222,7 @@ class Verbs:
             strategy.apply_defaults(resource, obj)
         if resource.storage == strategy.PODS:
             obj["status"]["qosClass"] = strategy.pod_qos_class(obj["spec"])
-        validation.check_new(resource, obj)
+        validation.check_new(resource, obj, self.gates)
         limits.check_pod(self.store, resource, obj)
         if self.store.get(resource.storage, key) is not None:
             raise already_exists(resource.group, resource.plural, name)
@@ -300,7 +309,7 @@ class Verbs:
             warnings += call.warnings
             if admitted is not new and admitted is not None:
                 new = self._changed(resource, target.subresource, admitted, old)
-            validation.check_change(resource, target.subresource, new, old)
+            validation.check_change(resource, target.subresource, new, old, self.gates)
             if self.store.get(resource.storage, entry.key) is not entry:
                 if parse_version(str(metadata.get("resourceVersion") or "")):
                     raise conflict(resource.group, resource.plural, target.name)
@@ -327,6 +336,7 @@ class Verbs:
                 if resource.has_status:
                     strategy.keep_status(new, old)
         strategy.apply_defaults(resource, new)
+        strategy.drop_disabled(resource, new, self.gates, old)
         strategy.count_generation(resource, new, old)
         return new
 

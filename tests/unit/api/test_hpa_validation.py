@@ -1,0 +1,105 @@
+"""Which autoscalers are refused, and where the error is."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.api import hpa_versions
+from kubetide.api.hpa_validation import validate, validate_status
+
+Raw = dict[str, Any]
+
+
+def hpa(**spec: Any) -> Raw:
+    obj: Raw = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 5, **spec},
+    }
+    hpa_versions.default_v2(obj)
+    return obj
+
+
+def pods(**target: Any) -> Raw:
+    return {"type": "Pods", "pods": {"metric": {"name": "rps"}, "target": {"type": "AverageValue", **target}}}
+
+
+def found(obj: Raw, **options: Any) -> set[tuple[str, str]]:
+    return {(problem.field, problem.type.removeprefix("FieldValue")) for problem in validate(obj, **options)}
+
+
+def test_a_plain_autoscaler_is_fine() -> None:
+    assert found(hpa()) == set()
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "kind"),
+    [
+        pytest.param({"minReplicas": 0}, "spec.minReplicas", "Invalid", id="no-minimum-of-zero"),
+        pytest.param({"maxReplicas": 0}, "spec.maxReplicas", "Invalid", id="maximum-of-zero"),
+        pytest.param({"minReplicas": 9}, "spec.maxReplicas", "Invalid", id="minimum-above-maximum"),
+        pytest.param(
+            {"scaleTargetRef": {"kind": "Deployment"}}, "spec.scaleTargetRef.name", "Required", id="target-without-name"
+        ),
+        pytest.param(
+            {"scaleTargetRef": {"kind": "a/b", "name": "x"}}, "spec.scaleTargetRef.kind", "Invalid", id="slash-in-kind"
+        ),
+        pytest.param({"metrics": [{"type": "Pods"}]}, "spec.metrics[0].pods", "Required", id="source-missing"),
+        pytest.param(
+            {"metrics": [pods()]}, "spec.metrics[0].pods.target.averageValue", "Required", id="pods-without-average"
+        ),
+        pytest.param(
+            {"metrics": [pods(averageValue="0")]},
+            "spec.metrics[0].pods.target.averageValue",
+            "Invalid",
+            id="average-of-zero",
+        ),
+        pytest.param(
+            {"behavior": {"scaleUp": {"policies": []}}}, "spec.behavior.scaleUp.policies", "Required", id="no-policies"
+        ),
+        pytest.param(
+            {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 3601}}},
+            "spec.behavior.scaleDown.stabilizationWindowSeconds",
+            "Invalid",
+            id="window-too-long",
+        ),
+        pytest.param(
+            {"behavior": {"scaleDown": {"tolerance": "-1"}}},
+            "spec.behavior.scaleDown.tolerance",
+            "Invalid",
+            id="negative-tolerance",
+        ),
+    ],
+)
+def test_a_broken_rule_is_named(spec: Raw, field: str, kind: str) -> None:
+    assert (field, kind) in found(hpa(**spec))
+
+
+def test_an_unknown_type_is_reported_twice() -> None:
+    problems = [p for p in validate(hpa(metrics=[{"type": "Magic"}])) if p.field == "spec.metrics[0].type"]
+    assert [p.type for p in problems] == ["FieldValueNotSupported", "FieldValueNotSupported"]
+
+
+def test_a_second_source_is_forbidden_and_not_looked_into() -> None:
+    metric = {**pods(averageValue="1"), "external": {"metric": {"name": ""}, "target": {}}}
+    assert found(hpa(metrics=[metric])) == {
+        ("spec.metrics[0].external", "Forbidden"),
+        ("spec.metrics[0].external.metric.name", "Required"),
+        ("spec.metrics[0].external.target.type", "Required"),
+        ("spec.metrics[0].external.target.type", "Invalid"),
+        ("spec.metrics[0].external.target.averageValue", "Required"),
+    }
+
+
+def test_zero_replicas_need_the_gate_and_a_metric_from_outside() -> None:
+    external = {"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value", "value": "1"}}}
+    assert found(hpa(minReplicas=0, metrics=[external]), scale_to_zero=True) == set()
+    assert found(hpa(minReplicas=0), scale_to_zero=True) == {("spec.metrics", "Forbidden")}
+    assert found(hpa(minReplicas=0, metrics=[external]), old={"spec": {"minReplicas": 0}}) == set()
+
+
+def test_negative_counts_in_status_are_refused() -> None:
+    assert [p.field for p in validate_status({"status": {"currentReplicas": -1, "desiredReplicas": 1}})] == [
+        "status.currentReplicas"
+    ]

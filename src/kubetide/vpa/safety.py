@@ -12,7 +12,8 @@ scaled down until the pod fits the node that offers most of what it needs, but n
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from kubetide.api.quantity import Quantity
+from kubetide.api.metrics import PodMetrics
+from kubetide.api.quantity import Quantity, memory_bytes
 from kubetide.api.resources import CPU, MEMORY, Amounts
 
 HEADROOM = 0.2
@@ -22,6 +23,15 @@ Usage = Mapping[str, int]
 
 _UNIT = {CPU: 10**6, MEMORY: 10**9}
 """Nanos in the smallest amount that is requested: a millicore, a byte."""
+
+
+def memory_usage(pod: PodMetrics) -> dict[str, int]:
+    """Return the memory that each container of a pod uses, in bytes."""
+    return {
+        container.name: memory_bytes(container.usage[MEMORY])
+        for container in pod.containers or ()
+        if container.usage is not None and MEMORY in container.usage
+    }
 
 
 def largest_usage(pods: Iterable[Mapping[str, int]]) -> dict[str, int]:

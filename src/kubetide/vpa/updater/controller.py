@@ -1,0 +1,475 @@
+"""The updater: observe, plan, apply, once per interval and only while leading.
+
+admission lease not fresh, or pods come back unpatched  -> nothing is done in this run
+replacements of earlier evictions                        -> breakers (`updater.breaker`)
+VPAs with their pods                                     -> candidates (`updater.plan`)
+candidates                                               -> evictions and resizes (`updater.reconciler`)
+"""
+
+import asyncio
+import random
+import socket
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import Any, Protocol
+
+from kubetide.api.core import Pod
+from kubetide.api.events import Event
+from kubetide.api.meta import ObjectKey, key_of
+from kubetide.api.vpa import IN_PLACE_OR_RECREATE, VerticalPodAutoscaler
+from kubetide.clock import Clock
+from kubetide.errors import InvalidInput, KubetideError
+from kubetide.kube.client import Client
+from kubetide.kube.fence import FencedTransport
+from kubetide.kube.leader import LeaderElector
+from kubetide.log import get_logger
+from kubetide.telemetry import Telemetry
+from kubetide.vpa.admission.heartbeat import Heartbeat
+from kubetide.vpa.admission.mutate import UNLIMITED, fit_pod, resource_patch
+from kubetide.vpa.updater import events
+from kubetide.vpa.updater.audit import Audit, size_log2
+from kubetide.vpa.updater.breaker import (
+    CLOSED,
+    BreakerState,
+    after_pause,
+    after_replacement,
+    carries,
+    matches,
+    state_from,
+)
+from kubetide.vpa.updater.budget import creator_of
+from kubetide.vpa.updater.disruption import DisruptionBudget, TokenBucket
+from kubetide.vpa.updater.evictor import Evictor, Outcome
+from kubetide.vpa.updater.explain import trace
+from kubetide.vpa.updater.inplace import Targets, may_evict, pod_resize_state
+from kubetide.vpa.updater.memory import Eviction, Memory, disruption_of
+from kubetide.vpa.updater.observe import ClusterView
+from kubetide.vpa.updater.plan import Judgement, Method, Observation, PlanRules, Step, VpaPlan, new_requests, plan
+from kubetide.vpa.updater.priority import RankRules, actual_requests
+from kubetide.vpa.updater.reconciler import Limiters, Round
+from kubetide.vpa.updater.resizing import Resize, fell_back, resize_of
+from kubetide.vpa.updater.settings import UpdaterSettings
+from kubetide.vpa.updater.settling import outstanding, replacement_of
+
+log = get_logger("updater")
+
+FORGOTTEN_AFTER = timedelta(hours=1)
+"""An eviction whose replacement never came is not waited for any longer."""
+
+
+class Recorder(Protocol):
+    """Takes events."""
+
+    def publish(self, event: Event) -> None:
+        """Write the event soon."""
+        ...
+
+
+class Updater:
+    """The component. `run` leads, waits for its informers and runs once per interval."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: UpdaterSettings,
+        telemetry: Telemetry,
+        recorder: Recorder,
+        rng: random.Random,
+    ) -> None:
+        self.name = "updater"
+        self._clock = clock
+        self._settings = settings
+        self._recorder = recorder
+        self._rng = rng
+        self._elector: LeaderElector | None = None
+        writer = client
+        if settings.leader_elect:
+            self._elector = LeaderElector(
+                client,
+                clock=clock,
+                lease_name=settings.leader_elect_resource_name,
+                namespace=settings.leader_elect_resource_namespace,
+                identity=f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
+                lease_duration=settings.leader_elect_lease_duration,
+                renew_deadline=settings.leader_elect_renew_deadline,
+                retry_period=settings.leader_elect_retry_period,
+                chance=rng,
+            )
+            fenced = FencedTransport(client.transport, lambda: self.is_leader)
+            writer = Client(fenced, clock=clock, chance=rng)
+        self._view = ClusterView(client, clock=clock, settings=settings, chance=rng)
+        self._evictor = Evictor(writer, chance=rng)
+        self._audit = Audit(telemetry, clock=clock)
+        self._memory = Memory()
+        self._rules = _rules(settings)
+        self._limiters = self._new_limiters(clock.now())
+        self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
+        self._steps: dict[ObjectKey, Step] = {}
+        self._resizes: dict[str, Resize] = {}
+        self._problem = ""
+        self._round: Round | None = None
+        self._last_run: datetime | None = None
+        self._active_since: datetime | None = None
+        self._view.pods.add_handler(self._pod_changed)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act."""
+        return self._elector is None or self._elector.is_leader
+
+    @property
+    def problem(self) -> str:
+        """Why the last run did nothing; empty when it did its work."""
+        return self._problem
+
+    def ready(self) -> bool:
+        """Whether all copies are complete."""
+        return self._view.synced
+
+    def healthy(self) -> bool:
+        """Whether the last run ended less than five intervals ago; one that does not lead is always healthy."""
+        since = self._last_run or self._active_since
+        return since is None or self._clock.now() - since <= 5 * self._settings.interval
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._view.run(), name="updater informers")
+            await self._view.wait_synced()
+            if self._elector is None:
+                await self._lead()
+            else:
+                await self._elector.run(self._lead)
+
+    async def _lead(self) -> None:
+        """Run once per interval. A new leader knows nothing of what the last one did in the past minute."""
+        self._memory = Memory()
+        self._active_since = self._clock.now()
+        self._last_run = None
+        self._limiters = self._new_limiters(self._active_since)
+        try:
+            due = self._clock.monotonic()
+            while True:
+                due += self._settings.interval.total_seconds()
+                await asyncio.sleep(max(due - self._clock.monotonic(), 0.0))
+                due = max(due, self._clock.monotonic() - self._settings.interval.total_seconds())
+                try:
+                    await self.run_once()
+                except* KubetideError as errors:
+                    for error in errors.exceptions:
+                        log.warning("run failed", error=str(error))
+                self._last_run = self._clock.now()
+        finally:
+            self._active_since = self._last_run = None
+
+    async def run_once(self) -> None:
+        """Look at everything once and change what should and may be changed."""
+        began = self._clock.now()
+        self._audit.begin_run()
+        with self._audit.step("total"):
+            with self._audit.step("AdmissionInit"):
+                heartbeat = await self._heartbeat()
+            self._problem = heartbeat.problem if heartbeat is not None else ""
+            with self._audit.step("ListVPAs"):
+                observations = await self._view.observe()
+            with self._audit.step("FilterPods"):
+                self._forget(observations)
+                await self._review(observations, heartbeat)
+                plans = await self._plan(observations)
+            if self._problem:
+                log.warning("nothing is updated", reason=self._problem)
+                return
+            with self._audit.step("EvictPods"):
+                await self._carry_out(plans, deadline=began + self._settings.interval)
+        self._audit.disruptions.set(self._limiters.used(self._clock.now()))
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Say what would be done to a pod now, and why or why not."""
+        if kind != "pod":
+            return None
+        found = self._plans.get(ObjectKey.parse(key))
+        if found is None:
+            return None
+        made, judgement = found
+        at = ObjectKey.parse(key)
+        step = self._steps.get(at, Step(judgement.method, judgement.reason))
+        return trace(
+            made,
+            judgement,
+            step,
+            breaker=self._memory.breakers.get(made.key, CLOSED),
+            resize=self._resizes.get(judgement.pod.metadata.uid),
+            run_at=self._last_run or self._clock.now(),
+            problem=self._problem,
+        )
+
+    async def _heartbeat(self) -> Heartbeat | None:
+        return await self._view.heartbeat() if self._settings.use_admission_controller_status else None
+
+    def _forget(self, observations: list[Observation]) -> None:
+        pods = self._view.pods.store.values()
+        self._memory.forget(
+            uids=(pod.metadata.uid for pod in pods),
+            creators=chain(
+                (creator_of(pod) for pod in pods),
+                # A workload whose only pod was just evicted has none for a moment.
+                (c for c in self._memory.disruptions if self._view.targets.stated_replicas(*c)),
+            ),
+            vpas=(key_of(observation.vpa) for observation in observations),
+        )
+        for creator, done in list(self._memory.disruptions.items()):
+            configured = self._view.targets.stated_replicas(*creator) or 0
+            self._memory.settle(creator, outstanding(self._view.workload(creator), done, configured=configured))
+        present = {pod.metadata.uid for pod in pods}
+        self._resizes = {uid: resize for uid, resize in self._resizes.items() if uid in present}
+
+    async def _plan(self, observations: list[Observation]) -> list[VpaPlan]:
+        now = self._clock.now()
+        plans = []
+        self._plans = {}
+        self._steps = {}
+        for count, observation in enumerate(observations):
+            if count % 50 == 49:
+                await asyncio.sleep(0)
+            if not observation.pods:
+                continue
+            made = plan(observation, self._memory, self._rules, now=now)
+            plans.append(made)
+            self._count(made)
+            for judgement in made.judged:
+                self._plans[key_of(judgement.pod)] = (made, judgement)
+                self._follow_resize(judgement.pod)
+                for new in judgement.fitted.containers if judgement.fitted is not None else ():
+                    if new.refused:
+                        self._recorder.publish(events.invalid(made.vpa, judgement.pod, new.name, new.refused))
+        return plans
+
+    async def _carry_out(self, plans: list[VpaPlan], *, deadline: datetime) -> None:
+        self._round = Round(
+            plans,
+            effects=self,
+            limiters=self._limiters,
+            memory=self._memory,
+            pods=self._view.pods.store,
+            workload=self._view.workload,
+            clock=self._clock,
+            deadline=deadline,
+            workers=self._settings.concurrency,
+        )
+        try:
+            await self._round.run()
+        finally:
+            self._round = None
+        for made in plans:
+            size = size_log2(len(made.judged))
+            groups = {id(j.group): j.group for j in made.judged if j.group is not None}.values()
+            if any(group.evicted for group in groups):
+                self._audit.vpas_evicted.labels(size, made.mode).inc()
+            if any(group.initiated for group in groups):
+                self._audit.vpas_updated.labels(size).inc()
+
+    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> None:
+        """Evict a pod, and remember it where it happened or may have happened."""
+        fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
+        known = {each.metadata.uid for each in self._view.workload(creator_of(pod))}
+        at = self._clock.now()
+        outcome, error = await self._evictor.evict(pod)
+        size = len(plan.judged)
+        if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and self._rules.settle):
+            plan.budget.record_eviction(pod)
+            self._remember_eviction(plan, candidate, pod, known=known, at=at)
+        if outcome is not Outcome.DONE:
+            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
+            self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
+            log.warning("could not evict", **fields, outcome=outcome.value, error=error)
+            return
+        self._audit.count_eviction(plan.key, pods=size, mode=plan.mode)
+        self._steps[key_of(pod)] = Step(Method.EVICT, reason)
+        if plan.mode == IN_PLACE_OR_RECREATE:
+            self._resizes[pod.metadata.uid] = fell_back(reason)
+        for event in events.evicted(pod, plan.vpa):
+            self._recorder.publish(event)
+        log.info("evicted", **fields)
+
+    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> bool:
+        """Resize a pod in place; False when it was refused for good and may be evicted instead."""
+        assert candidate.fitted is not None
+        uid = pod.metadata.uid
+        if plan.mode != IN_PLACE_OR_RECREATE and _last_was_infeasible(pod) and plan.targets is not None:
+            self._memory.infeasible[uid] = plan.targets
+        patch = resource_patch(pod.spec.containers or (), candidate.fitted.containers)
+        outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)))
+        size = len(plan.judged)
+        fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
+        if outcome in (Outcome.DONE, Outcome.UNKNOWN):
+            plan.budget.record_resize(pod)
+            known = {each.metadata.uid for each in self._view.workload(creator_of(pod))}
+            record = disruption_of(name=pod.metadata.name, uid=uid, at=self._clock.now(), evicted=False, known=known)
+            self._memory.record(creator_of(pod), record)
+        if outcome is Outcome.DONE:
+            self._audit.count_resize(plan.key, pods=size)
+            self._steps[key_of(pod)] = Step(Method.RESIZE, reason)
+            self._recorder.publish(events.resized(pod))
+            log.info("resized in place", **fields)
+            return True
+        self._audit.count_failed_resize(plan.key, pods=size, reason="InPlaceUpdateError")
+        self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
+        log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
+        if outcome is not Outcome.FAILED or plan.mode != IN_PLACE_OR_RECREATE:
+            return True
+        waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
+        paused = self._memory.breakers.get(plan.key, CLOSED).paused
+        return paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited)
+
+    def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
+        """Keep what was decided about a pod."""
+        self._steps[key_of(candidate.pod)] = step
+
+    async def _review(self, observations: list[Observation], heartbeat: Heartbeat | None) -> None:
+        """Look at the replacements of earlier evictions, and bring breakers up to date."""
+        if not self._rules.settle or not self._settings.pause_on_unchanged:
+            return
+        since = heartbeat.since if heartbeat is not None and heartbeat.patching else None
+        now = self._clock.now()
+        by_vpa: dict[ObjectKey, list[Eviction]] = {}
+        for eviction in self._memory.evictions:
+            by_vpa.setdefault(eviction.vpa, []).append(eviction)
+        self._memory.evictions = []
+        for observation in observations:
+            vpa = observation.vpa
+            stored = state_from(vpa.status.conditions if vpa.status is not None else None)
+            before = self._memory.breakers.get(key_of(vpa), stored)
+            state = self._judge_replacements(observation, by_vpa.get(key_of(vpa), []), before, now=now)
+            if state.paused:
+                state = after_pause(state, proved=_proved(observation, state), patching_since=since, now=now)
+            self._memory.breakers[key_of(vpa)] = state
+            if (state.strikes, state.paused) != (stored.strikes, stored.paused):
+                await self._publish_breaker(vpa, before, state, now=now)
+        self._audit.paused.set(sum(state.paused for state in self._memory.breakers.values()))
+
+    def _judge_replacements(
+        self, observation: Observation, evictions: list[Eviction], state: BreakerState, *, now: datetime
+    ) -> BreakerState:
+        claimed: set[str] = set()
+        for eviction in sorted(evictions, key=lambda e: e.disruption.at):
+            pods = [p for p in self._view.workload(eviction.creator) if p.metadata.uid not in claimed]
+            replacement = replacement_of(pods, eviction.disruption)
+            if replacement is None:
+                if now - eviction.disruption.at < FORGOTTEN_AFTER:
+                    self._memory.evictions.append(eviction)
+                continue
+            claimed.add(replacement.metadata.uid)
+            current = _expected(observation, replacement)
+            good = carries(
+                eviction.before, replacement, eviction.expected, current, tolerance=self._rules.rank.minimum_change
+            )
+            state = after_replacement(state, replacement, carries=good, now=now)
+        return state
+
+    async def _publish_breaker(
+        self, vpa: VerticalPodAutoscaler, before: BreakerState, state: BreakerState, *, now: datetime
+    ) -> None:
+        key = key_of(vpa)
+        if state.paused and not before.paused:
+            self._recorder.publish(events.paused(vpa, state.detail))
+            log.warning("updates paused", vpa=str(key), reason=state.detail)
+        elif before.paused and not state.paused:
+            detail = state.detail or "Replacements carry the recommendation again."
+            self._recorder.publish(events.resumed(vpa, detail))
+            log.info("updates resumed", vpa=str(key), reason=detail)
+        try:
+            await self._evictor.write_breaker(key, state, now=now)
+        except KubetideError as error:
+            log.warning("condition cannot be written, trying again with the next run", vpa=str(key), error=str(error))
+
+    def _remember_eviction(
+        self, plan: VpaPlan, candidate: Judgement, pod: Pod, *, known: set[str], at: datetime
+    ) -> None:
+        record = disruption_of(name=pod.metadata.name, uid=pod.metadata.uid, at=at, evicted=True, known=known)
+        self._memory.record(creator_of(pod), record)
+        self._memory.evictions.append(
+            Eviction(
+                vpa=plan.key,
+                creator=creator_of(pod),
+                disruption=record,
+                before={c.name: actual_requests(pod, c) for c in pod.spec.containers or ()},
+                expected=new_requests(candidate.fitted) if candidate.fitted is not None else {},
+            )
+        )
+
+    def _follow_resize(self, pod: Pod) -> None:
+        """Log a resize as it goes from one phase to the next."""
+        standing = resize_of(pod)
+        if standing is None or self._resizes.get(pod.metadata.uid) == standing:
+            return
+        self._resizes[pod.metadata.uid] = standing
+        log.info("resize", pod=str(key_of(pod)), phase=standing.phase.value, reason=standing.reason)
+
+    def _count(self, made: VpaPlan) -> None:
+        size = size_log2(len(made.judged))
+        self._audit.controlled.labels(size, made.mode).inc(len(made.judged))
+        evictable = sum(candidate.method is Method.EVICT for candidate in made.candidates)
+        updatable = sum(candidate.method is Method.RESIZE for candidate in made.candidates)
+        if evictable:
+            self._audit.evictable.labels(size, made.mode).inc(evictable)
+            self._audit.vpas_evictable.labels(size, made.mode).inc()
+        if updatable:
+            self._audit.updatable.labels(size).inc(updatable)
+            self._audit.vpas_updatable.labels(size).inc()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if self._round is not None:
+            self._round.pod_changed(old, new)
+
+    def _new_limiters(self, now: datetime) -> Limiters:
+        settings = self._settings
+        per_minute = 0 if settings.upstream_behavior else settings.disruptions_per_minute
+        rate, burst = settings.eviction_rate_limit, settings.eviction_rate_burst
+        return Limiters(
+            DisruptionBudget(per_minute=per_minute, burst=settings.disruption_burst, started=now),
+            TokenBucket(rate=rate, burst=burst, now=now),
+            TokenBucket(rate=rate, burst=burst, now=now),
+        )
+
+
+def _rules(settings: UpdaterSettings) -> PlanRules:
+    return PlanRules(
+        rank=RankRules(
+            minimum_change=settings.pod_update_threshold,
+            minimum_age=settings.lifetime_threshold,
+            quick_oom=settings.evict_after_oom_threshold,
+        ),
+        min_replicas=settings.min_replicas,
+        tolerance=settings.eviction_tolerance,
+        skip_budget=settings.in_place_skip_disruption_budget,
+        in_place_gate=settings.gate("InPlace"),
+        per_vpa_gate=settings.gate("PerVPAConfig"),
+        settle=settings.wait_for_replacements and not settings.upstream_behavior,
+    )
+
+
+def _expected(observation: Observation, pod: Pod) -> Targets:
+    try:
+        return new_requests(fit_pod(pod, observation.vpa, observation.ranges, observation.limits))
+    except InvalidInput:
+        return {}
+
+
+def _proved(observation: Observation, state: BreakerState) -> bool:
+    """Say whether some pod made after the pause carries the recommendation."""
+    for pod in observation.pods:
+        created = pod.metadata.creation_timestamp
+        if created is None or state.paused_since is None or created <= state.paused_since:
+            continue
+        # Without the safety limits: a pod that they keep as it is would prove nothing.
+        expected = _expected(replace(observation, limits=UNLIMITED), pod)
+        if expected and matches(pod, expected, tolerance=0.1):
+            return True
+    return False
+
+
+def _last_was_infeasible(pod: Pod) -> bool:
+    standing = resize_of(pod)
+    return standing is not None and standing.phase.value == "Infeasible"

@@ -1,0 +1,169 @@
+"""What the updater does to the cluster: evict, resize, write the breaker's condition.
+
+An eviction names the pod by uid and resource version: if anybody, another updater included, changed the pod since it
+was looked at, the server refuses and nothing happens. An error that leaves open whether it happened counts as
+happened; what a server was merely too busy for is tried again.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any, TypeVar
+
+from kubetide.api.codec import convert, encode
+from kubetide.api.conditions import Condition, set_condition, without_condition
+from kubetide.api.core import Pod
+from kubetide.api.meta import ObjectKey
+from kubetide.api.patch import JsonPatch, MergePatch
+from kubetide.api.scheme import PODS, VPAS
+from kubetide.api.vpa import VerticalPodAutoscaler
+from kubetide.errors import KubetideError, Unavailable
+from kubetide.kube.backoff import Backoff
+from kubetide.kube.client import Client
+from kubetide.kube.errors import ApiError, Conflict, NotFound, ServerTimeout, TooManyRequests
+from kubetide.log import get_logger
+from kubetide.vpa.updater.breaker import UPDATES_PAUSED, BreakerState, condition_from
+from kubetide.vpa.updater.resizing import RESIZED
+
+log = get_logger("updater")
+
+T = TypeVar("T")
+
+ATTEMPTS = 3
+RETRY = Backoff(base=0.1, cap=2.0, jitter=0.5)
+
+
+class Outcome(Enum):
+    """How an attempt ended."""
+
+    DONE = "done"
+    UNKNOWN = "nobody said whether it happened"
+    CHANGED = "the pod changed in the meantime"
+    FORBIDDEN = "a PodDisruptionBudget forbids it"
+    FAILED = "the API server refused it"
+    BUSY = "the API server is too busy"
+
+
+class Evictor:
+    """Applies decisions to pods and VPAs."""
+
+    def __init__(self, client: Client, *, chance: random.Random) -> None:
+        self._client = client
+        self._chance = chance
+
+    async def evict(self, pod: Pod) -> tuple[Outcome, str]:
+        """Evict the pod, if it is still as it was seen."""
+        meta = pod.metadata
+        preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "deleteOptions": {"preconditions": {key: value for key, value in preconditions.items() if value}},
+        }
+        path = PODS.path(namespace=meta.namespace, name=meta.name, subresource="eviction")
+        try:
+            await self._client.request("POST", path, body=encode(body), retries=0)
+        except (Conflict, NotFound) as error:
+            return Outcome.CHANGED, str(error)
+        except TooManyRequests as error:
+            return Outcome.FORBIDDEN, str(error)
+        except (Unavailable, ServerTimeout) as error:
+            return Outcome.UNKNOWN, str(error)
+        except ApiError as error:
+            return Outcome.FAILED, str(error)
+        return Outcome.DONE, ""
+
+    async def resize(self, pod: Pod, operations: Sequence[dict[str, Any]]) -> tuple[Outcome, str]:
+        """Write new resources through the resize subresource, and note on the pod that this was done."""
+        meta = pod.metadata
+        guard = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
+        patch = JsonPatch([guard, *operations] if meta.uid else list(operations))
+
+        async def send() -> Pod:
+            return await self._client.patch(PODS, meta.name, patch, namespace=meta.namespace, subresource="resize")
+
+        try:
+            await self._persist(send)
+        except NotFound as error:
+            return Outcome.CHANGED, str(error)
+        except Unavailable as error:
+            return Outcome.UNKNOWN, str(error)
+        except ApiError as error:
+            return (Outcome.BUSY if _transient(error) else Outcome.FAILED), str(error)
+        note = MergePatch({"metadata": {"annotations": {RESIZED: "true"}}})
+        try:
+            await self._client.patch(PODS, meta.name, note, namespace=meta.namespace)
+        except KubetideError as error:
+            log.debug("could not annotate a resized pod", pod=f"{meta.namespace}/{meta.name}", error=str(error))
+        return Outcome.DONE, ""
+
+    async def write_breaker(self, key: ObjectKey, state: BreakerState, *, now: datetime) -> None:
+        """Write the condition that holds a breaker's state, whatever else is being written to the status."""
+
+        async def send() -> VerticalPodAutoscaler | None:
+            raw = await self._client.get_raw(VPAS, key.name, namespace=key.namespace)
+            status = raw.get("status") or {}
+            old = tuple(convert(entry, Condition) for entry in status.get("conditions") or ())
+            new = _with_state(old, state, now=now)
+            conditions = _rendered(status.get("conditions") or [], new)
+            if conditions == (status.get("conditions") or []):
+                return None
+            body = {
+                "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
+                "status": {"conditions": conditions},
+            }
+            return await self._client.patch(
+                VPAS, key.name, MergePatch(body), namespace=key.namespace, subresource="status"
+            )
+
+        await self._persist(send)
+
+    async def _persist(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Try again what failed for a passing reason."""
+        for attempt in range(ATTEMPTS - 1):
+            try:
+                return await send()
+            except KubetideError as error:
+                if not _transient(error):
+                    raise
+            await asyncio.sleep(RETRY.delay(attempt, self._chance))
+        return await send()
+
+
+def _transient(error: KubetideError) -> bool:
+    if isinstance(error, Unavailable | Conflict | TooManyRequests):
+        return True
+    return isinstance(error, ApiError) and error.status >= 500
+
+
+def _with_state(conditions: tuple[Condition, ...], state: BreakerState, *, now: datetime) -> tuple[Condition, ...]:
+    wanted = condition_from(state)
+    if wanted is None:
+        return without_condition(conditions, UPDATES_PAUSED)
+    status, reason, message = wanted
+    at = state.paused_since or now
+    return set_condition(conditions, UPDATES_PAUSED, status, reason=reason, message=message, now=at)
+
+
+def _rendered(raw: list[dict[str, Any]], conditions: Sequence[Condition]) -> list[dict[str, Any]]:
+    """Return the conditions as they are written: others untouched, sorted by type."""
+    known = {entry.get("type"): entry for entry in raw}
+    result = []
+    for condition in conditions:
+        if condition.type != UPDATES_PAUSED:
+            result.append(known[condition.type])
+            continue
+        since = condition.last_transition_time
+        entry = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+        }
+        if since is not None:
+            entry["lastTransitionTime"] = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+        result.append(entry)
+    return sorted(result, key=lambda entry: str(entry.get("type")))

@@ -1,0 +1,59 @@
+"""Resource arithmetic in which the rounding is part of the protocol.
+
+Integer views round up, scaling by a factor truncates the product of doubles, dividing among zones rounds up at milli
+level. "Differs by more than t" multiplies the old value (never divides), so zero and missing need no special case
+beyond: missing on one side differs, missing on both is equal, any change from zero differs.
+"""
+
+import math
+from collections.abc import Mapping
+
+from kubetide.api.quantity import ZERO, Quantity
+from kubetide.api.resources import Amounts
+
+
+def scale_milli(quantity: Quantity, factor: float) -> Quantity:
+    """Scale the milli value."""
+    return Quantity(int(float(quantity.milli) * factor) * 10**6, quantity.notation)
+
+
+def scale_value(quantity: Quantity, factor: float) -> Quantity:
+    """Scale the integer value."""
+    return Quantity(int(float(quantity.value) * factor) * 10**9, quantity.notation)
+
+
+def divide(amounts: Mapping[str, Quantity], parts: int) -> Amounts:
+    """Split evenly, each share rounded up to a whole milli unit; dividing by 0 changes nothing."""
+    if parts == 0:
+        return dict(amounts)
+    return {
+        name: Quantity(math.ceil(float(amount.milli) / parts) * 10**6, amount.notation)
+        for name, amount in amounts.items()
+    }
+
+
+def minimum_common(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> Amounts:
+    """Return the smaller amount of each resource that both name."""
+    return {name: min(amount, other[name]) for name, amount in one.items() if name in other}
+
+
+def differs(
+    old: Mapping[str, Quantity] | None, new: Mapping[str, Quantity] | None, name: str, threshold: float
+) -> bool:
+    """Tell whether a resource changed by more than the share `threshold` of its old amount."""
+    before, after = (old or {}).get(name), (new or {}).get(name)
+    if before is None or after is None:
+        return before is not after
+    return float(abs(after.milli - before.milli)) > float(before.milli) * threshold
+
+
+def equal(one: Mapping[str, Quantity], other: Mapping[str, Quantity], *, ignore_zero: bool = False) -> bool:
+    """Compare by value; with `ignore_zero` a missing resource equals zero."""
+    if ignore_zero:
+        return all(one.get(name, ZERO) == other.get(name, ZERO) for name in {**one, **other})
+    return dict(one) == dict(other)
+
+
+def amplify(amount: int, ratio: float) -> int:
+    """Enlarge an integer by a ratio above 1, rounded up."""
+    return math.ceil(float(amount) * ratio) if ratio > 1 else amount

@@ -1,0 +1,242 @@
+"""What a node can lend to batch work: what is left after a margin, the system and the high-priority pods.
+
+    nodeReserved  = capacity · (100 − reclaimThreshold) / 100
+    systemUsed    = max(measured system usage + host applications, systemReserved)
+    byUsage       = max(capacity − nodeReserved − systemUsed     − used by high-priority pods,                0)
+    byRequest     = max(capacity − nodeReserved − systemReserved − requested by high-priority pods,           0)
+    byMaxUsageReq = max(capacity − nodeReserved − systemUsed     − the larger of both, pod by pod,            0)
+
+A pod without metrics counts with its request: unknown is not empty. Usage reported for a pod that is no longer in
+the list still counts, by the priority it was reported with. A pod with dedicated cores (LSE) gives no CPU back.
+The same formulas give the share of each NUMA zone.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kubetide.api.core import Node, Pod
+from kubetide.api.qos import defaulted_priority, defaulted_qos, node_reserved, pod_request, resource_status
+from kubetide.api.quantity import ZERO, Quantity
+from kubetide.api.resources import CPU, MEMORY, Amounts, add, maximum, parse_list, subtract
+from kubetide.api.slo import NodeMetric, NodeResourceTopology, ResourceMap
+from kubetide.errors import InvalidInput
+from kubetide.slo.arithmetic import divide, scale_milli, scale_value
+from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY, BATCH_RESOURCES, ResourceItem, resets
+from kubetide.slo.overcommit.staleness import degraded_reason
+
+Raw = dict[str, Any]
+
+LOW_PRIORITIES = frozenset({"koord-batch", "koord-free"})
+_ACTIVE_PHASES = frozenset({"Running", "Pending"})
+_NOTHING: Amounts = {CPU: ZERO, MEMORY: ZERO}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Everything that is subtracted from the capacity."""
+
+    capacity: Amounts
+    node_reserved: Amounts
+    system_reserved: Amounts
+    system_used: Amounts
+    requested: Amounts
+    used: Amounts
+    max_used_requested: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class _PodLoad:
+    """What one high-priority pod (or a leftover metric) adds to the three sums."""
+
+    requested: Amounts
+    used: Amounts
+    max_used_requested: Amounts
+    zones: tuple[int, ...] | None = None
+
+
+def calculate_batch(
+    strategy: Raw,
+    node: Node,
+    pods: Sequence[Pod],
+    metric: NodeMetric,
+    topology: NodeResourceTopology | None,
+    now: datetime,
+) -> tuple[ResourceItem, ...]:
+    """Return batch-cpu and batch-memory of the node and, where its zones are known, of each zone."""
+    reason = degraded_reason(metric, strategy, now)
+    if reason is None and metric.status.node_metric is None:
+        reason = "the last report has no node usage"
+    if reason is not None:
+        return resets(BATCH_RESOURCES, f"degraded: {reason}")
+    zone_names = _zones_with_resources(topology)
+    loads = [*_pod_loads(pods, metric, len(zone_names)), *_dangling(pods, metric)]
+    sums = node_sums(strategy, node, loads, metric)
+    cpu, memory = by_policy(strategy, sums)
+    zone_cpu: dict[str, Quantity] = {}
+    zone_memory: dict[str, Quantity] = {}
+    if topology is not None and zone_names:
+        for index, (name, allocatable) in enumerate(zone_names.items()):
+            share = _zone_sums(strategy, allocatable, sums, loads, index, len(zone_names))
+            found_cpu, found_memory = by_policy(strategy, share)
+            zone_cpu[name], zone_memory[name] = Quantity.of(found_cpu.milli), found_memory
+    return (
+        ResourceItem(BATCH_CPU, Quantity.of(cpu.milli), zone_cpu, message=_message(strategy, sums, CPU)),
+        ResourceItem(BATCH_MEMORY, memory, zone_memory, message=_message(strategy, sums, MEMORY)),
+    )
+
+
+def node_sums(strategy: Raw, node: Node, loads: Iterable[_PodLoad], metric: NodeMetric) -> Sums:
+    """Add up the node. Capacity is the node's capacity, not what the kubelet made of it."""
+    found = parse_list(node.status.capacity)
+    capacity = {name: found.get(name, ZERO) for name in (CPU, MEMORY)}
+    system_reserved = {name: node_reserved(node).get(name, ZERO) for name in (CPU, MEMORY)}
+    measured = metric.status.node_metric
+    system = _usage(measured.system_usage if measured else ResourceMap())
+    for application in metric.status.host_application_metric or ():
+        if application.priority not in LOW_PRIORITIES:
+            system = add(system, _usage(application.usage))
+    requested, used, largest = _NOTHING, _NOTHING, _NOTHING
+    for load in loads:
+        requested = add(requested, load.requested)
+        used = add(used, load.used)
+        largest = add(largest, load.max_used_requested)
+    return Sums(
+        capacity=capacity,
+        node_reserved=reserve(strategy, capacity),
+        system_reserved=system_reserved,
+        system_used=maximum(system, system_reserved),
+        requested=requested,
+        used=used,
+        max_used_requested=largest,
+    )
+
+
+def by_policy(strategy: Mapping[str, Any] | None, sums: Sums) -> tuple[Quantity, Quantity]:
+    """Return the CPU and memory that the chosen policies leave."""
+    policies = strategy or {}
+    by_usage = _left(sums.capacity, sums.node_reserved, sums.system_used, sums.used)
+    by_request = _left(sums.capacity, sums.node_reserved, sums.system_reserved, sums.requested)
+    by_largest = _left(sums.capacity, sums.node_reserved, sums.system_used, sums.max_used_requested)
+    cpu = by_largest if policies.get("cpuCalculatePolicy") == "maxUsageRequest" else by_usage
+    memory = {"request": by_request, "maxUsageRequest": by_largest}.get(
+        policies.get("memoryCalculatePolicy") or "", by_usage
+    )
+    return cpu[CPU], memory[MEMORY]
+
+
+def reserve(strategy: Mapping[str, Any], capacity: Mapping[str, Quantity]) -> Amounts:
+    """Return the margin that is never lent. A threshold above 100 makes it negative."""
+    return {
+        CPU: scale_milli(capacity.get(CPU, ZERO), _kept_back(strategy.get("cpuReclaimThresholdPercent"))),
+        MEMORY: scale_value(capacity.get(MEMORY, ZERO), _kept_back(strategy.get("memoryReclaimThresholdPercent"))),
+    }
+
+
+def numa_split(pod: Pod, zones: int) -> tuple[int, ...]:
+    """Return the zones over which a pod is spread: those the scheduler chose, or all of them."""
+    try:
+        status = resource_status(pod.metadata.annotations)
+    except InvalidInput:
+        status = None
+    listed = status.numa_node_resources if status else None
+    chosen = tuple(entry.node for entry in listed or () if 0 <= entry.node < zones)
+    return chosen or tuple(range(zones))
+
+
+def split_over(amounts: Mapping[str, Quantity], zones: Sequence[int], count: int) -> list[Amounts]:
+    """Spread amounts evenly over the listed zones; a zone listed twice gets two shares."""
+    share = divide(amounts, len(zones))
+    result: list[Amounts] = [dict.fromkeys(amounts, ZERO) for _ in range(count)]
+    for zone in zones:
+        result[zone] = add(result[zone], share)
+    return result
+
+
+def _pod_loads(pods: Sequence[Pod], metric: NodeMetric, zones: int) -> list[_PodLoad]:
+    reported = {(m.namespace, m.name): m.pod_usage for m in metric.status.pods_metric or ()}
+    loads = []
+    for pod in pods:
+        if pod.status.phase not in _ACTIVE_PHASES or defaulted_priority(pod) in LOW_PRIORITIES:
+            continue
+        request = {**_NOTHING, **pod_request(pod)}
+        usage_map = reported.get((pod.metadata.namespace, pod.metadata.name))
+        if usage_map is None:
+            used, largest = request, request
+        else:
+            usage = _usage(usage_map)
+            largest = maximum(request, usage)
+            used = {CPU: request[CPU], MEMORY: usage[MEMORY]} if defaulted_qos(pod) == "LSE" else usage
+        loads.append(_PodLoad(request, used, largest, numa_split(pod, zones) if zones else None))
+    return loads
+
+
+def _dangling(pods: Sequence[Pod], metric: NodeMetric) -> list[_PodLoad]:
+    """Return the usage of pods that are reported but no longer active in the list."""
+    known = {(p.metadata.namespace, p.metadata.name) for p in pods if p.status.phase in _ACTIVE_PHASES}
+    return [
+        _PodLoad(_NOTHING, _usage(reported.pod_usage), _usage(reported.pod_usage))
+        for reported in metric.status.pods_metric or ()
+        if (reported.namespace, reported.name) not in known and reported.priority not in LOW_PRIORITIES
+    ]
+
+
+def _zone_sums(
+    strategy: Raw, allocatable: Amounts, node: Sums, loads: Iterable[_PodLoad], index: int, count: int
+) -> Sums:
+    requested, used, largest = _NOTHING, _NOTHING, _NOTHING
+    for load in loads:
+        zones = load.zones if load.zones is not None else tuple(range(count))
+        times = zones.count(index)
+        for _ in range(times):
+            requested = add(requested, divide(load.requested, len(zones)))
+            used = add(used, divide(load.used, len(zones)))
+            largest = add(largest, divide(load.max_used_requested, len(zones)))
+    return Sums(
+        capacity=allocatable,
+        node_reserved=reserve(strategy, allocatable),
+        system_reserved=divide(node.system_reserved, count),
+        system_used=divide(node.system_used, count),
+        requested=requested,
+        used=used,
+        max_used_requested=largest,
+    )
+
+
+def _zones_with_resources(topology: NodeResourceTopology | None) -> dict[str, Amounts]:
+    """Return the allocatable CPU and memory by zone name, if any zone has one of them."""
+    zones: dict[str, Amounts] = {}
+    useful = False
+    for zone in topology.zones or () if topology else ():
+        found = parse_list({r.name: r.allocatable for r in zone.resources or () if r.name in (CPU, MEMORY)})
+        useful = useful or bool(found)
+        zones[zone.name] = {**_NOTHING, **found}
+    return zones if useful else {}
+
+
+def _usage(usage: ResourceMap) -> Amounts:
+    found = parse_list(usage.resources)
+    return {name: found.get(name, ZERO) for name in (CPU, MEMORY)}
+
+
+def _left(capacity: Amounts, *taken: Amounts) -> Amounts:
+    rest = capacity
+    for amounts in taken:
+        rest = subtract(rest, amounts)
+    return maximum(rest, _NOTHING)
+
+
+def _kept_back(percent: Any) -> float:
+    return (100 - int(percent or 0)) / 100.0
+
+
+def _message(strategy: Raw, sums: Sums, resource: str) -> str:
+    """Say how the number came about, for status and explain."""
+    policy = strategy.get(f"{resource}CalculatePolicy") or "usage"
+    pods = {"request": sums.requested, "maxUsageRequest": sums.max_used_requested}.get(policy, sums.used)
+    system = sums.system_reserved if (resource, policy) == (MEMORY, "request") else sums.system_used
+    return (
+        f"{policy}: capacity {sums.capacity[resource]} - margin {sums.node_reserved[resource]}"
+        f" - system {system.get(resource, ZERO)} - high-priority pods {pods[resource]}"
+    )

@@ -1,0 +1,49 @@
+"""What a node can lend to mid-tier work: the part of the prod pods' resources that prediction says stays unused.
+
+mid = max(min(predicted reclaimable, allocatable · threshold), 0)
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from kubetide.api.core import Node, Pod
+from kubetide.api.quantity import ZERO, Quantity
+from kubetide.api.resources import CPU, MEMORY, parse_list
+from kubetide.api.slo import NodeMetric
+from kubetide.slo.overcommit.result import MID_CPU, MID_MEMORY, MID_RESOURCES, ResourceItem, resets
+from kubetide.slo.overcommit.staleness import degraded_reason
+
+Raw = dict[str, Any]
+
+
+def calculate_mid(
+    strategy: Raw, node: Node, pods: Sequence[Pod], metric: NodeMetric, now: datetime
+) -> tuple[ResourceItem, ...]:
+    """Return mid-cpu and mid-memory of the node."""
+    reclaimable_metric = metric.status.prod_reclaimable_metric
+    reason = degraded_reason(metric, strategy, now)
+    if reason is None and (reclaimable_metric is None or reclaimable_metric.resource.resources is None):
+        reason = "no prediction of reclaimable resources was reported"
+    if reason is not None or reclaimable_metric is None:
+        return resets(MID_RESOURCES, f"degraded: {reason}")
+    reclaimable = parse_list(reclaimable_metric.resource.resources)
+    allocatable = parse_list(node.status.allocatable)
+    cpu_share, memory_share = _share(strategy, "midCPUThresholdPercent"), _share(strategy, "midMemoryThresholdPercent")
+    cpu_cap = int(float(allocatable.get(CPU, ZERO).milli) * cpu_share)
+    memory_cap = int(float(allocatable.get(MEMORY, ZERO).value) * memory_share)
+    cpu = max(min(reclaimable.get(CPU, ZERO).milli, cpu_cap), 0)
+    memory = max(min(reclaimable.get(MEMORY, ZERO).value, memory_cap), 0)
+    return (
+        ResourceItem(MID_CPU, Quantity.of(cpu), message=f"reclaimable {reclaimable.get(CPU, ZERO)}, cap {cpu_cap}m"),
+        ResourceItem(
+            MID_MEMORY,
+            Quantity.of(memory, binary=True),
+            message=f"reclaimable {reclaimable.get(MEMORY, ZERO)}, cap {memory_cap}",
+        ),
+    )
+
+
+def _share(strategy: Raw, name: str) -> float:
+    percent = strategy.get(name)
+    return 1.0 if percent is None else float(percent) / 100.0

@@ -1,0 +1,271 @@
+"""Overcommit: batch and mid resources, zones, writing them to the node, normalization, devices."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from conformance.compare import differences
+from conformance.registry import suite
+from kubetide.api.codec import convert
+from kubetide.api.core import Node, Pod
+from kubetide.api.quantity import Quantity, parse_quantity
+from kubetide.api.resources import format_list, parse_list
+from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology
+from kubetide.slo import arithmetic, config, devices, nodewrite, normalization, zones
+from kubetide.slo.overcommit import batch, mid
+from kubetide.slo.overcommit.result import ResourceItem
+
+Case = dict[str, Any]
+
+
+def compare(case: Case, actual: Mapping[str, Any]) -> Iterable[str]:
+    """Compare; when the operation must fail, only the keys that the collection names count."""
+    expected = case["expected"]
+    if expected.get("error") is True and set(expected) == {"error"}:
+        return () if actual.get("error") is True else ("expected an error",)
+    return differences(expected, dict(actual), drop_empty=True, quantities=True)
+
+
+def shown(items: Iterable[ResourceItem]) -> dict[str, Any]:
+    return {
+        item.name: {
+            "quantity": None if item.quantity is None else str(item.quantity),
+            "zoneQuantity": format_list(item.zones),
+            "reset": item.reset,
+        }
+        for item in items
+    }
+
+
+def text_of(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    return format_list(amounts)
+
+
+def parsed_annotations(annotations: Mapping[str, str] | None) -> dict[str, Any]:
+    def parse(text: str) -> Any:
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
+
+    return {name: parse(text) for name, text in (annotations or {}).items()}
+
+
+@suite("node/batch_calculate")
+def batch_calculate(case: Case) -> Iterable[str]:
+    given = case["input"]
+    if any(given[name] is None for name in ("strategy", "node", "pods", "nodeMetric")):
+        return compare(case, {"error": True})
+    topology = given["nrt"]
+    items = batch.calculate_batch(
+        given["strategy"],
+        convert(given["node"], Node),
+        [convert(pod, Pod) for pod in given["pods"]],
+        convert(given["nodeMetric"], NodeMetric),
+        None if topology is None else convert(topology, NodeResourceTopology),
+        datetime.fromisoformat(given["now"]),
+    )
+    return compare(case, {"error": False, "items": shown(items)})
+
+
+@suite("node/mid_calculate")
+def mid_calculate(case: Case) -> Iterable[str]:
+    given = case["input"]
+    missing = any(given[name] is None for name in ("strategy", "node", "pods", "nodeMetric"))
+    if missing or (given["node"].get("status") or {}).get("allocatable") is None:
+        return compare(case, {"error": True})
+    items = mid.calculate_mid(
+        given["strategy"],
+        convert(given["node"], Node),
+        [convert(pod, Pod) for pod in given["pods"]],
+        convert(given["nodeMetric"], NodeMetric),
+        datetime.fromisoformat(given["now"]),
+    )
+    return compare(case, {"error": False, "items": shown(items)})
+
+
+@suite("node/batch_by_policy")
+def batch_by_policy(case: Case) -> Iterable[str]:
+    given = case["input"]
+    amounts = {name: parse_list(value) for name, value in given.items() if name != "strategy"}
+    sums = batch.Sums(
+        capacity=amounts["nodeCapacity"],
+        node_reserved=amounts["nodeReserved"],
+        system_reserved=amounts["systemReserved"],
+        system_used=batch.maximum(amounts["systemUsed"], amounts["systemReserved"]),
+        requested=amounts["podHPReq"],
+        used=amounts["podHPUsed"],
+        max_used_requested=amounts["podHPMaxUsedReq"],
+    )
+    cpu, memory = batch.by_policy(given["strategy"], sums)
+    return compare(case, {"cpuMilli": cpu.milli, "memory": memory.value})
+
+
+@suite("node/node_reserve")
+def node_reserve(case: Case) -> Iterable[str]:
+    given = case["input"]
+    reserved = batch.reserve(given["strategy"], parse_list(given["allocatable"]))
+    return compare(case, {"cpuMilli": reserved["cpu"].milli, "memory": reserved["memory"].value})
+
+
+@suite("node/divide_resource_list")
+def divide_resource_list(case: Case) -> Iterable[str]:
+    given = case["input"]
+    shares = arithmetic.divide(parse_list(given["list"]), given["divisor"])
+    return compare(case, {"milli": {name: amount.milli for name, amount in shares.items()}})
+
+
+@suite("node/pod_numa_split")
+def pod_numa_split(case: Case) -> Iterable[str]:
+    given = case["input"]
+    count = given["numaNum"]
+    where = batch.numa_split(convert(given["pod"], Pod), count)
+    actual = {
+        name: [text_of(share) for share in batch.split_over(parse_list(given[source]), where, count)]
+        for name, source in (("requests", "request"), ("usages", "usage"))
+    }
+    return compare(case, actual)
+
+
+@suite("node/nrt_zone_update")
+def nrt_zone_update(case: Case) -> Iterable[str]:
+    given = case["input"]
+    values = {name: parse_list(resources) for name, resources in (given["zoneResources"] or {}).items()}
+    updated, changed = zones.update_zones(given["zones"], values, given["annotations"], given["threshold"])
+    return compare(case, {"changed": changed, "zones": updated})
+
+
+@suite("node/batch_prepare")
+def batch_prepare(case: Case) -> Iterable[str]:
+    given = case["input"]
+    items = {
+        name: ResourceItem(name, parse_quantity(text), reset=bool((given["resets"] or {}).get(name)))
+        for name, text in (given["resources"] or {}).items()
+    }
+    state = nodewrite.prepare_batch(nodewrite.NodeState.of(given["node"]), items, given["annotations"] or {})
+    expected = {**case["expected"], "annotations": parsed_annotations(case["expected"].get("annotations"))}
+    actual = {
+        "error": bool(state.error),
+        "allocatable": state.allocatable,
+        "capacity": state.capacity,
+        "annotations": parsed_annotations(state.annotations),
+    }
+    return differences(expected, actual, drop_empty=True, quantities=True)
+
+
+@suite("node/batch_need_sync")
+def batch_need_sync(case: Case) -> Iterable[str]:
+    given = case["input"]
+    old, new = nodewrite.NodeState.of(given["old"]), nodewrite.NodeState.of(given["new"])
+    threshold = given["strategy"]["resourceDiffThreshold"]
+    needed = nodewrite.resources_need_write(old, new, threshold, nodewrite.BATCH_RESOURCES)
+    return compare(case, {"needSync": needed})
+
+
+@suite("node/node_sync_needed")
+def node_sync_needed(case: Case) -> Iterable[str]:
+    given = case["input"]
+    old, new = nodewrite.NodeState.of(given["old"]), nodewrite.NodeState.of(given["new"])
+    ago = given["lastSyncSecondsAgo"]
+    since = None if ago is None else timedelta(seconds=ago)
+    status = nodewrite.status_needs_write(given["strategy"], old, new, since)
+    return compare(case, {"status": status, "meta": nodewrite.metadata_needs_write(old, new)})
+
+
+@suite("node/cpu_normalization")
+def cpu_normalization(case: Case) -> Iterable[str]:
+    given = case["input"]
+    before = config.NormalizationState()
+    data = {} if given["config"] is None else {config.CPU_NORMALIZATION_KEY: given["config"]}
+    state, problems = before.updated(data)
+    node = convert(given["node"], Node)
+    strategy = normalization.normalization_strategy(state.config, node)
+    info = ((given["nrt"] or {}).get("annotations") or {}).get(normalization.CPU_BASIC_INFO_ANNOTATION)
+    annotation: str | None
+    try:
+        annotation = normalization.normalization_annotation(strategy, node, info)
+    except normalization.NormalizationError:
+        annotation = None
+    actual = {
+        "configChanged": state.config != before.config,
+        "event": problems[0].reason if problems else None,
+        "error": annotation is None,
+        "strategy": strategy,
+        "annotation": annotation,
+    }
+    return differences(case["expected"], actual, drop_empty=True)
+
+
+@suite("node/cpu_norm_need_sync")
+def cpu_norm_need_sync(case: Case) -> Iterable[str]:
+    given = case["input"]
+    old, new = nodewrite.NodeState.of(given["old"]), nodewrite.NodeState.of(given["new"])
+    return compare(case, {"needSync": normalization.annotation_needs_write(old.annotations, new.annotations)})
+
+
+@suite("node/resource_amplification")
+def resource_amplification(case: Case) -> Iterable[str]:
+    found = normalization.amplification(convert(case["input"]["node"], Node))
+    annotations = None
+    if found.annotation is not None:
+        annotations = {normalization.AMPLIFICATION_ANNOTATION: found.annotation}
+    return compare(case, {"error": bool(found.error), "annotations": annotations})
+
+
+@suite("node/gpu_node_resources")
+def gpu_node_resources(case: Case) -> Iterable[str]:
+    given = case["input"]
+    node = nodewrite.NodeState.of(given["node"])
+    device = None if given["device"] is None else convert(given["device"], Device)
+    new = devices.with_gpus(node, device)
+    labels = dict((given["node"].get("metadata") or {}).get("labels") or {})
+    if device is not None and devices.gpu_resources(device):
+        labels |= devices.gpu_labels(device, labels)
+    return compare(case, {"error": False, "labels": labels, "allocatable": new.allocatable, "capacity": new.capacity})
+
+
+@suite("node/amplify")
+def amplify(case: Case) -> Iterable[str]:
+    return compare(case, {"result": arithmetic.amplify(case["input"]["origin"], case["input"]["ratio"])})
+
+
+@suite("node/quantity_multiply")
+def quantity_multiply(case: Case) -> Iterable[str]:
+    quantity, factor = parse_quantity(case["input"]["quantity"]), case["input"]["factor"]
+    actual = {
+        "milliScaled": str(arithmetic.scale_milli(quantity, factor)),
+        "valueScaled": str(arithmetic.scale_value(quantity, factor)),
+    }
+    return compare(case, actual)
+
+
+@suite("node/resource_diff")
+def resource_diff(case: Case) -> Iterable[str]:
+    given = case["input"]
+    old = None if given["old"] is None else parse_list(given["old"])
+    new = None if given["new"] is None else parse_list(given["new"])
+    return compare(case, {"diff": arithmetic.differs(old, new, given["name"], given["threshold"])})
+
+
+@suite("node/min_resource_list")
+def min_resource_list(case: Case) -> Iterable[str]:
+    given = case["input"]
+    return compare(case, {"result": text_of(arithmetic.minimum_common(parse_list(given["a"]), parse_list(given["b"])))})
+
+
+@suite("node/resource_list_equal")
+def resource_list_equal(case: Case) -> Iterable[str]:
+    one, other = parse_list(case["input"]["a"]), parse_list(case["input"]["b"])
+    actual = {
+        "equal": arithmetic.equal(one, other),
+        "equalIgnoreZero": arithmetic.equal(one, other, ignore_zero=True),
+    }
+    return compare(case, actual)
+
+
+@suite("node/zone_list_equal")
+def zone_list_equal(case: Case) -> Iterable[str]:
+    given = case["input"]
+    return compare(case, {"equal": zones.zones_equal(given["a"] or (), given["b"] or (), given.get("names") or ())})

@@ -11,11 +11,11 @@ from conformance.registry import suite
 from kubetide.api.codec import convert
 from kubetide.api.core import Node, Pod
 from kubetide.api.quantity import Quantity, parse_quantity
-from kubetide.api.resources import format_list, parse_list
+from kubetide.api.resources import format_list, maximum, parse_list
 from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology
 from kubetide.slo import arithmetic, config, devices, nodewrite, normalization, zones
 from kubetide.slo.overcommit import batch, mid
-from kubetide.slo.overcommit.result import ResourceItem
+from kubetide.slo.overcommit.result import BATCH_RESOURCES, ResourceItem
 
 Case = dict[str, Any]
 
@@ -94,7 +94,7 @@ def batch_by_policy(case: Case) -> Iterable[str]:
         capacity=amounts["nodeCapacity"],
         node_reserved=amounts["nodeReserved"],
         system_reserved=amounts["systemReserved"],
-        system_used=batch.maximum(amounts["systemUsed"], amounts["systemReserved"]),
+        system_used=maximum(amounts["systemUsed"], amounts["systemReserved"]),
         requested=amounts["podHPReq"],
         used=amounts["podHPUsed"],
         max_used_requested=amounts["podHPMaxUsedReq"],
@@ -160,7 +160,7 @@ def batch_need_sync(case: Case) -> Iterable[str]:
     given = case["input"]
     old, new = nodewrite.NodeState.of(given["old"]), nodewrite.NodeState.of(given["new"])
     threshold = given["strategy"]["resourceDiffThreshold"]
-    needed = nodewrite.resources_need_write(old, new, threshold, nodewrite.BATCH_RESOURCES)
+    needed = nodewrite.resources_need_write(old, new, threshold, BATCH_RESOURCES)
     return compare(case, {"needSync": needed})
 
 

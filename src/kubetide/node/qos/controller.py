@@ -1,0 +1,183 @@
+"""Runs the strategies: each in its own loop, at its own interval, and none can stop another.
+
+A round takes a snapshot, lets the strategy decide, applies the writes, asks for the evictions and keeps the decision
+for `explain`. A strategy runs while its feature gate is on and its interval is positive. When the agent stops, the
+strategies whose values would hurt without it take them back.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, runtime_checkable
+
+from kubetide.clock import Clock
+from kubetide.log import get_logger
+from kubetide.node.executor.evictor import Evictor
+from kubetide.node.executor.plan import Plan
+from kubetide.node.executor.writer import Executor
+from kubetide.node.qos.observe import Gauges
+from kubetide.node.qos.strategy import Releasing, Strategy
+from kubetide.node.snapshot import Snapshot
+from kubetide.telemetry import Telemetry
+
+log = get_logger("node.qos")
+
+SHORTEST_COLLECT_INTERVAL = 1.0
+
+
+@runtime_checkable
+class Gated(Protocol):
+    """A strategy behind a feature gate."""
+
+    @property
+    def gate(self) -> str:
+        """Name of the gate."""
+        ...
+
+
+@runtime_checkable
+class Cooling(Protocol):
+    """A strategy that rests after an accepted eviction."""
+
+    def evicted(self, now: datetime) -> None:
+        """Begin to rest."""
+        ...
+
+
+class QosController:
+    """The QoS half of the node agent."""
+
+    def __init__(
+        self,
+        strategies: Sequence[Strategy],
+        *,
+        snapshot: Callable[[], Snapshot],
+        executor: Executor,
+        evictor: Evictor | None,
+        clock: Clock,
+        telemetry: Telemetry,
+        node_name: str,
+        gates: Mapping[str, bool],
+        collect_interval: float = 1.0,
+        prepare: Mapping[str, Callable[[], None]] | None = None,
+        release_on_stop: bool = True,
+    ) -> None:
+        self.name = "qos"
+        self._snapshot = snapshot
+        self._executor = executor
+        self._evictor = evictor
+        self._clock = clock
+        self._node_name = node_name
+        self._prepare = dict(prepare or {})
+        self._release_on_stop = release_on_stop
+        self._gauges = Gauges(telemetry, node_name)
+        self._rounds = telemetry.counter(
+            "kubetide_node_strategy_rounds",
+            "Rounds of the strategies, by outcome.",
+            ("node", "strategy", "outcome"),
+        )
+        self._seconds = telemetry.histogram(
+            "kubetide_node_strategy_seconds", "Duration of a round of a QoS strategy.", ("node", "strategy")
+        )
+        enabled = collect_interval >= SHORTEST_COLLECT_INTERVAL
+        self.strategies = [one for one in strategies if enabled and _enabled(one, gates)]
+        self.decisions: dict[str, dict[str, Any]] = {}
+        self._running = False
+        self._failing: dict[str, str] = {}
+
+    def ready(self) -> bool:
+        """Whether the strategies run."""
+        return self._running
+
+    def healthy(self) -> bool:
+        """A failing strategy is reported, not a reason to restart the others."""
+        return True
+
+    async def run(self) -> None:
+        """Run all enabled strategies until cancelled, then take back what would hurt without the agent."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for strategy in self.strategies:
+                    group.create_task(self._loop(strategy), name=f"qos/{strategy.name}")
+                self._running = True
+                await asyncio.Event().wait()
+        finally:
+            self._running = False
+            if self._release_on_stop:
+                self.release()
+
+    async def _loop(self, strategy: Strategy) -> None:
+        while True:
+            await self.round(strategy)
+            await asyncio.sleep(strategy.interval.total_seconds())
+
+    async def round(self, strategy: Strategy) -> Plan | None:
+        """Run one round of one strategy; an error is logged once until it changes."""
+        began = self._clock.monotonic()
+        try:
+            if strategy.name in self._prepare:
+                self._prepare[strategy.name]()
+            plan = strategy.decide(self._snapshot())
+            self._executor.apply(plan)
+            evicted = await self._evict(strategy, plan)
+        except Exception as error:  # noqa: BLE001 - one failing strategy must not stop the others
+            self._failed(strategy, error)
+            return None
+        self._failing.pop(strategy.name, None)
+        self._rounds.labels(self._node_name, strategy.name, "ok").inc()
+        self._seconds.labels(self._node_name, strategy.name).observe(self._clock.monotonic() - began)
+        self._gauges.show(strategy.name, plan)
+        self.decisions[strategy.name] = {
+            "at": self._clock.now().isoformat(),
+            "writes": sum(len(level) for batch in plan.batches for level in batch.levels),
+            "evicted": evicted,
+            **plan.trace,
+        }
+        return plan
+
+    def release(self) -> None:
+        """Apply what the strategies want to leave behind."""
+        for strategy in self.strategies:
+            if isinstance(strategy, Releasing):
+                try:
+                    self._executor.apply(strategy.release(self._snapshot()))
+                except Exception as error:  # noqa: BLE001 - the other strategies must still be released
+                    self._failed(strategy, error)
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Return the last decision of every strategy of this node."""
+        if kind != "node" or key != self._node_name:
+            return None
+        return {
+            "node": self._node_name,
+            "strategies": dict(self.decisions),
+            "failing": dict(self._failing),
+            "executor": {
+                "written": self._executor.counts.written,
+                "unchanged": self._executor.counts.unchanged,
+                "skipped": self._executor.counts.skipped,
+                "refused": self._executor.counts.refused,
+                "failed": self._executor.counts.failed,
+            },
+        }
+
+    async def _evict(self, strategy: Strategy, plan: Plan) -> list[str]:
+        if self._evictor is None or not (plan.evictions or plan.notices):
+            return []
+        carried = await self._evictor.carry_out(plan)
+        if carried.accepted and isinstance(strategy, Cooling):
+            strategy.evicted(self._clock.now())
+        return [f"{one.namespace}/{one.name}" for one in carried.accepted]
+
+    def _failed(self, strategy: Strategy, error: Exception) -> None:
+        self._rounds.labels(self._node_name, strategy.name, "failed").inc()
+        text = f"{type(error).__name__}: {error}"
+        if self._failing.get(strategy.name) != text:
+            self._failing[strategy.name] = text
+            log.exception("strategy failed", strategy=strategy.name)
+
+
+def _enabled(strategy: Strategy, gates: Mapping[str, bool]) -> bool:
+    if strategy.interval.total_seconds() <= 0:
+        return False
+    return not isinstance(strategy, Gated) or gates.get(strategy.gate, False)

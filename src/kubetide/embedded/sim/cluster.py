@@ -39,6 +39,7 @@ from kubetide.embedded.sim.model import Model, WorkloadKey
 from kubetide.embedded.sim.profile import Profile
 from kubetide.embedded.sim.scenario import Amount, EventSpec, Scenario, make_curve, make_profile, seconds
 from kubetide.embedded.sim.scheduler import Scheduler
+from kubetide.embedded.sim.serving import SimApi
 from kubetide.embedded.sim.world import (
     DEPLOYMENTS,
     JOBS,
@@ -73,7 +74,7 @@ class SimCluster:
         self.scenario = scenario or Scenario()
         self.seed = seed or self.scenario.seed
         self.clock: Clock = clock or (api.clock if api is not None else virtual_clock())
-        self.api = api or EmbeddedApi(clock=self.clock, seed=self.seed)
+        self.api: EmbeddedApi = api or SimApi(clock=self.clock, seed=self.seed)
         self._origin = self.clock.monotonic()
         start = self.clock.now()
         week_start = start.weekday() * DAY + (start.hour * 60 + start.minute) * 60 + start.second
@@ -100,7 +101,8 @@ class SimCluster:
             week_start=week_start,
             elapsed=self.elapsed,
         )
-        self.api.metrics_provider = self.metrics
+        if isinstance(self.api, SimApi):
+            self.api.metrics = self.metrics
         self.controllers = make_controllers(self.world)
         self._tick = seconds(self.scenario.tick)
         self._group = asyncio.TaskGroup()

@@ -43,7 +43,7 @@ def choose(results: Sequence[MetricResult], current: int, *, guard: bool) -> Cho
         # Ties keep the earlier metric, except that anything replaces a best of 0.
         if best == 0 or result.proposal.replicas > best:
             best, winner = result.proposal.replicas, position
-    failed = [result for result in results if result.failure is not None]
+    failed = [result for result in results if result.proposal is None]
     error = ""
     if failed:
         error = f"{len(failed)} of {len(results)} metrics failed, the first with: {failed[0].failure}"

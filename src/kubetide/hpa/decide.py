@@ -22,6 +22,7 @@ from kubetide.hpa.behavior import complete_rules, limit_by_rules, limit_plain
 from kubetide.hpa.choice import Choice, choose
 from kubetide.hpa.evaluate import Target, evaluate
 from kubetide.hpa.events import Reason
+from kubetide.hpa.fallback import remember_good, stand_in
 from kubetide.hpa.memory import Memory
 from kubetide.hpa.metrics import Tolerance
 from kubetide.hpa.stabilization import (
@@ -188,6 +189,10 @@ def _from_metrics(observation: Observation, base: ScaleDecision, options: Option
         evaluate(metric, reading, target, tolerance, options.readiness, now=now)
         for metric, reading in zip(metrics_of(hpa.spec), observation.readings, strict=True)
     )
+    last_good = base.memory.last_good
+    if observation.fallback is not None:
+        base = replace(base, memory=replace(base.memory, last_good=remember_good(results, last_good, now)))
+        results = stand_in(results, observation.fallback, last_good, scale.replicas, now=now)
     choice = choose(results, scale.replicas, guard=options.guard)
     notices = tuple(
         events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure is not None

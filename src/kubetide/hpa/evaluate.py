@@ -11,7 +11,7 @@ A metric that fails is a result like any other: it keeps its place, its reason a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ from kubetide.hpa.events import FAILED_METRIC_REASONS, Reason
 from kubetide.hpa.metrics import Tolerance
 from kubetide.hpa.pods import ReadinessRules, group_pods
 from kubetide.hpa.replicas import Proposal, propose_average, propose_raw, propose_utilization, propose_value
+from kubetide.hpa.rollout import held_back
 from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Reading, ValueReading, is_future
 
 
@@ -88,7 +89,11 @@ def evaluate(
         source = source_of(spec)
         if isinstance(reading, MetricFailure):
             raise reading
-        proposal = _propose(spec, source, reading, target, tolerance, readiness, now)
+        everyone = replace(target, passed_over=frozenset())
+        proposal = _propose(spec, source, reading, everyone, tolerance, readiness, now)
+        if target.passed_over:
+            aware = _proposal_without(spec, source, reading, target, tolerance, readiness, now)
+            proposal = held_back(proposal, aware, target.replicas)
         status = metric_status(spec, source, proposal)
     except MetricFailure as failure:
         return MetricResult(
@@ -134,6 +139,22 @@ def _bad_value(proposal: Proposal, reading: Reading, now: datetime) -> str:
             if name in reading.defects:
                 return reading.defects[name]
     return ""
+
+
+def _proposal_without(
+    spec: MetricSpec,
+    source: Source,
+    reading: Reading,
+    target: Target,
+    tolerance: Tolerance,
+    readiness: ReadinessRules,
+    now: datetime,
+) -> Proposal | None:
+    """Propose without the pods of a rollout; None if nothing can be said without them."""
+    try:
+        return _propose(spec, source, reading, target, tolerance, readiness, now)
+    except MetricFailure:
+        return None
 
 
 def _propose(

@@ -10,7 +10,8 @@ older than the moment this process began to act:
   its size can be told, and shrinking waits until everything from before the restart is out of every period.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from kubetide.api.hpa import HorizontalPodAutoscaler
@@ -54,6 +55,8 @@ class Memory:
     downs: ScaleEvents = ()
     after_start: AfterStart | None = None
     """None: the object is younger than this process, or the rule is off."""
+    last_good: Mapping[str, Recommendation] = field(default_factory=dict)
+    """What each metric proposed when it last worked."""
 
     def seeded(self, current: int, now: datetime) -> "Memory":
         """Begin the list of recommendations with the present size, if there is none."""

@@ -1,6 +1,8 @@
 """What a metric needs to know from the outside, as a value: equal questions are asked once per tick."""
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 from kubetide.api.hpa import (
     ContainerResourceMetricSource,
@@ -11,6 +13,7 @@ from kubetide.api.hpa import (
     PodsMetricSource,
     ResourceMetricSource,
 )
+from kubetide.hpa.annotations import NO_WISHES, Wishes
 from kubetide.hpa.describe import selector_text, source_of
 
 
@@ -69,3 +72,25 @@ def query_of(spec: MetricSpec, namespace: str, selector: str) -> Query:
             return ObjectQuery(namespace, source.described_object, source.metric.name, selector_text(source.metric))
         case ExternalMetricSource() as source:
             return ExternalQuery(namespace, source.metric.name, selector_text(source.metric))
+
+
+Used = dict[Hashable, int]
+"""Which answer to each question an autoscaler has had."""
+
+
+@dataclass(slots=True)
+class Asker:
+    """What is particular to the autoscaler that asks."""
+
+    max_age: timedelta
+    wishes: Wishes = NO_WISHES
+    before: Used = field(default_factory=dict)
+    """The answers of its last turn."""
+    used: Used = field(default_factory=dict)
+    """The answers of this turn."""
+
+    def may_use(self, question: Hashable, serial: int, age: float) -> bool:
+        """Tell whether an answer is good for this turn: used in it already, or young and new to the asker."""
+        if self.used.get(question) == serial:
+            return True
+        return age < self.max_age.total_seconds() and self.before.get(question) != serial

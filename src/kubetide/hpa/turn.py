@@ -11,6 +11,7 @@ from kubetide.api.events import Event
 from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HpaStatus
 from kubetide.api.meta import group_of
 from kubetide.errors import InvalidInput
+from kubetide.hpa.annotations import Fallback
 from kubetide.hpa.behavior import Limited, Rules
 from kubetide.hpa.choice import Choice
 from kubetide.hpa.evaluate import MetricResult
@@ -83,6 +84,7 @@ class Observation:
     readings: tuple[Reading, ...] = ()
     """One per metric, in order; empty where metrics are not needed."""
     passed_over: frozenset[str] = frozenset()
+    fallback: Fallback | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def computation_labels(hpa: HorizontalPodAutoscaler, results: Sequence[MetricRes
     """Return the labels `metric_type`, `action`, `error` of each metric; the status before the turn is the measure."""
     before = hpa.status.current_replicas
     for result in results:
-        if result.proposal is None:
+        if result.proposal is None or result.failure is not None:
             unknown = result.failure is not None and result.failure.kind is ErrorKind.UNKNOWN_TYPE
             yield result.type, "none", "spec" if unknown else "internal"
             continue

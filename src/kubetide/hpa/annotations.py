@@ -1,0 +1,133 @@
+"""What a user may ask of kubetide for one autoscaler, by annotations under `kubetide.io/`.
+
+| annotation                         | value                        | effect                                          |
+|------------------------------------|------------------------------|-------------------------------------------------|
+| kubetide.io/managed-by             | kubetide, or anything else   | act although others may; or leave it alone      |
+| kubetide.io/hpa-dry-run            | true, false                  | compute and publish, write nothing              |
+| kubetide.io/hpa-sync-period        | 1s to 1h                     | how often this one is evaluated                 |
+| kubetide.io/hpa-rollout-aware      | true, false                  | pods of a rollout do not move the target        |
+| kubetide.io/hpa-fallback           | last-known-good, or a count  | what a failed metric proposes                   |
+| kubetide.io/hpa-fallback-max-age   | a duration, default 10m      | how long the last known good proposal is good   |
+
+A value that cannot be used has no effect and is named in an event.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from kubetide.durations import parse_duration
+from kubetide.errors import InvalidInput
+
+PREFIX = "kubetide.io/"
+MANAGED_BY = "kubetide.io/managed-by"
+DRY_RUN = "kubetide.io/hpa-dry-run"
+SYNC_PERIOD = "kubetide.io/hpa-sync-period"
+ROLLOUT_AWARE = "kubetide.io/hpa-rollout-aware"
+FALLBACK = "kubetide.io/hpa-fallback"
+FALLBACK_MAX_AGE = "kubetide.io/hpa-fallback-max-age"
+
+KUBETIDE = "kubetide"
+LAST_KNOWN_GOOD = "last-known-good"
+SHORTEST_PERIOD = timedelta(seconds=1)
+LONGEST_PERIOD = timedelta(hours=1)
+DEFAULT_MAX_AGE = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """What stands in for a metric that fails: a fixed count, or what it said last if that is not too old."""
+
+    count: int | None = None
+    max_age: timedelta = DEFAULT_MAX_AGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """The annotations of one autoscaler, understood."""
+
+    managed_by: str | None = None
+    dry_run: bool | None = None
+    sync_period: timedelta | None = None
+    rollout_aware: bool | None = None
+    fallback: Fallback | None = None
+    problems: tuple[str, ...] = field(default=())
+
+
+NO_WISHES = Wishes()
+
+
+def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
+    """Read the annotations; what cannot be understood is left out and named in `problems`."""
+    if not annotations or not any(name.startswith(PREFIX) for name in annotations):
+        return NO_WISHES
+    problems: list[str] = []
+
+    def understood(name: str, problem: InvalidInput) -> None:
+        problems.append(f"{name}: {problem}")
+
+    managed_by = annotations.get(MANAGED_BY)
+    dry_run = rollout_aware = None
+    sync_period: timedelta | None = None
+    fallback: Fallback | None = None
+    try:
+        dry_run = _flag(annotations.get(DRY_RUN))
+    except InvalidInput as problem:
+        understood(DRY_RUN, problem)
+        # Whoever asks for a dry run, however badly spelt, does not want the target touched.
+        dry_run = True
+    try:
+        rollout_aware = _flag(annotations.get(ROLLOUT_AWARE))
+    except InvalidInput as problem:
+        understood(ROLLOUT_AWARE, problem)
+    try:
+        sync_period = _period(annotations.get(SYNC_PERIOD))
+    except InvalidInput as problem:
+        understood(SYNC_PERIOD, problem)
+    try:
+        fallback = _fallback(annotations.get(FALLBACK), annotations.get(FALLBACK_MAX_AGE))
+    except InvalidInput as problem:
+        understood(FALLBACK, problem)
+    return Wishes(
+        managed_by=managed_by,
+        dry_run=dry_run,
+        sync_period=sync_period,
+        rollout_aware=rollout_aware,
+        fallback=fallback,
+        problems=tuple(problems),
+    )
+
+
+def own_annotations(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the annotations whose change is worth a turn."""
+    return {name: value for name, value in (annotations or {}).items() if name.startswith(PREFIX)}
+
+
+def _flag(text: str | None) -> bool | None:
+    if text is None:
+        return None
+    if text.lower() in ("true", "1", "yes"):
+        return True
+    if text.lower() in ("false", "0", "no", ""):
+        return False
+    raise InvalidInput(f"{text!r} is neither true nor false")
+
+
+def _period(text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    period = parse_duration(text)
+    if not SHORTEST_PERIOD <= period <= LONGEST_PERIOD:
+        raise InvalidInput(f"{text!r} is not between 1s and 1h")
+    return period
+
+
+def _fallback(text: str | None, max_age: str | None) -> Fallback | None:
+    if text is None:
+        return None
+    age = DEFAULT_MAX_AGE if max_age is None else parse_duration(max_age)
+    if text == LAST_KNOWN_GOOD:
+        return Fallback(max_age=age)
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return Fallback(count=int(text))
+    raise InvalidInput(f"{text!r} is neither {LAST_KNOWN_GOOD} nor a count of replicas")

@@ -1,0 +1,240 @@
+"""Asks the metrics APIs, once for all who want to know the same.
+
+All autoscalers of a namespace (or of the cluster) share one list of pod usage per sync period, and equal questions to
+the custom and external metrics APIs are asked once. No autoscaler is given the same answer twice: it would act again
+on what it has already acted on. What fails is shared like what works, so that an outage is not made worse.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
+
+from kubetide.api.core import Pod
+from kubetide.api.metrics import PodMetrics
+from kubetide.api.selectors import Selector
+from kubetide.clock import Clock
+from kubetide.errors import DecodeError, KubetideError
+from kubetide.hpa.queries import Asker, ExternalQuery, ObjectQuery, PodsQuery, Query, ResourceQuery
+from kubetide.hpa.samples import (
+    ErrorKind,
+    MetricFailure,
+    Reading,
+    external_reading,
+    object_reading,
+    pods_reading,
+    resource_reading,
+)
+from kubetide.hpa.selection import NamespaceSamples, by_namespace
+from kubetide.hpa.settings import HpaSettings, MetricsScope
+from kubetide.kube.client import Client
+from kubetide.kube.errors import ApiError, ResponseTooLarge, ServerTimeout, ServiceUnavailable
+from kubetide.kube.metrics import CustomMetrics, ExternalMetrics, ResourceMetrics
+from kubetide.log import get_logger
+
+T = TypeVar("T")
+
+log = get_logger("hpa")
+
+
+class Tally(Protocol):
+    """Counts what was asked."""
+
+    def asked(self, api: str, error: str) -> None:
+        """Count a request."""
+        ...
+
+    def shared(self, api: str) -> None:
+        """Count an answer that came from another turn."""
+        ...
+
+
+@dataclass(slots=True)
+class _Answer:
+    serial: int
+    asked_at: float
+    task: "asyncio.Task[Any]"
+
+
+class SharedAnswers:
+    """Answers that many turns use, each autoscaler each answer once."""
+
+    def __init__(self, clock: Clock, timeout: timedelta) -> None:
+        self._clock = clock
+        self._timeout = timeout.total_seconds()
+        self._answers: dict[Hashable, _Answer] = {}
+        self._serial = 0
+
+    async def get(
+        self,
+        question: Hashable,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        asker: Asker,
+        shared: Callable[[], None],
+    ) -> T:
+        """Return the answer to a question: one that is young enough and new to this asker, or a fresh one."""
+        now = self._clock.monotonic()
+        answer = self._answers.get(question)
+        age_limit = asker.max_age.total_seconds()
+        if answer is None or not asker.may_use(question, answer.serial, now - answer.asked_at):
+            self._serial += 1
+            answer = _Answer(self._serial, now, asyncio.get_running_loop().create_task(self._ask(ask)))
+            # A failure that nobody waits for any more is no error of the loop.
+            answer.task.add_done_callback(_seen)
+            self._answers[question] = answer
+            self._drop_older_than(now - max(age_limit, 60.0))
+        else:
+            shared()
+        asker.used[question] = answer.serial
+        return cast(T, await asyncio.shield(answer.task))
+
+    async def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
+        async with asyncio.timeout(self._timeout):
+            return await ask()
+
+    def _drop_older_than(self, limit: float) -> None:
+        for question in [key for key, answer in self._answers.items() if answer.asked_at < limit]:
+            del self._answers[question]
+
+
+def _seen(task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+class _Usage:
+    """One list of pod usage, split and filed by namespace when first needed."""
+
+    def __init__(self, items: Sequence[PodMetrics]) -> None:
+        self._split = by_namespace(items)
+        self._filed: dict[str, NamespaceSamples] = {}
+
+    def of(self, namespace: str) -> NamespaceSamples:
+        """Return the samples of one namespace."""
+        if namespace not in self._filed:
+            self._filed[namespace] = NamespaceSamples(self._split.pop(namespace, ()))
+        return self._filed[namespace]
+
+
+class MetricsReader:
+    """Reads what metrics need from the three APIs."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: HpaSettings,
+        *,
+        tally: Tally | None = None,
+        cluster_wide: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._settings = settings
+        self._tally = tally
+        self._cluster_wide = cluster_wide
+        self._resource = ResourceMetrics(client)
+        self._custom = CustomMetrics(client, rediscover=settings.sync_period)
+        self._external = ExternalMetrics(client)
+        self._answers = SharedAnswers(clock, settings.metrics_timeout)
+
+    async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
+        """Return the answer to a query, or how it failed."""
+        try:
+            return await self._answer(query, selector, pods, asker)
+        except MetricFailure as failure:
+            return failure
+        except TimeoutError:
+            seconds = self._settings.metrics_timeout.total_seconds()
+            return MetricFailure(ErrorKind.FETCH_FAILED, f"the metrics API did not answer within {seconds:g} s")
+        except KubetideError as error:
+            return MetricFailure(ErrorKind.FETCH_FAILED, f"the metrics API could not be read: {error}")
+
+    async def _answer(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
+        match query:
+            case ResourceQuery():
+                items = await self._usage(query, selector, pods, asker)
+                return resource_reading(items, query.resource, query.container)
+            case PodsQuery():
+                values = await self._shared(
+                    "custom",
+                    query,
+                    lambda: self._custom.for_pods(
+                        query.namespace,
+                        query.metric,
+                        pod_selector=query.selector,
+                        metric_selector=query.metric_selector,
+                    ),
+                    asker,
+                )
+                return pods_reading(values)
+            case ObjectQuery():
+                value = await self._shared(
+                    "custom",
+                    query,
+                    lambda: self._custom.for_object(
+                        query.namespace, query.described, query.metric, metric_selector=query.metric_selector
+                    ),
+                    asker,
+                )
+                return object_reading((value,))
+            case ExternalQuery():
+                found = await self._shared(
+                    "external",
+                    query,
+                    lambda: self._external.values(query.namespace, query.metric, selector=query.metric_selector),
+                    asker,
+                )
+                return external_reading(found)
+
+    async def _usage(
+        self, query: ResourceQuery, selector: Selector, pods: Sequence[Pod], asker: Asker
+    ) -> Sequence[PodMetrics]:
+        """Return the selected samples of pod usage, from a list that many share if there can be one."""
+        namespace = query.namespace
+        names = [pod.metadata.name for pod in pods]
+        for scope in self._scopes(namespace):
+            try:
+                usage = await self._shared("resource", ("usage", scope), partial(self._list, scope), asker)
+                return usage.of(namespace).select(selector, names)
+            except (ServiceUnavailable, ServerTimeout):
+                # Nobody is there: asking for less would not help.
+                raise
+            except (ApiError, DecodeError, ResponseTooLarge) as error:
+                log.debug("cannot list pod usage", scope=scope or "cluster", error=str(error))
+        return await self._shared(
+            "resource",
+            ("selected", namespace, query.selector),
+            lambda: self._resource.pods(namespace, query.selector),
+            asker,
+        )
+
+    def _scopes(self, namespace: str) -> list[str]:
+        match self._settings.metrics_scope:
+            case MetricsScope.NAMESPACE:
+                return [namespace]
+            case MetricsScope.CLUSTER:
+                return ["", namespace]
+            case MetricsScope.AUTO:
+                return ["", namespace] if self._cluster_wide() else [namespace]
+
+    async def _list(self, namespace: str) -> _Usage:
+        return _Usage(await self._resource.pods(namespace or None))
+
+    async def _shared(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], asker: Asker) -> T:
+        async def counted() -> T:
+            error = "internal"
+            try:
+                answer = await ask()
+                error = "none"
+                return answer
+            finally:
+                if self._tally is not None:
+                    self._tally.asked(api, error)
+
+        def shared() -> None:
+            if self._tally is not None:
+                self._tally.shared(api)
+
+        return await self._answers.get(question, counted, asker=asker, shared=shared)

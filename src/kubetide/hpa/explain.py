@@ -1,0 +1,156 @@
+"""The trace of a decision, told to a person: what was seen, what each metric asked for, which rule decided."""
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def render(trace: dict[str, Any]) -> str:
+    """Return the lines that `kubetide explain hpa` prints. Missing parts of the trace are passed over."""
+    return "\n".join(_lines(trace))
+
+
+def _lines(trace: dict[str, Any]) -> Iterable[str]:
+    autoscaler, target = trace.get("autoscaler") or {}, trace.get("target") or {}
+    name = f"{autoscaler.get('namespace')}/{autoscaler.get('name')}"
+    yield f"HorizontalPodAutoscaler {name}, decided at {trace.get('at')}"
+    yield f"  Target      {target.get('kind')} {target.get('name')}: {_size(target)}"
+    yield f"  Bounds      {autoscaler.get('minReplicas')} to {autoscaler.get('maxReplicas')} replicas"
+    yield f"  Acting      {_acting(trace)}"
+    if trace.get("nextTurn"):
+        yield f"  Next turn   {trace['nextTurn']}"
+    yield ""
+    yield from _metrics(trace)
+    yield from _steps(trace)
+    yield from _conditions(trace)
+    yield from _history(trace)
+
+
+def _size(target: dict[str, Any]) -> str:
+    if target.get("replicas") is None:
+        return "its scale could not be read"
+    return (
+        f"{target['replicas']} replicas wanted, {target.get('observedReplicas')} observed, "
+        f"{target.get('pods')} pods match {target.get('selector') or 'no selector'}"
+    )
+
+
+def _acting(trace: dict[str, Any]) -> str:
+    if trace.get("recomputed"):
+        return "no, this was recomputed just now"
+    if trace.get("acts", True):
+        return "yes"
+    return f"no: {trace.get('stance') or 'not asked to'}"
+
+
+def _metrics(trace: dict[str, Any]) -> Iterable[str]:
+    metrics = trace.get("metrics") or []
+    if not metrics:
+        return
+    yield "Metrics"
+    for position, metric in enumerate(metrics):
+        mark = "*" if position == trace.get("winner") else " "
+        target = f", target {metric['target']}" if metric.get("target") else ""
+        yield f"{mark} {position + 1}. {metric.get('description')}{target}"
+        if metric.get("failed"):
+            yield f"       failed: {metric['failed']}"
+        if "replicas" in metric:
+            yield f"       {_value(metric)}: proposes {metric['replicas']} replicas"
+            yield f"       {_arithmetic(metric)}"
+        if metric.get("pods"):
+            yield f"       pods: {_groups(metric['pods'])}"
+        if metric.get("defect"):
+            yield f"       not to be trusted for shrinking: {metric['defect']}"
+    yield ""
+
+
+def _value(metric: dict[str, Any]) -> str:
+    if metric.get("utilization") is not None:
+        return f"{metric['utilization']}% used ({metric.get('value')} on average)"
+    return f"value {metric.get('value')}"
+
+
+def _arithmetic(metric: dict[str, Any]) -> str:
+    text = f"ratio {_short(metric.get('ratio'))}"
+    if metric.get("filledRatio") is not None:
+        text += f", {_short(metric['filledRatio'])} once unknown pods are filled in"
+    if metric.get("multiplier") is not None:
+        text += f", times {metric['multiplier']}"
+    return f"{text} ({metric.get('rule')})"
+
+
+def _groups(pods: dict[str, Any]) -> str:
+    parts = [f"{pods.get('ready', 0)} ready"]
+    for name in ("unready", "missing", "ignored"):
+        group = pods.get(name) or {}
+        if group.get("count"):
+            names = ", ".join(group.get("names") or [])
+            more = ", …" if group["count"] > len(group.get("names") or []) else ""
+            parts.append(f"{group['count']} {name} ({names}{more})")
+    return ", ".join(parts)
+
+
+def _steps(trace: dict[str, Any]) -> Iterable[str]:
+    yield "Decision"
+    if trace.get("problem"):
+        yield f"  Problem     {trace['problem'].get('message')}"
+    if trace.get("passedOver"):
+        yield f"  Rollout     not counted: {', '.join(trace['passedOver'])}"
+    if trace.get("proposal") is not None:
+        yield f"  Proposal    {trace['proposal']} replicas, now {trace.get('current')}"
+    if stabilized := trace.get("stabilized"):
+        held = stabilized.get("heldAfterRestart")
+        note = f", {held} held after a restart" if held is not None else ""
+        yield f"  Windows     {stabilized['replicas']} ({stabilized['reason']}{note})"
+    if limited := trace.get("limited"):
+        limit = f", limit {limited['limit']}" if limited.get("limit") is not None else ""
+        yield f"  Limits      {limited['replicas']} ({limited['reason']}{limit})"
+    if behavior := trace.get("behavior"):
+        for direction, rules in behavior.items():
+            policies = "; ".join(rules.get("policies") or []) or "no policy"
+            window = rules.get("stabilizationWindowSeconds")
+            yield f"  {direction:11} {rules.get('selectPolicy')} of {policies}; window {window}s"
+    verb = "scale" if trace.get("rescale") else "keep"
+    why = f": {trace['why']}" if trace.get("rescale") and trace.get("why") else ""
+    yield f"  Outcome     {verb} {_arrow(trace)} ({trace.get('rule')}){why}"
+    yield ""
+
+
+def _arrow(trace: dict[str, Any]) -> str:
+    if trace.get("rescale"):
+        return f"{trace.get('current')} -> {trace.get('desired')}"
+    current = trace.get("current")
+    return "as it is" if current is None else f"{current}"
+
+
+def _conditions(trace: dict[str, Any]) -> Iterable[str]:
+    conditions = trace.get("conditions") or []
+    if not conditions:
+        return
+    yield "Conditions"
+    for one in conditions:
+        yield f"  {one.get('type'):15} {one.get('status'):6} {one.get('reason')}: {one.get('message')}"
+    yield ""
+
+
+def _history(trace: dict[str, Any]) -> Iterable[str]:
+    if trace.get("recomputed"):
+        yield "History is missing: no running controller answered, so windows and rate limits start empty here."
+        return
+    history = trace.get("history") or []
+    if not history:
+        return
+    yield "History (newest first)"
+    for entry in reversed(history):
+        sizes = f"{_dash(entry.get('current'))} -> {_dash(entry.get('desired'))}"
+        text = entry.get("problem") or entry.get("why") or ""
+        wrote = "wrote" if entry.get("wrote") else "     "
+        proposal = _dash(entry.get("proposal"))
+        yield f"  {entry.get('at')}  {wrote}  {sizes:>12}  proposal {proposal:>4}  {entry.get('rule')}  {text}".rstrip()
+
+
+def _short(number: Any) -> str:
+    return f"{number:.4g}" if isinstance(number, int | float) else str(number)
+
+
+def _dash(value: Any) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,188 @@
+"""What was decided lately: traces and a short history for people, counters under the upstream names for Prometheus."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from kubetide.api.meta import ObjectKey
+from kubetide.hpa.trace import Line, line_of, shown_line, trace_of
+from kubetide.hpa.turn import Outcome, Problem, ScaleDecision, computation_labels, reconciliation_labels
+from kubetide.telemetry import Telemetry
+
+BUCKETS = tuple(0.001 * 2**i for i in range(15))
+QUEUE_NAME = "horizontalpodautoscaler"
+_PREFIX = "horizontal_pod_autoscaler_controller"
+_QUEUE_BUCKETS = tuple(10.0**i for i in range(-8, 2))
+
+
+@dataclass(slots=True)
+class Record:
+    """The last decision about one autoscaler, and lines about those before."""
+
+    decision: ScaleDecision
+    outcome: Outcome
+    problem: Problem | None
+    acts: bool
+    stance: str
+    past: deque[Line] = field(default_factory=deque)
+
+
+class History:
+    """Decisions by autoscaler. Traces are made when somebody asks, not every turn."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._records: dict[ObjectKey, Record] = {}
+
+    def add(
+        self,
+        key: ObjectKey,
+        decision: ScaleDecision,
+        outcome: Outcome,
+        problem: Problem | None,
+        *,
+        acts: bool,
+        stance: str,
+        wrote: bool,
+    ) -> None:
+        """Keep a decision as the last one."""
+        known = self._records.get(key)
+        past = known.past if known is not None else deque(maxlen=max(1, self._length))
+        past.append(line_of(decision, problem, wrote=wrote))
+        self._records[key] = Record(decision, outcome, problem, acts, stance, past)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop all that is known of an autoscaler."""
+        self._records.pop(key, None)
+
+    def trace(self, key: ObjectKey) -> dict[str, Any] | None:
+        """Return the last decision with its history, or None."""
+        record = self._records.get(key)
+        if record is None:
+            return None
+        return {
+            **trace_of(record.decision, record.outcome, record.problem),
+            "acts": record.acts,
+            "stance": record.stance,
+            "history": [shown_line(line) for line in record.past],
+        }
+
+    def records(self) -> Iterator[tuple[ObjectKey, Record]]:
+        """Return the last decision about every autoscaler."""
+        return iter(tuple(self._records.items()))
+
+
+class Instruments:
+    """The controller's own telemetry."""
+
+    def __init__(self, telemetry: Telemetry, history: History, depth: Callable[[], int]) -> None:
+        self._turns = telemetry.counter(
+            f"{_PREFIX}_reconciliations_total", "Turns of autoscalers.", ("action", "error")
+        )
+        self._turn_seconds = telemetry.histogram(
+            f"{_PREFIX}_reconciliation_duration_seconds", "How long a turn took.", ("action", "error"), BUCKETS
+        )
+        labels = ("action", "error", "metric_type")
+        self._metrics = telemetry.counter(f"{_PREFIX}_metric_computation_total", "Metrics computed.", labels)
+        self._metric_seconds = telemetry.histogram(
+            f"{_PREFIX}_metric_computation_duration_seconds", "How long a metric took.", labels, BUCKETS
+        )
+        self.fights = telemetry.counter(
+            "kubetide_hpa_built_in_controller_conflicts_total",
+            "Turns in which kubetide acted although the built-in controller had just written.",
+        )
+        self._asked = telemetry.counter(
+            "kubetide_hpa_metrics_requests_total", "Requests to the metrics APIs.", ("api", "error")
+        )
+        self._shared = telemetry.counter(
+            "kubetide_hpa_metrics_shared_total", "Answers of the metrics APIs that a turn took from another.", ("api",)
+        )
+        self._adds = telemetry.counter("workqueue_adds_total", "Keys added to the queue.", ("name",))
+        self._retries = telemetry.counter("workqueue_retries_total", "Keys added again after a turn.", ("name",))
+        self._waited = telemetry.histogram(
+            "workqueue_queue_duration_seconds", "How long a key waited.", ("name",), _QUEUE_BUCKETS
+        )
+        self._worked = telemetry.histogram(
+            "workqueue_work_duration_seconds", "How long a key was worked on.", ("name",), _QUEUE_BUCKETS
+        )
+        telemetry.register(_Sizes(history))
+        telemetry.register(_Queue(depth, self))
+        self.running: dict[ObjectKey, float] = {}
+        self.clock: Callable[[], float] = lambda: 0.0
+
+    def turn(self, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float) -> None:
+        """Count a turn and the metrics in it."""
+        action, error = reconciliation_labels(outcome, problem)
+        self._turns.labels(action, error).inc()
+        self._turn_seconds.labels(action, error).observe(seconds)
+        results = decision.results
+        for kind, done, failed in computation_labels(decision.hpa, results):
+            self._metrics.labels(done, failed, kind).inc()
+            self._metric_seconds.labels(done, failed, kind).observe(seconds / len(results))
+
+    def asked(self, api: str, error: str) -> None:
+        """Count a request to a metrics API."""
+        self._asked.labels(api, error).inc()
+
+    def shared(self, api: str) -> None:
+        """Count an answer that came from another turn."""
+        self._shared.labels(api).inc()
+
+    def added(self, *, again: bool = False) -> None:
+        """Count a key that was put into the queue."""
+        self._adds.labels(QUEUE_NAME).inc()
+        if again:
+            self._retries.labels(QUEUE_NAME).inc()
+
+    def started(self, key: ObjectKey, waited: float, now: float) -> None:
+        """Note that work on a key begins."""
+        self._waited.labels(QUEUE_NAME).observe(max(0.0, waited))
+        self.running[key] = now
+
+    def finished(self, key: ObjectKey, now: float) -> None:
+        """Note that work on a key ended."""
+        began = self.running.pop(key, now)
+        self._worked.labels(QUEUE_NAME).observe(now - began)
+
+
+class _Queue(Collector):
+    """The state of the queue when asked."""
+
+    def __init__(self, depth: Callable[[], int], instruments: Instruments) -> None:
+        self._depth = depth
+        self._instruments = instruments
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        now = self._instruments.clock()
+        spans = [now - began for began in self._instruments.running.values()]
+        for name, text, value in (
+            ("workqueue_depth", "Keys waiting.", float(self._depth())),
+            ("workqueue_unfinished_work_seconds", "Work under way, in all.", sum(spans)),
+            ("workqueue_longest_running_processor_seconds", "The longest work under way.", max(spans, default=0.0)),
+        ):
+            family = GaugeMetricFamily(name, text, labels=("name",))
+            family.add_metric((QUEUE_NAME,), value)
+            yield family
+
+
+class _Sizes(Collector):
+    """Wanted and present size of every target, as decided; also where nothing is written."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        labels = ("namespace", "name")
+        desired = GaugeMetricFamily("kubetide_hpa_desired_replicas", "The size that was decided on.", labels=labels)
+        current = GaugeMetricFamily("kubetide_hpa_current_replicas", "The size that was found.", labels=labels)
+        acting = GaugeMetricFamily("kubetide_hpa_acting", "1 where kubetide writes, 0 where it looks.", labels=labels)
+        for key, record in self._history.records():
+            desired.add_metric(key, float(record.decision.desired))
+            if record.decision.current is not None:
+                current.add_metric(key, float(record.decision.current))
+            acting.add_metric(key, float(record.acts))
+        return (desired, current, acting)

@@ -1,0 +1,147 @@
+"""What a turn looks at, gathered: the scale of the target, its pods from the cache, and readings of its metrics."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kubetide.api.core import Pod
+from kubetide.api.hpa import HorizontalPodAutoscaler, MetricSpec
+from kubetide.api.meta import key_of
+from kubetide.api.selectors import Selector, parse_selector
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError, SelectorError
+from kubetide.hpa.claims import Claims, anchors
+from kubetide.hpa.decide import metrics_of, needs_metrics
+from kubetide.hpa.queries import Asker, Query, query_of
+from kubetide.hpa.rollout import rollout_pods
+from kubetide.hpa.samples import MetricFailure, Reading
+from kubetide.hpa.settings import HpaSettings
+from kubetide.hpa.turn import Observation, Problem, ScaleView, TurnError
+from kubetide.kube.scale import InvalidApiVersion, NoMapping, ScaleClient, ScaleTarget
+from kubetide.kube.store import Store
+
+LABEL_INDEX = "label"
+
+
+class Metrics(Protocol):
+    """Where readings come from."""
+
+    async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
+        """Return the answer to a query, or how it failed."""
+        ...
+
+
+class Pods(Protocol):
+    """Where the pods of a target are found."""
+
+    def matching(self, namespace: str, selector: Selector) -> Sequence[Pod]:
+        """Return the pods of the namespace that the selector matches."""
+        ...
+
+
+class PodCache:
+    """Pods from an informer's store that is indexed by label."""
+
+    def __init__(self, store: Store[Pod]) -> None:
+        self._store = store
+
+    def matching(self, namespace: str, selector: Selector) -> Sequence[Pod]:
+        """Return the pods of the namespace that the selector matches."""
+        pairs = anchors(selector)
+        if not pairs:
+            candidates: Iterable[Pod] = self._store.in_namespace(namespace)
+        else:
+            candidates = [
+                pod
+                for name, value in pairs
+                for pod in self._store.by_index(LABEL_INDEX, label_key(namespace, name, value))
+            ]
+        return [pod for pod in candidates if selector.matches(pod.metadata.labels)]
+
+
+def label_key(namespace: str, name: str, value: str) -> str:
+    """Return the index value of a label in a namespace."""
+    return f"{namespace}/{name}={value}"
+
+
+def pod_labels(pod: Pod) -> Iterable[str]:
+    """Return the index values of a pod."""
+    meta = pod.metadata
+    return [label_key(meta.namespace, name, value) for name, value in (meta.labels or {}).items()]
+
+
+@dataclass(slots=True)
+class Seen:
+    """An observation, and the scale that a write would change."""
+
+    observation: Observation
+    target: ScaleTarget | None = None
+
+
+class Observer:
+    """Gathers observations for many autoscalers."""
+
+    def __init__(
+        self, scales: ScaleClient, clock: Clock, settings: HpaSettings, pods: Pods, claims: Claims, metrics: Metrics
+    ) -> None:
+        self._scales = scales
+        self._clock = clock
+        self._settings = settings
+        self._pods = pods
+        self._claims = claims
+        self._metrics = metrics
+
+    async def observe(self, hpa: HorizontalPodAutoscaler, asker: Asker) -> Seen:
+        """Look at everything that one turn needs; what cannot be read is part of the observation."""
+        namespace = hpa.metadata.namespace
+        try:
+            target = await self._scales.get(namespace, hpa.spec.scale_target_ref)
+        except InvalidApiVersion as error:
+            return _unreadable(hpa, TurnError.INVALID_API_VERSION, error)
+        except NoMapping as error:
+            return _unreadable(hpa, TurnError.NO_MAPPING, error)
+        except KubetideError as error:
+            return _unreadable(hpa, TurnError.GET_SCALE, error)
+        scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
+        bare = Seen(Observation(hpa=hpa, scale=scale, fallback=asker.wishes.fallback), target)
+        if not needs_metrics(hpa.spec, scale) or not scale.selector:
+            return bare
+        try:
+            selector = parse_selector(scale.selector)
+        except SelectorError:
+            return bare
+        pods = self._pods.matching(namespace, selector)
+        self._claims.claim(key_of(hpa), selector)
+        claimed = self._claims.claimants(namespace, pods)
+        readings: tuple[Reading, ...] = ()
+        if len(claimed) < 2:
+            readings = tuple([await self._read(metric, hpa, selector, pods, asker) for metric in metrics_of(hpa.spec)])
+        aware = self._settings.rollout_aware if asker.wishes.rollout_aware is None else asker.wishes.rollout_aware
+        observation = Observation(
+            hpa=hpa,
+            scale=scale,
+            pods=pods,
+            claimed_by=claimed,
+            readings=readings,
+            passed_over=rollout_pods(pods, scale.replicas, now=self._clock.now()) if aware else frozenset(),
+            fallback=asker.wishes.fallback,
+        )
+        return Seen(observation, target)
+
+    async def _read(
+        self,
+        metric: MetricSpec,
+        hpa: HorizontalPodAutoscaler,
+        selector: Selector,
+        pods: Sequence[Pod],
+        asker: Asker,
+    ) -> Reading:
+        try:
+            query = query_of(metric, hpa.metadata.namespace, str(selector))
+        except MetricFailure as failure:
+            return failure
+        return await self._metrics.read(query, selector, pods, asker)
+
+
+def _unreadable(hpa: HorizontalPodAutoscaler, kind: TurnError, error: Exception) -> Seen:
+    return Seen(Observation(hpa=hpa, scale=None, scale_problem=Problem(kind, str(error))))

@@ -1,0 +1,113 @@
+"""Settings of the horizontal autoscaler: those of the original with its flag names and defaults, then kubetide's."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from kubetide.config import Doc, Settings
+from kubetide.errors import SettingsError
+
+
+class MetricsScope(StrEnum):
+    """How much usage is read at once."""
+
+    AUTO = "auto"
+    CLUSTER = "cluster"
+    NAMESPACE = "namespace"
+
+
+class HpaSettings(Settings, frozen=True, kw_only=True):
+    section: ClassVar[str] = "hpa"
+
+    sync_period: Annotated[
+        timedelta,
+        Doc(
+            "How often each autoscaler is re-evaluated. Shorter reacts sooner and queries metrics more.",
+            flag="horizontal-pod-autoscaler-sync-period",
+        ),
+    ] = timedelta(seconds=15)
+    tolerance: Annotated[
+        float,
+        Doc(
+            "How far usage may be from its target, as a share of it, without any reaction.",
+            flag="horizontal-pod-autoscaler-tolerance",
+        ),
+    ] = 0.1
+    downscale_stabilization: Annotated[
+        timedelta,
+        Doc(
+            "How far back a higher recommendation keeps a target from shrinking. Longer wastes more and flaps less.",
+            flag="horizontal-pod-autoscaler-downscale-stabilization",
+        ),
+    ] = timedelta(minutes=5)
+    cpu_initialization_period: Annotated[
+        timedelta,
+        Doc(
+            "How long after its start the CPU usage of a pod is distrusted.",
+            flag="horizontal-pod-autoscaler-cpu-initialization-period",
+        ),
+    ] = timedelta(minutes=5)
+    initial_readiness_delay: Annotated[
+        timedelta,
+        Doc(
+            "How long after its start a change of a pod's readiness counts as its first.",
+            flag="horizontal-pod-autoscaler-initial-readiness-delay",
+        ),
+    ] = timedelta(seconds=30)
+    workers: Annotated[
+        int,
+        Doc(
+            "How many autoscalers are evaluated at once. More is faster and loads the API server more.",
+            flag="concurrent-horizontal-pod-autoscaler-syncs",
+        ),
+    ] = 5
+    feature_gates: Annotated[
+        tuple[str, ...], Doc("Alpha features as Name=true: HPAConfigurableTolerance.", flag="hpa-feature-gates")
+    ] = ()
+
+    take_over: Annotated[
+        bool,
+        Doc(
+            "Act although kube-controller-manager runs. Set it together with "
+            "--controllers=*,-horizontal-pod-autoscaler-controller there, or the two will fight."
+        ),
+    ] = False
+    dry_run: Annotated[bool, Doc("Compute and publish every decision, write nothing.", flag="hpa-dry-run")] = False
+    rollout_aware: Annotated[
+        bool,
+        Doc("During a rolling update, let surge, terminating and warming pods not move a target on their own."),
+    ] = False
+    decision_guard: Annotated[
+        bool, Doc("Refuse to shrink a target on samples that cannot be true, or when no pod is ready.")
+    ] = True
+    metrics_scope: Annotated[
+        MetricsScope,
+        Doc("Read pod usage once per namespace, once per cluster, or (auto) whichever reads less."),
+    ] = MetricsScope.AUTO
+    metrics_timeout: Annotated[
+        timedelta, Doc("How long a metrics API may take to answer before the metric counts as failed.")
+    ] = timedelta(seconds=30)
+    history: Annotated[int, Doc("How many past decisions of each autoscaler explain can show.")] = 20
+    namespace: Annotated[
+        str, Doc("Look at the autoscalers of this namespace only; empty: all.", flag="hpa-namespace")
+    ] = ""
+
+    leader_elect: Annotated[bool, Doc("Act only while holding the lease.", flag="hpa-leader-elect")] = True
+    leader_elect_resource_name: Annotated[
+        str, Doc("Name of the leader lease.", flag="hpa-leader-elect-resource-name")
+    ] = "kubetide-hpa"
+    leader_elect_resource_namespace: Annotated[
+        str, Doc("Namespace of the leader lease.", flag="hpa-leader-elect-resource-namespace")
+    ] = "kube-system"
+    identity: Annotated[str, Doc("Who holds the lease; empty: a random name.", flag="hpa-identity")] = ""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise SettingsError("must be at least 1", field="concurrent-horizontal-pod-autoscaler-syncs")
+        if self.sync_period <= timedelta(0):
+            raise SettingsError("must be above 0", field="horizontal-pod-autoscaler-sync-period")
+
+    @property
+    def configurable_tolerance(self) -> bool:
+        """Whether `behavior.*.tolerance` is honoured."""
+        return "HPAConfigurableTolerance=true" in self.feature_gates

@@ -1,0 +1,81 @@
+"""Whether to act at all: kube-controller-manager runs an autoscaler too, and two on one target undo each other.
+
+Two signs say that it is at work: it wrote the status or the scale lately, or its lease is fresh. With a sign and
+nothing said about it, kubetide looks and does not act. A sign that cannot be read counts as seen.
+
+| said                                  | no sign | lease only | wrote lately            |
+|---------------------------------------|---------|------------|-------------------------|
+| nothing                               | act     | look       | look                    |
+| --take-over, or managed-by: kubetide  | act     | act        | act, and warn hourly    |
+| managed-by: somebody else             | look    | look       | look                    |
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kubetide.api.hpa import ManagedFieldsEntry
+from kubetide.api.leases import Lease
+from kubetide.hpa.annotations import KUBETIDE, Wishes
+
+BUILT_IN_MANAGER = "kube-controller-manager"
+LEASE_NAMESPACE = "kube-system"
+LEASE_NAME = "kube-controller-manager"
+FIELD_MANAGER = "kubetide-hpa"
+RECENT_PERIODS = 3
+WARN_EVERY = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """What was seen of the built-in controller; empty texts say nothing."""
+
+    wrote: str = ""
+    runs: str = ""
+
+    @property
+    def any(self) -> str:
+        return self.wrote or self.runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stance:
+    """Whether kubetide writes, and whether people are to be told of another controller."""
+
+    acts: bool
+    warn: bool = False
+    why: str = ""
+
+
+def stance(wishes: Wishes, signs: Signs, *, take_over: bool, dry_run: bool) -> Stance:
+    """Decide whether to act on one autoscaler."""
+    if wishes.managed_by is not None and wishes.managed_by != KUBETIDE:
+        return Stance(acts=False, why=f"left to {wishes.managed_by or 'somebody else'} by annotation")
+    if wishes.dry_run if wishes.dry_run is not None else dry_run:
+        return Stance(acts=False, why="dry run")
+    if take_over or wishes.managed_by == KUBETIDE:
+        return Stance(acts=True, warn=bool(signs.wrote), why=signs.wrote)
+    if signs.any:
+        return Stance(acts=False, warn=True, why=signs.any)
+    return Stance(acts=True)
+
+
+def wrote_lately(
+    entries: Iterable[ManagedFieldsEntry] | None, subresource: str, *, sync_period: timedelta, now: datetime
+) -> bool:
+    """Tell whether the built-in controller wrote the subresource within three sync periods."""
+    return any(
+        entry.manager == BUILT_IN_MANAGER
+        and entry.subresource == subresource
+        and entry.time is not None
+        and now - entry.time < RECENT_PERIODS * sync_period
+        for entry in entries or ()
+    )
+
+
+def lease_is_fresh(lease: Lease, *, now: datetime) -> bool:
+    """Tell whether the holder renewed its lease within the lease's own duration."""
+    spec = lease.spec
+    if not spec.holder_identity or spec.renew_time is None:
+        return False
+    return now - spec.renew_time <= timedelta(seconds=spec.lease_duration_seconds)

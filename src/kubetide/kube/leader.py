@@ -98,7 +98,8 @@ class LeaderElector:
                     self._renewed_at = None
             finally:
                 # Renewing goes on while the work winds down, so that the Lease is not lost under it.
-                work.cancel()
+                if not work.cancelling():
+                    work.cancel()
                 await asyncio.wait({work})
                 renewing.cancel()
         return finished

@@ -98,7 +98,8 @@ class Manager:
                     if entry.wait_ready:
                         await _until_ready(entry.component, tasks[-1])
                 self._started = True
-                await asyncio.gather(*tasks)
+                if tasks:
+                    await asyncio.wait(tasks)
             finally:
                 self._started = False
                 await self._stop(tasks)
@@ -107,7 +108,9 @@ class Manager:
         for task in reversed(tasks):
             if task.done():
                 continue
-            task.cancel()
+            if not task.cancelling():
+                # A second cancellation would break into the clean-up of the first.
+                task.cancel()
             _, pending = await asyncio.wait({task}, timeout=self._stop_timeout)
             if pending:
                 log.warning("component does not stop", component=task.get_name())

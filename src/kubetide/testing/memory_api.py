@@ -158,12 +158,12 @@ class MemoryTransport:
             return
 
     async def _healthy_lines(self, collection: str, version: int, seconds: float) -> AsyncIterator[bytes]:
-        if self._api.too_old(version):
-            yield _line("ERROR", json.loads(_status(410, "Expired").body))
-            return
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while loop.time() < end:
+            if self._api.too_old(version):
+                yield _line("ERROR", json.loads(_status(410, "Expired").body))
+                return
             for at, kind, raw in self._api.after(collection, version):
                 version = at
                 yield _line(kind, raw)
@@ -171,6 +171,8 @@ class MemoryTransport:
                 async with asyncio.timeout(min(self._bookmark_seconds, max(0.0, end - loop.time()))):
                     await self._api.wait_for_change()
             except TimeoutError:
+                if self._api.too_old(version) or self._api.after(collection, version):
+                    continue  # changed in the very moment of the bookmark
                 version = self._api.version
                 yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
 

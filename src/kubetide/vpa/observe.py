@@ -26,7 +26,7 @@ from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
 from kubetide.kube.informer import Informer
-from kubetide.kube.owners import WELL_KNOWN, ControllerKey, OwnerChain
+from kubetide.kube.owners import WELL_KNOWN, ControllerKey, OwnerChain, OwnerNotFound
 from kubetide.kube.scale import ScaleClient
 from kubetide.log import get_logger
 from kubetide.vpa.limits import NamespaceLimits, namespace_limits
@@ -66,6 +66,8 @@ class Targets:
             stores={kind: informer.store for kind, informer in self.controllers.items()},
             chance=chance,
         )
+        # A pod may be reviewed before the copy has heard of the controller that has just made it.
+        self._unseen = OwnerChain(client, self._scales, clock=clock, chance=chance)
         self._limits: dict[str, NamespaceLimits] = {}
         self.limit_ranges.add_handler(lambda old, new: self._forget_limits(old or new))
 
@@ -157,7 +159,10 @@ class Targets:
         """Return the controller above an owner that a VPA may name; None when there is none or it cannot be told."""
         key = ControllerKey(namespace=namespace, kind=owner.kind, name=owner.name, api_version=owner.api_version)
         try:
-            return await self._owners.topmost(key)
+            try:
+                return await self._owners.topmost(key)
+            except OwnerNotFound:
+                return await self._unseen.topmost(key)
         except KubetideError as error:
             log.debug("owner cannot be resolved", owner=str(key), error=str(error))
             return None

@@ -102,7 +102,7 @@ def render(trace: Mapping[str, Any]) -> str:
     if group := trace.get("group"):
         lines += [
             f"  {group['controller']}: {group['running']} of {group['configured']} running, {group['pending']} pending",
-            f"    {group['tolerance']} may go at once; this run: {group['evicted']} evicted, {group['resized']} resized",
+            f"    {group['tolerance']} may go at once; so far {group['evicted']} evicted, {group['resized']} resized",
         ]
     if resize := trace.get("resize"):
         lines.append(f"  resize: {resize['phase']}, {resize['reason']}")

@@ -1,0 +1,126 @@
+"""What the webhook has to know about a pod: its VPA, the limits of its namespace, usage and nodes."""
+
+import asyncio
+import random
+
+from kubetide.api.core import Node, Pod
+from kubetide.api.metrics import PodMetrics
+from kubetide.api.quantity import Quantity
+from kubetide.api.resources import parse_list
+from kubetide.api.scheme import NODES
+from kubetide.api.selectors import Selector
+from kubetide.api.vpa import OFF, VerticalPodAutoscaler, update_mode
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError
+from kubetide.kube.client import Client
+from kubetide.kube.informer import Informer
+from kubetide.kube.metrics import ResourceMetrics
+from kubetide.log import get_logger
+from kubetide.vpa.admission.mutate import Limits
+from kubetide.vpa.admission.review import PodContext, shrinks_memory
+from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.observe import Targets
+from kubetide.vpa.safety import Usage, largest, largest_usage, memory_usage
+
+log = get_logger("admission")
+
+USAGE_FRESH = 30.0
+USAGE_TIMEOUT = 1.0
+"""A pod must not wait long for numbers that only make its memory a little larger."""
+
+
+class AdmissionView:
+    """Local copies of what the webhook needs, and the questions it asks of them."""
+
+    def __init__(self, client: Client, *, clock: Clock, settings: AdmissionSettings, chance: random.Random) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._metrics = ResourceMetrics(client)
+        self._usage: dict[tuple[str, str], tuple[float, Usage | None]] = {}
+        self._offers: tuple[dict[str, Quantity], ...] | None = None
+        self.targets = Targets(
+            client,
+            clock=clock,
+            namespace=settings.vpa_object_namespace,
+            ignored=settings.ignored_vpa_object_namespaces,
+            chance=chance,
+        )
+        self.nodes: Informer[Node] | None = None
+        if settings.fit_nodes and not settings.upstream_behavior:
+            self.nodes = Informer(client, NODES, clock=clock)
+            self.nodes.add_handler(lambda old, new: self._node_changed())
+
+    async def run(self) -> None:
+        """Keep the copies fresh until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.targets.run(), name="targets")
+            if self.nodes is not None:
+                group.create_task(self.nodes.run(), name=self.nodes.name)
+
+    async def wait_synced(self) -> None:
+        """Wait until every copy is complete."""
+        await self.targets.wait_synced()
+        if self.nodes is not None:
+            await self.nodes.wait_synced()
+
+    @property
+    def synced(self) -> bool:
+        return self.targets.synced and (self.nodes is None or self.nodes.has_synced)
+
+    async def selected(self) -> list[tuple[str, Selector]]:
+        """Return the namespaces and selectors of all VPAs that have a say about new pods."""
+        found = [await self.targets.candidate(vpa) for vpa in self.targets.all_vpas() if _patches(vpa)]
+        return [(candidate.namespace, candidate.selector) for candidate in found if candidate is not None]
+
+    async def context(self, pod: Pod, namespace: str) -> PodContext | None:
+        """Return what decides about a pod, or None when no VPA controls it."""
+        vpas = [vpa for vpa in self.targets.vpas_in(namespace) if _patches(vpa)]
+        if not vpas:
+            return None
+        vpa = await self.targets.controlling(pod.metadata, namespace, vpas)
+        if vpa is None:
+            return None
+        ranges = self.targets.limits_in(namespace)
+        if self._settings.upstream_behavior:
+            return PodContext(vpa=vpa, ranges=ranges)
+        limits = Limits(headroom=self._settings.memory_headroom, nodes=self._nodes())
+        context = PodContext(vpa=vpa, ranges=ranges, limits=limits)
+        if self._settings.memory_headroom < 0 or not shrinks_memory(pod, context):
+            return context
+        usage = await self._usage_of(vpa, namespace)
+        limits = Limits(usage=usage, headroom=self._settings.memory_headroom, nodes=self._nodes())
+        return PodContext(vpa=vpa, ranges=ranges, limits=limits)
+
+    async def _usage_of(self, vpa: VerticalPodAutoscaler, namespace: str) -> Usage | None:
+        """Return the memory in use by the workload. Nothing running: no rule (None). Unreadable: all unknown."""
+        candidate = await self.targets.candidate(vpa)
+        key = (namespace, str(candidate.selector) if candidate is not None else "")
+        now = self._clock.monotonic()
+        known = self._usage.get(key)
+        if known is not None and now - known[0] < USAGE_FRESH:
+            return known[1]
+        try:
+            async with asyncio.timeout(USAGE_TIMEOUT):
+                listed: tuple[PodMetrics, ...] = await self._metrics.pods(namespace, key[1])
+        except (KubetideError, TimeoutError) as error:
+            log.warning("usage cannot be read, memory is not shrunk", namespace=namespace, error=str(error))
+            return {}
+        usage = largest_usage(memory_usage(pod) for pod in listed) if listed else None
+        if len(self._usage) > 10_000:
+            self._usage.clear()
+        self._usage[key] = (now, usage)
+        return usage
+
+    def _nodes(self) -> tuple[dict[str, Quantity], ...]:
+        if self.nodes is None:
+            return ()
+        if self._offers is None:
+            self._offers = largest(parse_list(node.status.allocatable) for node in self.nodes.store.values())
+        return self._offers
+
+    def _node_changed(self) -> None:
+        self._offers = None
+
+
+def _patches(vpa: VerticalPodAutoscaler) -> bool:
+    return update_mode(vpa) != OFF

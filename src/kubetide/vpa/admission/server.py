@@ -1,0 +1,391 @@
+"""The admission controller: an HTTPS webhook that registers itself and tells the updater that it works.
+
+    start      copies of VPAs and controllers -> certificates -> HTTPS server -> (10 s) -> webhook configuration
+    every 10 s certificates rotated where due, configuration brought up to date, a dry run as a probe, lease renewed
+
+On an embedded API server in the same process the webhook is a function (`local://NAME`) instead of a server, so that
+it works in virtual time.
+"""
+
+import asyncio
+import base64
+import random
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from kubetide.api.admission import AdmissionRequest, AdmissionReview, review_response
+from kubetide.api.codec import convert, decode, decode_raw
+from kubetide.api.core import Pod
+from kubetide.api.leases import Lease
+from kubetide.api.scheme import LEASES, MUTATING_WEBHOOKS, PODS
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError, SettingsError, Unavailable
+from kubetide.kube.client import Client
+from kubetide.kube.election import micro_time
+from kubetide.kube.errors import AlreadyExists, Conflict, NotFound
+from kubetide.kube.tls import Certificate, Pem
+from kubetide.kube.webhook import WebhookServer
+from kubetide.log import get_logger
+from kubetide.telemetry import Telemetry
+from kubetide.vpa.admission.heartbeat import annotations, read_heartbeat
+from kubetide.vpa.admission.observe import AdmissionView
+from kubetide.vpa.admission.registration import (
+    CONFIGURATION,
+    Registration,
+    conditions,
+    configuration,
+    parse_labels,
+    same_webhooks,
+)
+from kubetide.vpa.admission.review import PROBE, answer_pod, answer_probe, answer_vpa, is_probe
+from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.admission.validate import Gates
+from kubetide.vpa.admission.writer import Certificates
+from kubetide.vpa.updater.settings import gate_enabled
+
+log = get_logger("admission")
+
+LATENCY_BUCKETS = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0),
+    *(60.0, 120.0, 300.0),
+)
+PROBES_BEFORE_DOUBT = 3
+"""Probes in vain after which conditions are left out: an API server that cannot evaluate them asks about nothing."""
+
+TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
+
+LocalHook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class LocalWebhooks(Protocol):
+    """Where an embedded API server takes webhooks that are functions."""
+
+    def register_local(self, name: str, hook: LocalHook) -> None:
+        """Let `local://NAME` call a function."""
+        ...
+
+
+class Reviewer:
+    """Answers AdmissionReviews."""
+
+    def __init__(self, view: AdmissionView, settings: AdmissionSettings, telemetry: Telemetry, *, clock: Clock) -> None:
+        self._view = view
+        self._clock = clock
+        gates = settings.feature_gates
+        self._gates = Gates(
+            in_place=gate_enabled(gates, "InPlace"),
+            per_vpa_config=gate_enabled(gates, "PerVPAConfig"),
+            cpu_startup_boost=gate_enabled(gates, "CPUStartupBoost"),
+        )
+        prefix = "vpa_admission_controller"
+        self._pods = telemetry.counter(f"{prefix}_admission_pods_total", "Pods reviewed.", ("applied",))
+        self._latency = telemetry.histogram(
+            f"{prefix}_admission_latency_seconds", "Time of a review.", ("status", "resource"), LATENCY_BUCKETS
+        )
+        self._steps = telemetry.histogram(
+            f"{prefix}_execution_latency_seconds", "Time of the steps of a review.", ("step",), LATENCY_BUCKETS
+        )
+        self.patched = 0
+
+    async def review(self, review: AdmissionReview) -> dict[str, Any]:
+        """Answer one review. A pod is let pass whatever happens."""
+        assert review.request is not None
+        request = review.request
+        began = self._clock.monotonic()
+        resource, status = "unknown", "error"
+        try:
+            asked = (request.resource.group, request.resource.resource)
+            if asked == ("", "pods"):
+                resource = "Pod"
+                answer = await self._pod(request)
+            elif (request.resource.group, request.resource.resource) == (
+                "autoscaling.k8s.io",
+                "verticalpodautoscalers",
+            ):
+                resource = "VPA"
+                answer = self._vpa(request)
+            else:
+                return review_response(request.uid)
+            status = "applied" if answer["response"].get("patch") else "skipped"
+            return answer
+        except KubetideError as error:
+            log.warning("review failed", resource=resource, namespace=request.namespace, error=str(error))
+            if resource == "VPA":
+                return review_response(request.uid, allowed=False, message=str(error), code=400)
+            return review_response(request.uid)
+        finally:
+            took = self._clock.monotonic() - began
+            self._latency.labels(status, resource).observe(took)
+            self._steps.labels("total").observe(took)
+
+    async def review_raw(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """Answer a review that comes as dicts, from an API server in the same process."""
+        request = raw.get("request") or {}
+        plain = {key: value for key, value in request.items() if key not in ("object", "oldObject")}
+        parsed = convert(plain, AdmissionRequest, what="AdmissionReview")
+        return await self.review(AdmissionReview(request=_with_objects(parsed, request)))
+
+    async def _pod(self, request: AdmissionRequest) -> dict[str, Any]:
+        pod = decode(bytes(request.object), Pod, what=f"pod in {request.namespace}")
+        if is_probe(pod):
+            return answer_probe(request, pod)
+        context = None
+        if request.operation == "CREATE" and request.resource.version in ("v1", ""):
+            context = await self._view.context(pod, request.namespace or pod.metadata.namespace)
+        if context is None:
+            self._pods.labels("false").inc()
+            return review_response(request.uid)
+        answer = answer_pod(request, pod, context)
+        self._pods.labels("true").inc()
+        self.patched += 1
+        return answer
+
+    def _vpa(self, request: AdmissionRequest) -> dict[str, Any]:
+        vpa = decode_raw(bytes(request.object), what="VerticalPodAutoscaler") or {}
+        old = decode_raw(bytes(request.old_object), what="VerticalPodAutoscaler")
+        return answer_vpa(request, vpa, old, self._gates)
+
+
+class AdmissionController:
+    """The component. `run` serves, registers and keeps the lease until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: AdmissionSettings,
+        telemetry: Telemetry,
+        recorder: object,
+        rng: random.Random,
+        *,
+        local: LocalWebhooks | None = None,
+    ) -> None:
+        self.name = "admission"
+        self._client = client
+        self._clock = clock
+        self._settings = settings
+        self._local = local
+        self._view = AdmissionView(client, clock=clock, settings=settings, chance=rng)
+        self.reviewer = Reviewer(self._view, settings, telemetry, clock=clock)
+        self._holder = socket.gethostname()
+        self.certificates: Certificates | None = None
+        self.server: WebhookServer | None = None
+        self._registered = False
+        self._vain_probes = 0
+        self._with_conditions = settings.webhook_match_conditions and local is None
+
+    def ready(self) -> bool:
+        """Whether reviews are answered."""
+        return self._view.synced and (self._local is not None or (self.server is not None and self.server.ready()))
+
+    def healthy(self) -> bool:
+        """As the original: a webhook that is not asked is not ill."""
+        return True
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """The updater explains pods."""
+        return None
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._view.run(), name="admission informers")
+            await self._view.wait_synced()
+            if self._local is not None:
+                self._local.register_local(self._settings.local_name or self.name, self.reviewer.review_raw)
+            else:
+                self.server = await self._make_server()
+                group.create_task(self.server.run(), name="webhook")
+                await asyncio.sleep(self._settings.register_delay.total_seconds())
+            try:
+                await self._keep()
+            finally:
+                if self.certificates is not None:
+                    self.certificates.close()
+
+    async def _keep(self) -> None:
+        """Keep certificates, configuration and lease up to date."""
+        while True:
+            for task in (self._refresh_certificates, self._register, self._renew):
+                try:
+                    await task()
+                except KubetideError as error:
+                    log.warning("will try again", task=task.__name__.strip("_"), error=str(error))
+            await asyncio.sleep(self._settings.lease_period.total_seconds())
+
+    async def _make_server(self) -> WebhookServer:
+        settings = self._settings
+        if settings.min_tls_version not in TLS_VERSIONS:
+            raise SettingsError(f"{settings.min_tls_version!r} is neither tls1_2 nor tls1_3", field="min-tls-version")
+        if settings.tls_cert_file.exists() or not settings.generate_certificates:
+            files = Certificate(certificate=Pem(path=settings.tls_cert_file), key=Pem(path=settings.tls_private_key))
+        else:
+            service = f"{settings.webhook_service}.{settings.namespace}.svc"
+            address = [settings.webhook_address] if settings.register_by_url and settings.webhook_address else []
+            self.certificates = Certificates(
+                self._client,
+                clock=self._clock,
+                namespace=settings.namespace,
+                secret=settings.tls_secret,
+                dns_names=[service, *(each for each in address if not _is_address(each))],
+                addresses=[each for each in address if _is_address(each)],
+                server_lifetime=settings.certificate_lifetime,
+                ca_lifetime=settings.ca_lifetime,
+            )
+            await self.certificates.refresh()
+            files = self.certificates.files
+        return WebhookServer(
+            {"/": self.reviewer.review},
+            certificate=files,
+            host=settings.host or "0.0.0.0",
+            port=settings.port,
+            reload_interval=settings.lease_period,
+            min_version=TLS_VERSIONS[settings.min_tls_version],
+            ciphers=settings.tls_ciphers.replace(",", ":"),
+            name="vpa-webhook",
+        )
+
+    async def _refresh_certificates(self) -> None:
+        if self.certificates is not None and await self.certificates.refresh() and self.server is not None:
+            self.server.reload()
+
+    async def _register(self) -> None:
+        """Write the webhook configuration where it does not say what it should."""
+        if not self._settings.register_webhook:
+            return
+        wanted = configuration(await self._registration())
+        try:
+            current = await self._client.get_raw(MUTATING_WEBHOOKS, CONFIGURATION)
+        except NotFound:
+            try:
+                await self._client.create(MUTATING_WEBHOOKS, wanted)
+            except AlreadyExists:
+                return
+            log.info("registered the webhook")
+            self._registered = True
+            return
+        self._registered = True
+        if same_webhooks(current, wanted):
+            return
+        # Replaced in one step: there is no moment without a webhook, as deleting and creating would leave.
+        meta = {**wanted["metadata"], "resourceVersion": current["metadata"]["resourceVersion"]}
+        await self._client.update(MUTATING_WEBHOOKS, CONFIGURATION, {**wanted, "metadata": meta})
+        log.info("updated the webhook configuration")
+
+    async def _registration(self) -> Registration:
+        settings = self._settings
+        return Registration(
+            client=self._client_config(),
+            ca_bundle=self._ca_bundle(),
+            timeout_seconds=settings.webhook_timeout_seconds,
+            fail_closed=settings.webhook_failure_policy_fail,
+            labels=parse_labels(settings.webhook_labels),
+            only_namespace=settings.vpa_object_namespace,
+            ignored_namespaces=settings.ignored_vpa_object_namespaces,
+            own_namespace=settings.namespace,
+            conditions=conditions(await self._view.selected()) if self._with_conditions else (),
+        )
+
+    def _client_config(self) -> dict[str, Any]:
+        settings = self._settings
+        if self._local is not None:
+            return {"url": f"local://{settings.local_name or self.name}"}
+        if settings.register_by_url:
+            port = settings.webhook_port or str(self.server.port if self.server is not None else settings.port)
+            host = f"[{settings.webhook_address}]" if ":" in settings.webhook_address else settings.webhook_address
+            return {"url": f"https://{host}:{port}/"}
+        return {"service": {"namespace": settings.namespace, "name": settings.webhook_service}}
+
+    def _ca_bundle(self) -> str:
+        if self._local is not None:
+            return ""
+        if self.certificates is not None and self.certificates.bundle is not None:
+            text = self.certificates.bundle.trusted
+        else:
+            text = Pem(path=self._settings.client_ca_file).read()
+        return base64.b64encode(text.encode()).decode()
+
+    async def _renew(self) -> None:
+        """Renew the lease, and say whether pods come back patched."""
+        patching = await self._probe()
+        name, namespace = self._settings.lease_name, self._settings.namespace
+        now = self._clock.now()
+        spec = {"holderIdentity": self._holder, "leaseDurationSeconds": 10, "renewTime": micro_time(now)}
+        try:
+            raw = await self._client.get_raw(LEASES, name, namespace=namespace)
+        except NotFound:
+            notes = annotations(patching, now)
+            body = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": name, "namespace": namespace, "annotations": _set(notes, {})},
+                "spec": spec,
+            }
+            try:
+                await self._client.create(LEASES, body, namespace=namespace)
+            except AlreadyExists:
+                log.debug("somebody else made the lease")
+            return
+        meta = raw.get("metadata") or {}
+        notes = annotations(patching, self._patching_since(raw, now))
+        body = {
+            **raw,
+            "metadata": {**meta, "annotations": _set(notes, meta.get("annotations") or {})},
+            "spec": {**(raw.get("spec") or {}), **spec},
+        }
+        try:
+            await self._client.update(LEASES, name, body, namespace=namespace)
+        except Conflict:
+            log.debug("somebody else renewed the lease")
+
+    def _patching_since(self, raw: dict[str, Any], now: datetime) -> datetime:
+        """Return since when pods have come back patched: what the lease says, unless it had lapsed."""
+        known = read_heartbeat(convert(raw, Lease, what="lease"), now=now)
+        return known.since if known.fresh and known.patching and known.since is not None else now
+
+    async def _probe(self) -> bool | None:
+        """Create a pod as a dry run; tell whether the API server called us about it, None when it cannot be told."""
+        settings = self._settings
+        if not settings.probe_webhook or settings.upstream_behavior or not settings.register_webhook:
+            return None
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "kubetide-probe-", "labels": {PROBE: "true"}},
+            "spec": {"containers": [{"name": "probe", "image": "kubetide.invalid/probe"}]},
+        }
+        try:
+            pod = await self._client.create(PODS, body, namespace=settings.probe_namespace, dry_run=True)
+        except Unavailable:
+            return None
+        except KubetideError as error:
+            log.debug("cannot probe the webhook", error=str(error))
+            return None
+        patched = PROBE in (pod.metadata.annotations or {})
+        self._vain_probes = 0 if patched else self._vain_probes + 1
+        if self._vain_probes == PROBES_BEFORE_DOUBT and self._with_conditions:
+            log.warning("the webhook is not called; registering it without conditions")
+            self._with_conditions = False
+        return patched
+
+
+def _with_objects(parsed: AdmissionRequest, raw: dict[str, Any]) -> AdmissionRequest:
+    return msgspec.structs.replace(
+        parsed,
+        object=msgspec.Raw(msgspec.json.encode(raw.get("object"))),
+        old_object=msgspec.Raw(msgspec.json.encode(raw.get("oldObject"))),
+    )
+
+
+def _set(notes: dict[str, str | None], existing: dict[str, str]) -> dict[str, str]:
+    merged: dict[str, str | None] = {**existing, **notes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _is_address(text: str) -> bool:
+    return ":" in text or text.replace(".", "").isdigit()

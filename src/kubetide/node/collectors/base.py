@@ -1,0 +1,119 @@
+"""What all collectors share: the context they read from, previous readings, and the loop around a round.
+
+Any rate needs two readings. The previous one is kept per id for twenty intervals and then forgotten; a counter that
+went backwards gives no rate. A collector counts as started after its first round that stored its data.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from kubetide.api.slo_strategies import HostApplication
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError
+from kubetide.log import get_logger
+from kubetide.node.host.layout import Layout
+from kubetide.node.host.protocol import Host, is_gone
+from kubetide.node.host.readers import CgroupReader
+from kubetide.node.series.ring import Key
+from kubetide.node.series.store import SeriesStore
+from kubetide.node.snapshot import PodState
+from kubetide.telemetry import Telemetry
+
+log = get_logger("node.collect")
+
+KEPT_INTERVALS = 20
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Shared:
+    """Sums that one collector leaves for another: (seconds, cores, bytes)."""
+
+    node: tuple[float, float, float] | None = None
+    pods: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    host_applications: tuple[float, float, float] | None = None
+    cold_memory_started: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Everything a collector may use."""
+
+    host: Host
+    layout: Layout
+    clock: Clock
+    store: SeriesStore
+    telemetry: Telemetry
+    node_name: str
+    pods: Callable[[], tuple[PodState, ...]]
+    host_applications: Callable[[], tuple[HostApplication, ...]]
+    shared: Shared = field(default_factory=Shared)
+
+    @property
+    def reader(self) -> CgroupReader:
+        return CgroupReader(self.host, self.layout)
+
+
+class Collector(Protocol):
+    """Reads one kind of thing at its own interval."""
+
+    name: str
+    interval: float
+    started: bool
+
+    def collect(self) -> bool:
+        """Do one round; return whether its data was stored."""
+        ...
+
+
+class Previous(Generic[T]):
+    """The last reading of each id."""
+
+    def __init__(self, clock: Clock, interval: float) -> None:
+        self._clock = clock
+        self._kept = KEPT_INTERVALS * interval
+        self._readings: dict[str, tuple[float, T]] = {}
+
+    def swap(self, identity: str, reading: T) -> tuple[float, T] | None:
+        """Remember a reading; return (seconds since the previous one, the previous one) if there is one."""
+        now = self._clock.monotonic()
+        before = self._readings.get(identity)
+        self._readings[identity] = (now, reading)
+        if before is None or now - before[0] > self._kept or now <= before[0]:
+            return None
+        return now - before[0], before[1]
+
+    def forget_old(self) -> None:
+        """Drop readings that no rate may use any more."""
+        oldest = self._clock.monotonic() - self._kept
+        self._readings = {key: entry for key, entry in self._readings.items() if entry[0] >= oldest}
+
+    def __len__(self) -> int:
+        return len(self._readings)
+
+
+class Round:
+    """Base of the collectors: name, interval, and storing a batch."""
+
+    name = ""
+
+    def __init__(self, context: Context, interval: float) -> None:
+        self.context = context
+        self.interval = interval
+        self.started = False
+        self.problem = ""
+
+    def store(self, samples: Iterable[tuple[Key, float]]) -> None:
+        """Append one batch under the collector's name."""
+        self.context.store.append(self.name, self.interval, self.context.clock.now(), samples)
+
+
+def skips(pod: PodState, error: Exception) -> None:
+    """Note that a pod could not be read; quiet for pods that are not expected to have a cgroup."""
+    if pod.is_active and not (isinstance(error, OSError) and is_gone(error)):
+        log.debug("pod not read", pod=pod.key, error=str(error))
+
+
+READ_ERRORS = (OSError, KubetideError)
+"""What reading a cgroup may raise."""

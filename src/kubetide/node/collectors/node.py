@@ -1,0 +1,38 @@
+"""The node as a whole: busy CPU ticks and memory that is not available.
+
+cpu = ticks since the last reading / ticks in the time elapsed        memory = MemTotal - MemAvailable
+"""
+
+from kubetide.node.collectors.base import Context, Previous, Round
+from kubetide.node.formats import cpu, memory
+from kubetide.node.series import kinds
+from kubetide.node.series.store import key_of
+
+
+class NodeCollector(Round):
+    """Samples `node_cpu_usage` and `node_memory_usage` together."""
+
+    name = "NodeResourceCollector"
+
+    def __init__(self, context: Context, interval: float, tick_nanos: int) -> None:
+        super().__init__(context, interval)
+        self._tick_seconds = tick_nanos / 1e9
+        self._ticks: Previous[int] = Previous(context.clock, interval)
+        self._cores = context.telemetry.gauge(
+            "koordlet_node_used_cpu_cores", "Cores in use on the node.", ("node",)
+        ).labels(context.node_name)
+
+    def collect(self) -> bool:
+        """Read both; the first round has no CPU and stores nothing."""
+        ticks = cpu.busy_ticks(self.context.host.read(self.context.layout.proc("stat")))
+        found = memory.meminfo(self.context.host.read(self.context.layout.proc("meminfo")))
+        before = self._ticks.swap("node", ticks)
+        if before is None or ticks < before[1]:
+            return False
+        elapsed, previous = before
+        cores = (ticks - previous) / (elapsed / self._tick_seconds)
+        used = float(found.usage_bytes)
+        self.store([(key_of(kinds.NODE_CPU), cores), (key_of(kinds.NODE_MEMORY), used)])
+        self.context.shared.node = (self.context.clock.monotonic(), cores, used)
+        self._cores.set(cores)
+        return True

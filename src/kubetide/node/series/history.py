@@ -1,0 +1,232 @@
+"""The samples on disk: one SQLite file that survives a restart and a kill at any moment.
+
+Every batch is one row, written at once; when a minute is over its rows become one compressed row. Compressed values
+keep 12 bits of mantissa (an error below 1.3e-4), which is enough for a past that only fills windows after a restart;
+the present is exact. Retention is by age and by size, whichever is less.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from kubetide.log import get_logger
+from kubetide.node.series.ring import Key, Ring
+
+log = get_logger("node.history")
+
+MINUTE_MILLIS = 60_000
+_DROPPED_BITS = 52 - 12
+_MASK = np.uint64(0xFFFFFFFFFFFFFFFF << _DROPPED_BITS & 0xFFFFFFFFFFFFFFFF)
+_HALF = np.uint64(1 << (_DROPPED_BITS - 1))
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS series (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, last INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS tick (producer TEXT, at INTEGER NOT NULL, interval REAL NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS minute (producer TEXT, at INTEGER NOT NULL, interval REAL NOT NULL, body BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS tick_at ON tick (producer, at);
+CREATE INDEX IF NOT EXISTS minute_at ON minute (at);
+"""
+
+Batch = tuple[int, list[tuple[Key, float]]]
+
+
+def rounded(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bytes:
+    """Return values with 12 bits of mantissa, bytes of equal weight side by side, so that they compress well."""
+    bits = values.view(np.uint64)
+    finite = np.isfinite(values)
+    kept = np.where(finite, (bits + _HALF) & _MASK, bits)
+    return kept.view(np.uint8).reshape(-1, 8).T.tobytes()
+
+
+def restored(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Undo `rounded`, as far as that is possible."""
+    columns = np.frombuffer(data, dtype=np.uint8).reshape(8, -1).T
+    return np.ascontiguousarray(columns).view(np.float64).reshape(-1)
+
+
+class History:
+    """The file of samples. All calls are short; the largest, compressing a minute, takes a few milliseconds."""
+
+    def __init__(
+        self, path: Path, *, retention: timedelta = timedelta(hours=12), max_bytes: int = 100 * 1024 * 1024
+    ) -> None:
+        self.path = path
+        self._retention = int(retention.total_seconds() * 1000)
+        self._max_bytes = max_bytes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._database = self._open()
+        self._ids: dict[Key, int] = {}
+        self._minutes: dict[str, int] = {}
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return self._connect()
+        except sqlite3.DatabaseError as error:
+            # A damaged past must not keep the agent from seeing the present.
+            log.warning("sample history unusable, starting a new one", path=str(self.path), error=str(error))
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=NORMAL")
+            database.executescript(_SCHEMA)
+            database.execute("SELECT count(*) FROM series").fetchone()
+        except sqlite3.DatabaseError:
+            database.close()
+            raise
+        return database
+
+    def append(self, producer: str, interval: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
+        """Store one batch; compress the previous minute of the producer when a new one begins."""
+        listed = list(samples)
+        minute = at // MINUTE_MILLIS
+        self._database.execute("BEGIN")
+        try:
+            if self._minutes.get(producer, minute) != minute:
+                self._fold(producer, self._minutes[producer])
+            ids = np.array([self._id(key, at) for key, _ in listed], dtype=np.int32)
+            values = np.array([value for _, value in listed], dtype=np.float64)
+            body = len(listed).to_bytes(4, "little") + ids.tobytes() + values.tobytes()
+            self._database.execute("INSERT INTO tick VALUES (?, ?, ?, ?)", (producer, at, interval, body))
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            self._ids.clear()
+            raise
+        self._minutes[producer] = minute
+
+    def _id(self, key: Key, at: int) -> int:
+        found = self._ids.get(key)
+        if found is None:
+            identity = msgspec.json.encode(key).decode()
+            self._database.execute("INSERT OR IGNORE INTO series (identity, last) VALUES (?, ?)", (identity, at))
+            row = self._database.execute("SELECT id FROM series WHERE identity = ?", (identity,)).fetchone()
+            found = self._ids[key] = int(row[0])
+        return found
+
+    def _fold(self, producer: str, minute: int) -> None:
+        start, end = minute * MINUTE_MILLIS, (minute + 1) * MINUTE_MILLIS
+        rows = self._database.execute(
+            "SELECT at, interval, body FROM tick WHERE producer = ? AND at >= ? AND at < ? ORDER BY at",
+            (producer, start, end),
+        ).fetchall()
+        if not rows:
+            return
+        heads: list[bytes] = [len(rows).to_bytes(4, "little")]
+        ids: list[bytes] = []
+        values: list[bytes] = []
+        for at, _, body in rows:
+            count = int.from_bytes(body[:4], "little")
+            heads.append(int(at - start).to_bytes(4, "little") + body[:4])
+            ids.append(body[4 : 4 + 4 * count])
+            values.append(body[4 + 4 * count :])
+        seen = np.unique(np.frombuffer(b"".join(ids), dtype=np.int32)).tolist()
+        self._database.executemany("UPDATE series SET last = ? WHERE id = ?", ((end, number) for number in seen))
+        joined = rounded(np.frombuffer(b"".join(values), dtype=np.float64))
+        packed = zlib.compress(b"".join([*heads, *ids, joined]), 1)
+        self._database.execute("INSERT INTO minute VALUES (?, ?, ?, ?)", (producer, start, rows[-1][1], packed))
+        self._database.execute("DELETE FROM tick WHERE producer = ? AND at >= ? AND at < ?", (producer, start, end))
+
+    def trim(self, now: int) -> None:
+        """Drop what is too old, then the oldest while the file is too large; forget series without samples."""
+        self._database.execute("DELETE FROM minute WHERE at < ?", (now - self._retention,))
+        self._database.execute("DELETE FROM tick WHERE at < ?", (now - self._retention,))
+        forgotten = self._database.execute("DELETE FROM series WHERE last < ?", (now - self._retention,))
+        if forgotten.rowcount:
+            self._ids.clear()
+        while self.size > self._max_bytes:
+            oldest = self._database.execute("SELECT min(at) FROM minute").fetchone()[0]
+            if oldest is None:
+                break
+            self._database.execute("DELETE FROM minute WHERE at < ?", (oldest + 10 * MINUTE_MILLIS,))
+            self._database.execute("PRAGMA incremental_vacuum")
+        self._database.execute("PRAGMA incremental_vacuum")
+
+    @property
+    def size(self) -> int:
+        """Bytes in use inside the file."""
+        pages = self._database.execute("PRAGMA page_count").fetchone()[0]
+        free = self._database.execute("PRAGMA freelist_count").fetchone()[0]
+        return int((pages - free) * self._database.execute("PRAGMA page_size").fetchone()[0])
+
+    def batches(self, since: int) -> Iterator[tuple[str, float, Batch]]:
+        """Yield (producer, interval, batch) from a moment on, each producer in order of time."""
+        identities = {
+            int(number): _key(identity)
+            for number, identity in self._database.execute("SELECT id, identity FROM series")
+        }
+        minutes = self._database.execute(
+            "SELECT producer, at, interval, body FROM minute WHERE at >= ? ORDER BY at", (since - MINUTE_MILLIS,)
+        ).fetchall()
+        for producer, start, interval, packed in minutes:
+            for offset, ids, values in _unpack(zlib.decompress(packed)):
+                if start + offset >= since:
+                    yield producer, interval, (start + offset, _samples(identities, ids, values))
+        ticks = self._database.execute(
+            "SELECT producer, at, interval, body FROM tick WHERE at >= ? ORDER BY at", (since,)
+        ).fetchall()
+        for producer, at, interval, body in ticks:
+            count = int.from_bytes(body[:4], "little")
+            ids = np.frombuffer(body[4 : 4 + 4 * count], dtype=np.int32)
+            yield producer, interval, (at, _samples(identities, ids, np.frombuffer(body[4 + 4 * count :])))
+
+    def restore(self, ring: Ring, now: int) -> int:
+        """Fill an empty ring with what its window still covers; return the number of batches."""
+        count = 0
+        try:
+            for producer, interval, (at, samples) in self.batches(now - int(ring.retention_seconds * 1000)):
+                if at <= now:
+                    ring.append(producer, interval, at, samples)
+                    count += 1
+        except (sqlite3.DatabaseError, zlib.error, ValueError) as error:
+            log.warning("sample history only partly readable", path=str(self.path), error=str(error))
+        for producer, at in self._database.execute("SELECT producer, max(at) FROM tick GROUP BY producer"):
+            self._minutes[producer] = int(at) // MINUTE_MILLIS
+        return count
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._database.close()
+
+
+def _key(identity: str) -> Key:
+    kind, properties = msgspec.json.decode(identity)
+    return kind, tuple((name, value) for name, value in properties)
+
+
+def _unpack(data: bytes) -> Iterator[tuple[int, np.ndarray[tuple[int, ...], np.dtype[np.int32]], list[float]]]:
+    ticks = int.from_bytes(data[:4], "little")
+    position = 4
+    heads: list[tuple[int, int]] = []
+    for _ in range(ticks):
+        offset = int.from_bytes(data[position : position + 4], "little")
+        count = int.from_bytes(data[position + 4 : position + 8], "little")
+        heads.append((offset, count))
+        position += 8
+    total = sum(count for _, count in heads)
+    ids = np.frombuffer(data[position : position + 4 * total], dtype=np.int32)
+    values = restored(data[position + 4 * total :])
+    start = 0
+    for offset, count in heads:
+        yield offset, ids[start : start + count], values[start : start + count].tolist()
+        start += count
+
+
+def _samples(
+    identities: dict[int, Key], ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]], values: Iterable[float]
+) -> list[tuple[Key, float]]:
+    return [
+        (identities[number], float(value))
+        for number, value in zip(ids.tolist(), values, strict=True)
+        if number in identities
+    ]

@@ -1,0 +1,135 @@
+"""How the agent of a node runs: roots, intervals, prediction, audit. Flags carry the names of the reference."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from kubetide.config import Doc, Settings
+
+
+class PodSource(StrEnum):
+    """Where the pods of the node are asked for."""
+
+    AUTO = ""
+    KUBELET = "kubelet"
+    API_SERVER = "apiserver"
+
+
+def _seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+class NodeSettings(Settings, frozen=True, kw_only=True):
+    """Settings of the node agent."""
+
+    section: ClassVar[str] = "node"
+
+    node_name: Annotated[str, Doc("Name of this node's Node object. Empty: environment variable NODE_NAME.")] = ""
+    addr: Annotated[str, Doc("Address of metrics, health and audit queries.")] = ":9316"
+    kube_api_qps: Annotated[float, Doc("Requests per second to the API server.")] = 20.0
+    kube_api_burst: Annotated[int, Doc("Requests that may be sent at once.")] = 30
+    feature_gates: Annotated[str, Doc("Feature gates as Name=true,Other=false; AllAlpha, AllBeta: groups.")] = ""
+    runtime_hooks: Annotated[
+        str, Doc("Feature gates of the runtime hooks, written like feature-gates.", flag="runtime-hooks")
+    ] = ""
+
+    cgroup_root_dir: Annotated[str, Doc("Where the host's cgroups are mounted.")] = "/sys/fs/cgroup/"
+    sys_root_dir: Annotated[str, Doc("Where the host's /sys is mounted.")] = "/sys/"
+    sys_fs_root_dir: Annotated[str, Doc("Where the host's /sys/fs is mounted.")] = "/sys/fs/"
+    proc_root_dir: Annotated[str, Doc("Where the host's /proc is mounted.")] = "/proc/"
+    var_run_root_dir: Annotated[str, Doc("Where the host's /var/run is mounted.")] = "/var/run/"
+    run_root_dir: Annotated[str, Doc("Where the host's /run is mounted.")] = "/run/"
+    kubelet_root_dir: Annotated[str, Doc("The kubelet's state directory.")] = "/var/lib/kubelet"
+    cgroup_prefix: Annotated[str, Doc("The kubelet's --cgroup-root: the pods' cgroups lie under this one.")] = ""
+    cgroup_driver: Annotated[str, Doc("systemd or cgroupfs. Empty: found out at start.")] = ""
+    host_mode: Annotated[bool, Doc("The agent runs on the host itself: tools are run without nsenter.")] = True
+
+    collect_res_used_interval: Annotated[
+        timedelta, Doc("How often usage is sampled. Shorter sees shorter peaks and costs more CPU.")
+    ] = _seconds(1)
+    collect_sys_metric_outdated_interval: Annotated[
+        timedelta, Doc("Parts older than this are not used for the system's usage.")
+    ] = _seconds(10)
+    collect_node_cpu_info_interval: Annotated[timedelta, Doc("How often CPU and NUMA facts are read.")] = _seconds(60)
+    collect_node_storage_info_interval: Annotated[timedelta, Doc("How often disks are listed.")] = _seconds(1)
+    cpi_collector_interval: Annotated[timedelta, Doc("How often cycles and instructions are counted.")] = _seconds(60)
+    collect_cpi_timewindow: Annotated[timedelta, Doc("How long counters run in one round.")] = _seconds(10)
+    psi_collector_interval: Annotated[timedelta, Doc("How often pressure is read.")] = _seconds(10)
+    coldpage_collector_interval: Annotated[timedelta, Doc("How often cold memory is read.")] = _seconds(5)
+    enable_pagecache_collector: Annotated[bool, Doc("Sample memory with page cache too.")] = False
+
+    pod_source: Annotated[
+        PodSource, Doc("kubelet or apiserver. Empty: the kubelet if it answers at start, else the API server.")
+    ] = PodSource.AUTO
+    kubelet_preferred_address_type: Annotated[str, Doc("Which address of the node the kubelet is asked at.")] = (
+        "InternalIP"
+    )
+    kubelet_sync_interval: Annotated[timedelta, Doc("How often the kubelet is asked for its pods.")] = _seconds(10)
+    kubelet_sync_timeout: Annotated[timedelta, Doc("How long the kubelet may take to answer.")] = _seconds(3)
+    kubelet_insecure_tls: Annotated[bool, Doc("Ask the kubelet's read-only port over plain HTTP.")] = False
+    kubelet_read_only_port: Annotated[int, Doc("The kubelet's read-only port.")] = 10255
+    node_topology_sync_interval: Annotated[timedelta, Doc("How often the NodeResourceTopology is calculated.")] = (
+        _seconds(3)
+    )
+    disable_query_kubelet_config: Annotated[bool, Doc("Do not ask the kubelet for its configuration.")] = False
+    enable_node_metric_report: Annotated[bool, Doc("Write the status of the NodeMetric.")] = True
+
+    metric_history_path: Annotated[
+        str, Doc("Directory of the sample history, which survives a restart. Empty: memory only.")
+    ] = ""
+    metric_history_retention: Annotated[timedelta, Doc("How long samples are kept on disk.")] = timedelta(hours=12)
+    metric_history_max_mb: Annotated[int, Doc("How large the history may grow, in MiB.")] = 100
+    metric_memory_window: Annotated[
+        timedelta, Doc("How far back samples are kept in memory; the longest aggregate duration must fit.")
+    ] = timedelta(minutes=35)
+
+    prediction_checkpoint_filepath: Annotated[
+        str, Doc("Directory of the prediction models. Empty: models are not saved.")
+    ] = ""
+    prediction_training_interval: Annotated[timedelta, Doc("How often models are trained.")] = timedelta(minutes=1)
+    prediction_cold_start_duration: Annotated[timedelta, Doc("Younger pods are not predicted.")] = timedelta(hours=24)
+    prediction_model_expiration_duration: Annotated[timedelta, Doc("Models without samples go after this.")] = (
+        timedelta(minutes=30)
+    )
+    prediction_model_checkpoint_interval: Annotated[timedelta, Doc("A model is saved at most this often.")] = timedelta(
+        minutes=10
+    )
+    prediction_model_checkpoint_max_per_step: Annotated[int, Doc("Models saved per minute.")] = 12
+    prediction_safety_margin_percent: Annotated[int, Doc("Added to every predicted peak.")] = 10
+    prediction_cpu_histogram_decay_halflife: Annotated[timedelta, Doc("Half-life of CPU.")] = timedelta(hours=12)
+    prediction_memory_histogram_decay_halflife: Annotated[timedelta, Doc("Half-life of memory samples.")] = timedelta(
+        hours=24
+    )
+
+    resource_force_update_seconds: Annotated[
+        int, Doc("After this a value that was written is read again and repaired if somebody changed it.")
+    ] = 60
+
+    audit_log_dir: Annotated[str, Doc("Directory of the audit log. Empty: not kept.")] = "/var/log/kubetide-node"
+    audit_verbose: Annotated[int, Doc("Events above this level are dropped; 0 keeps all.")] = 3
+    audit_max_disk_space_mb: Annotated[int, Doc("Size of the audit log, in MiB.")] = 16
+    audit_max_concurrent_readers: Annotated[int, Doc("Open audit queries.")] = 4
+    audit_max_events_limit: Annotated[int, Doc("Events in one answer at most.")] = 2048
+
+
+IGNORED_FLAGS = (
+    "tsdb-path",
+    "tsdb-retention-duration",
+    "tsdb-max-bytes",
+    "tsdb-enable-prometheus-metric",
+    "tsdb-min-block-duration",
+    "tsdb-max-block-duration",
+    "tsdb-wal-segment-size",
+    "tsdb-max-block-chunk-segment-size",
+    "tsdb-head-chunks-write-buffer-size",
+    "tsdb-stripe-size",
+    "enable-pprof",
+    "pprof-addr",
+    "report-interval",
+    "metric-gc-interval-seconds",
+    "metric-expire-seconds",
+    "configmap-name",
+    "configmap-namespace",
+    "cgroup-kube-dir",
+)
+"""Flags of the reference that mean nothing here: accepted, and named in one warning."""

@@ -1,22 +1,32 @@
-"""The embedded API server, whole: store, verbs, admission, discovery, custom resources.
+"""The embedded API server, whole: store, verbs, admission, access, discovery, custom resources.
 
 `EmbeddedApi.handle` is the one way in, for every transport. A write runs the verb's generator; where the verb asks
-for admission, in-process and HTTPS webhooks get their say. Nothing here opens a socket.
+for admission, in-process and HTTPS webhooks get their say, and where there is a journal the answer waits until the
+write is safe. Nothing here opens a socket.
 """
 
+from collections.abc import Awaitable, Callable
 from random import Random, SystemRandom
 
 from kubetide.api import hpa_versions
 from kubetide.clock import Clock
-from kubetide.embedded import crds, strategy
+from kubetide.embedded import crds, metrics_api, strategy
 from kubetide.embedded.admission import Admission
+from kubetide.embedded.aggregation import Forward, discover
 from kubetide.embedded.builtin import NAMESPACES, builtin_resources, namespace_object
 from kubetide.embedded.calls import Steps
+from kubetide.embedded.discovery import Extra
+from kubetide.embedded.faults import Faults, SkewedClock
+from kubetide.embedded.metrics_api import MetricsProvider
+from kubetide.embedded.nonresource import NonResource
 from kubetide.embedded.objects import DEFAULT_WINDOW, LogEvent, ObjectStore, ResourceKey, StoreKey
+from kubetide.embedded.rbac import Authorizer, attributes_of, bootstrap_objects, verb_of
 from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Answer, Request, Target, parse_target
 from kubetide.embedded.resources import Registry
-from kubetide.embedded.status import Raw, Refusal, method_not_allowed, no_such_path
+from kubetide.embedded.reviews import Reviews
+from kubetide.embedded.status import Raw, Refusal, method_not_allowed, no_such_path, unavailable
+from kubetide.embedded.tokens import SERVICE_ACCOUNTS, Tokens
 from kubetide.embedded.verbs import Verbs
 from kubetide.embedded.watching import WatchPlan
 
@@ -24,6 +34,10 @@ DEFAULT_GATES = frozenset(["HPAConfigurableTolerance"])
 """Feature gates that are on unless said otherwise: the tolerance of an autoscaler's behavior is kept."""
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
+API_SERVICES = ResourceKey("apiregistration.k8s.io", "apiservices")
+
+NodeProxy = Callable[[str, str, Request], Awaitable[Answer]]
+Durable = Callable[[int], Awaitable[None]]
 
 
 class EmbeddedApi:
@@ -36,16 +50,41 @@ class EmbeddedApi:
         seed: int | None = 0,
         window: int = DEFAULT_WINDOW,
         gates: frozenset[str] = DEFAULT_GATES,
+        store: ObjectStore | None = None,
+        token_key: bytes | None = None,
     ) -> None:
-        self.clock = clock
+        self.faults = Faults()
+        self.clock: Clock = SkewedClock(clock, self.faults)
         self.random = SystemRandom() if seed is None else Random(seed)
-        self.store = ObjectStore(window=window)
-        self.registry = Registry(builtin_resources(_hpa_to_storage, hpa_versions.v1_from_v2))
-        self.verbs = Verbs(self.store, self.registry, clock, self.random, gates)
-        self.admission = Admission(self.store, self.registry, clock)
+        self.store = store or ObjectStore(window=window)
+        self.registry = Registry(builtin_resources(hpa_versions.to_v2, hpa_versions.v1_from_v2))
+        self.verbs = Verbs(self.store, self.registry, self.clock, self.random, gates)
+        self.admission = Admission(self.store, self.registry, self.clock)
+        self.authorizer = Authorizer(self.store)
+        self.tokens = Tokens(self.store, self.clock, token_key or self.random.randbytes(32))
+        Reviews(self.authorizer).register(self.verbs, self.tokens)
+        self.metrics_provider: MetricsProvider | None = None
+        """Serves the three metrics APIs, if set."""
+        self.forward: Forward | None = None
+        """Sends a request to the server behind an APIService, if set."""
+        self.node_proxy: NodeProxy | None = None
+        """Answers `nodes/NAME/proxy/…` (node, path below, request), if set."""
+        self.durable: Durable | None = None
+        """Waits until a revision is on disk, if set."""
+        self.audit: Callable[[Request, int], None] | None = None
+        """Is told of every request and the status of its answer, if set."""
+        self._non_resource = NonResource(self.registry)
         self.store.listen(self._changed)
-        for name in NAMESPACES:
-            self.insert(namespace_object(name))
+        self._serve_crds()
+        self.admission.reload()
+        self._bootstrap()
+
+    def _bootstrap(self) -> None:
+        for obj in (*(namespace_object(name) for name in NAMESPACES), *bootstrap_objects()):
+            resource = self.registry.by_kind(str(obj["apiVersion"]).rpartition("/")[0], str(obj["kind"]))
+            name = StoreKey("", obj["metadata"]["name"])
+            if resource is not None and self.store.get(resource.storage, name) is None:
+                self.insert(obj)
 
     def insert(self, obj: Raw) -> Raw:
         """Store an object without admission or validation, as a cluster's own bootstrap does."""
@@ -53,39 +92,94 @@ class EmbeddedApi:
         resource = self.registry.by_kind(group, str(obj["kind"]), version)
         if resource is None:
             raise no_such_path()
-        body = strategy.deep_copy(obj)
-        stamped = self.verbs.to_storage(resource, body)
-        status = stamped.get("status")
-        strategy.stamp_new(resource, stamped, now=self.clock.now(), random=self.random)
+        stored = self.verbs.to_storage(resource, strategy.deep_copy(obj))
+        status = stored.get("status")
+        strategy.stamp_new(resource, stored, now=self.clock.now(), random=self.random)
         if status is not None:
-            stamped["status"] = status
-        strategy.apply_defaults(resource, stamped)
-        metadata = stamped["metadata"]
+            stored["status"] = status
+        strategy.apply_defaults(resource, stored)
+        metadata = stored["metadata"]
         key = StoreKey(metadata.get("namespace", "") if resource.namespaced else "", metadata["name"])
-        return self.store.put(resource.storage, key, stamped).obj
+        return self.store.put(resource.storage, key, stored).obj
 
     async def handle(self, request: Request) -> Answer | WatchPlan:
         """Answer one request; a watch is answered with a plan for its stream. Never raises a Refusal."""
         try:
-            return await self._handle(request)
+            answer = await self._handle(request)
         except Refusal as refusal:
             headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after is not None else {}
-            answer = answer_raw(refusal.to_raw(), refusal.code)
-            return Answer(answer.status, answer.body, headers=headers)
+            told = answer_raw(refusal.to_raw(), refusal.code)
+            answer = Answer(told.status, told.body, headers=headers)
+        if self.audit is not None:
+            self.audit(request, answer.status if isinstance(answer, Answer) else 200)
+        return answer
 
     async def _handle(self, request: Request) -> Answer | WatchPlan:
         target = parse_target(request.path)
+        self.authorizer.check(request.user, attributes_of(request, target))
         if target is None or not target.plural:
-            raise no_such_path()
+            return await self._above_resources(request, target)
+        await self.faults.before(verb_of(request, target), target.group, target.plural, target.name)
+        service = self._api_service(target)
+        if service is not None:
+            return await self._forwarded(service, request)
+        if target.group in metrics_api.GROUPS:
+            if self.metrics_provider is None:
+                raise no_such_path()
+            return metrics_api.answer(self.metrics_provider, request, target, self.clock.now())
+        if target.subresource == "proxy" and target.plural == "nodes" and self.node_proxy is not None:
+            return await self.node_proxy(target.name, target.rest, request)
         if request.method in ("GET", "HEAD"):
-            return self.verbs.read(request, target)
+            return self._read(request, target)
         if request.method not in WRITES:
             raise method_not_allowed(target.group, target.plural, request.method.lower())
         return await self._write(request, target)
 
+    async def _above_resources(self, request: Request, target: Target | None) -> Answer:
+        if target is not None:
+            service = self._api_service(target)
+            if service is not None:
+                return await self._forwarded(service, request)
+        return self._non_resource.answer(request, await self._extra())
+
+    async def _extra(self) -> Extra:
+        """Return the groups that others serve: the metrics provider, and the servers behind APIServices."""
+        groups = metrics_api.listed(self.metrics_provider) if self.metrics_provider is not None else {}
+        for entry in self.store.collection(API_SERVICES).entries():
+            spec = entry.obj.get("spec") or {}
+            if spec.get("service") and self.forward is not None:
+                group, version = str(spec.get("group")), str(spec.get("version"))
+                groups.setdefault(group, {})[version] = await discover(self.forward, entry.obj, group, version)
+        return Extra(groups)
+
+    def _api_service(self, target: Target) -> Raw | None:
+        """Return the APIService that takes over this group and version, if there is one with a server behind it."""
+        if not target.group:
+            return None
+        entry = self.store.get(API_SERVICES, StoreKey("", f"{target.version}.{target.group}"))
+        return entry.obj if entry is not None and (entry.obj.get("spec") or {}).get("service") else None
+
+    async def _forwarded(self, service: Raw, request: Request) -> Answer:
+        if self.forward is None:
+            raise unavailable("this API server makes no network calls, so aggregated APIs are out of reach")
+        return await self.forward(service, request)
+
+    def _read(self, request: Request, target: Target) -> Answer | WatchPlan:
+        answer = self.verbs.read(request, target)
+        if isinstance(answer, WatchPlan) and self.faults.concerns(target.plural):
+            answer.tamper = self.faults.tamper
+            answer.frozen = self._is_frozen
+        return answer
+
+    def _is_frozen(self) -> bool:
+        return self.faults.frozen
+
     async def _write(self, request: Request, target: Target) -> Answer:
-        steps = self.verbs.write(request, target)
-        return await self._drive(steps)
+        before = self.store.revision
+        answer = await self._drive(self.verbs.write(request, target))
+        if self.durable is not None and self.store.revision != before:
+            await self.durable(self.store.revision)
+        return answer
 
     async def _drive(self, steps: Steps) -> Answer:
         """Run a verb to its end, asking webhooks where it asks for admission."""
@@ -107,6 +201,15 @@ class EmbeddedApi:
             self._serve_crds()
             if event.change == "DELETED":
                 self._forget(event.entry.obj)
+        elif resource == strategy.NAMESPACES and event.change == "ADDED":
+            self._default_account(event.entry.key.name)
+
+    def _default_account(self, namespace: str) -> None:
+        """Every namespace has a service account that pods use unless they name another."""
+        if self.store.get(SERVICE_ACCOUNTS, StoreKey(namespace, "default")) is None:
+            self.insert(
+                {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
+            )
 
     def _forget(self, crd: Raw) -> None:
         """Delete the objects of a resource that is no longer defined."""
@@ -118,7 +221,3 @@ class EmbeddedApi:
     def _serve_crds(self) -> None:
         entries = self.store.collection(strategy.CRDS).entries()
         self.registry.set_custom(found for entry in entries for found in crds.resources_of(entry.obj))
-
-
-def _hpa_to_storage(obj: Raw) -> Raw:
-    return hpa_versions.to_v2(obj)

@@ -51,6 +51,8 @@ from kubetide.telemetry import Telemetry
 log = get_logger("hpa")
 
 JITTER = (0.9, 1.1)
+SLACK_SECONDS = 0.01
+"""Timers may fire this much early."""
 CLUSTER_FROM = 4
 """With autoscalers in more namespaces than this, and in most of the cluster, one list of usage serves all."""
 SPREAD_OVER = 1000
@@ -208,7 +210,7 @@ class HpaController:
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = _State(memory_for(hpa, self._begin), due=started)
-        elif not forced and started < state.due:
+        elif not forced and started < state.due - SLACK_SECONDS:
             # A turn that was asked for earlier has moved this one.
             return Result(requeue_after=timedelta(seconds=state.due - started))
         self._instruments.started(key, started - (state.added_at or state.due), started)

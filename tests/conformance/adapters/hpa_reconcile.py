@@ -216,7 +216,7 @@ def _reading(metric: MetricSpec, namespace: str, selector: str, world: dict[str,
     try:
         match query_of(metric, namespace, selector):
             case ResourceQuery():
-                found = {"response": world.get("resourceMetrics"), "error": world.get("resourceMetricsError")}
+                found: dict[str, Any] = {"response": world.get("resourceMetrics"), "error": world.get("resourceMetricsError")}
             case PodsQuery() as query:
                 found = _custom(world, "Pod", "*", query.metric)
             case ObjectQuery() as query:

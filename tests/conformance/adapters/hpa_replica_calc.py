@@ -56,7 +56,7 @@ def replica_calc(case: dict[str, Any]) -> Iterable[str]:
         return
     tags = set(case.get("tags", ()))
     wanted: dict[str, Any] = {"replicas": expected["replicas"], "rawValue": expected["rawValue"]}
-    found = {"replicas": result.proposal.replicas, "rawValue": result.proposal.value}
+    found: dict[str, Any] = {"replicas": result.proposal.replicas, "rawValue": result.proposal.value}
     if "utilization" in expected:
         wanted["utilization"], found["utilization"] = expected["utilization"], result.proposal.utilization
     if "int32_overflow" in tags and "platform_dependent" in tags:

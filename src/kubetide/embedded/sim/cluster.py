@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,7 @@ from typing import Any, Self
 import msgspec
 import yaml
 
+from kubetide import crds
 from kubetide.api.cgroups import CgroupDriver
 from kubetide.api.quantity import cpu_millis, memory_bytes, quantity_float
 from kubetide.clock import Clock
@@ -58,6 +60,11 @@ from kubetide.kube.client import Client
 _SYSTEM_CPU = 0.05
 _SYSTEM_MEMORY = 256.0 * 2**20
 _OOM_ROUNDS = 8
+
+
+@cache
+def _custom_resources() -> tuple[Raw, ...]:
+    return crds.load_all()
 
 
 class SimCluster:
@@ -117,6 +124,7 @@ class SimCluster:
         for part in (*self.controllers, self.scheduler):
             self._spawn(part.run(), f"sim-{part.name}")
         self._spawn(self._run_model(), "sim-model")
+        await self.apply(_custom_resources())
         scenario = self.scenario
         for node in scenario.nodes:
             for number in range(node.count):

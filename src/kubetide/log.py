@@ -27,19 +27,19 @@ class Logger:
         """Return a logger that adds these fields to every line."""
         return Logger(self._logger, {**self._fields, **fields})
 
-    def debug(self, message: str, **fields: Any) -> None:
+    def debug(self, message: str, /, **fields: Any) -> None:
         self._write(logging.DEBUG, message, fields)
 
-    def info(self, message: str, **fields: Any) -> None:
+    def info(self, message: str, /, **fields: Any) -> None:
         self._write(logging.INFO, message, fields)
 
-    def warning(self, message: str, **fields: Any) -> None:
+    def warning(self, message: str, /, **fields: Any) -> None:
         self._write(logging.WARNING, message, fields)
 
-    def error(self, message: str, **fields: Any) -> None:
+    def error(self, message: str, /, **fields: Any) -> None:
         self._write(logging.ERROR, message, fields)
 
-    def exception(self, message: str, **fields: Any) -> None:
+    def exception(self, message: str, /, **fields: Any) -> None:
         """Write an error with the traceback of the exception being handled."""
         self._write(logging.ERROR, message, fields, exc_info=True)
 

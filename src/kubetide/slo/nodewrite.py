@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kubetide.api.codec import decode_folded, decode_raw
-from kubetide.api.core import ResourceList
+from kubetide.api.core import Node, ResourceList
 from kubetide.api.meta import ApiObject
 from kubetide.api.qos import ANNOTATION_CPU_NORMALIZATION
 from kubetide.api.quantity import ZERO, Quantity, parse_quantity
@@ -61,6 +61,11 @@ class NodeState:
         status = node.get("status") or {}
         annotations = (node.get("metadata") or {}).get("annotations") or {}
         return cls(dict(status.get("capacity") or {}), dict(status.get("allocatable") or {}), dict(annotations))
+
+    @classmethod
+    def of_node(cls, node: Node) -> "NodeState":
+        """Read the state off a typed Node."""
+        return cls(node.status.capacity or {}, node.status.allocatable or {}, node.metadata.annotations or {})
 
 
 def prepare(

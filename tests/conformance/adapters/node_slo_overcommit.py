@@ -59,7 +59,7 @@ def batch_calculate(case: Case) -> Iterable[str]:
     if any(given[name] is None for name in ("strategy", "node", "pods", "nodeMetric")):
         return compare(case, {"error": True})
     topology = given["nrt"]
-    items = batch.calculate_batch(
+    result = batch.calculate_batch(
         given["strategy"],
         convert(given["node"], Node),
         [convert(pod, Pod) for pod in given["pods"]],
@@ -67,7 +67,7 @@ def batch_calculate(case: Case) -> Iterable[str]:
         None if topology is None else convert(topology, NodeResourceTopology),
         datetime.fromisoformat(given["now"]),
     )
-    return compare(case, {"error": False, "items": shown(items)})
+    return compare(case, {"error": False, "items": shown(result.items)})
 
 
 @suite("node/mid_calculate")

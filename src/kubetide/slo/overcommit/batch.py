@@ -56,6 +56,14 @@ class _PodLoad:
     zones: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The two resources, and the sums they came from (none when the node is degraded)."""
+
+    items: tuple[ResourceItem, ...]
+    sums: Sums | None = None
+
+
 def calculate_batch(
     strategy: Raw,
     node: Node,
@@ -63,15 +71,21 @@ def calculate_batch(
     metric: NodeMetric,
     topology: NodeResourceTopology | None,
     now: datetime,
-) -> tuple[ResourceItem, ...]:
-    """Return batch-cpu and batch-memory of the node and, where its zones are known, of each zone."""
+    lingering: Amounts | None = None,
+) -> BatchResult:
+    """Return batch-cpu and batch-memory of the node and, where its zones are known, of each zone.
+
+    `lingering` is what pods that just left still count for (see `slo.continuity`).
+    """
     reason = degraded_reason(metric, strategy, now)
     if reason is None and metric.status.node_metric is None:
         reason = "the last report has no node usage"
     if reason is not None:
-        return resets(BATCH_RESOURCES, f"degraded: {reason}")
+        return BatchResult(resets(BATCH_RESOURCES, f"degraded: {reason}"))
     zone_names = _zones_with_resources(topology)
     loads = [*_pod_loads(pods, metric, len(zone_names)), *_dangling(pods, metric)]
+    if lingering:
+        loads.append(_PodLoad(_NOTHING, lingering, lingering))
     sums = node_sums(strategy, node, loads, metric)
     cpu, memory = by_policy(strategy, sums)
     zone_cpu: dict[str, Quantity] = {}
@@ -81,10 +95,11 @@ def calculate_batch(
             share = _zone_sums(strategy, allocatable, sums, loads, index, len(zone_names))
             found_cpu, found_memory = by_policy(strategy, share)
             zone_cpu[name], zone_memory[name] = Quantity.of(found_cpu.milli), found_memory
-    return (
+    items = (
         ResourceItem(BATCH_CPU, Quantity.of(cpu.milli), zone_cpu, message=_message(strategy, sums, CPU)),
         ResourceItem(BATCH_MEMORY, memory, zone_memory, message=_message(strategy, sums, MEMORY)),
     )
+    return BatchResult(items, sums)
 
 
 def node_sums(strategy: Raw, node: Node, loads: Iterable[_PodLoad], metric: NodeMetric) -> Sums:

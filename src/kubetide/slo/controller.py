@@ -1,0 +1,358 @@
+"""The SLO controller: one ConfigMap in; a NodeSLO, a NodeMetric policy and lent resources per node out.
+
+Three small reconcilers over one set of informers, each with a queue of node names:
+
+    nodeslo       renders the NodeSLO and puts it back when somebody else changed it
+    nodemetric    keeps the NodeMetric object and its collect policy
+    noderesource  calculates what the node lends and writes it (`slo.decide`)
+
+Nothing is decided before all informers are complete and a state of the ConfigMap has been taken in. A node whose
+report falls silent is looked at again when the report becomes too old: no event would tell.
+"""
+
+import asyncio
+import random
+import socket
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+from kubetide.api.codec import to_builtins, without_nulls
+from kubetide.api.core import ConfigMap, Node, Pod
+from kubetide.api.events import Event, reference_to, warning
+from kubetide.api.meta import ObjectKey
+from kubetide.api.patch import MergePatch
+from kubetide.api.qos import defaulted_priority
+from kubetide.api.resources import parse_list
+from kubetide.api.scheme import NODE_METRICS, NODES
+from kubetide.api.slo import NodeMetric
+from kubetide.clock import Clock
+from kubetide.kube.client import Client
+from kubetide.kube.errors import NotFound
+from kubetide.kube.fence import FencedTransport
+from kubetide.kube.leader import LeaderElector
+from kubetide.kube.reconcile import Result, Workers
+from kubetide.kube.workqueue import WorkQueue
+from kubetide.log import get_logger
+from kubetide.slo.audit import Audit
+from kubetide.slo.config import ColocationState, NodeSLOConfig, NormalizationState, Problem
+from kubetide.slo.continuity import Departure
+from kubetide.slo.decide import NodeDecision, decide_node
+from kubetide.slo.nodeslo import render, same_spec
+from kubetide.slo.observe import RAW_NODE_SLOS, RAW_TOPOLOGIES, SloView
+from kubetide.slo.overcommit.batch import LOW_PRIORITIES
+from kubetide.slo.settings import SloSettings
+from kubetide.slo.strategy import metric_spec
+from kubetide.telemetry import Telemetry
+
+log = get_logger("slo")
+
+NODE_SLO, NODE_METRIC, NODE_RESOURCE = "nodeslo", "nodemetric", "noderesource"
+_REMEMBERED_DEPARTURES = 64
+
+
+class Recorder(Protocol):
+    """Takes events."""
+
+    def publish(self, event: Event) -> None:
+        """Write the event soon."""
+        ...
+
+
+class _Reconciler:
+    """Adapts a method to the reconcile loop."""
+
+    def __init__(self, reconcile: Callable[[str], Awaitable[Result]]) -> None:
+        self._reconcile = reconcile
+
+    async def reconcile(self, key: str, /) -> Result:
+        return await self._reconcile(key)
+
+
+class SloController:
+    """The component. `run` leads, waits for its informers and works off its queues."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: SloSettings,
+        telemetry: Telemetry,
+        recorder: Recorder,
+        rng: random.Random,
+    ) -> None:
+        self.name = "slo"
+        self._clock = clock
+        self._settings = settings
+        self._recorder = recorder
+        self._audit = Audit(telemetry)
+        self._elector: LeaderElector | None = None
+        self._writer = client
+        if settings.leader_elect:
+            self._elector = LeaderElector(
+                client,
+                clock=clock,
+                lease_name=settings.leader_elect_resource_name,
+                namespace=settings.leader_elect_resource_namespace,
+                identity=f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
+                lease_duration=settings.leader_elect_lease_duration,
+                renew_deadline=settings.leader_elect_renew_deadline,
+                retry_period=settings.leader_elect_retry_period,
+                chance=rng,
+            )
+            self._writer = Client(FencedTransport(client.transport, lambda: self.is_leader), clock=clock, chance=rng)
+        self._view = SloView(client, clock=clock, settings=settings, chance=rng)
+        self._queues: dict[str, WorkQueue[str]] = {
+            name: WorkQueue(clock=clock, name=name)
+            for name in (NODE_SLO, NODE_METRIC, NODE_RESOURCE)
+            if settings.runs(name)
+        }
+        self._slo_config = NodeSLOConfig()
+        self._colocation = ColocationState()
+        self._normalization = NormalizationState()
+        self._said: set[Problem] = set()
+        self._written: dict[str, dict[str, datetime]] = {}
+        self._departures: dict[str, list[Departure]] = {}
+        self._decisions: dict[str, NodeDecision] = {}
+        self._connect()
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act."""
+        return self._elector is None or self._elector.is_leader
+
+    def ready(self) -> bool:
+        """Whether all copies are complete."""
+        return self._view.synced
+
+    def healthy(self) -> bool:
+        """Work that fails is tried again; killing the process would not help."""
+        return True
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._view.run(), name="slo informers")
+            await self._view.wait_synced()
+            self._take_in(self._view.configs.store.get(self._view.config_key))
+            if self._elector is None:
+                await self._lead()
+            else:
+                await self._elector.run(self._lead)
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Return how the resources of a node came about."""
+        decision = self._decisions.get(key) if kind == "node" else None
+        return None if decision is None else {"kind": "node", "overcommit": decision.trace}
+
+    async def _lead(self) -> None:
+        reconcilers = {
+            NODE_SLO: self._reconcile_slo,
+            NODE_METRIC: self._reconcile_metric,
+            NODE_RESOURCE: self._reconcile_resource,
+        }
+        self._enqueue_all()
+        async with asyncio.TaskGroup() as group:
+            for name, queue in self._queues.items():
+                workers = Workers(
+                    queue,
+                    _Reconciler(reconcilers[name]),
+                    workers=self._settings.workers,
+                    observe=self._audit.observer(name),
+                )
+                group.create_task(workers.run(), name=name)
+
+    # What wakes which reconciler. All of them are level-based: an event only says where to look.
+
+    def _connect(self) -> None:
+        view = self._view
+        view.nodes.add_handler(self._node_changed)
+        view.metrics.add_handler(self._metric_changed)
+        view.slos.add_handler(lambda old, new: self._enqueue(_name(old, new), NODE_SLO))
+        view.topologies.add_handler(lambda old, new: self._enqueue(_name(old, new), NODE_RESOURCE))
+        view.devices.add_handler(lambda old, new: self._enqueue(_name(old, new), NODE_RESOURCE))
+        view.pods.add_handler(self._pod_changed)
+        view.configs.add_handler(self._config_changed)
+
+    def _enqueue(self, name: str, *queues: str) -> None:
+        for queue in queues:
+            if queue in self._queues:
+                self._queues[queue].add(name)
+
+    def _enqueue_all(self) -> None:
+        view = self._view
+        known = (*view.nodes.store.values(), *view.slos.store.values(), *view.metrics.store.values())
+        for name in sorted({each.metadata.name for each in known}):
+            self._enqueue(name, *self._queues)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        self._enqueue(_name(old, new), NODE_RESOURCE)
+        if old is None or new is None or _chooses_otherwise(old, new):
+            self._enqueue(_name(old, new), NODE_SLO, NODE_METRIC)
+        if new is None:
+            self._forget(_name(old, new))
+
+    def _metric_changed(self, old: NodeMetric | None, new: NodeMetric | None) -> None:
+        name = _name(old, new)
+        if new is None:
+            self._written.pop(name, None)
+        if old is None or new is None or old.status != new.status:
+            self._enqueue(name, NODE_RESOURCE)
+        if old is None or new is None or old.spec != new.spec:
+            self._enqueue(name, NODE_METRIC)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Remember what a high-priority pod used when it leaves its node, where that is asked for."""
+        if not self._settings.gradual_release or old is None or not old.spec.node_name:
+            return
+        active = ("Running", "Pending")
+        if old.status.phase not in active or (new is not None and new.status.phase in active):
+            return
+        metric = self._view.metric(old.spec.node_name)
+        if metric is None or defaulted_priority(old) in LOW_PRIORITIES:
+            return
+        for reported in metric.status.pods_metric or ():
+            if (reported.namespace, reported.name) == (old.metadata.namespace, old.metadata.name):
+                usage = parse_list(reported.pod_usage.resources)
+                found = self._departures.setdefault(old.spec.node_name, [])
+                found.append(Departure(self._clock.now(), usage))
+                del found[:-_REMEMBERED_DEPARTURES]
+
+    def _config_changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
+        # A deleted ConfigMap changes nothing: the last configuration stays in force.
+        if new is not None and (old is None or old.data != new.data):
+            self._take_in(new)
+
+    def _take_in(self, config: ConfigMap | None) -> None:
+        """Take in a state of the ConfigMap; say what cannot be used, once per text; wake all nodes on a change."""
+        data = None if config is None else (config.data or {})
+        before = (self._slo_config, self._colocation, self._normalization)
+        self._slo_config, slo_problems = self._slo_config.updated(data)
+        self._colocation, colocation_problems = self._colocation.updated(data)
+        self._normalization, normalization_problems = self._normalization.updated(data)
+        problems = (*slo_problems, *colocation_problems, *normalization_problems)
+        for problem in problems:
+            self._audit.config_problem(problem)
+            if config is not None and problem not in self._said:
+                log.warning(
+                    "configuration cannot be used", key=problem.key, reason=problem.reason, error=problem.message
+                )
+                about = reference_to(config, kind="ConfigMap", api_version="v1")
+                self._recorder.publish(warning(about, problem.reason, problem.message))
+        self._said = set(problems)
+        if before != (self._slo_config, self._colocation, self._normalization):
+            log.info("configuration changed", colocation=self._colocation.config.get("enable"))
+            self._enqueue_all()
+
+    def _forget(self, name: str) -> None:
+        for memory in (self._written, self._departures, self._decisions):
+            memory.pop(name, None)
+        self._audit.forget(name)
+
+    # The three reconcilers.
+
+    async def _reconcile_slo(self, name: str) -> Result:
+        if not self._slo_config.available:
+            return Result()
+        node, stored = self._view.node(name), self._view.slos.store.get(ObjectKey("", name))
+        if node is None:
+            if stored is not None:
+                await _unless_gone(self._writer.delete(RAW_NODE_SLOS, name))
+            return Result()
+        spec = render(self._slo_config, node.metadata.labels, stored.spec if stored else None)
+        if stored is None:
+            await self._writer.create(RAW_NODE_SLOS, _object("NodeSLO", name, spec))
+        elif not same_spec(stored.spec or {}, spec):
+            body = _object("NodeSLO", name, spec)
+            body["metadata"] |= {"resourceVersion": stored.metadata.resource_version, "labels": stored.metadata.labels}
+            body["metadata"]["annotations"] = stored.metadata.annotations
+            await self._writer.update(RAW_NODE_SLOS, name, body)
+        return Result()
+
+    async def _reconcile_metric(self, name: str) -> Result:
+        if not self._colocation.available:
+            return Result()
+        node, stored = self._view.node(name), self._view.metric(name)
+        if node is None:
+            if stored is not None:
+                await _unless_gone(self._writer.delete(NODE_METRICS, name))
+            return Result()
+        old = without_nulls(to_builtins(stored.spec)) if stored is not None else None
+        spec = metric_spec(self._colocation.config, error=self._colocation.error, node=node, old=old)
+        if stored is None:
+            await self._writer.create(NODE_METRICS, _object("NodeMetric", name, spec))
+        elif not same_spec(old, spec):
+            await self._writer.patch(NODE_METRICS, name, MergePatch({"spec": spec}))
+        return Result()
+
+    async def _reconcile_resource(self, name: str) -> Result:
+        node = self._view.node(name)
+        if not self._colocation.available or node is None:
+            return Result()
+        seen = self._view.observation(
+            node,
+            colocation=self._colocation.config,
+            normalization=self._normalization.config,
+            written=self._written.get(name, {}),
+            departures=tuple(self._departures.get(name, ())),
+        )
+        decision = decide_node(seen, self._settings, self._clock.now())
+        self._decisions[name] = decision
+        self._audit.decided(name, decision)
+        await self._apply(name, decision)
+        return Result(requeue_after=decision.look_again_after)
+
+    async def _apply(self, name: str, decision: NodeDecision) -> None:
+        if decision.zones is not None:
+            await self._write(
+                name, "zones", self._writer.patch(RAW_TOPOLOGIES, name, MergePatch({"zones": decision.zones}))
+            )
+        if decision.status_patch:
+            await self._write_node(name, "status", decision.status_patch)
+        if decision.metadata_patch:
+            await self._write_node(name, "metadata", decision.metadata_patch)
+        if decision.device_patch:
+            labels = decision.device_patch.get("labels")
+            patch = {part: value for part, value in decision.device_patch.items() if part != "labels"}
+            if labels:
+                patch["metadata"] = {**patch.get("metadata", {}), "labels": labels}
+            await self._write_node(name, "devices", patch)
+
+    async def _write_node(self, name: str, what: str, patch: dict[str, Any]) -> None:
+        """Write status through its subresource and metadata through the object: each takes only its own part."""
+        if "status" in patch:
+            body = MergePatch({"status": patch["status"]})
+            await self._write(name, what, self._writer.patch(NODES, name, body, subresource="status"))
+        if "metadata" in patch:
+            await self._write(name, what, self._writer.patch(NODES, name, MergePatch({"metadata": patch["metadata"]})))
+
+    async def _write(self, name: str, what: str, request: Awaitable[Any]) -> None:
+        await _unless_gone(request)
+        self._written.setdefault(name, {})[what] = self._clock.now()
+        log.debug("wrote", node=name, part=what)
+
+
+def _name(old: Any, new: Any) -> str:
+    found: str = (new if new is not None else old).metadata.name
+    return found
+
+
+def _chooses_otherwise(old: Node, new: Node) -> bool:
+    """Tell whether another strategy may apply: labels choose it, an annotation may change it."""
+    return (
+        old.metadata.labels != new.metadata.labels
+        or old.metadata.annotations != new.metadata.annotations
+        or old.status.allocatable != new.status.allocatable
+    )
+
+
+def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": NODE_METRICS.api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def _unless_gone(request: Awaitable[Any]) -> None:
+    """Await a write; that its object has gone meanwhile is fine."""
+    try:
+        await request
+    except NotFound:
+        log.debug("the object has gone")

@@ -1,0 +1,73 @@
+"""The trace of a node's overcommit for a person: the sum, line by line, with the age of what went in."""
+
+from typing import Any
+
+from kubetide.api.quantity import parse_quantity
+
+Raw = dict[str, Any]
+
+_LINES = (
+    ("capacity", "  ", "capacity"),
+    ("margin", "- ", "margin kept back by the reclaim threshold"),
+    ("systemUsed", "- ", "system (measured with host applications, or reserved if that is more)"),
+    ("systemReserved", "- ", "system (reserved)"),
+    ("podsUsed", "- ", "high-priority pods (used)"),
+    ("podsRequested", "- ", "high-priority pods (requested)"),
+    ("podsMaxUsedRequested", "- ", "high-priority pods (the larger of used and requested)"),
+)
+_TERMS = {
+    "usage": ("capacity", "margin", "systemUsed", "podsUsed"),
+    "request": ("capacity", "margin", "systemReserved", "podsRequested"),
+    "maxUsageRequest": ("capacity", "margin", "systemUsed", "podsMaxUsedRequested"),
+}
+_RESOURCES = (("cpu", "kubernetes.io/batch-cpu"), ("memory", "kubernetes.io/batch-memory"))
+
+
+def render(trace: Raw) -> str:
+    """Return the explanation of a node."""
+    lines = [f"Node {trace['node']}", *_inputs(trace), ""]
+    items = {item["resource"]: item for item in trace["items"]}
+    sums = trace.get("sums")
+    for resource, name in _RESOURCES:
+        item = items.get(name)
+        if item is not None:
+            lines += [*_sum(resource, item, sums, trace["strategy"]), ""]
+    for item in trace["items"]:
+        if item["resource"].startswith("kubernetes.io/mid-"):
+            lines.append(f"{item['resource']}: {item['quantity'] or 'none'}  ({item['reason']})")
+    return "\n".join(lines).rstrip()
+
+
+def _inputs(trace: Raw) -> list[str]:
+    age = trace["reportAgeSeconds"]
+    strategy = trace["strategy"]
+    limit = strategy.get("degradeTimeMinutes")
+    told = "never" if age is None else f"{age:.0f} s ago (too old after {limit} min)"
+    return [
+        f"  colocation    {'enabled' if trace['enabled'] else 'disabled'}",
+        f"  last report   {told}",
+        f"  pods          {trace['pods']} on the node, {trace['reportedPods']} in the report",
+    ]
+
+
+def _sum(resource: str, item: Raw, sums: Raw | None, strategy: Raw) -> list[str]:
+    lines = [f"{item['resource']}"]
+    if sums is None or item["reset"]:
+        return [*lines, f"  nothing is lent: {item['reason']}"]
+    policy = strategy.get(f"{resource}CalculatePolicy") or "usage"
+    policy = policy if policy in _TERMS and (resource, policy) != ("cpu", "request") else "usage"
+    lines[0] += f"  (policy {policy})"
+    for term, sign, text in _LINES:
+        if term in _TERMS[policy]:
+            lines.append(f"  {sign}{_shown(resource, sums[term].get(resource, '0')):>14}  {text}")
+    lines.append(f"  = {_shown('', item['quantity']):>14}  calculated")
+    if item["onNode"] is not None and parse_quantity(item["onNode"]) != parse_quantity(item["quantity"]):
+        lines.append(f"    {_shown('', item['onNode']):>14}  on the node, after normalization and other schedulers")
+    for zone, amount in item["zones"].items():
+        lines.append(f"    {_shown('', amount):>14}  in zone {zone}")
+    return lines
+
+
+def _shown(resource: str, text: str) -> str:
+    amount = parse_quantity(text)
+    return f"{amount.milli}m" if resource == "cpu" else f"{amount.value:,}"

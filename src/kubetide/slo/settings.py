@@ -1,0 +1,87 @@
+"""Settings of the SLO controller. Names and defaults of the original first, then what kubetide adds."""
+
+from datetime import timedelta
+from typing import Annotated, ClassVar
+
+from kubetide.config import Doc, Settings
+
+
+class SloSettings(Settings, frozen=True, kw_only=True):
+    section: ClassVar[str] = "slo"
+
+    config_name: Annotated[str, Doc("Name of the ConfigMap.", flag="slo-config-name")] = "slo-controller-config"
+    config_namespace: Annotated[str, Doc("Namespace of the ConfigMap.")] = "koordinator-system"
+    controllers: Annotated[
+        tuple[str, ...],
+        Doc("Which of nodemetric, nodeslo, noderesource run: a name, * for all, -name for all but it."),
+    ] = ("*",)
+    plugins: Annotated[
+        tuple[str, ...],
+        Doc("Which resources are calculated; the same list grammar as controllers.", flag="noderesource-plugins"),
+    ] = ("MidResource", "BatchResource", "CPUNormalization", "ResourceAmplification")
+    workers: Annotated[int, Doc("Nodes worked on at once. More is faster and costs the API server more.")] = 16
+    sync_period: Annotated[
+        timedelta | None, Doc("Look at every node again after this time, changed or not; empty: only on changes.")
+    ] = None
+    feature_gates: Annotated[
+        tuple[str, ...],
+        Doc("Features as Name=true: ConfigMapValidatingWebhook, NodeValidatingWebhook (both off by default)."),
+    ] = ()
+    names_needed: Annotated[
+        bool,
+        Doc("The webhook demands unique names of node entries.", flag="node-strategy-name-need-check"),
+    ] = False
+    webhook_port: Annotated[int, Doc("Port of the validating webhook, where a gate switches it on.")] = 9876
+    webhook_cert_dir: Annotated[
+        str, Doc("Folder with tls.crt and tls.key of the webhook; reloaded when they change.")
+    ] = "/tmp/k8s-webhook-server/serving-certs"
+    growth_limit_percent: Annotated[
+        int,
+        Doc(
+            "Let batch resources grow by at most this share of the node's capacity per update, so that allocatable "
+            "does not swing. They still shrink at once. 0: no limit, as the original."
+        ),
+    ] = 0
+    gradual_release: Annotated[
+        bool,
+        Doc(
+            "After a high-priority pod has left, release what it used over one aggregation window instead of at once: "
+            "its replacement is often on the way."
+        ),
+    ] = False
+    leader_elect: Annotated[
+        bool, Doc("Act only while holding the lease.", flag="enable-leader-election", aliases=("leader-elect",))
+    ] = True
+    leader_elect_resource_name: Annotated[
+        str, Doc("Name of the leader lease: the original's, so that both never act at once.")
+    ] = "koordinator-manager"
+    leader_elect_resource_namespace: Annotated[str, Doc("Namespace of the leader lease.")] = "koordinator-system"
+    leader_elect_lease_duration: Annotated[timedelta, Doc("How long others wait for a silent leader.")] = timedelta(
+        seconds=15
+    )
+    leader_elect_renew_deadline: Annotated[timedelta, Doc("How long a leader that cannot renew goes on acting.")] = (
+        timedelta(seconds=10)
+    )
+    leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried or renewed.")] = timedelta(
+        seconds=2
+    )
+
+    def runs(self, controller: str) -> bool:
+        """Tell whether a controller is switched on."""
+        return is_listed(self.controllers, controller)
+
+    def calculates(self, plugin: str) -> bool:
+        """Tell whether a plugin is switched on."""
+        return is_listed(self.plugins, plugin)
+
+    def gate(self, name: str) -> bool:
+        """Tell whether a feature is switched on."""
+        return any(entry.strip().lower() == f"{name.lower()}=true" for entry in self.feature_gates)
+
+
+def is_listed(entries: tuple[str, ...], name: str) -> bool:
+    """Read a list of names: the first entry that speaks of `name` decides, `*` only if none does."""
+    for entry in entries:
+        if entry in (name, f"-{name}"):
+            return entry == name
+    return "*" in entries

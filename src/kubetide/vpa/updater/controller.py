@@ -9,40 +9,32 @@ candidates                                               -> evictions and resize
 import asyncio
 import random
 import socket
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from kubetide.api.core import Pod
-from kubetide.api.events import Event
 from kubetide.api.meta import ObjectKey, key_of
-from kubetide.api.vpa import IN_PLACE_OR_RECREATE, VerticalPodAutoscaler
+from kubetide.api.vpa import IN_PLACE_OR_RECREATE
 from kubetide.clock import Clock
-from kubetide.errors import InvalidInput, KubetideError
+from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
 from kubetide.kube.fence import FencedTransport
 from kubetide.kube.leader import LeaderElector
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.heartbeat import Heartbeat
-from kubetide.vpa.admission.mutate import UNLIMITED, fit_pod, resource_patch
+from kubetide.vpa.admission.mutate import resource_patch
 from kubetide.vpa.updater import events
 from kubetide.vpa.updater.audit import Audit, size_log2
 from kubetide.vpa.updater.breaker import (
     CLOSED,
-    BreakerState,
-    after_pause,
-    after_replacement,
-    carries,
-    matches,
-    state_from,
 )
 from kubetide.vpa.updater.budget import creator_of
 from kubetide.vpa.updater.disruption import DisruptionBudget, TokenBucket
 from kubetide.vpa.updater.evictor import Evictor, Outcome
 from kubetide.vpa.updater.explain import trace
-from kubetide.vpa.updater.inplace import Targets, may_evict, pod_resize_state
+from kubetide.vpa.updater.inplace import may_evict, pod_resize_state
 from kubetide.vpa.updater.memory import Eviction, Memory, disruption_of
 from kubetide.vpa.updater.observe import ClusterView
 from kubetide.vpa.updater.plan import Judgement, Method, Observation, PlanRules, Step, VpaPlan, new_requests, plan
@@ -50,20 +42,10 @@ from kubetide.vpa.updater.priority import RankRules, actual_requests
 from kubetide.vpa.updater.reconciler import Limiters, Round
 from kubetide.vpa.updater.resizing import Resize, fell_back, resize_of
 from kubetide.vpa.updater.settings import UpdaterSettings
-from kubetide.vpa.updater.settling import outstanding, replacement_of
+from kubetide.vpa.updater.settling import outstanding
+from kubetide.vpa.updater.watch import BreakerWatch, Recorder
 
 log = get_logger("updater")
-
-FORGOTTEN_AFTER = timedelta(hours=1)
-"""An eviction whose replacement never came is not waited for any longer."""
-
-
-class Recorder(Protocol):
-    """Takes events."""
-
-    def publish(self, event: Event) -> None:
-        """Write the event soon."""
-        ...
 
 
 class Updater:
@@ -102,8 +84,8 @@ class Updater:
         self._view = ClusterView(client, clock=clock, settings=settings, chance=rng)
         self._evictor = Evictor(writer, chance=rng)
         self._audit = Audit(telemetry, clock=clock)
-        self._memory = Memory()
         self._rules = _rules(settings)
+        self._memory, self._breakers = self._new_memory()
         self._limiters = self._new_limiters(clock.now())
         self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
         self._steps: dict[ObjectKey, Step] = {}
@@ -145,7 +127,7 @@ class Updater:
 
     async def _lead(self) -> None:
         """Run once per interval. A new leader knows nothing of what the last one did in the past minute."""
-        self._memory = Memory()
+        self._memory, self._breakers = self._new_memory()
         self._active_since = self._clock.now()
         self._last_run = None
         self._limiters = self._new_limiters(self._active_since)
@@ -176,7 +158,7 @@ class Updater:
                 observations = await self._view.observe()
             with self._audit.step("FilterPods"):
                 self._forget(observations)
-                await self._review(observations, heartbeat)
+                await self._breakers.begin_run(observations, heartbeat, now=self._clock.now())
                 plans = await self._plan(observations)
             if self._problem:
                 log.warning("nothing is updated", reason=self._problem)
@@ -262,6 +244,8 @@ class Updater:
             await self._round.run()
         finally:
             self._round = None
+        await self._breakers.publish(now=self._clock.now())
+        self._audit.paused.set(self._breakers.paused)
         for made in plans:
             size = size_log2(len(made.judged))
             groups = {id(j.group): j.group for j in made.judged if j.group is not None}.values()
@@ -323,66 +307,14 @@ class Updater:
         paused = self._memory.breakers.get(plan.key, CLOSED).paused
         return paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited)
 
+    def look(self, plan: VpaPlan) -> None:
+        """Judge the replacements that have come by now, before anything else is done to the workload."""
+        if plan.key in self._memory.breakers:
+            self._breakers.look(plan.key, now=self._clock.now())
+
     def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
         """Keep what was decided about a pod."""
         self._steps[key_of(candidate.pod)] = step
-
-    async def _review(self, observations: list[Observation], heartbeat: Heartbeat | None) -> None:
-        """Look at the replacements of earlier evictions, and bring breakers up to date."""
-        if not self._rules.settle or not self._settings.pause_on_unchanged:
-            return
-        since = heartbeat.since if heartbeat is not None and heartbeat.patching else None
-        now = self._clock.now()
-        by_vpa: dict[ObjectKey, list[Eviction]] = {}
-        for eviction in self._memory.evictions:
-            by_vpa.setdefault(eviction.vpa, []).append(eviction)
-        self._memory.evictions = []
-        for observation in observations:
-            vpa = observation.vpa
-            stored = state_from(vpa.status.conditions if vpa.status is not None else None)
-            before = self._memory.breakers.get(key_of(vpa), stored)
-            state = self._judge_replacements(observation, by_vpa.get(key_of(vpa), []), before, now=now)
-            if state.paused:
-                state = after_pause(state, proved=_proved(observation, state), patching_since=since, now=now)
-            self._memory.breakers[key_of(vpa)] = state
-            if (state.strikes, state.paused) != (stored.strikes, stored.paused):
-                await self._publish_breaker(vpa, before, state, now=now)
-        self._audit.paused.set(sum(state.paused for state in self._memory.breakers.values()))
-
-    def _judge_replacements(
-        self, observation: Observation, evictions: list[Eviction], state: BreakerState, *, now: datetime
-    ) -> BreakerState:
-        claimed: set[str] = set()
-        for eviction in sorted(evictions, key=lambda e: e.disruption.at):
-            pods = [p for p in self._view.workload(eviction.creator) if p.metadata.uid not in claimed]
-            replacement = replacement_of(pods, eviction.disruption)
-            if replacement is None:
-                if now - eviction.disruption.at < FORGOTTEN_AFTER:
-                    self._memory.evictions.append(eviction)
-                continue
-            claimed.add(replacement.metadata.uid)
-            current = _expected(observation, replacement)
-            good = carries(
-                eviction.before, replacement, eviction.expected, current, tolerance=self._rules.rank.minimum_change
-            )
-            state = after_replacement(state, replacement, carries=good, now=now)
-        return state
-
-    async def _publish_breaker(
-        self, vpa: VerticalPodAutoscaler, before: BreakerState, state: BreakerState, *, now: datetime
-    ) -> None:
-        key = key_of(vpa)
-        if state.paused and not before.paused:
-            self._recorder.publish(events.paused(vpa, state.detail))
-            log.warning("updates paused", vpa=str(key), reason=state.detail)
-        elif before.paused and not state.paused:
-            detail = state.detail or "Replacements carry the recommendation again."
-            self._recorder.publish(events.resumed(vpa, detail))
-            log.info("updates resumed", vpa=str(key), reason=detail)
-        try:
-            await self._evictor.write_breaker(key, state, now=now)
-        except KubetideError as error:
-            log.warning("condition cannot be written, trying again with the next run", vpa=str(key), error=str(error))
 
     def _remember_eviction(
         self, plan: VpaPlan, candidate: Judgement, pod: Pod, *, known: set[str], at: datetime
@@ -423,6 +355,18 @@ class Updater:
         if self._round is not None:
             self._round.pod_changed(old, new)
 
+    def _new_memory(self) -> tuple[Memory, BreakerWatch]:
+        memory = Memory()
+        watch = BreakerWatch(
+            memory,
+            workload=self._view.workload,
+            evictor=self._evictor,
+            recorder=self._recorder,
+            tolerance=self._rules.rank.minimum_change,
+            enabled=self._settings.pause_on_unchanged and not self._settings.upstream_behavior,
+        )
+        return memory, watch
+
     def _new_limiters(self, now: datetime) -> Limiters:
         settings = self._settings
         per_minute = 0 if settings.upstream_behavior else settings.disruptions_per_minute
@@ -448,26 +392,6 @@ def _rules(settings: UpdaterSettings) -> PlanRules:
         per_vpa_gate=settings.gate("PerVPAConfig"),
         settle=settings.wait_for_replacements and not settings.upstream_behavior,
     )
-
-
-def _expected(observation: Observation, pod: Pod) -> Targets:
-    try:
-        return new_requests(fit_pod(pod, observation.vpa, observation.ranges, observation.limits))
-    except InvalidInput:
-        return {}
-
-
-def _proved(observation: Observation, state: BreakerState) -> bool:
-    """Say whether some pod made after the pause carries the recommendation."""
-    for pod in observation.pods:
-        created = pod.metadata.creation_timestamp
-        if created is None or state.paused_since is None or created <= state.paused_since:
-            continue
-        # Without the safety limits: a pod that they keep as it is would prove nothing.
-        expected = _expected(replace(observation, limits=UNLIMITED), pod)
-        if expected and matches(pod, expected, tolerance=0.1):
-            return True
-    return False
 
 
 def _last_was_infeasible(pod: Pod) -> bool:

@@ -36,6 +36,10 @@ class Effects(Protocol):
         """Resize a pod and remember it; False asks for an eviction instead."""
         ...
 
+    def look(self, plan: VpaPlan) -> None:
+        """Judge the replacements that have come by now."""
+        ...
+
     def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
         """Keep what was decided, for people."""
         ...
@@ -203,6 +207,7 @@ class Round:
             await asyncio.sleep((at - now + timedelta(milliseconds=1)).total_seconds())
 
     def _decide(self, plan: VpaPlan, candidate: Judgement, pod: Pod, creator: Creator) -> Step:
+        self._effects.look(plan)
         return next_step(plan, candidate, pod, self._workload(creator), self._memory, now=self._clock.now())
 
     def _current(self, candidate: Judgement) -> Pod | None:

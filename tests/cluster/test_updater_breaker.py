@@ -1,0 +1,135 @@
+"""A webhook that does not do its work costs a workload two evictions, not one every minute."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.errors import Unavailable
+from kubetide.testing.builders import make_deployment, make_vpa
+from kubetide.testing.cluster import events, ready_pods, run
+from kubetide.testing.updating import install_crds, recommend, vpa_condition, vpa_parts, watch_disruptions
+from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.updater.settings import UpdaterSettings
+
+MINUTE = timedelta(minutes=1)
+WITHOUT_PROBE = AdmissionSettings(local_name="vpa", probe_webhook=False)
+
+Raw = dict[str, Any]
+
+
+async def prepare(cluster: SimCluster) -> None:
+    await install_crds(cluster)
+    await cluster.apply(make_deployment("web", replicas=4, cpu="100m", memory="128Mi"))
+    await cluster.apply(make_vpa("web", target="web"))
+    cluster.set_usage("default", "web", cpu="50m", memory="64Mi")
+    await cluster.run_for(MINUTE)
+    await recommend(cluster, "web", {"cpu": "300m", "memory": "256Mi"})
+
+
+async def patches_nothing(review: Raw) -> Raw:
+    response = {"uid": review["request"]["uid"], "allowed": True}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+async def fails(review: Raw) -> Raw:
+    raise Unavailable("the webhook is down")
+
+
+@pytest.mark.parametrize("hook", [patches_nothing, fails])
+def test_two_unchanged_replacements_pause_the_workload(hook: Any) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        async with vpa_parts(cluster, admission=WITHOUT_PROBE) as running:
+            await cluster.run_for(timedelta(seconds=30))
+            cluster.api.admission.register_local("vpa", hook)
+            await cluster.run_for(40 * MINUTE)
+            assert len(seen.evictions) == 2
+            condition = running.condition("web", "UpdatesPaused")
+            assert condition is not None
+            assert (condition["status"], condition["reason"]) == ("True", "ReplacementsUnchanged")
+            assert len(events(cluster, reason="UpdatesPaused")) == 1
+            assert len(ready_pods(cluster, "default", app="web")) == 4
+
+    run(main, nodes=2)
+
+
+def test_a_pause_survives_a_restart_and_is_tried_once_an_hour() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        async with vpa_parts(cluster, admission=WITHOUT_PROBE):
+            await cluster.run_for(timedelta(seconds=30))
+            cluster.api.admission.register_local("vpa", patches_nothing)
+            await cluster.run_for(15 * MINUTE)
+        assert len(seen.evictions) == 2
+        async with vpa_parts(cluster, admission=WITHOUT_PROBE):
+            await cluster.run_for(timedelta(seconds=30))
+            cluster.api.admission.register_local("vpa", patches_nothing)
+            await cluster.run_for(30 * MINUTE)
+            assert len(seen.evictions) == 2
+            await cluster.run_for(40 * MINUTE)
+            assert len(seen.evictions) == 3
+            condition = vpa_condition(cluster, "web", "UpdatesPaused")
+            assert condition is not None
+            assert condition["status"] == "True"
+
+    run(main, nodes=2)
+
+
+def test_a_webhook_that_works_again_ends_the_pause() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        async with vpa_parts(cluster, admission=WITHOUT_PROBE) as running:
+            await cluster.run_for(timedelta(seconds=30))
+            cluster.api.admission.register_local("vpa", patches_nothing)
+            await cluster.run_for(15 * MINUTE)
+            assert running.admission is not None
+            cluster.api.admission.register_local("vpa", running.admission.reviewer.review_raw)
+            await cluster.run_for(80 * MINUTE)
+            assert len(seen.evictions) == 6
+            assert running.condition("web", "UpdatesPaused") is None
+            assert events(cluster, reason="UpdatesResumed")
+
+    run(main, nodes=2)
+
+
+def test_nothing_is_evicted_while_the_lease_says_that_pods_come_back_unpatched() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        async with vpa_parts(cluster) as running:
+            await cluster.run_for(timedelta(seconds=30))
+            cluster.api.admission.register_local("vpa", patches_nothing)
+            await cluster.run_for(10 * MINUTE)
+            assert seen.evictions == []
+            assert "unpatched" in running.updater.problem
+
+    run(main, nodes=2)
+
+
+def test_nothing_is_evicted_without_an_admission_controller() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        async with vpa_parts(cluster, with_admission=False):
+            await cluster.run_for(10 * MINUTE)
+        assert seen.evictions == []
+
+    run(main, nodes=2)
+
+
+def test_upstream_behaviour_goes_on_evicting() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        async with vpa_parts(cluster, UpdaterSettings(upstream_behavior=True), WITHOUT_PROBE):
+            await cluster.run_for(timedelta(seconds=30))
+            cluster.api.admission.register_local("vpa", patches_nothing)
+            await cluster.run_for(10 * MINUTE)
+        assert len(seen.evictions) > 4
+
+    run(main, nodes=2)

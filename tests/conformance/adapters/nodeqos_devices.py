@@ -15,6 +15,7 @@ from kubetide.node.formats.storage import StorageFacts
 from kubetide.node.host.files import CGROUP_FILES, Kind, ValueRefused, resctrl_file
 from kubetide.node.qos import l3_cache, resctrl
 from kubetide.node.qos.blkio_lines import disk_number, limit_lines, root_lines
+from kubetide.node.sandboxes import sandbox_directory
 from nodeworld import World
 
 Case = dict[str, Any]
@@ -192,6 +193,6 @@ def new_tasks(case: Case) -> Iterable[str]:
         pod,
         set(given["knownTasks"]),
         lambda directory: resctrl.threads_of(snapshot, directory),
-        resctrl.sandbox_directory(snapshot, pod),
+        sandbox_directory(snapshot.cgroups, pod),
     )
     return expect(case, {"newTasks": found})

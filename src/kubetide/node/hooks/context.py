@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from kubetide.api.cgroups import kube_qos_of_path
 from kubetide.api.qos import raw_qos
+from kubetide.node.origin import OriginResources
 
 
 class Level(StrEnum):
@@ -21,15 +22,6 @@ class Level(StrEnum):
     CONTAINER = "container"
     SANDBOX = "sandbox"
     HOST_APP = "hostapp"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OriginResources:
-    """The values that the pod's own spec asks for; unlimited is -1."""
-
-    cpu_shares: int | None = None
-    cfs_quota: int | None = None
-    memory_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

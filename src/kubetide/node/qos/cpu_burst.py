@@ -87,6 +87,9 @@ class CpuBurst:
         for pod in snapshot.pods:
             if pod.raw_qos in (qos.LSE, qos.LSR, qos.BE) or not pod.is_active:
                 continue
+            if not pod.raw_qos and qos.dedicated_cpus(pod.pod.metadata.annotations) is not None:
+                # It owns its CPUs, so the cpuset hook removed its quota; a base quota would only bring it back.
+                continue
             config = pod_config(pod.pod.metadata.annotations, plain, self.injected.get(pod.uid)) or CPUBurstConfig()
             bursts += burst_writes(pod, config)
             steps = self.quota_steps(snapshot, pod, config, state)

@@ -11,7 +11,6 @@ from datetime import timedelta
 from functools import partial
 
 from kubetide.api import qos
-from kubetide.api.cgroups import join
 from kubetide.api.slo_strategies import ResctrlQOS, ResourceQOSStrategy
 from kubetide.errors import InvalidInput
 from kubetide.node.executor.plan import Batch, Plan, Target, Write
@@ -29,6 +28,7 @@ from kubetide.node.qos.l3_cache import (
     schemata_line,
 )
 from kubetide.node.qos.switch import skipped
+from kubetide.node.sandboxes import sandbox_directory
 from kubetide.node.snapshot import PodState, Snapshot
 
 GROUPS = ("LSR", "LS", "BE")
@@ -122,7 +122,9 @@ class Resctrl:
                 continue
             yield from task_writes(
                 group,
-                new_tasks(pod, known[group], lambda path: threads_of(snapshot, path), sandbox_directory(snapshot, pod)),
+                new_tasks(
+                    pod, known[group], lambda path: threads_of(snapshot, path), sandbox_directory(snapshot.cgroups, pod)
+                ),
             )
 
 
@@ -170,20 +172,6 @@ def new_tasks(
     if directories and sandbox:
         directories.append(sandbox)
     return [task for directory in directories for task in threads(directory) if task not in known]
-
-
-def sandbox_directory(snapshot: Snapshot, pod: PodState) -> str | None:
-    """Return the cgroup of the pod's sandbox: the one directory below the pod that is no known container."""
-    reader = snapshot.cgroups
-    known = {container.directory for container in pod.containers if container.directory}
-    if not known:
-        return None
-    try:
-        names = reader.host.list_dirs(reader.layout.cgroup_dir("cpuset", pod.directory))
-    except OSError:
-        return None
-    others = [path for name in names if (path := join(pod.directory, name)) not in known]
-    return others[0] if len(others) == 1 else None
 
 
 def _value(kind: str, config: ResctrlQOS, cache: Cache) -> str | None:

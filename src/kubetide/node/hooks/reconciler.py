@@ -1,0 +1,180 @@
+"""Repairs cgroups without any runtime: after every refresh of the pod list, and from time to time.
+
+The runtime's hooks see a container once, when it is made. Rules change later, containers are made while the agent is
+away, and others write too; so the same plugins also run over everything that is there. Wake-ups that arrive during a
+pass collapse into one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+from kubetide.clock import Clock
+from kubetide.log import get_logger
+from kubetide.node.executor.writer import Executor
+from kubetide.node.hooks import core_sched
+from kubetide.node.hooks.cookies import Cookies
+from kubetide.node.hooks.decide import HookDecider
+from kubetide.node.hooks.rules import CORE_SCHED, GROUP_IDENTITY
+from kubetide.node.host import files
+from kubetide.node.sandboxes import sandbox_directory, sandbox_id
+from kubetide.node.snapshot import PodState, Snapshot
+from kubetide.telemetry import Telemetry
+
+log = get_logger("node.hooks")
+
+
+class HookReconciler:
+    """Runs the hook plugins over all objects of the node."""
+
+    def __init__(
+        self,
+        decider: HookDecider,
+        *,
+        snapshot: Callable[[], Snapshot],
+        executor: Executor,
+        clock: Clock,
+        telemetry: Telemetry,
+        node_name: str,
+        cookies: Cookies | None = None,
+        interval: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self.name = "runtime-hooks"
+        self.decider = decider
+        self.cookies = cookies
+        self.passes = 0
+        self._snapshot = snapshot
+        self._executor = executor
+        self._clock = clock
+        self._node_name = node_name
+        self._interval = interval.total_seconds()
+        self._wake = asyncio.Event()
+        self._bvt_supported: bool | None = None
+        self._failing = ""
+        self._last: dict[str, Any] = {}
+        self._cookie_gauge = telemetry.gauge(
+            "koordlet_container_core_sched_cookie",
+            "Core scheduling cookie of containers.",
+            ("node", "pod_namespace", "pod_name", "container_id", "core_sched_group"),
+        )
+
+    def ready(self) -> bool:
+        """Whether a first pass was made."""
+        return self.passes > 0
+
+    def healthy(self) -> bool:
+        """A failing pass is logged and tried again."""
+        return True
+
+    def wake(self) -> None:
+        """Ask for a pass soon: the pod list was refreshed, or a rule's object changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Make passes until cancelled."""
+        while True:
+            self._wake.clear()
+            self.reconcile()
+            try:
+                async with asyncio.timeout(self._interval):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def reconcile(self) -> None:
+        """Make one pass over all objects; an error is logged once until it changes."""
+        try:
+            snapshot = self._snapshot()
+            self.decider.plugins.bvt_ready = self._ensure_group_identity(snapshot)
+            changed = self.decider.refresh(snapshot)
+            if changed:
+                log.info("hook rules changed", plugins=sorted(changed))
+            plan = self.decider.decide(snapshot)
+            self._executor.apply(plan)
+            self._reconcile_cookies(snapshot)
+            self._last = {"at": self._clock.now().isoformat(), **plan.trace}
+            self._failing = ""
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if text != self._failing:
+                self._failing = text
+                log.exception("hook pass failed")
+        self.passes += 1
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Return what the last pass did on this node."""
+        if kind != "node" or key != self._node_name:
+            return None
+        return {"node": self._node_name, "hooks": dict(self._last), "failing": self._failing}
+
+    def _ensure_group_identity(self, snapshot: Snapshot) -> bool:
+        """Find out once whether the kernel has group identity; switch it on where it has a switch."""
+        if not self.decider.plugins.on(GROUP_IDENTITY):
+            return False
+        reader = snapshot.cgroups
+        switch = reader.layout.system_file(files.SCHED_GROUP_IDENTITY)
+        has_switch = reader.host.exists(switch)
+        if self._bvt_supported is None:
+            bvt = reader.layout.cgroup_file(files.CPU_BVT, reader.layout.paths.kube_root)
+            self._bvt_supported = has_switch or reader.host.exists(bvt)
+        if not self._bvt_supported or not has_switch:
+            return self._bvt_supported
+        try:
+            if reader.host.read(switch).strip() != "1":
+                reader.host.write(switch, "1")
+        except OSError as error:
+            log.warning("group identity cannot be switched on", error=error.strerror)
+            return False
+        return True
+
+    def _reconcile_cookies(self, snapshot: Snapshot) -> None:
+        rule = self.decider.plugins.rules.core_sched
+        if self.cookies is None or rule is None or not self.decider.plugins.on(CORE_SCHED):
+            return
+        pods = sorted(
+            (pod for pod in snapshot.pods if pod.is_active and pod.raw_qos != "SYSTEM"),
+            key=lambda pod: pod.pod.metadata.creation_timestamp or snapshot.now,
+        )
+        turns = [
+            (pod, *_group(rule, pod), f"{pod.uid}/{identity}", identity, _pids(snapshot, directory))
+            for pod in pods
+            for identity, directory in _places(snapshot, pod)
+        ]
+        if not self.cookies.loaded:
+            self.cookies.load(((key, group, pids) for _, _, group, key, _, pids in turns), snapshot.now)
+            if not self.cookies.loaded:
+                return
+        self._cookie_gauge.clear()
+        for pod, enabled, group, key, identity, pids in turns:
+            if not enabled:
+                self.cookies.disable(key, pids, snapshot.now)
+                continue
+            cookie = self.cookies.enable(key, group, pids, snapshot.now)
+            if cookie:
+                labels = (self._node_name, pod.namespace, pod.name, identity, group)
+                self._cookie_gauge.labels(*labels).set(float(cookie))
+        self.cookies.sweep(snapshot.now)
+
+
+def _group(rule: core_sched.CoreSchedRule, pod: PodState) -> tuple[bool, str]:
+    return core_sched.group_of(
+        rule, labels=pod.pod.metadata.labels, qos=pod.raw_qos, kube_qos=pod.kube_qos, uid=pod.uid
+    )
+
+
+def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str]]:
+    """Yield (id, directory) of the sandbox, where it is known, and of the containers."""
+    directory = sandbox_directory(snapshot.cgroups, pod)
+    if directory is not None:
+        yield sandbox_id(snapshot.cgroups, pod, directory), directory
+    for container in pod.containers:
+        if container.directory:
+            yield container.id, container.directory
+
+
+def _pids(snapshot: Snapshot, directory: str) -> tuple[int, ...]:
+    try:
+        return snapshot.cgroups.processes(directory)
+    except (OSError, ValueError):
+        return ()

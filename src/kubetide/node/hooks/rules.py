@@ -1,0 +1,215 @@
+"""The plugins, their rules, and which of them speaks for which object.
+
+Rules come from the NodeSLO, the NodeResourceTopology and the Node; a rule is replaced as a whole, and an object that
+cannot be read leaves the old rule in force. The plugins register in a fixed order, so that a best-effort pod with
+CPUs of its own ends with the quota of its batch resources.
+
+    pod         bvt: all · quota off: LSE, LSR · shares, quota, memory: BE · quota scaled: LS, unlabeled
+    container   cpuset: all (quota off: LSE, LSR) · shares, quota, memory: BE · quota scaled: LS, unlabeled
+    sandbox     cpuset: all (quota off: LSE, LSR)
+
+An unlabeled pod with CPUs of its own counts as LSR here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kubetide.api import qos
+from kubetide.api.cgroups import KUBE_QOS_CLASSES
+from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.errors import InvalidInput
+from kubetide.node.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
+from kubetide.node.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest, Response
+from kubetide.node.hooks.stages import FailurePolicy, Hooks, Stage
+
+GROUP_IDENTITY, CPUSET, GPU = "GroupIdentity", "CPUSetAllocator", "GPUEnvInject"
+BATCH, NORMALIZATION, CORE_SCHED = "BatchResource", "CPUNormalization", "CoreSched"
+DEFAULT_GATES: dict[str, bool] = {
+    GROUP_IDENTITY: True,
+    CPUSET: True,
+    GPU: False,
+    BATCH: True,
+    NORMALIZATION: False,
+    CORE_SCHED: False,
+}
+_CONTAINER_STAGES = (Stage.PRE_CREATE_CONTAINER, Stage.PRE_UPDATE_CONTAINER_RESOURCES)
+
+
+@dataclass(slots=True)
+class Rules:
+    """The current rules of all plugins; None before the first word about them."""
+
+    bvt: group_identity.BvtRule | None = None
+    cpuset: cpuset.CpusetRule | None = None
+    batch: batch_resource.BatchRule = field(default_factory=batch_resource.BatchRule)
+    normalization: normalization.NormalizationRule = field(default_factory=normalization.NormalizationRule)
+    core_sched: core_sched.CoreSchedRule | None = None
+
+
+class Plugins:
+    """All hook plugins of a node with their rules."""
+
+    def __init__(
+        self,
+        *,
+        gates: Mapping[str, bool] | None = None,
+        policy: FailurePolicy = FailurePolicy.IGNORE,
+        disabled: frozenset[Stage] = frozenset(),
+        bvt_ready: bool = True,
+    ) -> None:
+        self.gates = {**DEFAULT_GATES, **(gates or {})}
+        self.rules = Rules()
+        self.bvt_ready = bvt_ready
+        """Whether the kernel has group identity and it is switched on."""
+        self.restoring_quota = False
+        """Set while quotas scaled by a ratio that is gone must be put back."""
+        self.hooks = Hooks(policy=policy, disabled=disabled)
+        self._register()
+
+    def on(self, plugin: str) -> bool:
+        """Return whether a plugin is enabled."""
+        return self.gates.get(plugin, False)
+
+    def update_slo(self, spec: NodeSLOSpec) -> frozenset[str]:
+        """Take over a NodeSLO; return the plugins whose rule changed."""
+        changed: set[str] = set()
+        bvt = group_identity.rule_from(spec)
+        if bvt != self.rules.bvt:
+            self.rules.bvt = bvt
+            changed.add(GROUP_IDENTITY)
+        self.rules.batch, updated = batch_resource.with_switch(self.rules.batch, spec)
+        if updated:
+            changed.add(BATCH)
+        core = core_sched.rule_from(spec)
+        if core != self.rules.core_sched:
+            self.rules.core_sched = core
+            changed.add(CORE_SCHED)
+        return frozenset(name for name in changed if self.on(name))
+
+    def update_topology(self, annotations: Mapping[str, str] | None) -> frozenset[str]:
+        """Take over a NodeResourceTopology; return the plugins whose rule changed. Raise when it cannot be read."""
+        rule = cpuset.rule_from_topology(annotations)
+        if rule == self.rules.cpuset:
+            return frozenset()
+        self.rules.cpuset = rule
+        return frozenset({CPUSET} if self.on(CPUSET) else ())
+
+    def update_node(self, annotations: Mapping[str, str] | None) -> frozenset[str]:
+        """Take over a Node; return the plugins whose rule changed. Raise when it cannot be read."""
+        changed: set[str] = set()
+        self.rules.batch, updated = batch_resource.with_ratio(
+            self.rules.batch, qos.cpu_normalization_ratio(annotations)
+        )
+        if updated:
+            changed.add(BATCH)
+        before = self.rules.normalization
+        self.rules.normalization, updated = normalization.next_rule(before, annotations)
+        if updated:
+            changed.add(NORMALIZATION)
+            self.restoring_quota = before.enable and not self.rules.normalization.enable
+        return frozenset(name for name in changed if self.on(name))
+
+    def pod(self, request: PodRequest) -> Iterable[tuple[str, Response]]:
+        """Yield what each plugin wants for a pod's own cgroup when it is reconciled."""
+        condition = _condition(request)
+        if self.on(GROUP_IDENTITY):
+            yield GROUP_IDENTITY, self._pod_bvt(request)
+        if self.on(CPUSET) and condition in (qos.LSE, qos.LSR):
+            yield CPUSET, Response(cfs_quota=cpuset.unset_quota(request))
+        if self.on(BATCH) and condition == qos.BE:
+            yield BATCH, batch_resource.pod_values(request, self.rules.batch)
+        if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
+            yield NORMALIZATION, self._normalized(request, request.resources.quota if request.resources else None)
+
+    def container(self, request: ContainerRequest) -> Iterable[tuple[str, Response]]:
+        """Yield what each plugin wants for a container or sandbox when it is reconciled."""
+        condition = _condition(request.pod)
+        if self.on(CPUSET):
+            own = cpuset.unset_quota(request.pod) if condition in (qos.LSE, qos.LSR) else None
+            yield CPUSET, Response(cpuset=self._cpuset(request), cfs_quota=own)
+        if request.sandbox:
+            return
+        if self.on(BATCH) and condition == qos.BE:
+            yield BATCH, batch_resource.container_values(request, self.rules.batch)
+        if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
+            original = request.resources.quota if request.resources else None
+            yield NORMALIZATION, self._normalized(request.pod, original)
+
+    def kube_qos(self, request: KubeQosRequest) -> Iterable[tuple[str, Response]]:
+        """Yield what each plugin wants for a QoS directory."""
+        if self.on(GROUP_IDENTITY) and self.rules.bvt is not None and self.bvt_ready:
+            yield GROUP_IDENTITY, Response(cpu_bvt=group_identity.directory_bvt(self.rules.bvt, request.kube_qos))
+        if self.on(CORE_SCHED) and self.rules.core_sched is not None:
+            idle = self.rules.core_sched.for_pod("", request.kube_qos).idle
+            yield CORE_SCHED, Response(cpu_idle=int(idle))
+
+    def host_app(self, request: HostAppRequest) -> Iterable[tuple[str, Response]]:
+        """Yield what each plugin wants for a host application."""
+        if self.on(GROUP_IDENTITY) and self.rules.bvt is not None and self.bvt_ready:
+            yield GROUP_IDENTITY, Response(cpu_bvt=group_identity.host_app_bvt(self.rules.bvt, request.qos))
+        if self.on(CPUSET) and request.qos == qos.LS:
+            yield CPUSET, Response(cpuset=cpuset.host_app_cpuset(request, self.rules.cpuset))
+
+    def _register(self) -> None:
+        if self.on(GROUP_IDENTITY):
+            self.hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, GROUP_IDENTITY, self._pod_bvt)
+        if self.on(CPUSET):
+            self.hooks.add_pod(
+                Stage.PRE_RUN_POD_SANDBOX, CPUSET, lambda request: Response(cfs_quota=cpuset.unset_quota(request))
+            )
+            for stage in _CONTAINER_STAGES:
+                self.hooks.add_container(
+                    stage,
+                    CPUSET,
+                    lambda request: Response(cpuset=self._cpuset(request), cfs_quota=cpuset.unset_quota(request.pod)),
+                )
+        if self.on(GPU):
+            self.hooks.add_container(Stage.PRE_CREATE_CONTAINER, GPU, _gpu)
+        if self.on(BATCH):
+            self.hooks.add_pod(
+                Stage.PRE_RUN_POD_SANDBOX,
+                BATCH,
+                lambda request: batch_resource.pod_values(request, self.rules.batch),
+            )
+            for stage in _CONTAINER_STAGES:
+                self.hooks.add_container(
+                    stage, BATCH, lambda request: batch_resource.container_values(request, self.rules.batch)
+                )
+
+    def _pod_bvt(self, request: PodRequest) -> Response:
+        if self.rules.bvt is None or not self.bvt_ready:
+            return Response()
+        return Response(cpu_bvt=group_identity.pod_bvt(self.rules.bvt, request.qos, request.kube_qos))
+
+    def _cpuset(self, request: ContainerRequest) -> str | None:
+        return cpuset.container_cpuset(
+            request.pod,
+            request.cgroup_parent,
+            self.rules.cpuset,
+            be_cpu_manager=self.gates.get("BECPUManager", False),
+        )
+
+    def _normalized(self, pod: PodRequest, original: int | None) -> Response:
+        rule = self.rules.normalization
+        if self.restoring_quota:
+            rule = normalization.NormalizationRule(enable=True, ratio=1.0)
+        return Response(cfs_quota=normalization.normalized_quota(pod, original, rule))
+
+
+def kube_qos_requests(directories: Mapping[str, str]) -> list[KubeQosRequest]:
+    """Return the QoS directories in the order in which they are reconciled."""
+    return [KubeQosRequest(kube_qos=kube_qos, cgroup_parent=directories[kube_qos]) for kube_qos in KUBE_QOS_CLASSES]
+
+
+def _condition(request: PodRequest) -> str:
+    if request.qos:
+        return request.qos
+    try:
+        return qos.LSR if cpuset.resource_status(request.annotations).cpuset else qos.NONE
+    except InvalidInput:
+        return qos.NONE
+
+
+def _gpu(request: ContainerRequest) -> Response:
+    devices = gpu.visible_devices(request.pod.annotations)
+    return Response(env={gpu.VISIBLE_DEVICES: devices} if devices is not None else {})

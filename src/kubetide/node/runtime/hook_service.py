@@ -1,0 +1,104 @@
+"""The one door to the hooks for both runtimes' ways in: NRI events and calls of a runtime proxy.
+
+Values of a pod's own cgroup are written by the agent. Values of a container are the answer: the runtime (or the
+proxy) applies them, because at that moment the container's cgroup may not exist.
+"""
+
+from collections.abc import Mapping
+
+from kubetide.api.cgroups import ContainerIdError, hook_container_id
+from kubetide.errors import InvalidInput, KubetideError
+from kubetide.log import get_logger
+from kubetide.node.executor.plan import Batch
+from kubetide.node.executor.writer import Executor
+from kubetide.node.hooks.batch_resource import batch_from_annotation
+from kubetide.node.hooks.context import BatchResources, ContainerRequest, PodRequest
+from kubetide.node.hooks.requests import pod_writes
+from kubetide.node.hooks.rules import Plugins
+from kubetide.node.hooks.stages import Stage, StageResult
+from kubetide.node.host.layout import Layout
+from kubetide.node.runtime.proxy_docker import full_cgroup_parent
+
+log = get_logger("node.hooks")
+
+
+class HookFailed(KubetideError):
+    """A hook failed and its policy is to fail the runtime's call."""
+
+
+class HookService:
+    """Runs stages for requests that come from a runtime."""
+
+    def __init__(
+        self, plugins: Plugins, executor: Executor, layout: Layout, *, default_runtime: str = "containerd"
+    ) -> None:
+        self.plugins = plugins
+        self._executor = executor
+        self._layout = layout
+        self._default_runtime = default_runtime
+
+    def pod(
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str],
+        cgroup_parent: str,
+    ) -> PodRequest:
+        """Return the request of a pod as a runtime describes it."""
+        batch: Mapping[str, BatchResources] | None
+        try:
+            batch = batch_from_annotation(annotations)
+        except InvalidInput as error:
+            log.warning("extended resources cannot be read", pod=f"{namespace}/{name}", error=str(error))
+            batch = None
+        parent = full_cgroup_parent(cgroup_parent, str(self._layout.paths.driver)).strip("/")
+        return PodRequest(
+            namespace=namespace,
+            name=name,
+            uid=uid,
+            labels=labels,
+            annotations=annotations,
+            cgroup_parent=parent,
+            batch=batch,
+        )
+
+    def container(self, pod: PodRequest, *, name: str, container_id: str, env: Mapping[str, str]) -> ContainerRequest:
+        """Return the request of a container as a runtime describes it; without a pod path it has none either."""
+        identity = hook_container_id(pod.annotations, container_id, self._default_runtime)
+        parent = ""
+        if pod.cgroup_parent:
+            try:
+                parent = self._layout.paths.container(pod.cgroup_parent, identity)
+            except ContainerIdError:
+                parent = pod.cgroup_parent
+        return ContainerRequest(
+            pod=pod,
+            name=name,
+            container_id=identity,
+            cgroup_parent=parent,
+            env=env,
+            batch=(pod.batch or {}).get(name),
+        )
+
+    def run_pod(self, stage: Stage, request: PodRequest) -> StageResult:
+        """Run a pod stage and write what it wants for the pod's cgroup."""
+        result = self.plugins.hooks.run_pod(stage, request)
+        _log(stage, request, result)
+        writes = pod_writes(request, result.response)
+        if writes and request.cgroup_parent:
+            self._executor.apply_batch(Batch.flat(*writes))
+        return result
+
+    def run_container(self, stage: Stage, request: ContainerRequest) -> StageResult:
+        """Run a container stage; the caller applies the answer."""
+        result = self.plugins.hooks.run_container(stage, request)
+        _log(stage, request.pod, result)
+        return result
+
+
+def _log(stage: Stage, pod: PodRequest, result: StageResult) -> None:
+    for name, message in result.errors:
+        log.warning("hook failed", stage=str(stage), hook=name, pod=f"{pod.namespace}/{pod.name}", error=message)

@@ -35,7 +35,7 @@ class SlowTransport(MemoryTransport):
     delay = 0.0
     lose_answers = False
 
-    async def request(self, method: str, path: str, **options: object) -> Response:  # type: ignore[override]
+    async def request(self, method: str, path: str, **options: object) -> Response:
         await asyncio.sleep(self.delay)
         response = await super().request(method, path, **options)  # type: ignore[arg-type]
         await asyncio.sleep(self.delay)

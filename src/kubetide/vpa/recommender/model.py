@@ -222,6 +222,12 @@ class Model:
             return None
         return vpa
 
+    def matches_any(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
+        """Tell whether some VPA selects pods with these labels."""
+        found = self._sets.get((namespace, label_text(labels)))
+        probe = found or LabelSet(namespace, labels or {}, "")
+        return any(vpa.selector.matches(probe.labels) for vpa in self._candidates(probe))
+
     # ------------------------------------------------------------------ VPAs
 
     def set_vpa(self, vpa: VpaState, *, keep_history: bool) -> VpaState:

@@ -6,7 +6,7 @@ and maxAllowed. Containers whose policy mode is `Off` get no row and do not shar
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -112,15 +112,26 @@ def recommend(
     options: Options,
     *,
     estimations: Mapping[ObjectKey, Estimation] | None = None,
+    memory_floors: Mapping[tuple[ObjectKey, str], int] | None = None,
+    excluded: Mapping[ObjectKey, Collection[str]] | None = None,
 ) -> dict[ObjectKey, tuple[Recommended, ...]]:
-    """Return the recommendation of every VPA given; `estimations` are the VPAs with numbers of their own."""
+    """Return the recommendation of every VPA given.
+
+    `estimations` are the VPAs with numbers of their own, `memory_floors` containers that must not shrink below,
+    `excluded` resources that a VPA leaves alone.
+    """
     rows = rows_of(vpas)
     found: dict[ObjectKey, list[Recommended]] = {vpa.key: [] for vpa in vpas}
     for start in range(0, len(rows), CHUNK):
         part = rows[start : start + CHUNK]
         amounts = _estimate(merge_rows(model.aggregates, part), part, options, estimations or {})
         for i, row in enumerate(part):
-            found[row.vpa.key].append(_recommended(row, i, amounts, options))
+            floor = (memory_floors or {}).get((row.vpa.key, row.container))
+            if floor is not None:
+                for bound in BOUNDS:
+                    amounts[MEMORY][bound][i] = max(amounts[MEMORY][bound][i], floor)
+            left_alone = (excluded or {}).get(row.vpa.key, ())
+            found[row.vpa.key].append(_recommended(row, i, amounts, options, left_alone))
     return {vpa.key: post_process(vpa, found[vpa.key], options) for vpa in vpas}
 
 
@@ -159,8 +170,11 @@ def _full(size: int, value: float) -> Floats:
     return np.full(size, value)
 
 
-def _recommended(row: Row, i: int, amounts: dict[str, dict[str, list[int]]], options: Options) -> Recommended:
-    kept = controlled_resources(container_policy(row.vpa.policy, row.container))
+def _recommended(
+    row: Row, i: int, amounts: dict[str, dict[str, list[int]]], options: Options, left_alone: Collection[str]
+) -> Recommended:
+    controlled = controlled_resources(container_policy(row.vpa.policy, row.container))
+    kept = [resource for resource in controlled if resource not in left_alone]
     bounds: dict[str, Amounts] = {
         bound: {resource: quantity(resource, amounts[resource][bound][i], options) for resource in kept}
         for bound in BOUNDS

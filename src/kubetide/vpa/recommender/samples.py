@@ -134,13 +134,17 @@ class Containers:
         interval = int(self._intervals(np.array([slot]))[0])
         if self.window_end[row] != ZERO_TIME and time < self.window_end[row] - interval:
             return False
-        tuning = self._aggregates.default
+        needed = self.oom_need(row, memory)
+        return bool(self.add_memory(np.array([row]), np.array([time]), np.array([needed]), oom=True)[0])
+
+    def oom_need(self, row: int, memory: int) -> int:
+        """Return the memory that a container killed with this request, or usage, is taken to need."""
+        slot, tuning = int(self.aggregate[row]), self._aggregates.default
         ratio, least = tuning.oom_ratio, tuning.oom_min_bytes
         if slot >= 0:
             ratio, least = float(self._aggregates.oom_ratio[slot]), float(self._aggregates.oom_min[slot])
         used = max(float(memory), float(self.peak[row]))
-        needed = int(max(min(used + least, 1e14), min(float(int(used * ratio)), 1e14)))
-        return bool(self.add_memory(np.array([row]), np.array([time]), np.array([needed]), oom=True)[0])
+        return int(max(min(used + least, 1e14), min(float(int(used * ratio)), 1e14)))
 
     def restore_window(self, row: int, *, end: int, peak: float, oom_peak: float, last: int, last_cpu: int) -> None:
         """Continue a window that was open when the last checkpoint was written, putting its peak back."""

@@ -1,0 +1,121 @@
+"""A recommendation explained on a terminal: `kubetide explain vpa NAMESPACE/NAME`.
+
+`render` turns the trace of `kubetide.vpa.recommender.trace` into text. Per container it shows what was measured, each
+step from the percentile to the final amount, and a small histogram with the target marked.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+BARS = " ▏▎▍▌▋▊▉█"
+LINES = 12
+WIDTH = 32
+
+
+def render(trace: Mapping[str, Any]) -> str:
+    """Return the explanation of one VPA as text."""
+    return "\n".join(_lines(trace)) + "\n"
+
+
+def _lines(trace: Mapping[str, Any]) -> Iterator[str]:
+    yield f"VerticalPodAutoscaler {trace['namespace']}/{trace['name']}"
+    yield f"  mode {trace['mode']}, {trace['pods']} pods, {trace['aggregates']} aggregates, as of {trace['at']}"
+    if trace.get("source") == "checkpoints":
+        yield "  made from checkpoints: the running recommender was not asked, open memory windows are missing"
+    for problem in trace.get("problems") or ():
+        yield f"  ! {problem}"
+    for condition in trace.get("conditions") or ():
+        said = ": ".join(part for part in (condition.get("reason"), condition.get("message")) if part)
+        yield f"  {condition['type']}={condition['status']}{f' ({said})' if said else ''}"
+    if trace.get("leftAlone"):
+        yield f"  left alone because an HPA scales on it: {', '.join(trace['leftAlone'])}"
+    if not trace["containers"]:
+        yield "  no container has been seen yet"
+    for container in trace["containers"]:
+        yield ""
+        yield from _container(container)
+
+
+def _container(container: Mapping[str, Any]) -> Iterator[str]:
+    yield f"container {container['name']}"
+    if container["off"]:
+        yield "  switched off by its policy: no recommendation"
+    age = container["ageSeconds"]
+    seen = "no CPU sample yet" if age is None else f"history of {_age(age)}"
+    yield f"  {container['samples']} CPU samples, {seen}"
+    if container.get("oomFloorBytes"):
+        yield f"  OOM floor {_bytes(container['oomFloorBytes'])}"
+    for resource, steps in container["resources"].items():
+        yield from _resource(resource, steps, controlled=resource in container["controlled"])
+    recommendation = container.get("recommendation")
+    if recommendation is not None:
+        limits = [f"{name} {_listed(container[name])}" for name in ("minAllowed", "maxAllowed") if container.get(name)]
+        if limits:
+            yield f"  policy   {', '.join(limits)}"
+        for bound in ("lowerBound", "target", "upperBound"):
+            yield f"  {bound:<11}{_listed(recommendation[bound])}"
+
+
+def _resource(resource: str, steps: Mapping[str, Any], *, controlled: bool) -> Iterator[str]:
+    note = "" if controlled else "  (not controlled)"
+    yield f"  {resource}  confidence {steps['confidence']:.3f}{note}"
+    show = _millis if steps["unit"] == "millicores" else _bytes
+    for bound in ("lower", "target", "upper"):
+        one = steps["bounds"][bound]
+        if one["bucket"] is None:
+            yield f"    {bound:<7} no samples → minimum {show(one['minimum'])}"
+            continue
+        text = f"    {bound:<7} p{one['percentile'] * 100:g} in bucket {one['bucket']} = {show(one['measured'])}"
+        text += f", +{steps['margin']:.0%} → {show(one['withMargin'])}"
+        if bound != "target":
+            by = one["multiplier"]
+            text += f", × {'∞' if by is None else f'{by:.4g}'} → {show(one['multiplied'])}"
+        if one["result"] != one["multiplied"]:
+            text += f", at least {show(one['minimum'])}"
+        yield text
+    target = steps["bounds"]["target"]["measured"]
+    yield from (f"    {line}" for line in histogram(steps["histogram"], show, target))
+
+
+def histogram(buckets: Sequence[Sequence[float]], show: Any, mark: float) -> list[str]:
+    """Return a text histogram of at most a dozen lines; the line that holds `mark` is pointed at."""
+    if not buckets:
+        return []
+    step = -(-len(buckets) // LINES)
+    joined = []
+    for at in range(0, len(buckets), step):
+        part = buckets[at : at + step]
+        joined.append((part[0][0], part[-1][1], sum(bucket[2] for bucket in part)))
+    tallest = max(share for _, _, share in joined)
+    lines = []
+    for start, end, share in joined:
+        pointer = " ◀ target percentile" if start < mark <= end else ""
+        lines.append(f"{show(start):>9} – {show(end):<9} {_bar(share / tallest)} {share:6.1%}{pointer}")
+    return lines
+
+
+def _bar(share: float) -> str:
+    eighths = round(share * WIDTH * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (BARS[rest] if rest else "")).ljust(WIDTH)
+
+
+def _millis(value: float) -> str:
+    return f"{value:.0f}m" if value < 10_000 else f"{value / 1000:.1f}"
+
+
+def _bytes(value: float) -> str:
+    for unit, size in (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024)):
+        if value >= size:
+            return f"{value / size:.1f}{unit}"
+    return f"{value:.0f}"
+
+
+def _age(seconds: float) -> str:
+    if seconds >= 86400:
+        return f"{seconds / 86400:.1f} days"
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} minutes"
+
+
+def _listed(amounts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {text}" for name, text in sorted(amounts.items())) or "nothing"

@@ -1,0 +1,204 @@
+"""From observed pods, usage and kills to the model.
+
+Pods are compared by identity with what was applied last, so a loop costs what changed. Usage of all containers
+becomes one batch of arrays. Kills are handed in after the samples of the same loop, except those that happened before
+the recommender looked (a restart, a watch gap): these come first, so that they open the memory window instead of
+being too old for it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+
+from kubetide.api.core import Pod
+from kubetide.api.meta import ObjectKey
+from kubetide.api.metrics import PodMetrics
+from kubetide.api.quantity import cpu_millis, memory_bytes
+from kubetide.errors import QuantityError
+from kubetide.stats.buckets import Floats, Ints
+from kubetide.stats.histogram import microseconds
+from kubetide.vpa.policy import CPU, MEMORY
+from kubetide.vpa.recommender.checkpoint import Window
+from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.oom import Oom
+from kubetide.vpa.recommender.samples import Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Usage of many containers: rows of the container table, times, millicores, bytes."""
+
+    rows: Ints
+    times: Ints
+    cpu: Ints
+    memory: Ints
+    unknown: int = 0
+    """Containers that the model does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """Which samples of a batch were accepted."""
+
+    cpu: Mask
+    memory: Mask
+
+
+@dataclass(slots=True)
+class PodFeed:
+    """Keeps the model's pods equal to the observed ones."""
+
+    track_all: bool = True
+    """False: only pods that some VPA matches (memory saver)."""
+    init_containers: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
+    _applied: dict[ObjectKey, Pod] = field(default_factory=dict)
+
+    def sync(self, model: Model, pods: Iterable[Pod], *, now: datetime, all_again: bool = False) -> list[ObjectKey]:
+        """Apply what changed; return the pods that are new to the model."""
+        if all_again:
+            self._applied.clear()
+        fresh, seen = [], set()
+        for pod in pods:
+            key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
+            seen.add(key)
+            if self._applied.get(key) is pod:
+                continue
+            if not self.track_all and not model.matches_any(key.namespace, pod.metadata.labels):
+                model.delete_pod(key)
+                self._applied[key] = pod
+                continue
+            if self._apply(model, key, pod, now):
+                fresh.append(key)
+        for key in [key for key in model.pods if key not in seen]:
+            model.delete_pod(key)
+        for key in [key for key in self._applied if key not in seen]:
+            del self._applied[key]
+            self.init_containers.pop(key, None)
+        return fresh
+
+    def _apply(self, model: Model, key: ObjectKey, pod: Pod, now: datetime) -> bool:
+        known = model.pods.get(key)
+        # A pod of the same name but another uid (a StatefulSet's) is another pod: its windows start anew.
+        if known is not None and known.uid and pod.metadata.uid and known.uid != pod.metadata.uid:
+            model.delete_pod(key)
+            known = None
+        model.set_pod(key, pod.metadata.labels, pod.status.phase, now=now, uid=pod.metadata.uid)
+        for container in pod.spec.containers or ():
+            model.set_container(key, container.name, now=now)
+        init = frozenset(container.name for container in pod.spec.init_containers or ())
+        if init:
+            self.init_containers[key] = init
+        self._applied[key] = pod
+        return known is None
+
+
+def gather(
+    model: Model, usage: Iterable[PodMetrics], *, now: datetime, init: Mapping[ObjectKey, frozenset[str]]
+) -> Batch:
+    """Return the usage of known containers as arrays; a missing resource counts as 0."""
+    rows: list[int] = []
+    times: list[int] = []
+    cpu: list[int] = []
+    memory: list[int] = []
+    unknown = 0
+    for pod in usage:
+        if pod.timestamp is None:
+            continue
+        key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
+        state, at, skipped = model.pods.get(key), microseconds(pod.timestamp), init.get(key, ())
+        for container in pod.containers or ():
+            if container.name in skipped:
+                continue
+            if state is None or container.name not in state.containers:
+                unknown += 1
+                continue
+            used = container.usage or {}
+            try:
+                millis, amount = cpu_millis(used.get(CPU, 0)), memory_bytes(used.get(MEMORY, 0))
+            except QuantityError:
+                unknown += 1
+                continue
+            rows.append(model.row(key, container.name, now=now))
+            times.append(at)
+            cpu.append(millis)
+            memory.append(amount)
+    return Batch(_ints(rows), _ints(times), _ints(cpu), _ints(memory), unknown)
+
+
+def feed(model: Model, batch: Batch) -> Fed:
+    """Add a batch to the model."""
+    return Fed(
+        cpu=model.containers.add_cpu(batch.rows, batch.times, batch.cpu),
+        memory=model.containers.add_memory(batch.rows, batch.times, batch.memory),
+    )
+
+
+def _ints(values: list[int]) -> Ints:
+    # Amounts beyond 64 bits cannot be usage; they would only overflow.
+    return np.array([min(value, 2**62) for value in values], dtype=np.int64)
+
+
+def feed_oom(model: Model, oom: Oom, *, now: datetime) -> bool | None:
+    """Add one kill; return whether it counted, or None when the container is unknown."""
+    try:
+        row = model.row(ObjectKey(oom.namespace, oom.pod), oom.container, now=now)
+    except KeyError:
+        return None
+    return model.containers.add_oom(row, microseconds(oom.at), oom.memory_bytes)
+
+
+def missed(ooms: Iterable[Oom], model: Model, written: Callable[[VpaState, str], datetime | None]) -> Iterator[Oom]:
+    """Yield the kills that no checkpoint knows: those after the last one written for the container's VPA."""
+    for oom in ooms:
+        pod = model.pods.get(ObjectKey(oom.namespace, oom.pod))
+        times = [written(vpa, oom.container) for vpa in pod.labels.vpas.values()] if pod is not None else []
+        if not any(at is not None and oom.at <= at for at in times):
+            yield oom
+
+
+@dataclass(slots=True)
+class OpenWindows:
+    """Windows that were open when the checkpoints were written, waiting for their containers to show up."""
+
+    waiting: dict[ObjectKey, dict[str, dict[tuple[str, str], Window]]] = field(default_factory=dict)
+    """By VPA, container name and (pod name, uid)."""
+
+    def offer(self, vpa: ObjectKey, container: str, windows: Iterable[Window]) -> None:
+        """Keep windows of a checkpoint for their containers."""
+        found = {(window.pod, window.uid): window for window in windows}
+        if found:
+            self.waiting.setdefault(vpa, {})[container] = found
+
+    def claim(self, model: Model) -> None:
+        """Continue the windows of containers that are there; close those whose container is gone."""
+        for key, by_container in self.waiting.items():
+            vpa = model.vpas.get(key)
+            for container, windows in by_container.items() if vpa is not None else ():
+                assert vpa is not None
+                gone = [window for window in windows.values() if not _continued(model, key, container, window)]
+                slot = vpa.history.get(container)
+                if slot is not None and gone:
+                    peaks: Floats = np.array([max(window.peak, window.oom_peak) for window in gone])
+                    ends = np.array([window.end for window in gone], dtype=np.int64)
+                    model.aggregates.memory.apply(np.full(len(gone), slot), peaks, 1.0, ends, back=False)
+        self.waiting.clear()
+
+
+def _continued(model: Model, vpa: ObjectKey, container: str, window: Window) -> bool:
+    pod = model.pods.get(ObjectKey(vpa.namespace, window.pod))
+    row = pod.containers.get(container) if pod is not None and pod.uid == window.uid else None
+    if row is None:
+        return False
+    # Two VPAs may have saved the same window; it is continued once.
+    if model.containers.window_end[row] < window.end:
+        model.containers.restore_window(
+            row,
+            end=window.end,
+            peak=window.peak,
+            oom_peak=window.oom_peak,
+            last=window.last,
+            last_cpu=window.last_cpu,
+        )
+    return True

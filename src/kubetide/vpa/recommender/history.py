@@ -1,0 +1,208 @@
+"""Past usage from Prometheus into an empty model, before the first loop.
+
+An outage of Prometheus only delays: the slice that failed is asked again, with growing pauses, until it is answered or
+`--history-deadline` has passed. What Prometheus refuses for good (a bad query, missing labels) ends the attempt with
+an error that says so; the recommender then goes on without history.
+"""
+
+import asyncio
+import base64
+import os
+import random
+import ssl
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import aiohttp
+import numpy as np
+
+from kubetide.api.meta import ObjectKey
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError, Unavailable
+from kubetide.kube.backoff import Backoff
+from kubetide.log import get_logger
+from kubetide.stats.buckets import Ints
+from kubetide.telemetry import Telemetry
+from kubetide.vpa.recommender.model import Model
+from kubetide.vpa.recommender.prometheus import (
+    FIRST_SLICE_POINTS,
+    PrometheusAnswer,
+    Series,
+    Slice,
+    cpu_query,
+    history_range,
+    label_query,
+    memory_query,
+    read_labels,
+    read_series,
+    slice_points,
+    slices,
+)
+from kubetide.vpa.settings import RecommenderSettings, prometheus_duration
+
+log = get_logger("vpa.history")
+
+RETRY = Backoff(base=1.0, cap=60.0, jitter=0.5)
+DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Prometheus(Protocol):
+    """Answers queries; a refusal raises PrometheusAnswer, silence raises Unavailable."""
+
+    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
+        """Send a form and return the body of the answer."""
+        ...
+
+
+class PrometheusHttp:
+    """Prometheus over HTTP, with bearer token, basic auth, or neither."""
+
+    def __init__(self, settings: RecommenderSettings, telemetry: Telemetry, clock: Clock) -> None:
+        self._address = settings.prometheus_address.rstrip("/")
+        self._timeout = prometheus_duration(settings.prometheus_query_timeout).total_seconds()
+        self._settings = settings
+        self._clock = clock
+        self._requests = telemetry.counter(
+            "vpa_recommender_prometheus_client_api_requests_count", "Requests to Prometheus.", ("code", "method")
+        )
+        self._seconds = telemetry.histogram(
+            "vpa_recommender_prometheus_client_api_requests_duration_seconds",
+            "Duration of requests to Prometheus.",
+            ("code", "method"),
+            buckets=DURATION_BUCKETS,
+        )
+
+    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
+        """Send a form and return the body of the answer."""
+        started, code = self._clock.monotonic(), "error"
+        try:
+            timeout = aiohttp.ClientTimeout(total=self._timeout)
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=self._headers()) as session,
+                session.post(self._address + path, data=dict(form), ssl=self._tls()) as response,
+            ):
+                code = str(response.status)
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"Prometheus at {self._address} does not answer: {error}") from error
+        finally:
+            self._requests.labels(code, "post").inc()
+            self._seconds.labels(code, "post").observe(self._clock.monotonic() - started)
+        if code.startswith("5") or code == "429":
+            raise Unavailable(f"Prometheus at {self._address} answers {code}: {body[:200].decode(errors='replace')}")
+        if code != "200":
+            raise PrometheusAnswer(f"status {code}: {body[:500].decode(errors='replace')}")
+        return body
+
+    def _headers(self) -> dict[str, str]:
+        settings = self._settings
+        token = settings.prometheus_bearer_token
+        if not token and settings.prometheus_bearer_token_file:
+            token = Path(settings.prometheus_bearer_token_file).read_text().strip()
+        if token:
+            return {"Authorization": f"Bearer {token}"}
+        user, password = settings.username, settings.password
+        if not (user and password):
+            user = os.environ.get("PROMETHEUS_USERNAME", "")
+            password = os.environ.get("PROMETHEUS_PASSWORD", "")
+        if user and password:
+            text = base64.b64encode(f"{user}:{password}".encode()).decode()
+            return {"Authorization": f"Basic {text}"}
+        return {}
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if not self._settings.prometheus_insecure:
+            return True
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+class PrometheusHistory:
+    """Fills a model with the past."""
+
+    def __init__(
+        self, prometheus: Prometheus, settings: RecommenderSettings, *, clock: Clock, chance: random.Random
+    ) -> None:
+        self._prometheus = prometheus
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+
+    async def load(self, model: Model) -> int:
+        """Read the whole history into the model; return the number of samples, or raise what ended the attempt."""
+        now = self._clock.now()
+        start, end, step = history_range(self._settings, now.timestamp())
+        form = {"query": label_query(self._settings), "time": str(end)}
+        labels = read_labels(await self._ask("/api/v1/query", form), self._settings)
+        total = 0
+        for number, query in enumerate((cpu_query(self._settings), memory_query(self._settings))):
+            at, points = start, FIRST_SLICE_POINTS
+            while at <= end:
+                part = next(slices(at, end, step, points))
+                series = read_series(await self._ask("/api/v1/query_range", _range(query, part, step)), self._settings)
+                total += self._feed(model, series, labels, is_cpu=number == 0)
+                at, points = part.end + step, slice_points(len(series))
+                _show_progress(number * 0.5 + 0.5 * min(1.0, (at - start) / max(1, end - start)))
+        return total
+
+    async def _ask(self, path: str, form: Mapping[str, str]) -> bytes:
+        deadline = self._settings.history_deadline.total_seconds()
+        started, attempt = self._clock.monotonic(), 0
+        while True:
+            try:
+                return await self._prometheus.post(path, form)
+            except Unavailable as error:
+                if deadline and self._clock.monotonic() - started > deadline:
+                    raise
+                delay = RETRY.delay(attempt, self._chance)
+                log.warning("prometheus is away", error=str(error), retry_seconds=round(delay, 1))
+                attempt += 1
+                await asyncio.sleep(delay)
+
+    def _feed(
+        self,
+        model: Model,
+        series: list[Series],
+        labels: Mapping[tuple[str, str], Mapping[str, str]],
+        *,
+        is_cpu: bool,
+    ) -> int:
+        now = self._clock.now()
+        rows: list[Ints] = []
+        for one in series:
+            key = ObjectKey(one.namespace, one.pod)
+            model.set_pod(key, labels.get((one.namespace, one.pod)), "Unknown", now=now)
+            row = model.set_container(key, one.container, now=now)
+            rows.append(np.full(one.times.size, row, dtype=np.int64))
+        if not rows:
+            return 0
+        times = np.concatenate([one.times for one in series])
+        values = np.concatenate([one.values for one in series])
+        amounts = np.clip(values * 1000.0 if is_cpu else values, -1.0, 1e14).astype(np.int64)
+        add = model.containers.add_cpu if is_cpu else model.containers.add_memory
+        return int(add(np.concatenate(rows), times, amounts).sum())
+
+
+async def load_history(history: PrometheusHistory, model: Model) -> None:
+    """Fill the model, or say why it stays as far as it got."""
+    try:
+        samples = await history.load(model)
+        log.info("history loaded", samples=samples, containers=len(model.containers))
+    except KubetideError as error:
+        log.warning("history is not available, going on without", error=str(error))
+
+
+def _range(query: str, part: Slice, step: int) -> dict[str, str]:
+    return {"query": query, "start": str(part.start), "end": str(part.end), "step": str(step)}
+
+
+def _show_progress(share: float) -> None:
+    if not sys.stderr.isatty():
+        return
+    filled = int(share * 40)
+    sys.stderr.write(f"\rhistory [{'█' * filled}{'·' * (40 - filled)}] {share:4.0%}{chr(10) if share >= 1 else ''}")
+    sys.stderr.flush()

@@ -1,0 +1,129 @@
+"""`kubetide run`: any set of controllers in one process.
+
+The flags are those of the originals, in Go's syntax, so that their manifests keep working; click only finds the verb.
+"""
+
+import asyncio
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from kubetide.cli.main import Invocation
+from kubetide.clock import SystemClock
+from kubetide.config import Settings, load, options
+from kubetide.errors import SettingsError
+from kubetide.flags import ParsedFlags, parse_flags
+from kubetide.kube.connect import connect
+from kubetide.kube.gc_tuning import tune_gc
+from kubetide.kube.manager import Component, Manager
+from kubetide.kube.settings import KubeSettings
+from kubetide.settings import COMPONENTS, ProcessSettings
+from kubetide.telemetry import Telemetry
+from kubetide.wiring import World, build, default_address, parse_names, process
+
+
+@click.command(
+    "run",
+    short_help="Run controllers against a cluster.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+)
+@click.argument("components")
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def command(invocation: Invocation, components: str, flags: tuple[str, ...]) -> None:
+    """Run COMPONENTS (hpa, recommender, updater, admission, slo; several with commas, or `all`).
+
+    FLAGS are the flags of the originals: -flag=x, --flag=x and --flag x all work; a flag that several components
+    share may be prefixed (--recommender.kube-api-qps=50). `kubetide settings` lists them.
+    """
+    names = parse_names(components)
+    kinds = {name: COMPONENTS[name] for name in names}
+    parsed = read_flags(names, flags)
+    invocation.configure_logging(parsed.verbosity)
+    own = load(ProcessSettings, flags=parsed.by_section["process"], env=os.environ)
+    file = read_file(own.config)
+    tune_gc()
+    asyncio.run(_run(invocation, kinds, parsed, own, file))
+
+
+def read_flags(names: tuple[str, ...], flags: tuple[str, ...]) -> ParsedFlags:
+    """Sort the flags by component; those of the connection belong to every component."""
+    connection = options(KubeSettings)
+    known = {name: (*options(COMPONENTS[name]), *connection) for name in names}
+    parsed = parse_flags(flags, {**known, "process": options(ProcessSettings)})
+    if parsed.words:
+        raise SettingsError(f"unexpected word {parsed.words[0]!r}")
+    return parsed
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """Read the YAML file of settings, if one is named."""
+    if not path:
+        return {}
+    try:
+        raw = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, yaml.YAMLError) as error:
+        raise SettingsError(f"cannot read settings: {error}", subject=path) from error
+    if raw is not None and not isinstance(raw, dict):
+        raise SettingsError("must hold sections such as hpa: and kube:", subject=path)
+    return raw or {}
+
+
+async def _run(
+    invocation: Invocation,
+    kinds: dict[str, type[Settings]],
+    parsed: ParsedFlags,
+    own: ProcessSettings,
+    file: dict[str, Any],
+) -> None:
+    clock = SystemClock()
+    telemetry = Telemetry()
+    rng = random.Random()
+    parts: dict[str, list[Component]] = {}
+    clients = []
+    addresses = {}
+    try:
+        for name, kind in kinds.items():
+            flags = parsed.by_section[name]
+            connection = load(
+                KubeSettings, flags=_with_invocation(invocation, flags), env=os.environ, file=file.get("kube")
+            )
+            client, _ = connect(connection, clock=clock, chance=rng)
+            clients.append(client)
+            settings = load(kind, flags=flags, env=os.environ, file=file.get(name))
+            addresses[name] = getattr(settings, "address", "") or default_address(name)
+            parts[name] = build(name, World(client=client, clock=clock, telemetry=telemetry, rng=rng), settings)
+        address = addresses[next(iter(kinds))] if len(kinds) == 1 else own.listen
+        await run_until_signal(process(parts, telemetry, address=address, explain_token=own.explain_token))
+    finally:
+        for client in clients:
+            await client.close()
+
+
+def _with_invocation(invocation: Invocation, flags: dict[str, str]) -> dict[str, str]:
+    """Add what stood before the verb, where no flag says otherwise."""
+    found = dict(flags)
+    if invocation.kubeconfig is not None:
+        found.setdefault("kubeconfig", str(invocation.kubeconfig))
+    if invocation.context:
+        found.setdefault("context", invocation.context)
+    return found
+
+
+async def run_until_signal(manager: Manager) -> None:
+    """Run until SIGTERM or SIGINT, then stop in order."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with asyncio.TaskGroup() as group:
+        work = group.create_task(manager.run(), name=manager.name)
+        waiting = group.create_task(stop.wait(), name="signal")
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        work.cancel()

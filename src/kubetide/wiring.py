@@ -1,0 +1,179 @@
+"""The composition root: which component is built from what, and how a process runs a set of them.
+
+A component gets everything through its constructor; nothing here is global. Controllers are imported when they are
+built, so that a process pays only for what it runs. The same builders serve a real cluster, the embedded one and the
+simulation: they differ in the client and the clock that they are given.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubetide.clock import Clock
+from kubetide.config import Settings
+from kubetide.errors import SettingsError
+from kubetide.kube.client import Client
+from kubetide.kube.endpoints import Endpoints
+from kubetide.kube.manager import Component, Manager
+from kubetide.kube.recorder import EventRecorder
+from kubetide.settings import COMPONENTS
+from kubetide.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What every component of a process shares, and its own client."""
+
+    client: Client
+    clock: Clock
+    telemetry: Telemetry
+    rng: random.Random
+    local_webhooks: Any = None
+    """In-process webhooks of the embedded API server, where there is one."""
+
+
+Builder = Callable[[World, Any], list[Component]]
+
+
+def build(name: str, world: World, settings: Settings) -> list[Component]:
+    """Build one component with what it needs beside it, in the order in which they start."""
+    if name not in _BUILDERS:
+        raise SettingsError(f"unknown component {name!r} (known: {', '.join(_BUILDERS)})")
+    return _BUILDERS[name](world, settings)
+
+
+def default_address(name: str) -> str:
+    """Return where a component that runs alone serves its metrics: the port of the original."""
+    return _ADDRESSES[name]
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Read `hpa,recommender,…`; `all` stands for every component."""
+    names = tuple(COMPONENTS) if text == "all" else tuple(part.strip() for part in text.split(",") if part.strip())
+    unknown = [name for name in names if name not in COMPONENTS]
+    if unknown or not names:
+        known = ", ".join(COMPONENTS)
+        raise SettingsError(f"unknown component {unknown[0]!r} (known: {known})" if unknown else f"name one of {known}")
+    if len(set(names)) < len(names):
+        raise SettingsError("a component is named twice")
+    return names
+
+
+def process(
+    parts: Mapping[str, list[Component]],
+    telemetry: Telemetry,
+    *,
+    address: str,
+    explain_token: str = "",
+) -> Manager:
+    """Return the manager of a process: its endpoints first, so that health can be asked from the start."""
+    manager = Manager(name="kubetide")
+    work = Manager(name="components")
+    for components in parts.values():
+        for component in components:
+            work.add(component)
+    host, port = parse_address(address)
+    endpoints = Endpoints(
+        telemetry,
+        healthy=work.healthy,
+        ready=work.ready,
+        explain=work.explain,
+        host=host,
+        port=port,
+        explain_token=explain_token,
+    )
+    manager.add(endpoints, wait_ready=True)
+    manager.add(work)
+    return manager
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split `:8080` or `127.0.0.1:9000` into host and port."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise SettingsError(f"{text!r} is not an address such as :8080 or 127.0.0.1:9000")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _with_recorder(world: World, component: str, make: Callable[[EventRecorder], Component]) -> list[Component]:
+    """Build a component and, before it, the recorder that publishes its events."""
+    recorder = EventRecorder(world.client, clock=world.clock, component=component)
+    return [recorder, make(recorder)]
+
+
+def _hpa(world: World, settings: Any) -> list[Component]:
+    from kubetide.hpa.controller import HpaController
+
+    return _with_recorder(
+        world,
+        "horizontal-pod-autoscaler",
+        lambda recorder: HpaController(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
+    )
+
+
+def _recommender(world: World, settings: Any) -> list[Component]:
+    from kubetide.vpa.recommender.controller import Recommender
+
+    return _with_recorder(
+        world,
+        "vpa-recommender",
+        lambda recorder: Recommender(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
+    )
+
+
+def _updater(world: World, settings: Any) -> list[Component]:
+    from kubetide.vpa.updater.controller import Updater
+
+    return _with_recorder(
+        world,
+        "vpa-updater",
+        lambda recorder: Updater(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
+    )
+
+
+def _admission(world: World, settings: Any) -> list[Component]:
+    from kubetide.vpa.admission.server import AdmissionController
+
+    return _with_recorder(
+        world,
+        "vpa-admission-controller",
+        lambda recorder: AdmissionController(
+            world.client,
+            world.clock,
+            settings,
+            world.telemetry,
+            recorder,
+            world.rng,
+            local=world.local_webhooks,
+        ),
+    )
+
+
+def _slo(world: World, settings: Any) -> list[Component]:
+    from kubetide.slo.controller import SloController
+    from kubetide.slo.server import webhook_server
+
+    components = _with_recorder(
+        world,
+        "nodeslo-controller",
+        lambda recorder: SloController(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
+    )
+    server = webhook_server(world.client, settings)
+    return components if server is None else [*components, server]
+
+
+_BUILDERS: dict[str, Builder] = {
+    "hpa": _hpa,
+    "recommender": _recommender,
+    "updater": _updater,
+    "admission": _admission,
+    "slo": _slo,
+}
+_ADDRESSES = {
+    "hpa": ":8941",
+    "recommender": ":8942",
+    "updater": ":8943",
+    "admission": ":8944",
+    "slo": ":8080",
+}

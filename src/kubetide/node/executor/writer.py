@@ -6,7 +6,7 @@ and stay quiet: a kernel without the file, and a cgroup that is gone.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -14,9 +14,11 @@ from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
 from kubetide.node.executor.plan import Batch, Plan, Write, merge
-from kubetide.node.host.files import CgroupFile, Check, Kind, Merge, NotOnThisVersion
+from kubetide.node.formats.numbers import signed
+from kubetide.node.host.files import CPU_BURST, CPU_QUOTA, CgroupFile, Check, Kind, Merge, NotOnThisVersion
 from kubetide.node.host.layout import EscapesRoot, Layout
 from kubetide.node.host.protocol import Host, is_gone
+from kubetide.node.host.readers import CgroupReader
 
 log = get_logger("node.executor")
 
@@ -243,11 +245,15 @@ class Executor:
         file = write.file
         if isinstance(file, CgroupFile):
             file.validate(version, wanted)
+            if file is CPU_BURST:
+                wanted = self._within_quota(write.directory, wanted)
             current = self._read(path)
             if file.same(version, current, wanted):
                 self.counts.unchanged += 1
                 return
             text = file.to_kernel(version, wanted, current)
+            if file is CPU_QUOTA:
+                self._lower_burst(write, wanted)
         else:
             file.validate(wanted)
             current = self._read(path)
@@ -264,6 +270,32 @@ class Executor:
         self.counts.written += 1
         if self._auditor is not None:
             self._auditor.record_write(write, path, current.strip("\n"), text)
+
+    def _within_quota(self, directory: str, burst: str) -> str:
+        """Return the burst, but not above the quota of the same cgroup: kernels refuse that."""
+        try:
+            quota = CgroupReader(self.host, self.layout).cpu_quota(directory)
+        except OSError as error:
+            if is_gone(error):
+                raise Gone(f"{directory} has no CPU quota") from error
+            raise
+        return burst if quota < 0 else str(min(int(burst), quota))
+
+    def _lower_burst(self, write: Write, quota: str) -> None:
+        """Before a quota falls below the burst of its cgroup, lower the burst: kernels refuse the other order.
+
+        The burst that is wanted comes back with the next update of it, which this forgets to have seen.
+        """
+        path = self.layout.cgroup_file(CPU_BURST, write.directory)
+        self._cache.pop(path, None)
+        if signed(quota) < 0 or not self.host.exists(path):
+            return
+        burst = self._read(path).strip()
+        if signed(burst) > signed(quota):
+            self.host.write(path, quota)
+            self.counts.written += 1
+            if self._auditor is not None:
+                self._auditor.record_write(replace(write, file=CPU_BURST, value=quota), path, burst, quota)
 
     def _needs_update(self, key: str, value: str) -> bool:
         entry = self._cache.get(key)

@@ -15,17 +15,17 @@ import random
 import socket
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from kubetide.api.codec import to_builtins, without_nulls
+from kubetide.api.codec import convert, to_builtins, without_nulls
 from kubetide.api.core import ConfigMap, Node, Pod
 from kubetide.api.events import Event, reference_to, warning
 from kubetide.api.meta import ObjectKey
 from kubetide.api.patch import MergePatch
 from kubetide.api.qos import defaulted_priority
 from kubetide.api.resources import parse_list
-from kubetide.api.scheme import NODE_METRICS, NODES
-from kubetide.api.slo import NodeMetric
+from kubetide.api.scheme import CONFIG_MAPS, DEVICES, NODE_METRICS, NODES, PODS, Resource
+from kubetide.api.slo import NodeMetric, NodeResourceTopology
 from kubetide.clock import Clock
 from kubetide.kube.client import Client
 from kubetide.kube.errors import NotFound
@@ -37,7 +37,7 @@ from kubetide.log import get_logger
 from kubetide.slo.audit import Audit
 from kubetide.slo.config import ColocationState, NodeSLOConfig, NormalizationState, Problem
 from kubetide.slo.continuity import Departure
-from kubetide.slo.decide import NodeDecision, decide_node
+from kubetide.slo.decide import NodeDecision, NodeObservation, decide_node
 from kubetide.slo.nodeslo import render, same_spec
 from kubetide.slo.observe import RAW_NODE_SLOS, RAW_TOPOLOGIES, SloView
 from kubetide.slo.overcommit.batch import LOW_PRIORITIES
@@ -46,6 +46,8 @@ from kubetide.slo.strategy import metric_spec
 from kubetide.telemetry import Telemetry
 
 log = get_logger("slo")
+
+T = TypeVar("T")
 
 NODE_SLO, NODE_METRIC, NODE_RESOURCE = "nodeslo", "nodemetric", "noderesource"
 _REMEMBERED_DEPARTURES = 64
@@ -332,6 +334,32 @@ class SloController:
         log.debug("wrote", node=name, part=what)
 
 
+async def recompute(client: Client, clock: Clock, settings: SloSettings, key: ObjectKey) -> dict[str, Any]:
+    """Calculate a node from the cluster as it is now, without a running controller: nothing is written."""
+    name = key.name
+    node = await client.get(NODES, name)
+    config = await _or_none(client, CONFIG_MAPS, settings.config_name, settings.config_namespace)
+    data = None if config is None else (config.data or {})
+    colocation, _ = ColocationState().updated(data)
+    normalization, _ = NormalizationState().updated(data)
+    pods = await client.list(PODS, field_selector=f"spec.nodeName={name}")
+    topology = await _or_none(client, RAW_TOPOLOGIES, name)
+    zones = (topology.zones if topology is not None else None) or []
+    seen = NodeObservation(
+        node=node,
+        pods=pods.items,
+        metric=await _or_none(client, NODE_METRICS, name),
+        topology=convert({"zones": zones}, NodeResourceTopology) if zones else None,
+        zones=zones,
+        topology_annotations=(topology.metadata.annotations if topology is not None else None) or {},
+        device=await _or_none(client, DEVICES, name),
+        colocation=colocation.config,
+        normalization=normalization.config,
+    )
+    decision = decide_node(seen, settings, clock.now())
+    return {"kind": "node", "recomputed": True, "overcommit": decision.trace}
+
+
 def _name(old: Any, new: Any) -> str:
     found: str = (new if new is not None else old).metadata.name
     return found
@@ -348,6 +376,13 @@ def _chooses_otherwise(old: Node, new: Node) -> bool:
 
 def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": NODE_METRICS.api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def _or_none(client: Client, resource: Resource[T], name: str, namespace: str | None = None) -> T | None:
+    try:
+        return await client.get(resource, name, namespace=namespace)
+    except NotFound:
+        return None
 
 
 async def _unless_gone(request: Awaitable[Any]) -> None:

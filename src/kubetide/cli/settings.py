@@ -1,0 +1,59 @@
+"""`kubetide settings`: every setting with its flag, variable, default and meaning, from the declarations themselves."""
+
+from collections.abc import Iterator
+
+import click
+
+from kubetide.config import Option, options
+from kubetide.settings import SECTIONS
+
+_HEAD = """# Settings
+
+Every setting can be given as a flag (`--flag=value`, Go's spellings work), as an environment variable, or in a YAML
+file (`--config`, one section per component, the names of the first column). A flag beats the variable, the variable
+beats the file, the file beats the default. A flag that several components of one process share may be prefixed:
+`--recommender.kube-api-qps=50`.
+
+This page is generated: `make docs`.
+"""
+
+
+@click.command("settings", short_help="All settings with flags, variables, defaults and meaning.")
+@click.argument("section", required=False, type=click.Choice(list(SECTIONS)))
+@click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True)
+def command(section: str | None, form: str) -> None:
+    """Print the settings of SECTION, or all of them."""
+    chosen = (section,) if section else tuple(SECTIONS)
+    if form == "markdown":
+        click.echo(reference(chosen), nl=False)
+        return
+    for name in chosen:
+        click.secho(name, bold=True)
+        for option in options(SECTIONS[name]):
+            click.echo(f"  --{option.flag} (default {option.show(option.default) or 'none'}; {option.env})")
+            click.echo(f"      {option.doc}")
+
+
+def reference(sections: tuple[str, ...] = tuple(SECTIONS)) -> str:
+    """Return the reference page."""
+    return "\n".join((_HEAD, *(line for name in sections for line in _section(name)))) + "\n"
+
+
+def _section(name: str) -> Iterator[str]:
+    kind = SECTIONS[name]
+    yield f"## `{name}`"
+    yield ""
+    if kind.__doc__ and not kind.__doc__.startswith(kind.__name__):
+        yield kind.__doc__.splitlines()[0]
+        yield ""
+    yield "| setting | flag | variable | default | meaning |"
+    yield "|---|---|---|---|---|"
+    yield from (_row(option) for option in options(kind))
+    yield ""
+
+
+def _row(option: Option) -> str:
+    default = option.show(option.default)
+    shown = f"`{default}`" if default else ""
+    meaning = option.doc.replace("|", "\\|")
+    return f"| `{option.name}` | `--{option.flag}` | `{option.env}` | {shown} | {meaning} |"

@@ -1,0 +1,102 @@
+"""Whose pods, and which samples: both found by label without looking at everything."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.api.codec import convert
+from kubetide.api.meta import ObjectKey
+from kubetide.api.metrics import PodMetrics
+from kubetide.api.selectors import parse_selector
+from kubetide.hpa.claims import Claims, anchors
+from kubetide.hpa.selection import MOST_LABELS, NamespaceSamples, by_namespace
+from unit.hpa.worlds import pod
+
+A, B, C = ObjectKey("shop", "a"), ObjectKey("shop", "b"), ObjectKey("other", "c")
+
+
+def claims(**selectors: str) -> Claims:
+    table = Claims()
+    for key in (A, B, C):
+        table.register(key)
+        if key.name in selectors:
+            table.claim(key, parse_selector(selectors[key.name]))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("selectors", "expected"),
+    [
+        pytest.param({"a": "app=web"}, ("shop/a",), id="alone"),
+        pytest.param({"a": "app=web", "b": "app=web"}, ("shop/a", "shop/b"), id="same-selector"),
+        pytest.param({"a": "app=web", "b": "!legacy"}, ("shop/a", "shop/b"), id="selector-without-a-label-pair"),
+        pytest.param({"a": "app=web", "b": "app in (api,web)"}, ("shop/a", "shop/b"), id="one-of-several-values"),
+        pytest.param({"a": "app=web", "b": "app=api"}, ("shop/a",), id="other-pods"),
+        pytest.param({"a": "app=web", "c": "app=web"}, ("shop/a",), id="other-namespace"),
+    ],
+)
+def test_all_who_claim_a_pod_are_found(selectors: dict[str, str], expected: tuple[str, ...]) -> None:
+    assert claims(**selectors).claimants("shop", [pod("web-0"), pod("web-1")]) == expected
+
+
+def test_without_pods_nothing_is_ambiguous() -> None:
+    assert claims(a="app=web", b="app=web").claimants("shop", []) == ()
+
+
+def test_a_forgotten_claim_is_gone_and_an_unknown_one_never_there() -> None:
+    table = claims(a="app=web", b="app=web")
+    table.forget(B)
+    table.claim(B, parse_selector("app=web"))
+    assert table.claimants("shop", [pod("web-0")]) == ("shop/a",)
+
+
+def test_a_new_selector_replaces_the_old_one() -> None:
+    table = claims(a="app=web", b="app=web")
+    table.claim(B, parse_selector("app=api"))
+    assert table.claimants("shop", [pod("web-0")]) == ("shop/a",)
+
+
+def test_anchors_are_the_shortest_list_of_pairs() -> None:
+    assert anchors(parse_selector("tier in (a,b),app=web,!x")) == (("app", "web"),)
+    assert anchors(parse_selector("x,n>5")) == ()
+
+
+def sample(name: str, labels: dict[str, str] | None = None, namespace: str = "shop") -> PodMetrics:
+    raw: dict[str, Any] = {"metadata": {"name": name, "namespace": namespace}}
+    if labels:
+        raw["metadata"]["labels"] = labels
+    return convert(raw, PodMetrics)
+
+
+WEB = {"app": "web", "tier": "a"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        pytest.param("app=web", ["w-2", "plain", "w-1"], id="by-label-else-by-name-in-order"),
+        pytest.param("app=api", ["api", "plain"], id="another-target"),
+        pytest.param("tier", ["w-2", "plain", "w-1"], id="selector-without-pairs"),
+        pytest.param("app in (web,api)", ["w-2", "api", "plain", "w-1"], id="several-values"),
+    ],
+)
+def test_samples_are_selected_as_the_server_would(selector: str, expected: list[str]) -> None:
+    items = [sample("w-2", WEB), sample("api", {"app": "api"}), sample("plain"), sample("w-1", WEB), sample("x")]
+    found = NamespaceSamples(items).select(parse_selector(selector), ["plain", "gone"])
+    assert [item.metadata.name for item in found] == expected
+
+
+def test_a_sample_whose_labels_do_not_match_is_left_out_whatever_its_name() -> None:
+    found = NamespaceSamples([sample("web-0", {"app": "old"})]).select(parse_selector("app=web"), ["web-0"])
+    assert found == []
+
+
+def test_a_sample_with_a_flood_of_labels_is_still_found() -> None:
+    flood = {f"k{number}": "v" for number in range(MOST_LABELS + 1)} | {"app": "web"}
+    found = NamespaceSamples([sample("a", flood), sample("b", WEB)]).select(parse_selector("app=web"), [])
+    assert [item.metadata.name for item in found] == ["a", "b"]
+
+
+def test_a_list_of_the_cluster_is_split() -> None:
+    split = by_namespace([sample("a"), sample("b", namespace="other"), sample("c")])
+    assert {name: len(items) for name, items in split.items()} == {"shop": 2, "other": 1}

@@ -1,0 +1,212 @@
+"""Whole turns: which rule has the last word, and what is said about it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from kubetide.api.codec import convert
+from kubetide.api.hpa import HpaSpec
+from kubetide.hpa.conclude import conclude
+from kubetide.hpa.decide import metrics_of, needs_metrics, tolerance_of
+from kubetide.hpa.memory import Memory
+from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Sample
+from kubetide.hpa.stabilization import Recommendation
+from kubetide.hpa.turn import Observation, Options, Problem, ScaleDecision, ScaleView, TurnError, target_group
+from unit.hpa.worlds import CPU_50, NOW, QUEUE, QUEUE_VALUE, hpa, observation, pod, pods, reading, turn, value
+
+FAILED = MetricFailure(ErrorKind.FETCH_FAILED, "the metrics API is away")
+
+
+def condition(decision: ScaleDecision, kind: str) -> tuple[str, str]:
+    found = next((one for one in decision.conditions if one.type == kind), None)
+    return (found.status, found.reason) if found else ("", "")
+
+
+def reasons(decision: ScaleDecision) -> list[str]:
+    outcome = conclude(decision)
+    return [event.reason for event in (*outcome.events, *outcome.events_after_save)]
+
+
+def test_growth_names_the_metric() -> None:
+    decision = turn(observation(hpa(), 2, [reading(100, 100)]))
+    assert (decision.desired, decision.rescale) == (4, True)
+    assert decision.why == "cpu resource utilization (percentage of request) above target"
+    assert condition(decision, "ScalingActive") == ("True", "ValidMetricFound")
+    assert reasons(decision) == ["SuccessfulRescale"]
+
+
+def test_a_target_at_zero_is_switched_off() -> None:
+    decision = turn(observation(hpa(), 0))
+    assert (decision.desired, decision.rescale) == (0, False)
+    assert condition(decision, "ScalingActive") == ("False", "ScalingDisabled")
+
+
+@pytest.mark.parametrize(("replicas", "desired", "rule"), [(12, 10, "AboveMaximum"), (1, 2, "BelowMinimum")])
+def test_bounds_are_corrected_at_once(replicas: int, desired: int, rule: str) -> None:
+    held = Memory(recommendations=(Recommendation(20, NOW),))
+    decision = turn(observation(hpa(minimum=2), replicas), held)
+    assert (decision.desired, decision.rescale, decision.rule) == (desired, True, rule)
+    assert condition(decision, "ScalingActive") == ("", "")
+    assert decision.memory.recommendations == held.recommendations
+
+
+def test_an_unreadable_target_changes_conditions_only() -> None:
+    status = {"currentReplicas": 3, "desiredReplicas": 4}
+    seen = Observation(hpa=hpa(status=status), scale=None, scale_problem=Problem(TurnError.GET_SCALE, "not found"))
+    outcome = conclude(turn(seen))
+    assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (3, 4)
+    assert [event.reason for event in outcome.events] == ["FailedGetScale"]
+    assert not outcome.save_error_counts
+
+
+@pytest.mark.parametrize(
+    ("selector", "claimed", "event", "reason"),
+    [
+        pytest.param("", (), "SelectorRequired", "InvalidSelector", id="none"),
+        pytest.param("app in web", (), "InvalidSelector", "InvalidSelector", id="malformed"),
+        pytest.param("app=web", ("shop/b", "shop/a"), "AmbiguousSelector", "AmbiguousSelector", id="ambiguous"),
+    ],
+)
+def test_pods_must_be_known_to_be_counted(selector: str, claimed: tuple[str, ...], event: str, reason: str) -> None:
+    decision = turn(observation(hpa(), 2, [reading(1, 1)], selector=selector, claimed_by=claimed))
+    assert not decision.rescale
+    assert decision.metrics is None
+    assert condition(decision, "ScalingActive") == ("False", reason)
+    assert reasons(decision) == [event, "FailedComputeMetricsReplicas"]
+
+
+def test_the_claimants_are_named_in_order() -> None:
+    decision = turn(observation(hpa(), 2, [reading(1, 1)], claimed_by=("shop/b", "shop/a")))
+    assert decision.problem is not None
+    assert "shop/a, shop/b" in decision.problem.message
+
+
+def test_a_failed_metric_blocks_shrinking() -> None:
+    decision = turn(observation(hpa(metrics=[CPU_50, QUEUE]), 4, [reading(1, 1, 1, 1), FAILED]))
+    assert not decision.rescale
+    assert condition(decision, "ScalingActive") == ("False", "FailedGetExternalMetric")
+    assert reasons(decision) == ["FailedGetExternalMetric", "FailedComputeMetricsReplicas"]
+    assert decision.metrics is not None
+    assert [one["type"] for one in decision.metrics] == ["Resource", "External"]
+
+
+def test_a_failed_metric_does_not_block_growth() -> None:
+    decision = turn(observation(hpa(metrics=[QUEUE, CPU_50]), 2, [FAILED, reading(100, 100)]))
+    assert decision.desired == 4
+    assert decision.problem is not None
+    assert decision.problem.kind is TurnError.PARTIAL_METRICS
+
+
+def test_windows_hold_a_drop() -> None:
+    before = Memory(recommendations=(Recommendation(4, NOW - timedelta(minutes=4)),))
+    decision = turn(observation(hpa(), 4, [reading(1, 1, 1, 1)]), before)
+    assert (decision.desired, decision.rule) == (4, "ScaleDownStabilized")
+    assert decision.memory.recommendations == (*(before.recommendations or ()), Recommendation(1, NOW))
+
+
+def test_a_new_key_starts_with_its_present_size() -> None:
+    decision = turn(observation(hpa(), 4, [reading(1, 1, 1, 1)]), Memory(recommendations=None))
+    assert [one.replicas for one in decision.memory.recommendations or ()] == [4, 1]
+
+
+def test_a_refused_write_is_told_and_not_remembered() -> None:
+    decision = turn(observation(hpa(behavior={}), 2, [reading(100, 100)]))
+    outcome = conclude(decision, scale_error="conflict")
+    assert [event.reason for event in outcome.events] == ["FailedRescale"]
+    assert outcome.problem is not None
+    assert outcome.problem.kind is TurnError.UPDATE_SCALE
+    assert outcome.memory.ups == ()
+    assert outcome.status.last_scale_time is None
+    worked = conclude(decision)
+    assert [event.change for event in worked.memory.ups] == [2]
+    assert worked.status.last_scale_time == NOW
+
+
+def test_the_status_shows_the_size_before_the_rescale() -> None:
+    outcome = conclude(turn(observation(hpa(), 2, [reading(100, 100)])))
+    assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (2, 4)
+    assert outcome.action == "scale_up"
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        pytest.param(
+            observation(hpa(metrics=[QUEUE_VALUE]), 3, [value(100_000)], running=[pod("web-0", ready=False)]),
+            "InvalidMetricNoReadyPods",
+            id="no-pod-ready",
+        ),
+        pytest.param(observation(hpa(metrics=[QUEUE]), 3, [value(-50_000)]), "InvalidMetricValue", id="negative"),
+        pytest.param(
+            observation(hpa(metrics=[QUEUE]), 3, [value(20_000, -9_000)]), "InvalidMetricValue", id="negative-in-a-sum"
+        ),
+        pytest.param(observation(hpa(), 3, [reading(90, -500, 10)]), "InvalidMetricValue", id="negative-usage"),
+        pytest.param(
+            observation(hpa(), 3, [reading(1, 1, 1, at=NOW + timedelta(hours=1))]), "InvalidMetricValue", id="future"
+        ),
+        pytest.param(
+            observation(hpa(), 3, [replace(reading(1, 1, 1), defects={"web-1": "twice"})]),
+            "InvalidMetricValue",
+            id="two-values-for-one-pod",
+        ),
+        pytest.param(
+            observation(hpa(), 3, [PodReading({"ghost": Sample(1)})], running=pods(3, phase="Pending", ready=False)),
+            "FailedGetResourceMetric",
+            id="only-ghosts-fail-already",
+        ),
+    ],
+)
+def test_the_guard_does_not_shrink_on_what_cannot_be_true(seen: Observation, reason: str) -> None:
+    before = Memory(recommendations=())
+    decision = turn(seen, before)
+    assert not decision.rescale
+    assert condition(decision, "ScalingActive") == ("False", reason)
+    assert decision.memory.recommendations == ()
+    outcome = conclude(decision)
+    assert outcome.status.desired_replicas == 0
+    assert [event.reason for event in outcome.events] == [reason]
+    assert decision.metrics is not None
+
+
+def test_the_guard_lets_growth_and_zero_through() -> None:
+    assert turn(observation(hpa(metrics=[QUEUE]), 3, [value(90_000, -1_000)])).desired == 6
+    at_zero = observation(hpa(minimum=0, metrics=[QUEUE]), 0, [value(-5)])
+    assert turn(at_zero).desired == 0
+    down = observation(hpa(minimum=0, metrics=[QUEUE]), 3, [value(0)])
+    assert turn(down).desired == 0
+
+
+def test_the_guard_can_be_switched_off() -> None:
+    seen = observation(hpa(metrics=[QUEUE]), 3, [value(-50_000)])
+    assert turn(seen, options=Options(guard=False)).desired == 1
+
+
+def test_a_metric_that_is_no_number_fails_by_its_own_reason() -> None:
+    broken = MetricFailure(ErrorKind.INVALID_VALUE, "value 0 is NaN")
+    decision = turn(observation(hpa(metrics=[QUEUE]), 3, [broken]))
+    assert condition(decision, "ScalingActive") == ("False", "InvalidMetricValue")
+
+
+def test_scale_from_zero_goes_by_the_usage() -> None:
+    seen = observation(hpa(minimum=0, metrics=[QUEUE_VALUE]), 0, [value(25_000)], running=[])
+    assert turn(seen).desired == 3
+
+
+def test_no_metrics_means_cpu_at_80_percent() -> None:
+    assert metrics_of(convert({}, HpaSpec))[0].resource is not None
+    assert needs_metrics(convert({"maxReplicas": 3}, HpaSpec), ScaleView(3, 3, ""))
+    assert not needs_metrics(convert({"maxReplicas": 3}, HpaSpec), ScaleView(4, 4, ""))
+
+
+def test_tolerances_of_behavior_need_the_gate() -> None:
+    spec = hpa(behavior={"scaleUp": {"tolerance": "0.3"}}).spec
+    assert tolerance_of(spec, Options()).up == 0.1
+    found = tolerance_of(spec, Options(configurable_tolerance=True))
+    assert (found.up, found.down) == (0.30000000000000004, 0.1)
+
+
+def test_only_the_group_of_a_target_matters() -> None:
+    spec = hpa(api_version="apps/v1beta9").spec
+    assert target_group(spec.scale_target_ref) == "apps"
+    assert target_group(hpa(api_version="").spec.scale_target_ref) == ""

@@ -1,0 +1,62 @@
+"""What a person is told."""
+
+import json
+
+from kubetide.hpa.conclude import conclude
+from kubetide.hpa.explain import render
+from kubetide.hpa.samples import ErrorKind, MetricFailure
+from kubetide.hpa.trace import line_of, shown_line, trace_of
+from kubetide.hpa.turn import ScaleDecision
+from unit.hpa.worlds import CPU_50, NOW, QUEUE, hpa, observation, pod, pods, reading, turn, value
+
+
+def traced(decision: ScaleDecision) -> dict[str, object]:
+    outcome = conclude(decision)
+    trace = trace_of(decision, outcome, outcome.problem)
+    trace["history"] = [shown_line(line_of(decision, outcome.problem, wrote=True))]
+    return json.loads(json.dumps(trace))  # type: ignore[no-any-return]
+
+
+def test_a_rescale_is_told_with_its_metric_and_its_arithmetic() -> None:
+    running = [*pods(2), pod("web-2", ready=False)]
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
+    seen = observation(
+        hpa(metrics=[CPU_50, QUEUE], behavior=behavior), 3, [reading(190, 190), value(31_000)], running=running
+    )
+    text = render(traced(turn(seen)))
+    assert "* 1. cpu resource utilization (percentage of request), target 50%" in text
+    assert "190% used (190m on average): proposes 8 replicas" in text
+    assert "2 ready, 1 missing (web-2)" in text
+    assert "Limits      4 (ScaleUpLimit, limit 4)" in text
+    assert "scale 3 -> 4" in text
+    assert "1 Pods per 60s" in text
+    assert "History (newest first)" in text
+
+
+def test_a_failure_is_told() -> None:
+    failed = MetricFailure(ErrorKind.FETCH_FAILED, "the metrics API is away")
+    text = render(traced(turn(observation(hpa(), 2, [failed]))))
+    assert "failed: the metrics API is away" in text
+    assert "keep 2" in text
+
+
+def test_a_guarded_decision_says_what_is_wrong() -> None:
+    text = render(traced(turn(observation(hpa(metrics=[QUEUE]), 3, [value(-1000)]))))
+    assert "not to be trusted for shrinking: it has a negative value (-1)" in text
+    assert "InvalidMetricValue" in text
+
+
+def test_missing_history_is_said() -> None:
+    trace = traced(turn(observation(hpa(), 2, [reading(50, 50)])))
+    text = render({**trace, "recomputed": True})
+    assert "History is missing" in text
+
+
+def test_an_infinite_ratio_is_still_json() -> None:
+    decision = turn(observation(hpa(minimum=0, metrics=[QUEUE]), 0, [value(5_000)], observed=0, running=[]))
+    assert traced(decision)["metrics"][0]["ratio"] == "inf"  # type: ignore[index]
+
+
+def test_an_empty_trace_does_not_break_the_page() -> None:
+    assert "HorizontalPodAutoscaler" in render({})
+    assert NOW.year == 2026

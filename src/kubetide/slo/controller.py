@@ -345,14 +345,16 @@ async def recompute(client: Client, clock: Clock, settings: SloSettings, key: Ob
     pods = await client.list(PODS, field_selector=f"spec.nodeName={name}")
     topology = await _or_none(client, RAW_TOPOLOGIES, name)
     zones = (topology.zones if topology is not None else None) or []
+    metric = await _or_none(client, NODE_METRICS, name)
+    device = await _or_none(client, DEVICES, name)
     seen = NodeObservation(
         node=node,
         pods=pods.items,
-        metric=await _or_none(client, NODE_METRICS, name),
+        metric=metric,
         topology=convert({"zones": zones}, NodeResourceTopology) if zones else None,
         zones=zones,
         topology_annotations=(topology.metadata.annotations if topology is not None else None) or {},
-        device=await _or_none(client, DEVICES, name),
+        device=device,
         colocation=colocation.config,
         normalization=normalization.config,
     )

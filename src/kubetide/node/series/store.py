@@ -91,3 +91,10 @@ class RecentMetrics:
     def last(self, kind: str, properties: Mapping[str, str] | None = None) -> float | None:
         """Return the newest value within twice the collect interval."""
         return self.query(kind, properties, seconds=2 * self.collect_interval).aggregate(LAST)
+
+    def latest(self, kind: str, by: str) -> dict[str, float]:
+        """Return the newest value of every series of a kind within twice the collect interval, by one property."""
+        end = int(self.now().timestamp() * 1000)
+        start = end - int(2 * self.collect_interval * 1000)
+        found = self.ring.query_each(kind, by, start, end)
+        return {name: float(points.values[int(points.millis.argmax())]) for name, points in found.items()}

@@ -1,0 +1,67 @@
+"""The kubelet of this node: its pods and its configuration, over HTTPS with the agent's identity."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from kubetide.api.codec import decode_raw
+from kubetide.kube.errors import error_from
+from kubetide.kube.transport import Response, Transport
+
+DEFAULT_PORT = 10250
+DEFAULT_ADDRESS_TYPE = "InternalIP"
+_ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS")
+
+
+class Kubelet(Protocol):
+    """What the agent asks the kubelet."""
+
+    async def pods(self) -> bytes:
+        """Return the pod list as JSON."""
+        ...
+
+    async def config(self) -> dict[str, Any]:
+        """Return the answer of `/configz`."""
+        ...
+
+
+class HttpKubelet:
+    """A kubelet behind a transport."""
+
+    def __init__(self, transport: Transport, timeout: float = 3.0) -> None:
+        self._transport = transport
+        self._timeout = timeout
+
+    async def pods(self) -> bytes:
+        """Ask for the pods."""
+        return (await self._get("/pods/")).body
+
+    async def config(self) -> dict[str, Any]:
+        """Ask for the configuration."""
+        answer = decode_raw((await self._get("/configz")).body, what="configz of the kubelet")
+        return answer if isinstance(answer, dict) else {}
+
+    async def _get(self, path: str) -> Response:
+        response = await self._transport.request("GET", path, timeout=self._timeout)
+        if response.status >= 400:
+            raise error_from(response)
+        return response
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._transport.close()
+
+
+def kubelet_address(node: Mapping[str, Any], address_type: str) -> str | None:
+    """Return the address of the node to ask at; an unsupported type means the internal one."""
+    wanted = address_type if address_type in _ADDRESS_TYPES else DEFAULT_ADDRESS_TYPE
+    for address in (node.get("status") or {}).get("addresses") or ():
+        if address.get("type") == wanted:
+            return str(address.get("address", "")) or None
+    return None
+
+
+def kubelet_port(node: Mapping[str, Any]) -> int:
+    """Return the port that the kubelet says it listens on."""
+    endpoints = (node.get("status") or {}).get("daemonEndpoints") or {}
+    port = (endpoints.get("kubeletEndpoint") or {}).get("Port")
+    return port if isinstance(port, int) and port > 0 else DEFAULT_PORT

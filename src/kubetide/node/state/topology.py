@@ -1,0 +1,204 @@
+"""Keeps the NodeResourceTopology of this node: calculates it every few seconds, writes it when it changed.
+
+The copy in memory is what the agent itself uses; the object is written only while reporting is switched on. Only our
+own annotations and zone entries are changed.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from kubetide.api import qos
+from kubetide.api.codec import encode
+from kubetide.api.core import Node, Pod
+from kubetide.api.meta import TypedObject
+from kubetide.api.scheme import Resource
+from kubetide.errors import KubetideError
+from kubetide.kube.client import Client
+from kubetide.kube.errors import AlreadyExists, Conflict, NotFound, TooManyRequests
+from kubetide.log import get_logger
+from kubetide.node.host.layout import inside
+from kubetide.node.host.protocol import Host, is_gone
+from kubetide.node.series.store import Facts
+from kubetide.node.state.callbacks import Callbacks, News
+from kubetide.node.state.kubelet import Kubelet
+from kubetide.node.topology import kubelet as kubelet_rules
+from kubetide.node.topology import pools, zones
+
+log = get_logger("node.topology")
+
+RAW_TOPOLOGIES: Resource[TypedObject] = Resource(
+    "topology.node.k8s.io",
+    "v1alpha1",
+    "noderesourcetopologies",
+    "NodeResourceTopology",
+    TypedObject,
+    namespaced=False,
+)
+MANAGED_BY = {"app.kubernetes.io/managed-by": "Koordinator"}
+_ATTEMPTS = 4
+_RETRY_SECONDS = 0.01
+
+
+class NotKnownYet(KubetideError):
+    """Facts that the calculation needs are missing."""
+
+
+class TopologyReporter:
+    """Calculates and writes the NodeResourceTopology."""
+
+    def __init__(
+        self,
+        client: Client,
+        host: Host,
+        facts: Facts,
+        callbacks: Callbacks,
+        node_name: str,
+        *,
+        node: Callable[[], Node | None],
+        pods: Callable[[], tuple[Pod, ...]],
+        interval: timedelta,
+        report: bool,
+        huge_pages: bool,
+        kubelet: Kubelet | None,
+        kubelet_root: str,
+    ) -> None:
+        self.annotations: dict[str, str] = {}
+        self.zones: list[dict[str, Any]] = []
+        self.policy = kubelet_rules.NONE_POLICY
+        self.problem = ""
+        self._client = client
+        self._host = host
+        self._facts = facts
+        self._callbacks = callbacks
+        self._node_name = node_name
+        self._node = node
+        self._pods = pods
+        self._interval = interval.total_seconds()
+        self._report = report
+        self._huge_pages = huge_pages
+        self._kubelet = kubelet
+        self._kubelet_root = kubelet_root
+
+    async def run(self) -> None:
+        """Calculate and write until cancelled."""
+        while True:
+            try:
+                await self.round()
+                self.problem = ""
+            except (KubetideError, OSError) as error:
+                if self.problem != str(error):
+                    self.problem = str(error)
+                    log.info("topology not updated", reason=self.problem)
+            await asyncio.sleep(self._interval)
+
+    async def round(self) -> None:
+        """Do one round."""
+        annotations, policy, new = await self.calculate()
+        in_memory = {
+            "metadata": {"annotations": self.annotations},
+            "topologyPolicies": [self.policy],
+            "zones": self.zones,
+        }
+        if zones.changed(in_memory, annotations, policy, new):
+            self.annotations, self.policy, self.zones = annotations, policy, new
+            self._callbacks.signal(News.TOPOLOGY)
+        if self._report:
+            await self._write(annotations, policy, new)
+
+    async def calculate(self) -> tuple[dict[str, str], str, list[dict[str, Any]]]:
+        """Return annotations, topology policy and zones; raise what keeps them from being known."""
+        facts, node = self._facts, self._node()
+        if not facts.processors or facts.basic is None or not facts.numa:
+            raise NotKnownYet("CPU and NUMA facts are not known yet")
+        if node is None:
+            raise NotKnownYet("the node is not known yet")
+        new = zones.zones(facts.processors, facts.numa, huge_pages=self._huge_pages)
+        config = kubelet_rules.KubeletConfig()
+        annotations: dict[str, Any] = {}
+        if self._kubelet is not None:
+            config = kubelet_rules.config_from(await self._kubelet.config())
+            annotations[qos.ANNOTATION_CPU_MANAGER] = kubelet_rules.manager_annotation(config, facts.processors)
+        policy = kubelet_rules.topology_policy(config.topology_policy, config.topology_scope)
+        reserved = pools.node_reserved(node.metadata.annotations, facts.processors)
+        pods = self._pods()
+        allocations = kubelet_rules.kubelet_allocations(self._manager_state(), pods)
+        shared = pools.share_pools(facts.processors, pods, allocations, reserved, node.metadata.annotations)
+        annotations |= {
+            qos.ANNOTATION_CPU_BASIC_INFO: facts.basic.to_json(),
+            qos.ANNOTATION_CPU_TOPOLOGY: pools.cpu_topology(facts.processors),
+            qos.ANNOTATION_LS_SHARE_POOLS: [pool.to_json() for pool in shared.latency_sensitive],
+            qos.ANNOTATION_BE_SHARE_POOLS: [pool.to_json() for pool in shared.best_effort],
+            qos.ANNOTATION_RESERVATION: {"reservedCPUs": str(reserved)} if len(reserved) else {},
+            qos.ANNOTATION_SYSTEM_QOS: _system_qos(node.metadata.annotations),
+        }
+        if allocations:
+            annotations[qos.ANNOTATION_POD_CPU_ALLOCS] = [one.to_json() for one in allocations]
+        return {name: encode(value).decode() for name, value in annotations.items()}, policy, new
+
+    def _manager_state(self) -> str:
+        try:
+            return self._host.read(inside(self._kubelet_root, "cpu_manager_state"))
+        except OSError as error:
+            if is_gone(error):
+                return ""
+            raise
+
+    async def _write(self, annotations: Mapping[str, str], policy: str, new: list[dict[str, Any]]) -> None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                current = await self._client.get_raw(RAW_TOPOLOGIES, self._node_name)
+            except NotFound:
+                await self._create()
+                continue
+            if not zones.changed(current, annotations, policy, new):
+                return
+            kept = {
+                name: text
+                for name, text in (current["metadata"].get("annotations") or {}).items()
+                if name not in zones.ANNOTATIONS
+            }
+            body = {
+                **current,
+                "metadata": {**current["metadata"], "annotations": {**kept, **annotations}},
+                "topologyPolicies": [policy],
+                "zones": zones.merge_zones(current.get("zones"), new),
+            }
+            try:
+                await self._client.update(RAW_TOPOLOGIES, self._node_name, body)
+            except (Conflict, TooManyRequests):
+                await asyncio.sleep(_RETRY_SECONDS * 5**attempt)
+                continue
+            log.debug("topology written", node=self._node_name)
+            return
+
+    async def _create(self) -> None:
+        node = self._node()
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": self._node_name,
+            "uid": node.metadata.uid if node else "",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        body = {
+            "apiVersion": RAW_TOPOLOGIES.api_version,
+            "kind": RAW_TOPOLOGIES.kind,
+            "metadata": {"name": self._node_name, "labels": dict(MANAGED_BY), "ownerReferences": [owner]},
+            "topologyPolicies": [kubelet_rules.NONE_POLICY],
+            "zones": [],
+        }
+        try:
+            await self._client.create(RAW_TOPOLOGIES, body)
+        except AlreadyExists:
+            return
+
+
+def _system_qos(annotations: Mapping[str, str] | None) -> dict[str, Any] | None:
+    found = qos.system_qos(annotations)
+    if found is None:
+        return None
+    fields = {"cpuset": found.cpuset, "cpusetExclusive": found.cpuset_exclusive}
+    return {name: value for name, value in fields.items() if value not in (None, "")}

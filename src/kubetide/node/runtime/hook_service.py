@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from kubetide.api.cgroups import ContainerIdError, hook_container_id
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
-from kubetide.node.executor.plan import Batch
-from kubetide.node.executor.writer import Executor
+from kubetide.node.executor.plan import Applies, Batch
 from kubetide.node.hooks.batch_resource import batch_from_annotation
 from kubetide.node.hooks.context import BatchResources, ContainerRequest, PodRequest
 from kubetide.node.hooks.requests import pod_writes
@@ -30,7 +29,7 @@ class HookService:
     """Runs stages for requests that come from a runtime."""
 
     def __init__(
-        self, plugins: Plugins, executor: Executor, layout: Layout, *, default_runtime: str = "containerd"
+        self, plugins: Plugins, executor: Applies, layout: Layout, *, default_runtime: str = "containerd"
     ) -> None:
         self.plugins = plugins
         self._executor = executor

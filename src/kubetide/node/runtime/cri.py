@@ -1,0 +1,138 @@
+"""A small client of the container runtime interface: stop containers, list what runs, read what a sandbox was told.
+
+Methods are called by name with encoded messages, so the same client speaks v1 and v1alpha2: their messages have the
+same bytes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from kubetide.errors import KubetideError, Unavailable
+from kubetide.log import get_logger
+from kubetide.node.runtime.protos import cri_pb2 as pb
+from kubetide.node.snapshot import PodState
+
+log = get_logger("node.cri")
+
+VERSIONS = ("v1", "v1alpha2")
+CONNECT_SECONDS = 5.0
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class CriFailed(KubetideError):
+    """The runtime refused a call."""
+
+
+class CriClient:
+    """Calls one runtime over its Unix socket."""
+
+    def __init__(self, socket: Path, *, version: str = "v1") -> None:
+        self.version = version
+        self.channel = grpc.aio.insecure_channel(f"unix://{socket}")
+
+    async def call(self, method: str, request: Message, answer: type[Answer], *, timeout: float = 10.0) -> Answer:
+        """Call a method of the runtime service."""
+        path = f"/runtime.{self.version}.RuntimeService/{method}"
+        call = self.channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
+        try:
+            body: bytes = await call(request.SerializeToString(), timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise Unavailable(f"{method}: {error.details()}") from error
+            raise CriFailed(f"{method}: {error.details()}") from error
+        return answer.FromString(body)
+
+    async def negotiate(self) -> str:
+        """Find out which version the runtime speaks and use it from now on."""
+        for version in VERSIONS:
+            self.version = version
+            try:
+                await self.call("Version", pb.VersionRequest(), pb.VersionResponse, timeout=CONNECT_SECONDS)
+                return version
+            except CriFailed:
+                continue
+        raise CriFailed("the runtime speaks neither CRI v1 nor v1alpha2")
+
+    async def sandboxes(self) -> Sequence[pb.PodSandbox]:
+        """Return all sandboxes."""
+        return (await self.call("ListPodSandbox", pb.Empty(), pb.ListPodSandboxResponse)).items
+
+    async def containers(self) -> Sequence[pb.Container]:
+        """Return all containers."""
+        return (await self.call("ListContainers", pb.Empty(), pb.ListContainersResponse)).containers
+
+    async def stop_container(self, container_id: str, *, timeout: int = 0) -> None:
+        """Stop a container; with 0 seconds it is killed at once."""
+        request = pb.StopContainerRequest(container_id=container_id, timeout=timeout)
+        await self.call("StopContainer", request, pb.Empty)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self.channel.close(None)
+
+
+SOCKETS = {
+    "containerd": ("containerd/containerd.sock", "containerd.sock"),
+    "cri-o": ("crio/crio.sock",),
+    "pouch": ("pouchcri.sock",),
+}
+
+
+class ContainerStopper:
+    """Stops the containers of pods whose eviction the API accepted, so that their memory comes back at once."""
+
+    def __init__(self, var_run: Path) -> None:
+        self._var_run = var_run
+        self._clients: dict[str, CriClient] = {}
+
+    async def stop(self, pod: PodState) -> list[str]:
+        """Stop every running container of a pod; one that cannot be stopped does not keep the others running."""
+        stopped: list[str] = []
+        statuses = (*(pod.pod.status.init_container_statuses or ()), *(pod.pod.status.container_statuses or ()))
+        for status in statuses:
+            runtime, _, hash_ = status.container_id.partition("://")
+            if not hash_ or status.state is None or status.state.running is None:
+                continue
+            try:
+                client = self._client(runtime)
+                await client.stop_container(hash_)
+                stopped.append(status.name)
+            except (TimeoutError, KubetideError) as error:
+                log.warning("container not stopped", pod=pod.key, container=status.name, error=str(error))
+        return stopped
+
+    def _client(self, runtime: str) -> CriClient:
+        if runtime not in self._clients:
+            candidates = [self._var_run / name for name in SOCKETS.get(runtime, ())]
+            socket = next((path for path in candidates if path.exists()), None)
+            if socket is None:
+                raise Unavailable(f"no socket of runtime {runtime!r} under {self._var_run}")
+            self._clients[runtime] = CriClient(socket, version="v1alpha2" if runtime == "pouch" else "v1")
+        return self._clients[runtime]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            await client.close()
+
+
+def resources_of(raw: Any) -> pb.LinuxContainerResources | None:
+    """Return the resources in a container's verbose info, None where it has none."""
+    if not isinstance(raw, dict):
+        return None
+    cpu, memory = raw.get("cpu") or {}, raw.get("memory") or {}
+    return pb.LinuxContainerResources(
+        cpu_period=cpu.get("period") or 0,
+        cpu_quota=cpu.get("quota") or 0,
+        cpu_shares=cpu.get("shares") or 0,
+        cpuset_cpus=cpu.get("cpus") or "",
+        cpuset_mems=cpu.get("mems") or "",
+        memory_limit_in_bytes=memory.get("limit") or 0,
+        memory_swap_limit_in_bytes=memory.get("swap") or 0,
+    )

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,33 @@ def command(invocation: Invocation, components: str, flags: tuple[str, ...]) -> 
     share may be prefixed (--recommender.kube-api-qps=50). `kubetide settings` lists them.
     """
     names = parse_names(components)
-    kinds = {name: COMPONENTS[name] for name in names}
     parsed = read_flags(names, flags)
     invocation.configure_logging(parsed.verbosity)
     own = load(ProcessSettings, flags=parsed.by_section["process"], env=os.environ)
     file = read_file(own.config)
+    # All settings are read before anything starts: a typing error must not leave half a process running.
+    parts = {name: _part(invocation, name, parsed.by_section[name], file) for name in names}
     tune_gc()
-    asyncio.run(_run(invocation, kinds, parsed, own, file))
+    asyncio.run(_run(parts, own))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one component was told."""
+
+    settings: Settings
+    connection: KubeSettings
+
+    def address(self, name: str) -> str:
+        return getattr(self.settings, "address", "") or default_address(name)
+
+
+def _part(invocation: Invocation, name: str, flags: dict[str, str], file: dict[str, Any]) -> _Part:
+    given = _with_invocation(invocation, flags)
+    return _Part(
+        load(COMPONENTS[name], flags=flags, env=os.environ, file=file.get(name)),
+        load(KubeSettings, flags=given, env=os.environ, file=file.get("kube")),
+    )
 
 
 def read_flags(names: tuple[str, ...], flags: tuple[str, ...]) -> ParsedFlags:
@@ -74,32 +95,20 @@ def read_file(path: str) -> dict[str, Any]:
     return raw or {}
 
 
-async def _run(
-    invocation: Invocation,
-    kinds: dict[str, type[Settings]],
-    parsed: ParsedFlags,
-    own: ProcessSettings,
-    file: dict[str, Any],
-) -> None:
+async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
     clock = SystemClock()
     telemetry = Telemetry()
     rng = random.Random()
-    parts: dict[str, list[Component]] = {}
+    built: dict[str, list[Component]] = {}
     clients = []
-    addresses = {}
     try:
-        for name, kind in kinds.items():
-            flags = parsed.by_section[name]
-            connection = load(
-                KubeSettings, flags=_with_invocation(invocation, flags), env=os.environ, file=file.get("kube")
-            )
-            client, _ = connect(connection, clock=clock, chance=rng)
+        for name, part in parts.items():
+            client, _ = connect(part.connection, clock=clock, chance=rng)
             clients.append(client)
-            settings = load(kind, flags=flags, env=os.environ, file=file.get(name))
-            addresses[name] = getattr(settings, "address", "") or default_address(name)
-            parts[name] = build(name, World(client=client, clock=clock, telemetry=telemetry, rng=rng), settings)
-        address = addresses[next(iter(kinds))] if len(kinds) == 1 else own.listen
-        await run_until_signal(process(parts, telemetry, address=address, explain_token=own.explain_token))
+            built[name] = build(name, World(client=client, clock=clock, telemetry=telemetry, rng=rng), part.settings)
+        only = next(iter(parts)) if len(parts) == 1 else None
+        address = parts[only].address(only) if only is not None else own.listen
+        await run_until_signal(process(built, telemetry, address=address, explain_token=own.explain_token))
     finally:
         for client in clients:
             await client.close()

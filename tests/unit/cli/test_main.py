@@ -1,0 +1,83 @@
+"""The command line: verbs, exit codes, lazy imports."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kubetide import __version__
+from kubetide.cli.main import EXIT_FAILED, EXIT_USAGE, VERBS, run_cli
+from kubetide.cli.run import read_file, read_flags
+from kubetide.errors import SettingsError
+from kubetide.wiring import parse_address, parse_names
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["version"]) == 0
+    assert __version__ in capsys.readouterr().out
+
+
+def test_version_imports_nothing_heavy() -> None:
+    code = "import sys; from kubetide.cli.main import run_cli; run_cli(['version']); print(sorted(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    for heavy in ("aiohttp", "numpy", "yaml", "cryptography", "msgspec", "rich"):
+        assert f"'{heavy}'" not in out
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_helps(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli([verb, "--help"]) == 0
+    assert "Usage: kubetide" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["completion", shell]) == 0
+    assert "_KUBETIDE_COMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        pytest.param(["no-such-verb"], EXIT_USAGE, "No such command", id="unknown-verb"),
+        pytest.param(["run", "scaler"], EXIT_USAGE, "unknown component 'scaler'", id="unknown-component"),
+        pytest.param(["run", "hpa", "--sync-peroid=1s"], EXIT_USAGE, "did you mean", id="unknown-flag"),
+        pytest.param(["run", "hpa", "--sync-period=soon"], EXIT_USAGE, "sync-period", id="bad-value"),
+        pytest.param(
+            ["--kubeconfig", "/does/not/exist", "run", "hpa"], EXIT_USAGE, "/does/not/exist", id="missing-kubeconfig"
+        ),
+    ],
+)
+def test_errors_are_one_line_with_an_exit_code(
+    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(arguments) in (code, EXIT_FAILED)
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_flags_of_the_connection_belong_to_every_component() -> None:
+    parsed = read_flags(("hpa", "updater"), ("--kube-api-qps=7", "--updater.kube-api-burst=9", "--listen=:1"))
+    assert parsed.by_section["hpa"] == {"kube-api-qps": "7"}
+    assert parsed.by_section["updater"] == {"kube-api-qps": "7", "kube-api-burst": "9"}
+    assert parsed.by_section["process"] == {"listen": ":1"}
+
+
+def test_names_and_addresses_are_checked() -> None:
+    assert parse_names("all")[0] == "hpa"
+    assert parse_names("hpa, slo") == ("hpa", "slo")
+    assert parse_address(":8080") == ("0.0.0.0", 8080)
+    assert parse_address("127.0.0.1:9") == ("127.0.0.1", 9)
+    for text in ("8080", ":x", ":70000"):
+        with pytest.raises(SettingsError):
+            parse_address(text)
+    for text in ("", "hpa,hpa"):
+        with pytest.raises(SettingsError):
+            parse_names(text)
+
+
+def test_a_settings_file_that_cannot_be_used_is_named() -> None:
+    assert read_file("") == {}
+    with pytest.raises(SettingsError, match=r"/no/such\.yaml"):
+        read_file("/no/such.yaml")

@@ -1,0 +1,65 @@
+"""Logs and telemetry."""
+
+import io
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from kubetide import log
+from kubetide.telemetry import Telemetry
+
+
+@pytest.fixture(autouse=True)
+def quiet_again() -> Iterator[None]:
+    yield
+    log.configure()
+
+
+def written(*, json: bool = False, verbosity: int = 0) -> io.StringIO:
+    stream = io.StringIO()
+    log.configure(json=json, verbosity=verbosity, stream=stream)
+    return stream
+
+
+def test_a_text_line_has_a_constant_message_and_fields() -> None:
+    stream = written()
+    log.get_logger("hpa", cluster="a").bind(target="shop/web").info("scaled", replicas=5, reason="cpu above target")
+    assert stream.getvalue().strip().split(" ", 1)[1] == (
+        "I hpa: scaled cluster=a target=shop/web replicas=5 reason='cpu above target'"
+    )
+
+
+def test_a_json_line_can_be_read_back() -> None:
+    stream = written(json=True)
+    try:
+        raise ValueError("no")
+    except ValueError:
+        log.get_logger("hpa").exception("failed", key=("shop", "web"), value=object)
+    line = msgspec.json.decode(stream.getvalue())
+    assert (line["level"], line["logger"], line["msg"]) == ("error", "hpa", "failed")
+    assert "ValueError: no" in line["exception"]
+
+
+def test_debug_lines_come_only_when_asked_for() -> None:
+    silent, loud = written(), None
+    log.get_logger("x").debug("detail")
+    loud = written(verbosity=2)
+    log.get_logger("x").debug("detail")
+    assert silent.getvalue() == ""
+    assert "detail" in loud.getvalue()
+
+
+def test_instruments_are_made_once_and_rendered() -> None:
+    telemetry = Telemetry()
+    telemetry.counter("kubetide_things_total", "Things.", ("kind",)).labels("a").inc()
+    telemetry.counter("kubetide_things_total", "Things.", ("kind",)).labels("a").inc()
+    telemetry.gauge("kubetide_level", "Level.").set(3)
+    telemetry.histogram("kubetide_seconds", "Time.", buckets=(1, 2)).observe(1.5)
+    text = telemetry.render().decode()
+    assert 'kubetide_things_total{kind="a"} 2.0' in text
+    assert "kubetide_level 3.0" in text
+    assert 'kubetide_seconds_bucket{le="2.0"} 1.0' in text
+    assert "_created" not in text
+    with pytest.raises(TypeError):
+        telemetry.gauge("kubetide_things_total", "Things.")

@@ -7,6 +7,7 @@ scheduler believe in a smaller machine.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kubetide.api.cpuset import CpuSet, CpuSetError
 from kubetide.node.formats import cpu, memory
 from kubetide.node.formats.numbers import FormatError, unsigned
 from kubetide.node.formats.processors import Processor, in_order
@@ -24,9 +25,11 @@ def processors_from_sysfs(host: Host, layout: Layout) -> tuple[Processor, ...]:
     nodes = layout.sys("devices/system/node")
     for name in _directories(host, nodes):
         if name.startswith("node") and name[4:].isdigit():
-            for child in _directories(host, f"{nodes}/{name}"):
-                if child.startswith("cpu") and child[3:].isdigit():
-                    node_of[int(child[3:])] = int(name[4:])
+            try:
+                cpus = CpuSet.parse(host.read(f"{nodes}/{name}/cpulist").strip())
+            except (OSError, CpuSetError):
+                continue
+            node_of.update(dict.fromkeys(cpus, int(name[4:])))
     found: list[Processor] = []
     for name in _directories(host, root):
         if not name.startswith("cpu") or not name[3:].isdigit():

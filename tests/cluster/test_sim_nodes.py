@@ -180,9 +180,9 @@ def test_events_of_a_scenario_happen_at_their_time() -> None:
         assert counts == [3, 3, 3]
         before = {pod["metadata"]["name"] for pod in pods(cluster)}
         await cluster.run_for(timedelta(seconds=90))
-        assert cluster.metrics.down
+        down = [cluster.metrics.down]
         await cluster.run_for(4 * MINUTE)
-        assert not cluster.metrics.down
+        assert [*down, cluster.metrics.down] == [True, False]
         after = {pod["metadata"]["name"] for pod in ready_pods(cluster)}
         assert len(after) == 4
         assert not after & before

@@ -28,6 +28,7 @@ from kubetide.clock import Clock
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.inprocess import InProcessTransport
 from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import ADMIN, Answer, Request, User
 from kubetide.embedded.sim.controllers.registry import make_controllers
 from kubetide.embedded.sim.hosts import SimHost
@@ -41,7 +42,6 @@ from kubetide.embedded.sim.model import Model, WorkloadKey
 from kubetide.embedded.sim.profile import Profile
 from kubetide.embedded.sim.scenario import Amount, EventSpec, Scenario, make_curve, make_profile, seconds
 from kubetide.embedded.sim.scheduler import Scheduler
-from kubetide.embedded.sim.serving import SimApi
 from kubetide.embedded.sim.world import (
     DEPLOYMENTS,
     JOBS,
@@ -53,7 +53,7 @@ from kubetide.embedded.sim.world import (
     controller_of,
     with_condition,
 )
-from kubetide.embedded.status import Raw, Refusal
+from kubetide.embedded.status import Raw, Refusal, no_such_path, unavailable
 from kubetide.errors import InvalidInput
 from kubetide.kube.client import Client
 
@@ -81,7 +81,7 @@ class SimCluster:
         self.scenario = scenario or Scenario()
         self.seed = seed or self.scenario.seed
         self.clock: Clock = clock or (api.clock if api is not None else virtual_clock())
-        self.api: EmbeddedApi = api or SimApi(clock=self.clock, seed=self.seed)
+        self.api = api or EmbeddedApi(clock=self.clock, seed=self.seed)
         self._origin = self.clock.monotonic()
         start = self.clock.now()
         week_start = start.weekday() * DAY + (start.hour * 60 + start.minute) * 60 + start.second
@@ -108,8 +108,8 @@ class SimCluster:
             week_start=week_start,
             elapsed=self.elapsed,
         )
-        if isinstance(self.api, SimApi):
-            self.api.metrics = self.metrics
+        self.api.metrics_provider = self.metrics
+        self.api.node_proxy = self._kubelet_endpoint
         self.controllers = make_controllers(self.world)
         self._tick = seconds(self.scenario.tick)
         self._group = asyncio.TaskGroup()
@@ -121,8 +121,9 @@ class SimCluster:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        for part in (*self.controllers, self.scheduler):
-            self._spawn(part.run(), f"sim-{part.name}")
+        for controller in self.controllers:
+            self._spawn(controller.run(), f"sim-{controller.name}")
+        self._spawn(self.scheduler.run(), "sim-scheduler")
         self._spawn(self._run_model(), "sim-model")
         await self.apply(_custom_resources())
         scenario = self.scenario
@@ -212,6 +213,16 @@ class SimCluster:
         if not isinstance(answer, Answer):
             raise TypeError("a controller of the simulation opened a watch")
         return answer
+
+    async def _kubelet_endpoint(self, node: str, path: str, request: Request) -> Answer:
+        """Answer what the API server passes on to a kubelet: its list of pods."""
+        if node not in self.hosts or node in self.kubelets.stopped_nodes:
+            raise unavailable(f"the kubelet of {node} does not answer")
+        if path.strip("/") == "pods":
+            return answer_raw(self.kubelets.pods(node))
+        if path.strip("/") == "healthz":
+            return Answer(200, b"ok", "text/plain")
+        raise no_such_path()
 
     # -- changing the world
 

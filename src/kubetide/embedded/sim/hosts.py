@@ -57,7 +57,7 @@ class SimHost:
     def read(self, path: str) -> str:
         """Return the text of a file as of now."""
         path = posixpath.normpath(path)
-        self.kernel.advance(self._monotonic())
+        self.kernel.refresh(self._monotonic())
         if path.startswith(CGROUP_ROOT + "/"):
             controller, group, file = self._locate(path)
             if file is None:

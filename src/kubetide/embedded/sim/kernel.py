@@ -46,6 +46,7 @@ class Machine:
     memory_groups: list[CGroup] = field(default_factory=list)
     quota_groups: list[CGroup] = field(default_factory=list)
     kernel_memory: float = 0.0
+    retired_usage: float = 0.0
 
 
 class Kernel:
@@ -110,7 +111,9 @@ class Kernel:
         group.throttled += float(self.throttled[row])
         group.throttled_seconds += float(self.throttled_seconds[row])
         group.row = None
-        self.changed(self.machines[int(self._node[row])])
+        machine = self.machines[int(self._node[row])]
+        machine.retired_usage += float(self.usage[row])
+        self.changed(machine)
         for name in ("demand", "granted", "anon", "file", "cache_goal", "period_rate", "throttle_rate"):
             self._columns[name][row] = 0.0
         for name in ("throttle_time_rate", "stall", "memory_stall"):
@@ -142,11 +145,11 @@ class Kernel:
 
     def advance(self, now: float) -> None:
         """Count everything up to `now` at the present rates."""
-        if self._stale:
-            self.settle()
         seconds = now - self.now
         if seconds <= 0:
             return
+        if self._stale:
+            self.settle()
         self.now = now
         rows = slice(0, self._top)
         c = self._columns
@@ -169,6 +172,12 @@ class Kernel:
                     if group.want >= quota - 1e-9:
                         group.throttled += seconds * 1e6 / group.period_us
                         group.throttled_seconds += seconds
+
+    def refresh(self, now: float) -> None:
+        """Bring counters up to `now` and rates up to the latest change, for somebody who reads them."""
+        self.advance(now)
+        if self._stale:
+            self.settle()
 
     def settle(self) -> None:
         """Recompute all rates from demands and settings."""
@@ -273,6 +282,19 @@ class Kernel:
         if group is None:
             raise ValueError(f"row {row} is not in use")
         return group
+
+    def totals(self) -> list[tuple[float, float, float]]:
+        """CPU seconds used, anonymous memory and page cache of every machine, in their order."""
+        live = self._node[: self._top] >= 0
+        node = self._node[: self._top][live]
+        sums = [
+            np.bincount(node, weights=self._columns[name][: self._top][live], minlength=len(self.machines)).tolist()
+            for name in ("usage", "anon", "file")
+        ]
+        return [
+            (machine.retired_usage + usage, anon, file)
+            for machine, usage, anon, file in zip(self.machines, *sums, strict=True)
+        ]
 
     def usage_of(self, group: CGroup) -> float:
         """CPU seconds used in the group, the dead included."""

@@ -56,6 +56,8 @@ class PodRun:
     resize: str = ""
     resize_message: str = ""
     phase: str = "Pending"
+    cpu_millis: int = 0
+    """What it holds of its node's CPU, for the weight of its tier."""
 
 
 class Kubelets:
@@ -81,6 +83,8 @@ class Kubelets:
         self._addresses: dict[str, int] = {}
         self._model: Model | None = None
         self.stopped_nodes: set[str] = set()
+        self.version = 0
+        """Counts every start and end of a container and every change of labels, for those who cache."""
 
     def attach(self, model: Model) -> None:
         """Begin to work; the model is told of every process."""
@@ -127,6 +131,8 @@ class Kubelets:
             elif phase_of(new) == "Pending":
                 self._admit(new, node)
             return
+        if old is not None and old["metadata"].get("labels") != new["metadata"].get("labels"):
+            self.version += 1
         if new["metadata"].get("deletionTimestamp"):
             self._begin_stop(run, new)
         elif old is None or old["spec"] is not new["spec"]:
@@ -195,6 +201,7 @@ class Kubelets:
         row = self._kernel.start(
             host.machine, path, oom_adjust=oom_adjust(run.qos, requests, host.machine.memory_bytes)
         )
+        self.version += 1
         container.row = row
         container.waiting = ""
         container.started_at = self._world.stamp()
@@ -224,6 +231,7 @@ class Kubelets:
         """Write the pod's own cgroup: sums, limited only where every container is."""
         host = self._hosts[run.node]
         group = host.machine.tree.make(run.group)
+        run.cpu_millis = held_by(run.containers).get("cpu", 0)
         resources = [container.actual for container in run.containers]
         millis = sum(amounts_of(part.get("requests")).get("cpu", 0) for part in resources)
         group.shares = max(2, min(262_144, millis * 1024 // 1000))
@@ -234,9 +242,8 @@ class Kubelets:
         self._kernel.changed(host.machine)
 
     def _configure_tiers(self, host: SimHost) -> None:
-        millis = sum(
-            held_by(run.containers).get("cpu", 0) for run in self.runs_on(host.machine.name) if run.qos == "Burstable"
-        )
+        runs = self._by_node.get(host.machine.name, {}).values()
+        millis = sum(run.cpu_millis for run in runs if run.qos == "Burstable")
         host.machine.tree.make(host.paths.tier("Burstable")).shares = max(2, min(262_144, millis * 1024 // 1000))
 
     def _become_ready(self, run: PodRun) -> None:
@@ -288,6 +295,7 @@ class Kubelets:
         self.model.stop(row)
         self._by_row.pop(row, None)
         self._kernel.stop(row)
+        self.version += 1
         machine = self._hosts[run.node].machine
         machine.tree.remove(group)
         container.row = None

@@ -89,7 +89,7 @@ class Diurnal:
 
     def level(self, elapsed: float, week: float) -> float:
         angle = 2 * math.pi * (week / DAY - self.peak_hour / 24.0)
-        return self.low + (self.high - self.low) * ((1 + math.cos(angle)) / 2) ** self.sharpness
+        return self.low + (self.high - self.low) * math.pow((1 + math.cos(angle)) / 2, self.sharpness)
 
 
 @dataclass(frozen=True, slots=True)

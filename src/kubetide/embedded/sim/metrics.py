@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,24 +24,34 @@ from kubetide.embedded.sim.kubelet import Kubelets
 from kubetide.embedded.sim.load import Curve, unit_hash
 from kubetide.embedded.sim.model import Model
 from kubetide.embedded.sim.world import NODES, PODS, World
-from kubetide.embedded.status import Raw, Refusal, not_found, unavailable
+from kubetide.embedded.status import Raw, not_found, unavailable
 from kubetide.embedded.strategy import timestamp
 
 RATE_METRICS = ("http_requests_per_second", "http_requests", "requests_per_second")
 LATENCY_METRICS = ("http_request_duration_seconds",)
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A pod whose containers all run: what its metrics say about it, and the rows of its containers."""
+
+    uid: str
+    metadata: Raw
+    containers: tuple[tuple[str, str, int], ...]
+    """Name, id and row of each."""
+
+
 @dataclass(slots=True)
 class _Scrape:
-    """The counters at one moment: usage and memory by row, and which container had the row."""
+    """The counters at one moment, by row, and which container had which row."""
 
     number: int
     second: float
     at: datetime
     usage: npt.NDArray[np.float64]
     memory: npt.NDArray[np.float64]
-    rows: dict[str, int]
-    pods: list[tuple[StoreKey, str, list[tuple[str, str]]]]
+    pods: list[_Watched]
+    ids: frozenset[str]
     nodes: dict[str, tuple[float, float]]
     rendered: list[Raw] | None = None
 
@@ -84,6 +93,9 @@ class SimMetrics:
         self._elapsed = elapsed
         self._scrapes: deque[_Scrape] = deque(maxlen=4)
         self._count = 0
+        self._version = -1
+        self._pods: list[_Watched] = []
+        self._ids: frozenset[str] = frozenset()
         self._manual = _Manual()
         self.down = False
         """Set during an outage: every request is answered 503 and no scrape is taken."""
@@ -96,20 +108,14 @@ class SimMetrics:
             return
         self._count += 1
         kernel = self._kernel
-        rows: dict[str, int] = {}
-        pods: list[tuple[StoreKey, str, list[tuple[str, str]]]] = []
-        for run in self._kubelets.runs():
-            containers = []
-            for container in run.containers:
-                if container.row is not None:
-                    rows[container.container_id] = container.row
-                    containers.append((container.name, container.container_id))
-            if containers and len(containers) == len(run.containers):
-                pods.append((run.key, run.uid, containers))
-        nodes = {}
-        for machine in kernel.machines:
-            anon, file = kernel.memory_of(machine.tree.root)
-            nodes[machine.name] = (kernel.usage_of(machine.tree.root), anon + file / 2 + machine.kernel_memory)
+        if self._version != self._kubelets.version:
+            self._version = self._kubelets.version
+            self._pods = self._watched()
+            self._ids = frozenset(each for pod in self._pods for _, each, _ in pod.containers)
+        nodes = {
+            machine.name: (usage, anon + file / 2 + machine.kernel_memory)
+            for machine, (usage, anon, file) in zip(kernel.machines, kernel.totals(), strict=True)
+        }
         self._scrapes.append(
             _Scrape(
                 number=self._count,
@@ -117,11 +123,24 @@ class SimMetrics:
                 at=self._world.now(),
                 usage=kernel.usage.copy(),
                 memory=kernel.anon + kernel.file / 2,
-                rows=rows,
-                pods=pods,
+                pods=self._pods,
+                ids=self._ids,
                 nodes=nodes,
             )
         )
+
+    def _watched(self) -> list[_Watched]:
+        pods: list[_Watched] = []
+        for run in self._kubelets.runs():
+            running = tuple((c.name, c.container_id, c.row) for c in run.containers if c.row is not None)
+            pod = self._world.get(PODS, run.key)
+            if running and len(running) == len(run.containers) and pod is not None:
+                metadata: Raw = {"name": run.key.name, "namespace": run.key.namespace}
+                if pod["metadata"].get("labels"):
+                    metadata["labels"] = pod["metadata"]["labels"]
+                pods.append(_Watched(run.uid, metadata, running))
+        pods.sort(key=lambda each: (each.metadata["namespace"], each.metadata["name"]))
+        return pods
 
     def _served(self) -> tuple[_Scrape, _Scrape] | None:
         """Return the newest scrape that is old enough to be served, and the one before it."""
@@ -156,35 +175,31 @@ class SimMetrics:
     def _render(self, before: _Scrape, scrape: _Scrape) -> list[Raw]:
         window = scrape.second - before.second
         at = timestamp(scrape.at)
+        shared = min(len(before.usage), len(scrape.usage))
+        cores = np.zeros(len(scrape.usage))
+        cores[:shared] = (scrape.usage[:shared] - before.usage[:shared]) / window
+        nanos: list[int] = np.rint(cores * 1e9).astype(np.int64).tolist()
+        kibis: list[int] = np.rint(scrape.memory / 1024).astype(np.int64).tolist()
+        length = f"{window:g}s"
+        known = before.ids
+        everyone = known is scrape.ids
         items: list[Raw] = []
-        for key, uid, containers in scrape.pods:
-            pod = self._world.get(PODS, key)
-            if pod is None or pod["metadata"]["uid"] != uid:
+        for pod in scrape.pods:
+            if not everyone and any(each not in known for _, each, _ in pod.containers):
                 continue
-            if self.gaps and unit_hash(self._seed, scrape.number, hash_text(uid)) < self.gaps:
+            if self.gaps and unit_hash(self._seed, scrape.number, hash_text(pod.uid)) < self.gaps:
                 continue
-            usages: list[Raw] = []
-            for name, container_id in containers:
-                row = before.rows.get(container_id)
-                if row is None:
-                    break
-                cpu = float(scrape.usage[row] - before.usage[row]) / window
-                usages.append({"name": name, "usage": usage_text(cpu, float(scrape.memory[row]))})
-            else:
-                metadata: Raw = {"name": key.name, "namespace": key.namespace, "creationTimestamp": at}
-                if pod["metadata"].get("labels"):
-                    metadata["labels"] = pod["metadata"]["labels"]
-                items.append(
-                    {
-                        "kind": "PodMetrics",
-                        "apiVersion": "metrics.k8s.io/v1beta1",
-                        "metadata": metadata,
-                        "timestamp": at,
-                        "window": f"{window:g}s",
-                        "containers": usages,
-                    }
-                )
-        items.sort(key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"]))
+            items.append(
+                {
+                    "metadata": pod.metadata,
+                    "timestamp": at,
+                    "window": length,
+                    "containers": [
+                        {"name": name, "usage": {"cpu": f"{nanos[row]}n", "memory": f"{kibis[row]}Ki"}}
+                        for name, _, row in pod.containers
+                    ],
+                }
+            )
         return items
 
     def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
@@ -208,8 +223,6 @@ class SimMetrics:
             cpu = (usage - before.nodes[node][0]) / window
             items.append(
                 {
-                    "kind": "NodeMetrics",
-                    "apiVersion": "metrics.k8s.io/v1beta1",
                     "metadata": {"name": node, "creationTimestamp": at, "labels": labels},
                     "timestamp": at,
                     "window": f"{window:g}s",
@@ -340,53 +353,3 @@ def number_text(value: float) -> str:
 def hash_text(text: str) -> int:
     """Return a number for a uid that is the same in every process."""
     return int.from_bytes(text.encode()[:8].ljust(8, b"\0"))
-
-
-def metrics_path(metrics: SimMetrics, path: str, query: dict[str, Any]) -> Raw:
-    """Answer a GET below one of the three groups, or raise a Refusal."""
-    parts = [part for part in path.split("/") if part]
-    selector = str(query.get("labelSelector") or "")
-    match parts:
-        case ["apis", "metrics.k8s.io", "v1beta1", "nodes"]:
-            return _list("NodeMetricsList", "metrics.k8s.io/v1beta1", metrics.node_metrics(selector))
-        case ["apis", "metrics.k8s.io", "v1beta1", "nodes", name]:
-            return _one(metrics.node_metrics(name=name), "nodes", name)
-        case ["apis", "metrics.k8s.io", "v1beta1", "pods"]:
-            return _list("PodMetricsList", "metrics.k8s.io/v1beta1", metrics.pod_metrics("", selector))
-        case ["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"]:
-            return _list("PodMetricsList", "metrics.k8s.io/v1beta1", metrics.pod_metrics(namespace, selector))
-        case ["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods", name]:
-            return _one(metrics.pod_metrics(namespace, name=name), "pods", name)
-        case ["apis", "custom.metrics.k8s.io", version, "namespaces", namespace, resource, name, metric]:
-            items = metrics.custom(namespace, resource, name, metric, selector)
-            return _list("MetricValueList", f"custom.metrics.k8s.io/{version}", _versioned(items, version))
-        case ["apis", "custom.metrics.k8s.io", version, "namespaces", namespace, "metrics", metric]:
-            items = metrics.custom("", "namespaces", namespace, metric, selector)
-            return _list("MetricValueList", f"custom.metrics.k8s.io/{version}", _versioned(items, version))
-        case ["apis", "custom.metrics.k8s.io", version, resource, name, metric]:
-            items = metrics.custom("", resource, name, metric, selector)
-            return _list("MetricValueList", f"custom.metrics.k8s.io/{version}", _versioned(items, version))
-        case ["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric]:
-            items = metrics.external(namespace, metric, selector)
-            return _list("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1", items)
-    raise Refusal(404, "NotFound", "the server could not find the requested resource")
-
-
-def _versioned(items: list[Raw], version: str) -> list[Raw]:
-    """v1beta1 names the metric in a plain field, v1beta2 in an object."""
-    if version != "v1beta1":
-        return items
-    return [
-        {**{key: value for key, value in item.items() if key != "metric"}, "metricName": item["metric"]["name"]}
-        for item in items
-    ]
-
-
-def _list(kind: str, version: str, items: list[Raw]) -> Raw:
-    return {"kind": kind, "apiVersion": version, "metadata": {}, "items": items}
-
-
-def _one(items: list[Raw], plural: str, name: str) -> Raw:
-    if not items:
-        raise not_found("metrics.k8s.io", plural, name)
-    return items[0]

@@ -33,28 +33,33 @@ class Task:
 
 @dataclass(slots=True)
 class Group:
-    """The containers of one workload that behave alike, as columns."""
+    """The containers of one workload that behave alike."""
 
     workload: WorkloadKey
     profile: Profile
     tasks: dict[int, Task] = field(default_factory=dict)
-    stale: bool = True
-    rows: npt.NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    started: Floats = field(default_factory=lambda: np.zeros(0))
-    weights: Floats = field(default_factory=lambda: np.zeros(0))
-    ready: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    rates: Floats = field(default_factory=lambda: np.zeros(0))
     level: float = 0.0
 
-    def columns(self) -> None:
-        """Rebuild the columns after tasks came, went or changed."""
-        tasks = list(self.tasks.values())
-        self.rows = np.array([task.row for task in tasks], dtype=np.intp)
-        self.started = np.array([task.started for task in tasks], dtype=np.float64)
-        self.weights = np.array([task.weight for task in tasks], dtype=np.float64)
-        self.ready = np.array([task.ready for task in tasks], dtype=np.bool_)
-        self.rates = np.zeros(len(tasks))
-        self.stale = False
+
+@dataclass(slots=True)
+class Columns:
+    """All tasks of all groups side by side; `group` and `share` say whose level and whose share of it they have."""
+
+    rows: npt.NDArray[np.intp]
+    group: npt.NDArray[np.intp]
+    share: Floats
+    """The task's part of its workload's requests; 0 while it is not ready."""
+    ready: npt.NDArray[np.bool_]
+    started: Floats
+    idle: Floats
+    starting: Floats
+    per_request: Floats
+    memory_base: Floats
+    memory_per_request: Floats
+    leak: Floats
+    cache: Floats
+    work: Floats
+    rates: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class Model:
         self._done = done
         self._groups: dict[tuple[WorkloadKey, Profile], Group] = {}
         self._by_row: dict[int, Group] = {}
+        self._columns: Columns | None = None
         self.profiles: dict[WorkloadKey, Profile] = {}
 
     def profile_of(self, workload: WorkloadKey) -> Profile:
@@ -85,6 +91,7 @@ class Model:
         """Give a workload another behaviour, also where it already runs."""
         before = self.profile_of(workload)
         self.profiles[workload] = profile
+        self._columns = None
         for (key, old), group in list(self._groups.items()):
             if key == workload:
                 changed = profile if old == before else replace(old, curve=profile.curve)
@@ -93,7 +100,6 @@ class Model:
                 merged = self._groups.setdefault((key, changed), group)
                 if merged is not group:
                     merged.tasks |= group.tasks
-                    merged.stale = True
                     for row in group.tasks:
                         self._by_row[row] = merged
 
@@ -106,7 +112,7 @@ class Model:
         group = self._groups.setdefault((workload, profile), Group(workload, profile))
         swing = 2 * unit_hash(self._seed, seed) - 1
         group.tasks[row] = Task(row=row, pod=pod, started=now, weight=1 + profile.imbalance * swing)
-        group.stale = True
+        self._columns = None
         self._by_row[row] = group
         kernel = self._kernel
         kernel.demand[row] = profile.start_cpu if profile.work is None else profile.threads
@@ -119,75 +125,96 @@ class Model:
         group = self._by_row.get(row)
         if group is not None:
             group.tasks[row].ready = ready
-            group.stale = True
+            self._columns = None
 
     def stop(self, row: int) -> None:
         """A container ended."""
         group = self._by_row.pop(row, None)
         if group is not None:
             group.tasks.pop(row, None)
-            group.stale = True
+            self._columns = None
             if not group.tasks:
                 self._groups.pop((group.workload, group.profile), None)
 
     def tick(self, now: float) -> None:
         """Set every demand to what it is from now on. The kernel must have been brought up to `now`."""
-        levels: dict[int, float] = {}
-        finished: list[int] = []
-        shares = self._ready_weight()
-        for group in self._groups.values():
-            if group.stale:
-                group.columns()
-            profile = group.profile
-            curve = profile.curve
-            if curve is not None and id(curve) not in levels:
-                levels[id(curve)] = curve.level(now, self._week_start + now)
-            group.level = levels[id(curve)] if curve is not None else 0.0
-            if profile.work is not None:
-                used = self._kernel.usage[group.rows]
-                finished += [int(row) for row in group.rows[used >= profile.work]]
-            self._set_demand(group, now, shares.get(group.workload, 0.0))
-        self._kernel.demand_changed()
-        for row in finished:
+        columns = self._columns
+        if columns is None:
+            columns = self._columns = self._lay_out()
+        kernel, rows = self._kernel, columns.rows
+        levels = self._levels(now)
+        columns.rates = levels[columns.group] * columns.share if len(rows) else columns.rates
+        busy = columns.idle + columns.rates * columns.per_request
+        kernel.demand[rows] = np.where(columns.ready, busy, columns.starting)
+        kernel.anon[rows] = (
+            columns.memory_base
+            + columns.rates * columns.memory_per_request
+            + columns.leak * (now - columns.started) / 3600.0
+        )
+        kernel.cache_goal[rows] = columns.cache
+        kernel.demand_changed()
+        for row in rows[kernel.usage[rows] >= columns.work].tolist():
             self._done(row)
 
-    def _ready_weight(self) -> dict[WorkloadKey, float]:
-        """A workload's load is shared by all its ready pods, also across a change of profile."""
-        total: dict[WorkloadKey, float] = {}
+    def _levels(self, now: float) -> Floats:
+        known: dict[int, float] = {}
         for group in self._groups.values():
-            if group.stale:
-                group.columns()
-            weight = float(group.weights[group.ready].sum())
-            total[group.workload] = total.get(group.workload, 0.0) + weight
-        return total
+            curve = group.profile.curve
+            if curve is not None:
+                if id(curve) not in known:
+                    known[id(curve)] = curve.level(now, self._week_start + now)
+                group.level = known[id(curve)]
+        return np.array([group.level for group in self._groups.values()], dtype=np.float64)
 
-    def _set_demand(self, group: Group, now: float, total_weight: float) -> None:
-        profile, kernel, rows = group.profile, self._kernel, group.rows
-        rates = group.level * group.weights / total_weight if total_weight > 0 else np.zeros(len(rows))
-        group.rates = np.where(group.ready, rates, 0.0)
-        busy = profile.cpu_idle + (profile.cpu_steady or 0.0) + group.rates * profile.cpu_per_request
-        if profile.work is not None:
-            kernel.demand[rows] = profile.threads
-        else:
-            kernel.demand[rows] = np.where(group.ready, busy, profile.start_cpu)
-        kernel.anon[rows] = (
-            profile.memory_base
-            + group.rates * profile.memory_per_request
-            + profile.leak_per_hour * (now - group.started) / 3600.0
+    def _lay_out(self) -> Columns:
+        """Put all tasks side by side. A workload's load is shared by all its ready pods, whatever their profile."""
+        weight: dict[WorkloadKey, float] = {}
+        for group in self._groups.values():
+            ready = sum(task.weight for task in group.tasks.values() if task.ready)
+            weight[group.workload] = weight.get(group.workload, 0.0) + ready
+        tasks = [
+            (index, group.profile, task, weight[group.workload])
+            for index, group in enumerate(self._groups.values())
+            for task in group.tasks.values()
+        ]
+
+        def column(value: Callable[[Profile], float]) -> Floats:
+            values = [value(group.profile) for group in self._groups.values()]
+            return np.array(values, dtype=np.float64)[owner] if tasks else np.zeros(0)
+
+        owner = np.array([index for index, *_ in tasks], dtype=np.intp)
+        return Columns(
+            rows=np.array([task.row for _, _, task, _ in tasks], dtype=np.intp),
+            group=owner,
+            share=np.array(
+                [task.weight / total if task.ready else 0.0 for _, _, task, total in tasks], dtype=np.float64
+            ),
+            ready=np.array([task.ready and profile.work is None for _, profile, task, _ in tasks], dtype=np.bool_),
+            started=np.array([task.started for _, _, task, _ in tasks], dtype=np.float64),
+            idle=column(lambda p: p.cpu_idle + (p.cpu_steady or 0.0)),
+            starting=column(lambda p: p.start_cpu if p.work is None else p.threads),
+            per_request=column(lambda p: p.cpu_per_request),
+            memory_base=column(lambda p: p.memory_base),
+            memory_per_request=column(lambda p: p.memory_per_request),
+            leak=column(lambda p: p.leak_per_hour),
+            cache=column(lambda p: p.cache),
+            work=column(lambda p: np.inf if p.work is None else p.work),
+            rates=np.zeros(len(tasks)),
         )
-        kernel.cache_goal[rows] = profile.cache
 
     def work_of(self, workload: WorkloadKey) -> list[PodWork]:
         """Return what each ready pod of a workload is doing."""
-        found = []
-        for group in self._groups.values():
-            if group.workload != workload or group.stale:
-                continue
-            profile = group.profile
-            for task, rate in zip(group.tasks.values(), group.rates, strict=True):
-                if task.ready:
-                    found.append(PodWork(task.pod, float(rate), self._latency(task.row, profile)))
-        return found
+        columns = self._columns
+        if columns is None:
+            return []
+        rates = dict(zip(columns.rows.tolist(), columns.rates.tolist(), strict=True))
+        return [
+            PodWork(task.pod, rates[task.row], self._latency(task.row, group.profile))
+            for group in self._groups.values()
+            if group.workload == workload
+            for task in group.tasks.values()
+            if task.ready
+        ]
 
     def _latency(self, row: int, profile: Profile) -> float:
         """A queue with one server: service time over what is left of the CPU the pod may have."""

@@ -105,6 +105,38 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
         int, Doc("After this a value that was written is read again and repaired if somebody changed it.")
     ] = 60
 
+    reconcile_interval_seconds: Annotated[
+        int, Doc("Pause between rounds of burst, memory, block I/O, cache and kernel settings; 0 switches them off.")
+    ] = 1
+    cpu_suppress_interval_seconds: Annotated[int, Doc("Pause between rounds of CPU suppress; 0 switches it off.")] = 1
+    cpu_evict_interval_seconds: Annotated[int, Doc("Pause between rounds of CPU evict; 0 switches it off.")] = 1
+    cpu_evict_cool_time_seconds: Annotated[int, Doc("Rest of CPU evict after an eviction and after the start.")] = 20
+    memory_evict_interval_seconds: Annotated[int, Doc("Pause between rounds of memory evict; 0 switches it off.")] = 1
+    memory_evict_cool_time_seconds: Annotated[int, Doc("Rest of memory evict after an eviction.")] = 4
+
+    runtime_hooks_network: Annotated[str, Doc("Kind of the hook server's address; only unix is served.")] = "unix"
+    runtime_hooks_addr: Annotated[str, Doc("Socket of the hook server for a runtime proxy.")] = (
+        "/var/run/koordlet/koordlet.sock"
+    )
+    runtime_hooks_host_endpoint: Annotated[str, Doc("The same socket as the runtime proxy sees it.")] = (
+        "/var/run/koordlet/koordlet.sock"
+    )
+    runtime_hooks_config_path: Annotated[
+        str, Doc("Directory in which a runtime proxy looks for hook servers; without it no hook server is started.")
+    ] = "/etc/runtime/hookserver.d"
+    runtime_hooks_failure_policy: Annotated[
+        str, Doc("Ignore or Fail: what a failing hook server means to the runtime proxy.")
+    ] = "Ignore"
+    runtime_hooks_plugin_failure_policy: Annotated[
+        str, Doc("Ignore or Fail: whether a failing hook plugin fails the runtime's call.")
+    ] = "Ignore"
+    runtime_hooks_disable_stages: Annotated[tuple[str, ...], Doc("Stages at which no hook runs.")] = ()
+    enable_nri_runtime_hook: Annotated[bool, Doc("Register as an NRI plugin at the container runtime.")] = True
+    runtime_hooks_reconcile_interval: Annotated[
+        timedelta, Doc("How often hook values are repaired even when nothing changed.")
+    ] = _seconds(10)
+    default_runtime_type: Annotated[str, Doc("Runtime of containers whose id does not say it.")] = "containerd"
+
     audit_log_dir: Annotated[str, Doc("Directory of the audit log. Empty: not kept.")] = "/var/log/kubetide-node"
     audit_verbose: Annotated[int, Doc("Events above this level are dropped; 0 keeps all.")] = 3
     audit_max_disk_space_mb: Annotated[int, Doc("Size of the audit log, in MiB.")] = 16

@@ -1,0 +1,169 @@
+"""What the agent does beyond seeing: QoS strategies, evictions and runtime hooks, put together for one agent.
+
+    modules = make_modules(agent)      ->  events, strategies, hook reconciler [, NRI plugin] [, hook server]
+
+The parts that need sockets of this machine are left out in simulation.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from kubetide.errors import SettingsError
+from kubetide.kube.manager import Component
+from kubetide.kube.recorder import EventRecorder
+from kubetide.node.agent import NodeAgent
+from kubetide.node.executor.evictor import Evictor
+from kubetide.node.executor.plan import Eviction
+from kubetide.node.hooks.cookies import Cookies
+from kubetide.node.hooks.decide import HookDecider
+from kubetide.node.hooks.reconciler import HookReconciler
+from kubetide.node.hooks.rules import CORE_SCHED, Plugins
+from kubetide.node.hooks.stages import Stage, failure_policy
+from kubetide.node.qos.blkio import BlkIo
+from kubetide.node.qos.burst_limiter import Limiters
+from kubetide.node.qos.controller import QosController
+from kubetide.node.qos.cpu_burst import CpuBurst
+from kubetide.node.qos.evictions import CpuEvict, MemoryEvict
+from kubetide.node.qos.memory import MemoryQos
+from kubetide.node.qos.resctrl import Resctrl
+from kubetide.node.qos.strategy import Strategy
+from kubetide.node.qos.suppress import CpuSuppress
+from kubetide.node.qos.system import SystemConfig
+from kubetide.node.runtime.core_sched import PrctlCookies, enable_core_sched
+from kubetide.node.runtime.resctrl import ResctrlFilesystem
+from kubetide.node.settings import NodeSettings
+from kubetide.node.snapshot import Snapshot
+from kubetide.node.state.callbacks import News
+
+COMPONENT = "kubetide-node"
+
+
+def make_strategies(settings: NodeSettings, agent: NodeAgent, chance: random.Random) -> list[Strategy]:
+    """Return all strategies with their intervals."""
+    reconcile = timedelta(seconds=settings.reconcile_interval_seconds)
+    return [
+        CpuSuppress(interval=timedelta(seconds=settings.cpu_suppress_interval_seconds)),
+        CpuBurst(Limiters(chance.random), interval=reconcile),
+        CpuEvict(
+            agent.clock.now(),
+            interval=timedelta(seconds=settings.cpu_evict_interval_seconds),
+            cool=timedelta(seconds=settings.cpu_evict_cool_time_seconds),
+        ),
+        MemoryEvict(
+            interval=timedelta(seconds=settings.memory_evict_interval_seconds),
+            cool=timedelta(seconds=settings.memory_evict_cool_time_seconds),
+        ),
+        MemoryQos(interval=reconcile),
+        BlkIo(interval=reconcile),
+        Resctrl(interval=reconcile),
+        SystemConfig(interval=reconcile),
+    ]
+
+
+def make_modules(agent: NodeAgent, *, sockets: bool = True, chance: random.Random | None = None) -> Sequence[Component]:
+    """Return the acting parts of an agent; without `sockets` those that talk to a container runtime are left out."""
+    settings = agent.settings
+    recorder = EventRecorder(agent.client, clock=agent.clock, component=COMPONENT, instance=agent.node_name)
+    evictor = Evictor(
+        agent.client,
+        clock=agent.clock,
+        node_name=agent.node_name,
+        publish=recorder.publish,
+        telemetry=agent.telemetry,
+        audit=agent.audit,
+        stop_containers=_stopper(agent) if sockets else None,
+    )
+    gates = {**agent.gates, **agent.hook_gates}
+
+    def snapshot() -> Snapshot:
+        return replace(agent.snapshot(), gates=gates, evicted=evictor.evicted())
+
+    strategies = QosController(
+        make_strategies(settings, agent, chance or random.Random()),
+        snapshot=snapshot,
+        executor=agent.executor,
+        evictor=evictor,
+        clock=agent.clock,
+        telemetry=agent.telemetry,
+        node_name=agent.node_name,
+        gates=gates,
+        collect_interval=agent.collect_interval,
+        prepare={"resctrl": ResctrlFilesystem(agent.layout).prepare} if sockets else None,
+    )
+    plugins = Plugins(
+        gates=gates,
+        policy=failure_policy(settings.runtime_hooks_plugin_failure_policy),
+        disabled=_stages(settings.runtime_hooks_disable_stages),
+        bvt_ready=False,
+    )
+    hooks = HookReconciler(
+        HookDecider(plugins),
+        snapshot=snapshot,
+        executor=agent.executor,
+        clock=agent.clock,
+        telemetry=agent.telemetry,
+        node_name=agent.node_name,
+        cookies=_cookies(agent) if sockets and gates.get(CORE_SCHED, False) else None,
+        interval=settings.runtime_hooks_reconcile_interval,
+    )
+    for news in News:
+        agent.callbacks.register(news, hooks.name, hooks.wake)
+    modules: list[Component] = [recorder, strategies, hooks]
+    if sockets:
+        modules += _runtime_modules(agent, plugins)
+    return modules
+
+
+def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
+    """Return the ways in for container runtimes; gRPC and protobuf are needed only here."""
+    from kubetide.node.hooks.server import HookServer
+    from kubetide.node.runtime.hook_service import HookService
+    from kubetide.node.runtime.nri import NriPlugin
+
+    settings = agent.settings
+    service = HookService(plugins, agent.executor, agent.layout, default_runtime=settings.default_runtime_type)
+    modules: list[Component] = []
+    if settings.enable_nri_runtime_hook:
+        modules.append(NriPlugin(service, Path(agent.layout.var_run_root) / "nri/nri.sock"))
+    config = Path(settings.runtime_hooks_config_path)
+    if settings.runtime_hooks_config_path and config.is_dir():
+        if settings.runtime_hooks_network != "unix":
+            raise SettingsError("the hook server is served on unix sockets only", field="runtime-hooks-network")
+        modules.append(
+            HookServer(
+                service,
+                socket=Path(settings.runtime_hooks_addr),
+                host_endpoint=settings.runtime_hooks_host_endpoint,
+                config_directory=config,
+                failure_policy=failure_policy(settings.runtime_hooks_failure_policy),
+            )
+        )
+    return modules
+
+
+def _stopper(agent: NodeAgent) -> Callable[[Eviction], Awaitable[None]]:
+    from kubetide.node.runtime.cri import ContainerStopper
+
+    stopper = ContainerStopper(Path(agent.layout.var_run_root))
+
+    async def stop(eviction: Eviction) -> None:
+        pod = agent.snapshot().pod(eviction.uid)
+        if pod is not None:
+            await stopper.stop(pod)
+
+    return stop
+
+
+def _cookies(agent: NodeAgent) -> Cookies | None:
+    return Cookies(PrctlCookies()) if enable_core_sched(agent.host, agent.layout) else None
+
+
+def _stages(names: tuple[str, ...]) -> frozenset[Stage]:
+    known = {str(stage): stage for stage in Stage}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SettingsError(f"unknown stage {unknown[0]!r}", field="runtime-hooks-disable-stages")
+    return frozenset(known[name] for name in names)

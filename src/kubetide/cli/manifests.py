@@ -1,0 +1,32 @@
+"""`kubetide manifests`: what to apply so that kubetide runs in a cluster."""
+
+import click
+import yaml
+
+from kubetide import __version__
+from kubetide.install.objects import COMPONENTS, manifests
+
+
+@click.command("manifests", short_help="CRDs, rights and workloads to install kubetide in a cluster.")
+@click.argument("components", nargs=-1, type=click.Choice([*COMPONENTS, "all"]))
+@click.option("-n", "--namespace", default="kube-system", show_default=True, help="Where the components run.")
+@click.option("--image", default=f"kubetide:{__version__}", show_default=True, help="The container image.")
+@click.option("--replicas", default=1, show_default=True, help="Copies of each controller; one acts, the others wait.")
+@click.option("--crds/--no-crds", "with_crds", default=True, help="Include the custom resource definitions.")
+def command(components: tuple[str, ...], namespace: str, image: str, replicas: int, with_crds: bool) -> None:
+    """Print the manifests of COMPONENTS (default: all) as YAML: `kubetide manifests hpa | kubectl apply -f -`."""
+    chosen = COMPONENTS if not components or "all" in components else tuple(dict.fromkeys(components))
+    objects = manifests(chosen, namespace=namespace, image=image, with_crds=with_crds, replicas=replicas)
+    click.echo(as_yaml(objects), nl=False)
+
+
+def as_yaml(objects: list[dict[str, object]]) -> str:
+    """Return objects as one YAML stream."""
+    return yaml.dump_all(objects, Dumper=_PlainDumper, sort_keys=False, explicit_start=True, width=120)
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """Writes repeated values out: Kubernetes tools read YAML anchors, people do not."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True

@@ -1,0 +1,212 @@
+"""The objects that install a component: service account, roles, workload, service."""
+
+from typing import Any
+
+from kubetide import crds
+from kubetide.install.rights import CLUSTER, LOCAL
+
+Raw = dict[str, Any]
+
+COMPONENTS = ("hpa", "recommender", "updater", "admission", "slo", "node")
+
+_CRDS = {
+    "recommender": ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"),
+    "updater": ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"),
+    "admission": ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"),
+    "slo": ("nodeslos", "nodemetrics", "noderesourcetopologies", "devices"),
+    "node": ("nodeslos", "nodemetrics", "noderesourcetopologies", "devices"),
+}
+_PORTS = {"hpa": 8941, "recommender": 8942, "updater": 8943, "admission": 8944, "slo": 8080, "node": 9316}
+# CPU request, memory request, memory limit to begin with; the CPU is never limited, so that a loop is never late.
+_SIZES = {
+    "hpa": ("100m", "128Mi", "1Gi"),
+    "recommender": ("200m", "256Mi", "2Gi"),
+    "updater": ("100m", "128Mi", "1Gi"),
+    "admission": ("50m", "128Mi", "512Mi"),
+    "slo": ("100m", "256Mi", "2Gi"),
+    "node": ("50m", "128Mi", "256Mi"),
+}
+_WEBHOOK_PORT = 8000
+_HOST_PATHS = {
+    "cgroup": "/sys/fs/cgroup",
+    "sys": "/sys",
+    "proc": "/proc",
+    "kubelet": "/var/lib/kubelet",
+    "run": "/run",
+    "state": "/var/lib/kubetide-node",
+    "audit": "/var/log/kubetide-node",
+}
+_DEFAULT_SLO_CONFIG = {
+    "colocation-config": '{"enable": false}',
+    "resource-threshold-config": '{"clusterStrategy": {"enable": false}}',
+}
+
+
+def manifests(
+    components: tuple[str, ...], *, namespace: str, image: str, with_crds: bool = True, replicas: int = 1
+) -> list[Raw]:
+    """Return every object that the components need, in the order in which they must be created."""
+    wanted = dict.fromkeys(name for component in components for name in _CRDS.get(component, ()))
+    objects = [crds.load(name) for name in wanted] if with_crds else []
+    namespaces = {namespace, *(["koordinator-system"] if "slo" in components else [])}
+    objects += [_object("v1", "Namespace", name) for name in sorted(namespaces - {"kube-system", "default"})]
+    for component in components:
+        objects += [*_access(component, namespace), *_workload(component, namespace, image, replicas)]
+    return objects
+
+
+def account(component: str) -> str:
+    """Return the name of a component's service account."""
+    return f"kubetide-{component}"
+
+
+def _access(component: str, namespace: str) -> list[Raw]:
+    name = account(component)
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    objects = [
+        _object("v1", "ServiceAccount", name, namespace),
+        {
+            **_object("rbac.authorization.k8s.io/v1", "ClusterRole", name),
+            "rules": [right.rule() for right in CLUSTER[component]],
+        },
+        {
+            **_object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [subject],
+        },
+    ]
+    by_namespace: dict[str, list[Raw]] = {}
+    for local in LOCAL[component]:
+        by_namespace.setdefault(local.namespace or namespace, []).append(local.right.rule())
+    for where, rules in by_namespace.items():
+        objects.append({**_object("rbac.authorization.k8s.io/v1", "Role", name, where), "rules": rules})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+        binding = _object("rbac.authorization.k8s.io/v1", "RoleBinding", name, where)
+        objects.append({**binding, "roleRef": role, "subjects": [subject]})
+    return objects
+
+
+def _workload(component: str, namespace: str, image: str, replicas: int) -> list[Raw]:
+    if component == "node":
+        return [_daemon_set(namespace, image)]
+    objects = [_deployment(component, namespace, image, replicas)]
+    if component == "admission":
+        objects.append(_webhook_service(namespace))
+    if component == "slo":
+        config = _object("v1", "ConfigMap", "slo-controller-config", "koordinator-system")
+        objects.append({**config, "data": dict(_DEFAULT_SLO_CONFIG)})
+    return objects
+
+
+def _deployment(component: str, namespace: str, image: str, replicas: int) -> Raw:
+    ports = [{"name": "metrics", "containerPort": _PORTS[component]}]
+    if component == "admission":
+        ports.append({"name": "webhook", "containerPort": _WEBHOOK_PORT})
+    container = {
+        **_container(component, image),
+        "args": ["run", component],
+        "ports": ports,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    container["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
+    spec = {
+        "serviceAccountName": account(component),
+        "priorityClassName": "system-cluster-critical",
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    labels = _labels(component)
+    return {
+        **_object("apps/v1", "Deployment", account(component), namespace),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def _daemon_set(namespace: str, image: str) -> Raw:
+    node_name = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    container = {
+        **_container("node", image),
+        "args": [
+            "node",
+            "--cgroup-root-dir=/host/cgroup",
+            "--sys-root-dir=/host/sys",
+            "--sys-fs-root-dir=/host/sys/fs",
+            "--proc-root-dir=/host/proc",
+            "--run-root-dir=/host/run",
+            "--var-run-root-dir=/host/run",
+            "--kubelet-root-dir=/host/kubelet",
+            "--metric-history-path=/host/state",
+            "--prediction-checkpoint-filepath=/host/state/prediction",
+            "--audit-log-dir=/host/audit",
+            "--host-mode=false",
+        ],
+        "env": [node_name],
+        "ports": [{"name": "metrics", "containerPort": _PORTS["node"]}],
+        "securityContext": {"privileged": True},
+        "volumeMounts": [{"name": name, "mountPath": f"/host/{name}"} for name in _HOST_PATHS],
+    }
+    create = {"state", "audit"}
+    spec = {
+        "serviceAccountName": account("node"),
+        "priorityClassName": "system-node-critical",
+        "hostNetwork": True,
+        "hostPID": True,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+        "volumes": [
+            {
+                "name": name,
+                "hostPath": {"path": path, **({"type": "DirectoryOrCreate"} if name in create else {})},
+            }
+            for name, path in _HOST_PATHS.items()
+        ],
+    }
+    labels = _labels("node")
+    return {
+        **_object("apps/v1", "DaemonSet", account("node"), namespace),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def _webhook_service(namespace: str) -> Raw:
+    spec = {"selector": _labels("admission"), "ports": [{"port": 443, "targetPort": _WEBHOOK_PORT}]}
+    return {**_object("v1", "Service", "vpa-webhook", namespace), "spec": spec}
+
+
+def _container(component: str, image: str) -> Raw:
+    cpu, memory, limit = _SIZES[component]
+    port = _PORTS[component]
+    return {
+        "name": component,
+        "image": image,
+        "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}},
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": port},
+            "initialDelaySeconds": 10,
+            "periodSeconds": 10,
+        },
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": port}, "periodSeconds": 5},
+    }
+
+
+def _labels(component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "kubetide", "app.kubernetes.io/component": component}
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Raw:
+    metadata: Raw = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}

@@ -1,0 +1,142 @@
+"""Least privilege, component by component: what each may read and write, and nothing else.
+
+The table is what `kubetide manifests` writes and what `kubetide check` asks the API server about. Tests run every
+component under these rights, so that a right that is missing here is found here.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+Raw = dict[str, Any]
+
+READ = ("get", "list", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Verbs on resources of one API group; `names` narrows it to single objects."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    def rule(self) -> Raw:
+        """Return the rule as RBAC writes it."""
+        rule: Raw = {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+        return {**rule, "resourceNames": list(self.names)} if self.names else rule
+
+
+_EVENTS = Right("", ("events",), ("create", "patch"))
+_WORKLOADS = (
+    Right("", ("replicationcontrollers",), READ),
+    Right("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), READ),
+    Right("batch", ("jobs", "cronjobs"), READ),
+    Right("*", ("*/scale",), ("get",)),
+)
+_VPAS = Right("autoscaling.k8s.io", ("verticalpodautoscalers",), READ)
+
+CLUSTER: dict[str, tuple[Right, ...]] = {
+    "hpa": (
+        Right("autoscaling", ("horizontalpodautoscalers",), READ),
+        Right("autoscaling", ("horizontalpodautoscalers/status",), ("update", "patch")),
+        Right("*", ("*/scale",), ("get", "update")),
+        Right("", ("pods",), READ),
+        Right("apps", ("deployments", "replicasets", "statefulsets"), READ),
+        Right("", ("replicationcontrollers",), READ),
+        Right("metrics.k8s.io", ("pods",), ("get", "list")),
+        Right("custom.metrics.k8s.io", ("*",), ("get", "list")),
+        Right("external.metrics.k8s.io", ("*",), ("get", "list")),
+        _EVENTS,
+    ),
+    "recommender": (
+        Right("", ("pods", "nodes", "limitranges", "namespaces"), READ),
+        Right("", ("events",), ("get", "list", "watch", "create", "patch")),
+        Right("metrics.k8s.io", ("pods",), ("get", "list")),
+        Right("external.metrics.k8s.io", ("*",), ("get", "list")),
+        Right("autoscaling", ("horizontalpodautoscalers",), READ),
+        _VPAS,
+        Right("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
+        Right(
+            "autoscaling.k8s.io",
+            ("verticalpodautoscalercheckpoints",),
+            ("get", "list", "watch", "create", "patch", "delete"),
+        ),
+        *_WORKLOADS,
+    ),
+    "updater": (
+        Right("", ("pods", "nodes", "limitranges"), READ),
+        Right("", ("pods",), ("patch",)),
+        Right("", ("pods/eviction",), ("create",)),
+        Right("", ("pods/resize",), ("patch",)),
+        Right("metrics.k8s.io", ("pods",), ("get", "list")),
+        Right("policy", ("poddisruptionbudgets",), READ),
+        _VPAS,
+        Right("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
+        Right("autoscaling.k8s.io", ("verticalpodautoscalercheckpoints",), READ),
+        *_WORKLOADS,
+        _EVENTS,
+    ),
+    "admission": (
+        Right("", ("pods", "nodes", "limitranges", "configmaps"), READ),
+        Right("", ("pods",), ("create",)),
+        Right("metrics.k8s.io", ("pods",), ("get", "list")),
+        Right(
+            "admissionregistration.k8s.io",
+            ("mutatingwebhookconfigurations",),
+            ("get", "list", "create", "update", "patch", "delete"),
+        ),
+        _VPAS,
+        *_WORKLOADS,
+        _EVENTS,
+    ),
+    "slo": (
+        Right("", ("nodes", "pods", "configmaps"), READ),
+        Right("", ("nodes", "nodes/status"), ("patch",)),
+        Right("slo.koordinator.sh", ("nodeslos",), ("get", "list", "watch", "create", "update", "delete")),
+        Right("slo.koordinator.sh", ("nodemetrics",), ("get", "list", "watch", "create", "patch", "delete")),
+        Right("topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "patch")),
+        Right("scheduling.koordinator.sh", ("devices",), READ),
+        _EVENTS,
+    ),
+    "node": (
+        Right("", ("nodes", "pods", "persistentvolumeclaims"), READ),
+        Right("", ("nodes/proxy", "nodes/pods", "nodes/configz", "nodes/stats", "nodes/metrics"), ("get",)),
+        Right("", ("pods/eviction",), ("create",)),
+        Right("slo.koordinator.sh", ("nodeslos", "nodemetrics"), READ),
+        Right("slo.koordinator.sh", ("nodemetrics/status",), ("get", "update", "patch")),
+        Right(
+            "topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "create", "update", "patch")
+        ),
+        Right("scheduling.koordinator.sh", ("devices",), ("get", "list", "watch", "create", "update", "patch")),
+        _EVENTS,
+    ),
+}
+"""Rights in the whole cluster."""
+
+_LEASE = ("get", "create", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Rights in one namespace; without one, where kubetide runs."""
+
+    right: Right
+    namespace: str = ""
+
+
+LOCAL: dict[str, tuple[Local, ...]] = {
+    "hpa": (
+        Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),
+        Local(Right("", ("configmaps",), ("get", "create", "update", "patch")), "kube-system"),
+    ),
+    "recommender": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
+    "updater": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
+    "admission": (
+        Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),
+        Local(Right("", ("secrets",), ("get", "create", "update")), "kube-system"),
+    ),
+    "slo": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
+    "node": (),
+}
+"""Rights in single namespaces."""

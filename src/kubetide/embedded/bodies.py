@@ -6,6 +6,7 @@ import msgspec
 import yaml
 
 from kubetide.api.patch import JsonPatch, MergePatch, Patch, StrategicMergePatch
+from kubetide.embedded import protobuf
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, bad_request, unsupported_media
@@ -42,6 +43,8 @@ def decode_body(request: Request, *, media: str | None = None, empty: bool = Fal
             value = yaml.load(request.body, Loader=_YamlLoader)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise bad_request(f"error parsing YAML: {error}") from error
+    elif media == protobuf.MEDIA_TYPE:
+        value = protobuf.decode_protobuf(request.body)
     else:
         raise unsupported_media(media, _BODY_TYPES)
     if not isinstance(value, dict):

@@ -3,9 +3,13 @@
 from datetime import datetime
 from typing import Any
 
+from kubetide.embedded import object_printers, workload_printers
 from kubetide.embedded.printers import Cell, Column, printer_for
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw
+
+workload_printers.register_all()
+object_printers.register_all()
 
 
 def table(

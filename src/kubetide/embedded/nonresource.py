@@ -11,8 +11,8 @@ from kubetide.embedded.status import Raw, method_not_allowed, no_such_path
 
 VERSION: Raw = {
     "major": "1",
-    "minor": "33",
-    "gitVersion": "v1.33.0+kubetide",
+    "minor": "32",
+    "gitVersion": "v1.32.0+kubetide",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "2026-01-01T00:00:00Z",

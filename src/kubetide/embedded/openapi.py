@@ -15,7 +15,7 @@ from kubetide.api import scheme
 from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.status import Raw, no_such_path
 
-_INFO = {"title": "kubetide embedded API server", "version": "v1.33.0"}
+_INFO = {"title": "kubetide embedded API server", "version": "v1.32.0"}
 _STRING: Raw = {"type": "string"}
 _FREE: Raw = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 

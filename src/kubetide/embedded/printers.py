@@ -1,5 +1,6 @@
 """The columns of each kind of object, and how its cells are read from it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -146,8 +147,6 @@ def _text(value: Any) -> str:
 
 def path_value(obj: Any, path: str) -> Any:
     """Return the first value at a JSONPath of the kind CRDs use: members, indexes, `[*]` and `[?(@.a=="b")]`."""
-    import re
-
     values = [obj]
     for token in re.findall(r"\.[A-Za-z0-9_\-/$]+|\[[^\]]*\]|\.\*", path):
         values = [below for value in values for below in _step(value, token)]
@@ -155,8 +154,6 @@ def path_value(obj: Any, path: str) -> Any:
 
 
 def _step(value: Any, token: str) -> list[Any]:
-    import re
-
     if token.startswith("."):
         name = token[1:]
         if name == "*":

@@ -20,6 +20,7 @@ from kubetide.embedded.status import Raw, bad_request
 
 PODS = ResourceKey("", "pods")
 NAMESPACES = ResourceKey("", "namespaces")
+SERVICES = ResourceKey("", "services")
 HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
 CRDS = ResourceKey("apiextensions.k8s.io", "customresourcedefinitions")
 
@@ -90,10 +91,20 @@ def stamp_new(resource: ApiResource, obj: Raw, *, now: datetime, random: Random)
         obj.pop("status", None)
     if resource.storage == PODS:
         obj["status"] = {"phase": "Pending", "qosClass": pod_qos_class(obj.get("spec") or {})}
+    if resource.storage == SERVICES:
+        _give_address(obj, random)
     if resource.storage == HPAS:
         obj["status"] = hpa_versions.cleared_status()
     if resource.storage == CRDS:
         obj["status"] = crds.established(obj, timestamp(now))
+
+
+def _give_address(service: Raw, random: Random) -> None:
+    """Give a service a cluster address. Nothing routes it; clients expect that there is one."""
+    spec = service.get("spec")
+    if isinstance(spec, dict) and not spec.get("clusterIP") and spec.get("type") != "ExternalName":
+        spec["clusterIP"] = f"10.96.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+        spec["clusterIPs"] = [spec["clusterIP"]]
 
 
 def keep_identity(resource: ApiResource, new: Raw, old: Raw) -> None:

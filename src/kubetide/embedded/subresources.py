@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kubetide.api.selectors import LabelSelector, selector_from
+from kubetide.api.selectors import selector_from
 from kubetide.embedded import deletion, managers, strategy, validation
 from kubetide.embedded.bodies import decode_body, is_dry_run
 from kubetide.embedded.calls import AdmissionCall, Steps
@@ -11,6 +11,7 @@ from kubetide.embedded.objects import Entry, ResourceKey, StoreKey
 from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Request, Target
 from kubetide.embedded.resources import ApiResource
+from kubetide.embedded.selection import label_selector, selector_of
 from kubetide.embedded.status import (
     Cause,
     Raw,
@@ -47,7 +48,7 @@ def scale_of(resource: ApiResource, obj: Raw) -> Raw:
     else:
         replicas = (obj.get("spec") or {}).get("replicas") or 0
         current = (obj.get("status") or {}).get("replicas")
-        selector = selector_text(resource, obj)
+        selector = selector_of(obj)
     status: Raw = {"replicas": current if isinstance(current, int) else 0}
     if selector:
         status["selector"] = selector
@@ -64,25 +65,6 @@ def scale_of(resource: ApiResource, obj: Raw) -> Raw:
 def not_found_scale(resource: ApiResource, name: str) -> Refusal:
     """The object has no replica count where its CRD says it would be."""
     return internal(f"the spec replicas field of {resource.plural} {name!r} does not exist")
-
-
-def selector_text(resource: ApiResource, obj: Raw) -> str:
-    """Return the pod selector of a workload as text."""
-    raw = (obj.get("spec") or {}).get("selector")
-    if resource.plural == "replicationcontrollers":
-        return ",".join(f"{key}={value}" for key, value in sorted((raw or {}).items()))
-    if not isinstance(raw, dict):
-        return ""
-    try:
-        return str(selector_from(_label_selector(raw)))
-    except InvalidInput:
-        return ""
-
-
-def _label_selector(raw: Raw) -> LabelSelector:
-    from kubetide.api.codec import convert
-
-    return convert(raw, LabelSelector)
 
 
 def update_scale(
@@ -262,7 +244,7 @@ def _selects(budget: Raw, labels: dict[str, str]) -> bool:
     if raw is None:
         return False
     try:
-        return selector_from(_label_selector(raw)).matches(labels)
+        return selector_from(label_selector(raw)).matches(labels)
     except InvalidInput:
         return False
 

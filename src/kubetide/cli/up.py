@@ -1,0 +1,131 @@
+"""`kubetide up`: the embedded API server, with a simulated cluster behind it if a scenario is given."""
+
+import asyncio
+import ipaddress
+import signal
+from contextlib import AsyncExitStack
+from datetime import UTC
+from pathlib import Path
+
+import click
+
+from kubetide.clock import Clock, LoopClock, SystemClock
+from kubetide.errors import InvalidInput
+
+
+@click.command("up")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep everything in this directory, so that the next start goes on where this one ended.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=6443, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to write the kubeconfig. Default: kubetide.kubeconfig, in the data directory if there is one.",
+)
+@click.option(
+    "--sim",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Run a simulated cluster (nodes, controllers, load, metrics) as this scenario says.",
+)
+@click.option("--speed", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Pace of a simulation.")
+@click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Append one JSON line per request here.")
+@click.option(
+    "--allow-remote", is_flag=True, help="Listen on an address that other machines can reach. Not for production."
+)
+@click.pass_obj
+def command(
+    invocation: object,
+    data: Path | None,
+    host: str,
+    port: int,
+    kubeconfig: Path | None,
+    sim: Path | None,
+    speed: float,
+    audit: Path | None,
+    allow_remote: bool,
+) -> None:
+    """Run an embedded Kubernetes API server; kubectl works on it.
+
+    Writes a kubeconfig, prints one line when it is ready, and stops on SIGTERM or Ctrl-C.
+    """
+    configure = getattr(invocation, "configure_logging", None)
+    if configure is not None:
+        configure()
+    if not allow_remote and not _is_loopback(host):
+        raise InvalidInput(f"{host} can be reached by other machines; say --allow-remote if that is meant")
+    if speed != 1.0 and sim is None:
+        raise InvalidInput("--speed needs a simulation (--sim)")
+    target = (kubeconfig or (data or Path()) / "kubetide.kubeconfig").absolute()
+    main = _serve(data=data, host=host, port=port, kubeconfig=target, sim=sim, audit=audit, paced=speed != 1.0)
+    if speed != 1.0:
+        from kubetide.embedded.sim.loop import run_virtual
+
+        run_virtual(main, start=SystemClock().now().astimezone(UTC), speed=speed)
+    else:
+        asyncio.run(main)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _serve(
+    *,
+    data: Path | None,
+    host: str,
+    port: int,
+    kubeconfig: Path,
+    sim: Path | None,
+    audit: Path | None,
+    paced: bool,
+) -> None:
+    from kubetide.embedded.audit import AuditLog
+    from kubetide.embedded.cluster import EmbeddedApi
+    from kubetide.embedded.identity import make_identity, write_private
+    from kubetide.embedded.journal import Journal
+    from kubetide.embedded.requests import ADMIN
+    from kubetide.embedded.server import serve
+
+    real = SystemClock()
+    # Certificates are checked by clients in real time, whatever time the cluster lives in.
+    clock: Clock = LoopClock(real.now()) if paced else real
+    async with AsyncExitStack() as stack:
+        journal = Journal(data) if data is not None else None
+        identity = make_identity(journal, now=real.now())
+        store = journal.load() if journal is not None else None
+        api = EmbeddedApi(clock=clock, seed=None, store=store, token_key=identity.token_key)
+        api.tokens.add_fixed(identity.token, ADMIN)
+        if journal is not None:
+            journal.start()
+            stack.push_async_callback(journal.close)
+            api.durable = journal.durable
+        if audit is not None:
+            api.audit = stack.enter_context(AuditLog(audit, clock))
+        serving = await stack.enter_async_context(
+            serve(api, host=host, port=port, tls=identity.tls(host, now=real.now()))
+        )
+        if sim is not None:
+            from kubetide.embedded.sim.cluster import SimCluster
+            from kubetide.embedded.sim.scenario import load_scenario
+
+            await stack.enter_async_context(SimCluster(load_scenario(sim), api=api))
+        write_private(kubeconfig, identity.kubeconfig(serving.url))
+        click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")
+        await _until_told_to_stop()
+
+
+async def _until_told_to_stop() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()

@@ -81,12 +81,12 @@ async def serve(
         access_log=None,
         logger=quiet,
     )
-    runner = web.ServerRunner(server)
+    runner = web.ServerRunner(server, shutdown_timeout=1.0)
     await runner.setup()
     outbound = Outbound(api)
     outbound.attach()
     try:
-        site = web.TCPSite(runner, host, port, ssl_context=tls, shutdown_timeout=1.0, backlog=512)
+        site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=512)
         await site.start()
         address = runner.addresses[0]
         yield Serving(host, int(address[1]), "https" if tls is not None else "http")

@@ -14,7 +14,7 @@ from kubetide.kube.errors import NotFound
 from kubetide.node.agent import NodeAgent
 from kubetide.node.host.layout import Layout
 from kubetide.node.settings import NodeSettings
-from kubetide.node.state.metric import RAW_NODE_METRICS
+from kubetide.node.state.objects import RAW_NODE_METRICS
 from kubetide.node.state.topology import RAW_TOPOLOGIES
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod

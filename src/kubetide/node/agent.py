@@ -42,12 +42,14 @@ from kubetide.node.series.store import SeriesStore
 from kubetide.node.settings import NodeSettings
 from kubetide.node.snapshot import PodState, Snapshot
 from kubetide.node.state.callbacks import Callbacks
+from kubetide.node.state.devices import DeviceReporter
 from kubetide.node.state.kubelet import Kubelet
 from kubetide.node.state.lifecycle import Change, InotifyWatch
 from kubetide.node.state.metric import MetricReporter
 from kubetide.node.state.objects import NodeObjects
 from kubetide.node.state.pods import Pods
 from kubetide.node.state.topology import TopologyReporter
+from kubetide.node.status import node_status
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node")
@@ -155,7 +157,11 @@ class NodeAgent:
         self.prediction = Prediction(settings, clock, self.store, self.pods.states)
         self.reporter = MetricReporter(client, clock, self.objects, self.build_status, self.node_name, telemetry)
         self._watch = InotifyWatch(host, self.layout) if inotify else None
-        self._late: tuple[Component, ...] = tuple(modules(self)) if modules is not None else ()
+        late: list[Component] = list(modules(self)) if modules is not None else []
+        if gpus is not None and self.gates["Accelerators"]:
+            node = partial(getattr, self.objects, "node")
+            late.append(DeviceReporter(client, host, self.layout, gpus, self.node_name, node))
+        self._late = tuple(late)
         self._running = False
         telemetry.gauge("koordlet_start_time", "Unix time at which the agent started.", ("node",)).labels(
             self.node_name
@@ -425,11 +431,19 @@ class NodeAgent:
                 if ask is not None and (more := ask(kind, key)) is not None:
                     answer[component.name] = more
             return answer
+        if kind == "status" and key in (self.node_name, "self"):
+            return self.status()
         if kind == "pod":
             for pod in self.pods.states():
                 if pod.key == key:
                     return self._explain_pod(pod)
         return None
+
+    def status(self) -> dict[str, Any]:
+        """Return the table of pods that `kubetide node status` shows."""
+        return node_status(
+            self.node_name, self.store.ring, self.prediction.models, self.pods.states(), now=self.clock.now()
+        )
 
     def _explain_pod(self, pod: PodState) -> dict[str, Any]:
         peaks = self.prediction.models.predict(pod.uid) or {}

@@ -26,8 +26,6 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
 
     node_name: Annotated[str, Doc("Name of this node's Node object. Empty: environment variable NODE_NAME.")] = ""
     addr: Annotated[str, Doc("Address of metrics, health and audit queries.")] = ":9316"
-    kube_api_qps: Annotated[float, Doc("Requests per second to the API server.")] = 20.0
-    kube_api_burst: Annotated[int, Doc("Requests that may be sent at once.")] = 30
     feature_gates: Annotated[str, Doc("Feature gates as Name=true,Other=false; AllAlpha, AllBeta: groups.")] = ""
     runtime_hooks: Annotated[
         str, Doc("Feature gates of the runtime hooks, written like feature-gates.", flag="runtime-hooks")

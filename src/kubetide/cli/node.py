@@ -1,0 +1,215 @@
+"""`kubetide node`: the agent of one node; `kubetide node status`: what it sees.
+
+The flags are those of the original agent, in Go's syntax. Flags that mean nothing here are accepted and named once.
+"""
+
+import asyncio
+import importlib
+import os
+import random
+from typing import Any
+
+import click
+import msgspec
+
+from kubetide.cli.main import Invocation
+from kubetide.clock import SystemClock
+from kubetide.config import load, options
+from kubetide.errors import SettingsError
+from kubetide.flags import parse_flags
+from kubetide.kube.client import Client
+from kubetide.kube.connect import connect
+from kubetide.kube.kubeconfig import Access
+from kubetide.kube.manager import Manager
+from kubetide.kube.settings import KubeSettings
+from kubetide.log import get_logger
+from kubetide.node.settings import IGNORED_FLAGS, NodeSettings, PodSource
+from kubetide.settings import ProcessSettings
+from kubetide.telemetry import Telemetry
+from kubetide.wiring import parse_address
+
+log = get_logger("node")
+
+_SUBCOMMANDS = {
+    "status": ("kubetide.cli.node_status", "Pods by QoS class with usage, limits, throttling, pressure, predictions."),
+    "audit": ("kubetide.cli.node_audit", "What the agent wrote and whom it evicted."),
+}
+_MOUNTED_ROOTS = {
+    "cgroup_root_dir": "/host-cgroup/",
+    "sys_root_dir": "/host-sys/",
+    "sys_fs_root_dir": "/host-sys-fs/",
+    "var_run_root_dir": "/host-var-run/",
+    "run_root_dir": "/host-run/",
+}
+_DEFAULT_QPS, _DEFAULT_BURST = 20.0, 30
+
+
+class _AgentGroup(click.Group):
+    """Runs a subcommand if the first word names one; everything else is flags of the agent."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and (args[0] in _SUBCOMMANDS or args[0] in ("-h", "--help")):
+            return super().parse_args(ctx, args)
+        ctx.meta["kubetide.flags"] = tuple(args)
+        return super().parse_args(ctx, [])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _SUBCOMMANDS:
+            return None
+        found: click.Command = importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(_SUBCOMMANDS.items())])
+
+
+@click.group("node", cls=_AgentGroup, invoke_without_command=True, short_help="The agent of one node.")
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Run the agent of this node, or look at a running one.
+
+    Flags are those of the original agent (--feature-gates=…, --cgroup-root-dir=…); `kubetide settings` lists them.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    invocation: Invocation = ctx.obj or Invocation()
+    flags: tuple[str, ...] = ctx.meta.get("kubetide.flags", ())
+    kept, ignored = drop_ignored(flags)
+    known = {
+        "node": (*options(NodeSettings), *options(KubeSettings)),
+        "process": options(ProcessSettings),
+    }
+    parsed = parse_flags(kept, known)
+    if parsed.words:
+        raise SettingsError(f"unexpected word {parsed.words[0]!r}")
+    invocation.configure_logging(parsed.verbosity)
+    if ignored:
+        log.warning("flags without meaning here were ignored", flags=", ".join(ignored))
+    given = dict(parsed.by_section["node"])
+    settings = complete(load(NodeSettings, flags=given, env=os.environ), dict(os.environ))
+    if invocation.kubeconfig is not None:
+        given.setdefault("kubeconfig", str(invocation.kubeconfig))
+    if invocation.context:
+        given.setdefault("context", invocation.context)
+    connection = load(KubeSettings, flags=given, env=os.environ)
+    if not connection.qps:
+        connection = msgspec.structs.replace(connection, qps=_DEFAULT_QPS, burst=_DEFAULT_BURST)
+    own = load(ProcessSettings, flags=parsed.by_section["process"], env=os.environ)
+    asyncio.run(_run(settings, connection, own))
+
+
+def drop_ignored(flags: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Split off the flags of the original agent that mean nothing here, with their values."""
+    kept: list[str] = []
+    ignored: list[str] = []
+    rest = list(flags)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.lstrip("-").replace("_", "-").partition("=")
+        if word.startswith("-") and name in IGNORED_FLAGS:
+            ignored.append(name)
+            if not equals and rest and not rest[0].startswith("-"):
+                rest.pop(0)
+            continue
+        kept.append(word)
+    return kept, ignored
+
+
+def complete(settings: NodeSettings, environment: dict[str, str], *, exists: Any = os.path.exists) -> NodeSettings:
+    """Fill in what the surroundings say: the node's name, and the mounted roots inside a container."""
+    changes: dict[str, Any] = {}
+    if not settings.node_name:
+        changes["node_name"] = environment.get("NODE_NAME", "")
+    if environment.get("agent_mode") != "hostMode" and exists(_MOUNTED_ROOTS["cgroup_root_dir"]):
+        defaults = NodeSettings()
+        changes |= {
+            name: mounted
+            for name, mounted in _MOUNTED_ROOTS.items()
+            if getattr(settings, name) == getattr(defaults, name)
+        }
+        changes["host_mode"] = False
+    return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSettings) -> None:
+    from kubetide.cli.run import run_until_signal
+    from kubetide.node.agent import NodeAgent, layout_of
+    from kubetide.node.controller import make_modules
+    from kubetide.node.host.linux import LinuxHost, cgroup_version
+    from kubetide.node.runtime.nvml import open_gpus
+    from kubetide.node.server import NodeEndpoints
+
+    clock = SystemClock()
+    telemetry = Telemetry()
+    chance = random.Random()
+    client, access = connect(connection, clock=clock, chance=chance)
+    nsenter = "" if settings.host_mode else f"{settings.proc_root_dir.rstrip('/')}/1/ns/mnt"
+    roots = (settings.cgroup_root_dir.rstrip("/"), settings.proc_root_dir.rstrip("/") + "/stat")
+    host = LinuxHost(nsenter=nsenter, keep_open=(*roots, settings.proc_root_dir.rstrip("/") + "/meminfo"))
+    try:
+        agent = NodeAgent(
+            client,
+            clock,
+            settings,
+            host,
+            telemetry,
+            layout=layout_of(settings, version=cgroup_version(settings.cgroup_root_dir)),
+            commands=host,
+            kubelet=await _kubelet(client, access, settings),
+            gpus=open_gpus() if "Accelerators=true" in settings.feature_gates else None,
+            modules=make_modules,
+            inotify=True,
+        )
+        address, port = parse_address(settings.addr)
+        endpoints = NodeEndpoints(
+            telemetry,
+            audit=agent.audit if agent.gates["AuditEventsHTTPHandler"] else None,
+            healthy=agent.healthy,
+            ready=agent.ready,
+            explain=agent.explain,
+            host=address,
+            port=port,
+            explain_token=own.explain_token,
+        )
+        manager = Manager(name="node")
+        manager.add(endpoints, wait_ready=True)
+        manager.add(agent)
+        await run_until_signal(manager)
+    finally:
+        host.close()
+        await client.close()
+
+
+async def _kubelet(client: Client, access: Access, settings: NodeSettings) -> Any:
+    """Return the kubelet to ask for pods, or None for the API server; the choice stays for the life of the process."""
+    from kubetide.api.scheme import NODES
+    from kubetide.errors import KubetideError
+    from kubetide.kube.http import HttpTransport
+    from kubetide.kube.tls import ServerTrust
+    from kubetide.node.state.kubelet import HttpKubelet, kubelet_address, kubelet_port
+
+    if settings.pod_source is PodSource.API_SERVER or not settings.node_name:
+        return None
+    try:
+        node = await client.get_raw(NODES, settings.node_name)
+        address = kubelet_address(node, settings.kubelet_preferred_address_type)
+        if address is None:
+            raise SettingsError(f"the node has no {settings.kubelet_preferred_address_type} address")
+        if settings.kubelet_insecure_tls:
+            server = f"http://{address}:{settings.kubelet_read_only_port}"
+        else:
+            server = f"https://{address}:{kubelet_port(node)}"
+        target = Access(server=server, trust=ServerTrust(insecure=True), credentials=access.credentials)
+        kubelet = HttpKubelet(HttpTransport(target), settings.kubelet_sync_timeout.total_seconds())
+        await kubelet.pods()
+    except KubetideError as error:
+        if settings.pod_source is PodSource.KUBELET:
+            raise
+        log.info("kubelet not used, pods come from the API server", reason=str(error))
+        return None
+    log.info("pods come from the kubelet", server=server)
+    return kubelet

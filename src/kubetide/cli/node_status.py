@@ -1,0 +1,117 @@
+"""`kubetide node status`: the pods of a node as its agent sees them, once or live."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from kubetide.errors import Unavailable
+
+_MI = 1024 * 1024
+
+
+@click.command("status", short_help="Pods by QoS class with usage, limits, throttling, pressure and predictions.")
+@click.option("--address", default="127.0.0.1:9316", show_default=True, help="Where the agent serves.")
+@click.option("--node", "node_name", default="self", help="Which node, where one process serves several.")
+@click.option("--token", default="", help="The agent's explain token, from another machine.")
+@click.option("--watch", "-w", is_flag=True, help="Show it again and again.")
+@click.option("--interval", default=2.0, show_default=True, help="Seconds between two looks.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(address: str, node_name: str, token: str, watch: bool, interval: float, output: str) -> None:
+    """Show the pods of a node by QoS class."""
+    asyncio.run(_show(address, node_name, token, watch, interval, output))
+
+
+async def _show(address: str, node_name: str, token: str, watch: bool, interval: float, output: str) -> None:
+    import msgspec
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    status = await fetch(address, node_name, token)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(status)).decode())
+        return
+    if not watch:
+        console.print(table(status))
+        return
+    with Live(table(status), console=console, auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(interval)
+            live.update(table(await fetch(address, node_name, token)), refresh=True)
+
+
+async def fetch(address: str, node_name: str, token: str) -> dict[str, Any]:
+    """Ask the agent."""
+    import aiohttp
+    import msgspec
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"http://{address}/explain/status/{node_name}"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+            session.get(url, headers=headers) as response,
+        ):
+            body = await response.read()
+            if response.status != 200:
+                raise Unavailable(f"the agent at {address} answered {response.status}: {body.decode()[:200]}")
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise Unavailable(f"no agent answers at {address}: {error}") from error
+    found: dict[str, Any] = msgspec.json.decode(body)
+    return found
+
+
+def table(status: dict[str, Any]) -> Any:
+    """Return the table for a terminal."""
+    from rich.table import Table
+
+    title = (
+        f"{status['node']}   CPU {_cores(status['cpuCores'])} (system {_cores(status['systemCpuCores'])})   "
+        f"memory {_size(status['memoryBytes'])} (system {_size(status['systemMemoryBytes'])})"
+    )
+    shown = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("QOS", "POD", "PHASE"):
+        shown.add_column(name, no_wrap=True)
+    for name in ("CPU", "LIMIT", "THROTTLED", "MEMORY", "LIMIT", "PSI C/M/I", "PEAK CPU", "PEAK MEM"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    previous = None
+    for pod in status["pods"]:
+        if previous is not None and previous != pod["qos"]:
+            shown.add_section()
+        previous = pod["qos"]
+        predicted = pod["predicted"] or {}
+        shown.add_row(
+            pod["qos"],
+            f"{pod['namespace']}/{pod['name']}",
+            pod["phase"],
+            _cores(pod["cpuCores"]),
+            _millis(pod["cpuLimitMillis"]),
+            _percent(pod["throttled"]),
+            _size(pod["memoryBytes"]),
+            _size(pod["memoryLimitBytes"]),
+            "/".join(_number(pod["pressure"][name]) for name in ("cpu", "mem", "io")),
+            _millis(predicted.get("cpuMillis")),
+            _size(predicted.get("memoryBytes")),
+        )
+    return shown
+
+
+def _cores(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _millis(value: int | None) -> str:
+    return "-" if value is None else f"{value / 1000:.3f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def _size(value: float | None) -> str:
+    return "-" if value is None else f"{value / _MI:.0f}Mi"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"

@@ -1,0 +1,70 @@
+"""The agent's HTTP side: metrics, health and explanations like every component, and the audit log under `/events`.
+
+GET /events?size=&pageToken=     newest first; JSON when asked for exactly that, else one event a line
+400 for a size that is too large or negative, 409 for a token that is unknown or has expired
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from kubetide.api.codec import encode
+from kubetide.errors import InvalidInput
+from kubetide.kube.endpoints import Endpoints
+from kubetide.node.executor.audit import DEFAULT_PAGE, Audit, UnknownToken
+from kubetide.telemetry import Telemetry
+
+
+class NodeEndpoints(Endpoints):
+    """Endpoints with the audit log."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        *,
+        audit: Audit | None,
+        healthy: Callable[[], bool],
+        ready: Callable[[], bool],
+        explain: Callable[[str, str], dict[str, Any] | None] | None = None,
+        host: str = "0.0.0.0",
+        port: int = 9316,
+        explain_token: str = "",
+    ) -> None:
+        super().__init__(
+            telemetry,
+            healthy=healthy,
+            ready=ready,
+            explain=explain,
+            host=host,
+            port=port,
+            explain_token=explain_token,
+        )
+        self._audit = audit
+
+    def application(self) -> web.Application:
+        """Return the routes."""
+        app = super().application()
+        if self._audit is not None:
+            app.router.add_get("/events", self._events)
+        return app
+
+    async def _events(self, request: web.Request) -> web.Response:
+        assert self._audit is not None
+        try:
+            size = int(request.query.get("size", DEFAULT_PAGE))
+        except ValueError:
+            size = DEFAULT_PAGE
+        try:
+            events, token = self._audit.query(size, request.query.get("pageToken", ""))
+        except InvalidInput as error:
+            return web.Response(status=400, text=str(error))
+        except UnknownToken as error:
+            return web.Response(status=409, text=str(error))
+        if request.headers.getall("Accept", []) == ["application/json"]:
+            return web.Response(
+                body=encode({"NextPageToken": token, "Events": events}), content_type="application/json"
+            )
+        headers = {"Next-Page-Token": token} if token else {}
+        lines = b"".join(encode(event) + b"\n" for event in events)
+        return web.Response(body=lines, content_type="text/plain", headers=headers)

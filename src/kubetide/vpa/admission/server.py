@@ -236,6 +236,7 @@ class AdmissionController:
                 addresses=[each for each in address if _is_address(each)],
                 server_lifetime=settings.certificate_lifetime,
                 ca_lifetime=settings.ca_lifetime,
+                notice=settings.ca_notice,
             )
             await self.certificates.refresh()
             files = self.certificates.files

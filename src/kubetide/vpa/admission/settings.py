@@ -29,6 +29,9 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     ca_lifetime: Annotated[timedelta, Doc("Lifetime of a CA made by kubetide; renewed after two thirds.")] = timedelta(
         days=3650
     )
+    ca_notice: Annotated[
+        timedelta, Doc("How long a new CA made by kubetide is trusted before the server certificate is signed by it.")
+    ] = timedelta(minutes=1)
     reload_cert: Annotated[
         bool, Doc("Read certificate files again when they change. Off in the original; reloading drops no request.")
     ] = True

@@ -1,0 +1,265 @@
+"""The webhook over real sockets: broken in every way, and with certificates that change under load."""
+
+import asyncio
+import base64
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from kubetide import crds
+from kubetide.api.core import Pod
+from kubetide.api.patch import MergePatch
+from kubetide.api.scheme import CRDS, MUTATING_WEBHOOKS, PODS, REPLICA_SETS, VPAS
+from kubetide.clock import SystemClock
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.server import serve
+from kubetide.kube.certificates import issue, make_ca
+from kubetide.kube.client import Client
+from kubetide.kube.credentials import Static
+from kubetide.kube.errors import ApiError
+from kubetide.kube.http import HttpTransport
+from kubetide.kube.kubeconfig import Access
+from kubetide.kube.tls import Certificate, Pem, ServerTrust, load_identity
+from kubetide.telemetry import Telemetry
+from kubetide.testing.builders import make_pod, make_replica_set, make_vpa
+from kubetide.vpa.admission.registration import Registration, configuration
+from kubetide.vpa.admission.server import AdmissionController
+from kubetide.vpa.admission.settings import AdmissionSettings
+
+LOCALHOST = "127.0.0.1"
+SECOND = timedelta(seconds=1)
+FAST = AdmissionSettings(
+    host=LOCALHOST,
+    port=0,
+    register_by_url=True,
+    webhook_address=LOCALHOST,
+    register_delay=timedelta(milliseconds=200),
+    lease_period=timedelta(milliseconds=200),
+    ca_notice=timedelta(seconds=1),
+    tls_cert_file=Path("/nonexistent/serverCert.pem"),
+    webhook_match_conditions=False,
+    probe_webhook=True,
+    memory_headroom=-1,
+)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """An API server with a ReplicaSet, a VPA and its recommendation."""
+
+    client: Client
+    owner: dict[str, Any]
+
+    async def create_pod(self, name: str) -> Pod:
+        body = make_pod(name, labels={"app": "web"}, cpu="100m", memory="128Mi")
+        body["metadata"]["ownerReferences"] = [self.owner]
+        return await self.client.create(PODS, body, namespace="default")
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[Cluster]:
+    clock = SystemClock()
+    async with serve(EmbeddedApi(clock=clock), anonymous=True) as serving:
+        access = Access(server=serving.url, trust=ServerTrust(), credentials=Static())
+        client = Client(HttpTransport(access), clock=clock, chance=random.Random(1))
+        for name in ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"):
+            await client.create(CRDS, crds.load(name))
+        created = await client.create(REPLICA_SETS, make_replica_set("web", replicas=1), namespace="default")
+        vpa = make_vpa("web", target="web", kind="ReplicaSet", mode="Recreate")
+        await client.create(VPAS, vpa, namespace="default")
+        recommendation = {
+            "containerRecommendations": [{"containerName": "main", "target": {"cpu": "300m", "memory": "256Mi"}}]
+        }
+        status = MergePatch({"status": {"recommendation": recommendation}})
+        await client.patch(VPAS, "web", status, namespace="default", subresource="status")
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": "web",
+            "uid": created.metadata.uid,
+            "controller": True,
+        }
+        try:
+            yield Cluster(client, owner)
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def webhook(given: Cluster, settings: AdmissionSettings = FAST) -> AsyncIterator[AdmissionController]:
+    """Run the admission controller until pods come back patched."""
+    controller = AdmissionController(given.client, SystemClock(), settings, Telemetry(), None, random.Random(2))
+    task = asyncio.get_running_loop().create_task(controller.run())
+    try:
+        async with asyncio.timeout(15):
+            number = 0
+            while True:
+                if task.done():
+                    task.result()
+                number += 1
+                pod = await given.create_pod(f"warm-{number}")
+                if patched(pod):
+                    break
+                await asyncio.sleep(0.1)
+        yield controller
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def patched(pod: Pod) -> bool:
+    (container,) = pod.spec.containers or ()
+    requests = container.resources.requests if container.resources else None
+    return (requests or {}).get("cpu") == "300m" and "vpaObservedContainers" in (pod.metadata.annotations or {})
+
+
+async def test_a_pod_of_a_vpa_is_patched_over_https() -> None:
+    async with cluster() as given, webhook(given):
+        pod = await given.create_pod("web-1")
+        assert patched(pod)
+        stranger = await given.client.create(PODS, make_pod("alone", cpu="100m"), namespace="default")
+        assert not patched(stranger)
+
+
+async def hangs(request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(60)
+    return web.Response()
+
+
+async def fails(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=500, text="out of order")
+
+
+async def answers_nonsense(request: web.Request) -> web.StreamResponse:
+    return web.json_response({"kind": "Banana"})
+
+
+@asynccontextmanager
+async def broken_webhook(handler: Any) -> AsyncIterator[tuple[int, str]]:
+    """Serve a handler over HTTPS; yield its port and CA."""
+    now = SystemClock().now()
+    ca = make_ca("broken", now=now)
+    pair = issue(ca, LOCALHOST, now=now, addresses=[LOCALHOST])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_identity(context, Certificate(certificate=Pem(data=pair.certificate), key=Pem(data=pair.key)))
+    app = web.Application()
+    app.router.add_post("/", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, LOCALHOST, 0, ssl_context=context)
+    await site.start()
+    try:
+        yield runner.addresses[0][1], ca.certificate
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("handler", [hangs, fails, answers_nonsense, None], ids=["hangs", "500", "nonsense", "down"])
+async def test_a_broken_webhook_stops_no_pod(handler: Any) -> None:
+    async with cluster() as given:
+        if handler is None:
+            with socket.socket() as unused:
+                unused.bind((LOCALHOST, 0))
+                port = unused.getsockname()[1]
+            await _create_pods(given, port, "")
+        else:
+            async with broken_webhook(handler) as (port, ca):
+                await _create_pods(given, port, base64.b64encode(ca.encode()).decode())
+
+
+async def _create_pods(given: Cluster, port: int, ca_bundle: str) -> None:
+    registration = Registration(client={"url": f"https://{LOCALHOST}:{port}/"}, ca_bundle=ca_bundle, timeout_seconds=1)
+    await given.client.create(MUTATING_WEBHOOKS, configuration(registration))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    # Twenty at once: none waits for another one's timeout, and the test fails if one waits much longer than its own.
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(given.create_pod(f"web-{number}")) for number in range(20)]
+    assert loop.time() >= began
+    assert not any(patched(task.result()) for task in tasks)
+
+
+async def test_certificate_and_ca_are_rotated_under_load_without_a_failed_admission() -> None:
+    async with cluster() as given, webhook(given) as controller:
+        certificates, server = controller.certificates, controller.server
+        assert certificates is not None
+        assert server is not None
+        assert certificates.bundle is not None
+        first = certificates.bundle
+        results: list[Pod] = []
+
+        async def create(number: int) -> None:
+            results.append(await given.create_pod(f"web-{number}"))
+
+        async def rotate() -> None:
+            await asyncio.sleep(1)
+            await certificates.renew_server()
+            server.reload()
+            await asyncio.sleep(1)
+            await certificates.rotate_ca()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(rotate())
+            for number in range(300):
+                group.create_task(create(number))
+                await asyncio.sleep(0.02)
+        assert len(results) == 300
+        assert sum(not patched(pod) for pod in results) == 0
+        assert certificates.bundle.ca != first.ca
+        assert certificates.bundle.server != first.server
+        assert certificates.bundle.previous_ca == first.ca.certificate
+        assert server.reloads >= 2
+
+
+async def test_mounted_certificates_are_read_again_when_they_change(tmp_path: Path) -> None:
+    now = SystemClock().now()
+
+    def write(ca_name: str) -> None:
+        ca = make_ca(ca_name, now=now)
+        pair = issue(ca, LOCALHOST, now=now, addresses=[LOCALHOST])
+        (tmp_path / "serverKey.pem").write_text(pair.key)
+        (tmp_path / "serverCert.pem").write_text(pair.certificate)
+        (tmp_path / "caCert.pem").write_text(ca.certificate)
+
+    write("first")
+    settings = msgspec.structs.replace(
+        FAST,
+        tls_cert_file=tmp_path / "serverCert.pem",
+        tls_private_key=tmp_path / "serverKey.pem",
+        client_ca_file=tmp_path / "caCert.pem",
+    )
+    async with cluster() as given, webhook(given, settings) as controller:
+        assert controller.certificates is None
+        write("second")
+        async with asyncio.timeout(10):
+            number = 0
+            assert controller.server is not None
+            while controller.server.reloads == 0 or not patched(await given.create_pod(f"again-{number}")):
+                number += 1
+                await asyncio.sleep(0.1)
+        config = await given.client.get_raw(MUTATING_WEBHOOKS, "vpa-webhook-config")
+        assert len({hook["clientConfig"]["caBundle"] for hook in config["webhooks"]}) == 1
+
+
+async def test_a_wrong_vpa_is_refused_with_its_fields() -> None:
+    async with cluster() as given, webhook(given):
+        wrong = make_vpa("wrong", target="web", mode="Recreate", min_replicas=1)
+        wrong["spec"]["recommenders"] = [{"name": "a"}, {"name": "b"}]
+        with pytest.raises(ApiError) as raised:
+            await given.client.create(VPAS, wrong, namespace="default")
+        assert "spec.recommenders" in raised.value.message
+        plain = make_vpa("plain", target="web", mode=None)
+        plain["spec"].pop("updatePolicy", None)
+        created = await given.client.create(VPAS, plain, namespace="default")
+        assert created.spec.update_policy is not None
+        assert created.spec.update_policy.update_mode == "Recreate"

@@ -55,6 +55,11 @@ def manifests(
     return objects
 
 
+def required_crds(component: str) -> list[tuple[str, str]]:
+    """Return the custom resources a component needs, as (plural, full name)."""
+    return [(name, crds.load(name)["metadata"]["name"]) for name in _CRDS.get(component, ())]
+
+
 def account(component: str) -> str:
     """Return the name of a component's service account."""
     return f"kubetide-{component}"

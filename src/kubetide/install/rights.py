@@ -50,7 +50,7 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         _EVENTS,
     ),
     "recommender": (
-        Right("", ("pods", "nodes", "limitranges", "namespaces"), READ),
+        Right("", ("pods",), READ),
         Right("", ("events",), ("get", "list", "watch", "create", "patch")),
         Right("metrics.k8s.io", ("pods",), ("get", "list")),
         Right("external.metrics.k8s.io", ("*",), ("get", "list")),
@@ -70,7 +70,6 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         Right("", ("pods/eviction",), ("create",)),
         Right("", ("pods/resize",), ("patch",)),
         Right("metrics.k8s.io", ("pods",), ("get", "list")),
-        Right("policy", ("poddisruptionbudgets",), READ),
         _VPAS,
         Right("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
         Right("autoscaling.k8s.io", ("verticalpodautoscalercheckpoints",), READ),
@@ -78,7 +77,7 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         _EVENTS,
     ),
     "admission": (
-        Right("", ("pods", "nodes", "limitranges", "configmaps"), READ),
+        Right("", ("pods", "nodes", "limitranges"), READ),
         Right("", ("pods",), ("create",)),
         Right("metrics.k8s.io", ("pods",), ("get", "list")),
         Right(
@@ -126,10 +125,7 @@ class Local:
 
 
 LOCAL: dict[str, tuple[Local, ...]] = {
-    "hpa": (
-        Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),
-        Local(Right("", ("configmaps",), ("get", "create", "update", "patch")), "kube-system"),
-    ),
+    "hpa": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
     "recommender": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
     "updater": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
     "admission": (

@@ -1,0 +1,191 @@
+"""`kubetide check`: look at a cluster before kubetide runs there.
+
+Every line is one question with its answer: fine, worth a look, or something that will not work.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from enum import Enum
+
+import click
+
+from kubetide.api.codec import decode_raw, encode
+from kubetide.api.scheme import CRDS, LEASES
+from kubetide.cli.main import Invocation
+from kubetide.clock import Clock, SystemClock
+from kubetide.config import load
+from kubetide.errors import KubetideError
+from kubetide.install.objects import COMPONENTS, required_crds
+from kubetide.install.rights import CLUSTER, Right
+from kubetide.kube.client import Client
+from kubetide.kube.connect import connect
+from kubetide.kube.errors import NotFound
+from kubetide.kube.settings import KubeSettings
+
+EXIT_PROBLEMS = 3
+
+
+class Verdict(Enum):
+    """What an answer means."""
+
+    FINE = "ok"
+    LOOK = "look"
+    WRONG = "WRONG"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One question and its answer."""
+
+    verdict: Verdict
+    subject: str
+    text: str
+
+
+_RIVALS = {
+    "hpa": (("kube-system", "kube-controller-manager"),),
+    "recommender": (("kube-system", "vpa-recommender"),),
+    "updater": (("kube-system", "vpa-updater"),),
+    "admission": (("kube-system", "vpa-admission-controller"),),
+    "slo": (("koordinator-system", "koordinator-manager"),),
+    "node": (),
+}
+_METRICS = {
+    "hpa": (
+        ("metrics.k8s.io", "resource metrics", Verdict.WRONG),
+        ("custom.metrics.k8s.io", "Pods and Object metrics", Verdict.LOOK),
+        ("external.metrics.k8s.io", "External metrics", Verdict.LOOK),
+    ),
+    "recommender": (("metrics.k8s.io", "usage of pods", Verdict.WRONG),),
+}
+
+
+@click.command("check", short_help="Look at a cluster before kubetide runs there.")
+@click.argument("components", nargs=-1, type=click.Choice([*COMPONENTS, "all"]))
+@click.pass_obj
+def command(invocation: Invocation, components: tuple[str, ...]) -> int:
+    """Check whether COMPONENTS (default: all) can run on this cluster with the rights of this identity.
+
+    Exit code 3 says that something will not work.
+    """
+    chosen = COMPONENTS if not components or "all" in components else tuple(dict.fromkeys(components))
+    findings = asyncio.run(_check(invocation, chosen))
+    colours = {Verdict.FINE: "green", Verdict.LOOK: "yellow", Verdict.WRONG: "red"}
+    for finding in findings:
+        mark = click.style(f"{finding.verdict.value:5}", fg=colours[finding.verdict])
+        click.echo(f"{mark} {finding.subject:12} {finding.text}")
+    return EXIT_PROBLEMS if any(finding.verdict is Verdict.WRONG for finding in findings) else 0
+
+
+async def _check(invocation: Invocation, components: tuple[str, ...]) -> list[Finding]:
+    clock = SystemClock()
+    flags = {} if invocation.kubeconfig is None else {"kubeconfig": str(invocation.kubeconfig)}
+    if invocation.context:
+        flags["context"] = invocation.context
+    client, _ = connect(load(KubeSettings, flags=flags, env=os.environ), clock=clock)
+    try:
+        return await examine(client, components, clock)
+    finally:
+        await client.close()
+
+
+async def examine(client: Client, components: tuple[str, ...], clock: Clock) -> list[Finding]:
+    """Ask every question about the components; one that cannot be answered is a finding too."""
+    findings = await _asked("server", _server(client))
+    for component in components:
+        for question in (
+            _crds(client, component),
+            _metrics(client, component),
+            _rights(client, component),
+            _rivals(client, component, clock),
+        ):
+            findings += await _asked(component, question)
+    return findings
+
+
+async def _asked(subject: str, question: Awaitable[list[Finding]]) -> list[Finding]:
+    try:
+        return await question
+    except KubetideError as error:
+        return [Finding(Verdict.WRONG, subject, str(error))]
+
+
+async def _server(client: Client) -> list[Finding]:
+    version = decode_raw((await client.request("GET", "/version")).body, what="/version")
+    text = str(version.get("gitVersion", "unknown"))
+    minor = int("".join(c for c in str(version.get("minor", "0")) if c.isdigit()) or 0)
+    if minor < 27:
+        return [Finding(Verdict.LOOK, "server", f"Kubernetes {text}: older than 1.27, not tried")]
+    return [Finding(Verdict.FINE, "server", f"Kubernetes {text}")]
+
+
+async def _crds(client: Client, component: str) -> list[Finding]:
+    findings = []
+    for name, full in required_crds(component):
+        try:
+            await client.get(CRDS, full)
+            findings.append(Finding(Verdict.FINE, component, f"custom resource {full}"))
+        except NotFound:
+            hint = f"custom resource {full} is missing: kubetide manifests {component} | kubectl apply -f - ({name})"
+            findings.append(Finding(Verdict.WRONG, component, hint))
+    return findings
+
+
+async def _metrics(client: Client, component: str) -> list[Finding]:
+    body = decode_raw((await client.request("GET", "/apis")).body, what="/apis")
+    groups = {group["name"] for group in body.get("groups") or ()}
+    return [
+        Finding(Verdict.FINE, component, f"{group} is served ({used_for})")
+        if group in groups
+        else Finding(verdict, component, f"{group} is not served: no {used_for}")
+        for group, used_for, verdict in _METRICS.get(component, ())
+    ]
+
+
+async def _rights(client: Client, component: str) -> list[Finding]:
+    missing = []
+    asked = 0
+    for right in CLUSTER[component]:
+        for resource in right.resources:
+            for verb in right.verbs:
+                asked += 1
+                if not await _may(client, right, resource, verb):
+                    missing.append(f"{verb} {resource}{f'.{right.group}' if right.group else ''}")
+    if missing:
+        return [Finding(Verdict.LOOK, component, f"this identity may not {', '.join(missing)}")]
+    return [Finding(Verdict.FINE, component, f"all {asked} rights are there")]
+
+
+async def _may(client: Client, right: Right, resource: str, verb: str) -> bool:
+    name, _, subresource = resource.partition("/")
+    attributes = {"group": right.group, "resource": name, "verb": verb}
+    if subresource:
+        attributes["subresource"] = subresource
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = decode_raw((await client.request("POST", path, body=encode(review))).body, what=path)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def _rivals(client: Client, component: str, clock: Clock) -> list[Finding]:
+    """Tell who else holds the lease of this component."""
+    findings = []
+    for namespace, name in _RIVALS[component]:
+        try:
+            lease = await client.get(LEASES, name, namespace=namespace)
+        except NotFound:
+            continue
+        spec = lease.spec
+        if spec.renew_time is None or not spec.holder_identity:
+            continue
+        age = (clock.now() - spec.renew_time).total_seconds()
+        if age < 60:
+            text = f"{spec.holder_identity} holds {namespace}/{name}, renewed {max(age, 0):.0f} s ago"
+            findings.append(Finding(Verdict.LOOK, component, text))
+    return findings or [Finding(Verdict.FINE, component, "nobody else acts")]

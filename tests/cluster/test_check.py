@@ -1,0 +1,52 @@
+"""The preflight: what is missing is named, what is there is counted."""
+
+from datetime import timedelta
+
+from kubetide import crds
+from kubetide.api.scheme import CRDS
+from kubetide.cli.check import Finding, Verdict, examine
+from kubetide.embedded.requests import User
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.install.objects import COMPONENTS, account, manifests
+from kubetide.testing.cluster import run
+
+
+def wrong(findings: list[Finding]) -> list[str]:
+    return [finding.text for finding in findings if finding.verdict is not Verdict.FINE]
+
+
+def test_a_cluster_with_everything_passes() -> None:
+    async def main(cluster: SimCluster) -> list[Finding]:
+        await cluster.apply(list(crds.load_all()))
+        return await examine(cluster.client(), COMPONENTS, cluster.clock)
+
+    findings = run(main, nodes=1)
+    assert wrong(findings) == []
+    assert any("Kubernetes" in finding.text for finding in findings)
+
+
+def test_a_missing_custom_resource_and_a_rival_are_named() -> None:
+    async def main(cluster: SimCluster) -> list[Finding]:
+        await cluster.client().delete(CRDS, "nodeslos.slo.koordinator.sh")
+        now = cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": "manager-0", "renewTime": now, "leaseDurationSeconds": 15}
+        meta = {"name": "koordinator-manager", "namespace": "koordinator-system"}
+        await cluster.apply({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
+        await cluster.run_for(timedelta(seconds=5))
+        return await examine(cluster.client(), ("slo",), cluster.clock)
+
+    found = wrong(run(main, nodes=1))
+    assert any("nodeslos.slo.koordinator.sh is missing" in text for text in found)
+    assert any("manager-0 holds" in text for text in found)
+
+
+def test_a_service_account_has_just_the_rights_of_its_component() -> None:
+    async def main(cluster: SimCluster) -> tuple[list[Finding], list[Finding]]:
+        await cluster.apply([o for o in manifests(("hpa",), namespace="kube-system", image="x") if "Role" in o["kind"]])
+        user = User(f"system:serviceaccount:kube-system:{account('hpa')}", ("system:authenticated",))
+        client = cluster.client(user)
+        return await examine(client, ("hpa",), cluster.clock), await examine(client, ("updater",), cluster.clock)
+
+    own, other = run(main, nodes=1)
+    assert any("rights are there" in finding.text for finding in own)
+    assert any("may not" in finding.text and "pods/eviction" in finding.text for finding in other)

@@ -125,7 +125,8 @@ class SimCluster:
             self._spawn(controller.run(), f"sim-{controller.name}")
         self._spawn(self.scheduler.run(), "sim-scheduler")
         self._spawn(self._run_model(), "sim-model")
-        await self.apply(_custom_resources())
+        for definition in _custom_resources():
+            await self._apply_one(definition, replace_existing=False)
         scenario = self.scenario
         for node in scenario.nodes:
             for number in range(node.count):
@@ -145,10 +146,8 @@ class SimCluster:
         for workload in scenario.workloads:
             key = (workload.namespace, workload.name)
             self.model.set_profile(key, make_profile(workload, seed=self.seed))
-        await self.apply(scenario.objects)
-        for workload in scenario.workloads:
-            await self.ensure_namespace(workload.namespace)
-            await self.apply(workload_manifest(workload))
+        for obj in (*scenario.objects, *map(workload_manifest, scenario.workloads)):
+            await self._apply_one(obj, replace_existing=False)
         for event in scenario.events:
             self._spawn(self._happen(event), f"sim-event-{event.do}")
         return self
@@ -239,7 +238,7 @@ class SimCluster:
             objects = [objects]
         return [await self._apply_one(obj) for obj in objects]
 
-    async def _apply_one(self, obj: Raw) -> Raw:
+    async def _apply_one(self, obj: Raw, *, replace_existing: bool = True) -> Raw:
         group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
         resource = self.api.registry.by_kind(group, str(obj.get("kind")), version)
         if resource is None:
@@ -252,6 +251,8 @@ class SimCluster:
         body = msgspec.json.encode({**obj, "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}})
         answer = await self._send(Request("POST", path, body=body))
         if answer.status == 409 and metadata.get("name"):
+            if not replace_existing:  # a cluster that goes on where it stopped keeps what has become of it
+                return obj
             answer = await self._send(Request("PUT", f"{path}/{metadata['name']}", body=body))
         result: Raw = msgspec.json.decode(answer.body)
         if answer.status >= 400:
@@ -297,7 +298,12 @@ class SimCluster:
             name, cpu=cpu, memory=memory, pods=pods, labels=labels or {}, taints=taints or [], index=machine.index,
             now=self.world.stamp(),
         )  # fmt: skip
-        self.api.insert(node)
+        known = self.world.get(NODES, StoreKey("", name))
+        if known is None:
+            self.api.insert(node)
+        else:
+            self.world.put(NODES, known, status={**node["status"], **(known.get("status") or {})})
+            self.kubelets.adopt(name)
         return host
 
     def set_profile(self, namespace: str, workload: str, profile: Profile) -> None:

@@ -97,6 +97,15 @@ class Kubelets:
             raise RuntimeError("the kubelets have no model yet")
         return self._model
 
+    def adopt(self, node: str) -> None:
+        """Start again what was on a node before the whole cluster was stopped."""
+        for pod in self._world.all(PODS):
+            if pod["spec"].get("nodeName") == node and phase_of(pod) not in ("Succeeded", "Failed"):
+                if pod["metadata"].get("deletionTimestamp"):
+                    self._remove(key_of(pod), pod["metadata"]["uid"])
+                elif pod["metadata"]["uid"] not in self._runs:
+                    self._admit(pod, node)
+
     def pods(self, node: str) -> Raw:
         """Return what the kubelet's `/pods` endpoint answers: a PodList of the pods on its node."""
         runs = self._by_node.get(node, {})

@@ -1,0 +1,131 @@
+"""What happens in a cluster, told in one line per change, with its reason.
+
+Most of it stands in Kubernetes events already: who did what, and why. What has no event (a new recommendation, other
+resources after a pod was replaced, a changed amount of shared CPU) is read from the difference of two versions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from kubetide.api.quantity import quantity_float
+from kubetide.embedded.objects import ResourceKey
+from kubetide.embedded.status import Raw
+
+Tone = Literal["plain", "good", "warn", "bad"]
+
+_EVENTS: dict[str, Tone] = {
+    "ScalingReplicaSet": "plain",
+    "SuccessfulRescale": "good",
+    "FailedScheduling": "warn",
+    "Preempted": "warn",
+    "OOMKilling": "bad",
+    "BackOff": "warn",
+    "BackoffLimitExceeded": "bad",
+    "Completed": "plain",
+    "EvictedByVPA": "warn",
+    "InPlaceResizedByVPA": "good",
+    "EvictedPod": "warn",
+    "ResizeDeferred": "warn",
+    "ResizeInfeasible": "warn",
+    "ResizeCompleted": "good",
+}
+_VPAS = ResourceKey("autoscaling.k8s.io", "verticalpodautoscalers")
+_NODES = ResourceKey("", "nodes")
+_EVENT_RESOURCE = ResourceKey("", "events")
+_WORTH_TELLING = 0.1
+"""Changes of a recommendation or of shared CPU below this share are noise to a reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One change: when, what it is about, what happened and why."""
+
+    at: datetime
+    subject: str
+    text: str
+    tone: Tone = "plain"
+
+    def render(self) -> str:
+        """Return the line as plain text."""
+        return f"{self.at:%a %H:%M:%S}  {self.subject:<34}  {self.text}"
+
+
+class Narrator:
+    """Turns changes into lines. `tell` gets each one as it happens."""
+
+    def __init__(self, now: Callable[[], datetime], tell: Callable[[Line], None]) -> None:
+        self._now = now
+        self._tell = tell
+        self._recommended: dict[str, dict[str, float]] = {}
+        self._shared: dict[str, float] = {}
+
+    def changed(self, resource: ResourceKey, old: Raw | None, new: Raw | None) -> None:
+        """Look at one change of anything."""
+        if new is None:
+            return
+        if resource == _EVENT_RESOURCE:
+            self._event(old, new)
+        elif resource == _VPAS:
+            self._recommendation(new)
+        elif resource == _NODES:
+            self._shared_cpu(new)
+
+    def _event(self, old: Raw | None, new: Raw) -> None:
+        reason = str(new.get("reason"))
+        tone = _EVENTS.get(reason)
+        again = old is not None and old.get("count") == new.get("count")
+        if tone is None or again:
+            return
+        if reason == "BackOff" and old is not None:
+            return
+        involved = new.get("involvedObject") or new.get("regarding") or {}
+        message = " ".join(str(new.get("message") or new.get("note") or reason).split())
+        self._say(f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}", message, tone)
+
+    def _recommendation(self, vpa: Raw) -> None:
+        recommendation = (vpa.get("status") or {}).get("recommendation") or {}
+        name = vpa["metadata"]["name"]
+        for container in recommendation.get("containerRecommendations") or ():
+            target = container.get("target") or {}
+            amounts = {key: quantity_float(value) for key, value in sorted(target.items())}
+            key = f"{vpa['metadata'].get('namespace')}/{name}/{container.get('containerName')}"
+            before = self._recommended.get(key)
+            if before is not None and all(_close(before.get(k, 0.0), v) for k, v in amounts.items()):
+                continue
+            self._recommended[key] = amounts
+            told = ", ".join(f"{resource} {_amount(resource, value)}" for resource, value in amounts.items())
+            was = ""
+            if before is not None:
+                was = " (was " + ", ".join(f"{k} {_amount(k, v)}" for k, v in before.items()) + ")"
+            self._say(f"vpa/{name}", f"recommends {told} for container {container.get('containerName')}{was}", "good")
+
+    def _shared_cpu(self, node: Raw) -> None:
+        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        raw = allocatable.get("kubernetes.io/batch-cpu")
+        if raw is None:
+            return
+        name, value = node["metadata"]["name"], quantity_float(raw)
+        before = self._shared.get(name)
+        if before is not None and _close(before, value):
+            return
+        self._shared[name] = value
+        memory = allocatable.get("kubernetes.io/batch-memory", "0")
+        text = f"lends {value / 1000:.1f} cores and {_amount('memory', quantity_float(memory))} to batch work"
+        self._say(f"node/{name}", text + (f" (was {before / 1000:.1f} cores)" if before is not None else ""), "good")
+
+    def _say(self, subject: str, text: str, tone: Tone) -> None:
+        self._tell(Line(self._now(), subject, text, tone))
+
+
+def _close(before: float, after: float) -> bool:
+    return abs(after - before) <= _WORTH_TELLING * max(abs(before), 1e-9)
+
+
+def _amount(resource: str, value: float) -> str:
+    if resource == "cpu":
+        return f"{round(value * 1000)}m"
+    if resource == "memory":
+        return f"{round(value / 2**20)}Mi"
+    return f"{value:g}"

@@ -90,7 +90,6 @@ class VpaWatch:
         """Keep the local copies fresh until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._targets.run(), name="recommender/targets")
-            group.create_task(self._owners.run(), name="recommender/owners")
             if self._hpas is not None:
                 group.create_task(self._hpas.run(), name=self._hpas.name)
 

@@ -1,0 +1,42 @@
+"""Pages that are generated are current, links lead somewhere, and the two commands come first."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kubetide.cli.manifests import as_yaml
+from kubetide.cli.settings import reference
+from kubetide.install.objects import COMPONENTS, manifests
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def test_the_settings_reference_is_current() -> None:
+    assert (ROOT / "docs" / "reference" / "settings.md").read_text() == reference(), "run `make docs`"
+
+
+def test_the_manifests_in_deploy_are_current() -> None:
+    objects = manifests(COMPONENTS, namespace="kube-system", image="kubetide:latest")
+    assert (ROOT / "deploy" / "kubetide.yaml").read_text() == as_yaml(objects), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_two_commands_come_first_in_the_readme() -> None:
+    first = re.search(r"```(?:sh|shell|bash)?\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert first is not None
+    assert "make demo" in first[1]
+    assert "make test" in first[1]
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = sorted(int(path.name[:3]) for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert numbers == list(range(1, len(numbers) + 1))

@@ -106,7 +106,7 @@ class Endpoints:
 
     def _may_explain(self, request: web.Request) -> bool:
         presented = request.headers.get("Authorization", "")
-        if self._explain_token and hmac.compare_digest(presented, f"Bearer {self._explain_token}"):
+        if self._explain_token and hmac.compare_digest(presented.encode(), f"Bearer {self._explain_token}".encode()):
             return True
         return is_loopback(request.remote)
 

@@ -1,12 +1,13 @@
 """The transport over HTTP(S), on aiohttp: pooled connections, TLS, gzip, credentials that renew themselves.
 
 A body is read up to a limit, and what is longer is refused without being kept. Watch lines are split here, because
-a line may be as long as a body. No time limit hangs over a watch as a whole: only silence ends it, and a server that
-sends bookmarks is never silent for that long.
+a line may be as long as a body. A watch on a quiet resource may be silent for as long as the server was asked to keep
+it open, so silence alone says nothing: TCP keep-alive finds a peer that is gone.
 """
 
 import asyncio
 import io
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -32,8 +33,9 @@ from kubetide.kube.transport import Response
 
 BODY_LIMIT = 256 * 1024 * 1024
 CONNECT_SECONDS = 10.0
-# API servers send a bookmark every minute to those who ask for them.
-SILENCE_SECONDS = 150.0
+# How long after the end it was asked for a watch may still be silent before the server counts as gone.
+SILENCE_SECONDS = 30.0
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 READ_SIZE = 256 * 1024
 
 
@@ -88,7 +90,8 @@ class HttpTransport:
         """Open a watch."""
         what = f"watch {path}"
         headers = {"Accept": "application/json"}
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=self._silence)
+        silence = float(query["timeoutSeconds"]) + self._silence if "timeoutSeconds" in query else None
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         presented = await self._access.credentials.present()
         for attempt in (1, 2):
             try:
@@ -97,6 +100,7 @@ class HttpTransport:
                 raise _unavailable(error, what) from error
             async with _closing(opened):
                 if opened.status == 200:
+                    _keep_alive(opened)
                     yield self._lines(opened, what)
                     return
                 refusal = Response(opened.status, _headers(opened), await self._read(opened, what))
@@ -219,6 +223,19 @@ async def _closing(response: aiohttp.ClientResponse) -> AsyncIterator[None]:
             response.release()
         else:
             response.close()
+
+
+def _keep_alive(response: aiohttp.ClientResponse) -> None:
+    """Let the kernel find out within a minute that the peer of a silent connection is gone."""
+    transport = response.connection.transport if response.connection is not None else None
+    peer: socket.socket | None = transport.get_extra_info("socket") if transport is not None else None
+    if peer is None:
+        return
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEP_ALIVE.items():
+        # Linux and macOS have different ones of these.
+        if hasattr(socket, name):
+            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:

@@ -1,0 +1,181 @@
+"""The webhook server: reviews over TLS, and a certificate that is replaced while requests are under way."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kubetide.api.admission import AdmissionReview, review_response
+from kubetide.clock import SystemClock
+from kubetide.kube.certificates import KeyPair, expiry, issue, make_ca
+from kubetide.kube.errors import CredentialsFailed
+from kubetide.kube.tls import Certificate, Pem
+from kubetide.kube.webhook import ReviewHandler, WebhookServer, allow
+
+NOW = SystemClock().now()
+CA = make_ca("webhook-ca", now=NOW)
+REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u1", "name": "web"}}
+
+
+def write(folder: Path, name: str) -> KeyPair:
+    pair = issue(CA, name, now=NOW, dns_names=["localhost"])
+    for file, text in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        fresh = folder / f"{file}.new"
+        fresh.write_text(text)
+        fresh.rename(folder / file)
+    return pair
+
+
+async def deny_admin(review: AdmissionReview) -> dict[str, Any]:
+    assert review.request is not None
+    if review.request.name == "admin":
+        return review_response(review.request.uid, allowed=False, message="no admins here")
+    return allow(review)
+
+
+@asynccontextmanager
+async def serving(folder: Path, **handlers: ReviewHandler) -> AsyncIterator[WebhookServer]:
+    server = WebhookServer(
+        {f"/{name}": handler for name, handler in (handlers or {"pods": deny_admin}).items()},
+        certificate=Certificate(certificate=Pem(path=folder / "tls.crt"), key=Pem(path=folder / "tls.key")),
+        host="127.0.0.1",
+        port=0,
+        reload_interval=timedelta(seconds=0.02),
+    )
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run())
+        async with asyncio.timeout(10):
+            while not server.ready():  # noqa: ASYNC110 - readiness has no event
+                await asyncio.sleep(0.01)
+        yield server
+        task.cancel()
+    assert not server.ready()
+
+
+def trust() -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=CA.certificate)
+
+
+@asynccontextmanager
+async def caller() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust())) as session:
+        yield session
+    await asyncio.sleep(0.01)
+
+
+async def ask(session: aiohttp.ClientSession, server: WebhookServer, path: str = "/pods", **request: Any) -> Any:
+    body = {**REVIEW, "request": {"uid": "u1", **request}}
+    async with session.post(f"https://localhost:{server.port}{path}", json=body) as response:
+        return await response.json() if response.status == 200 else response.status
+
+
+async def shown_name(server: WebhookServer) -> str:
+    """Return the common name in the certificate that a new connection is shown."""
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust(), server_hostname="localhost")
+    certificate = writer.get_extra_info("peercert")
+    writer.close()
+    await writer.wait_closed()
+    return str(next(value for part in certificate["subject"] for key, value in part if key == "commonName"))
+
+
+async def test_reviews_are_answered(tmp_path: Path) -> None:
+    write(tmp_path, "first")
+    async with serving(tmp_path) as server, caller() as session:
+        answer = await ask(session, server, name="web")
+        assert answer["response"] == {"uid": "u1", "allowed": True}
+        refused = await ask(session, server, name="admin")
+        assert refused["response"]["allowed"] is False
+        assert refused["response"]["status"]["message"] == "no admins here"
+
+
+async def test_what_is_no_review_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "first")
+    async with serving(tmp_path) as server, caller() as session:
+        url = f"https://localhost:{server.port}/pods"
+        for body in (b"{", b"{}", b"[]"):
+            async with session.post(url, data=body) as response:
+                assert response.status == 400
+        async with session.get(url) as response:
+            assert response.status == 405
+        async with session.post(f"https://localhost:{server.port}/other", json=REVIEW) as response:
+            assert response.status == 404
+
+
+async def test_a_handler_that_fails_does_not_take_the_server_down(tmp_path: Path) -> None:
+    async def fails(review: AdmissionReview) -> dict[str, Any]:
+        raise RuntimeError("bug")
+
+    write(tmp_path, "first")
+    async with serving(tmp_path, fails=fails, pods=deny_admin) as server, caller() as session:
+        assert await ask(session, server, "/fails") == 500
+        assert (await ask(session, server))["response"]["allowed"] is True
+
+
+async def test_a_new_certificate_is_shown_without_dropping_a_request(tmp_path: Path) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(review: AdmissionReview) -> dict[str, Any]:
+        entered.set()
+        await go_on.wait()
+        return allow(review)
+
+    write(tmp_path, "first")
+    async with serving(tmp_path, slow=slow) as server, caller() as session, asyncio.TaskGroup() as group:
+        assert await shown_name(server) == "first"
+        pending = group.create_task(ask(session, server, "/slow"))
+        await entered.wait()
+        write(tmp_path, "second")
+        async with asyncio.timeout(10):
+            while server.reloads == 0:  # noqa: ASYNC110 - the reload has no event
+                await asyncio.sleep(0.01)
+        assert await shown_name(server) == "second"
+        go_on.set()
+        assert (await pending)["response"]["allowed"] is True
+
+
+async def test_a_new_certificate_that_cannot_be_used_leaves_the_old_one_in_force(tmp_path: Path) -> None:
+    write(tmp_path, "first")
+    async with serving(tmp_path) as server:
+        (tmp_path / "tls.crt").write_text("half-writ")
+        assert not server.reload()
+        assert await shown_name(server) == "first"
+        write(tmp_path, "second")
+        async with asyncio.timeout(10):
+            while server.reloads == 0:  # noqa: ASYNC110 - the reload has no event
+                await asyncio.sleep(0.01)
+        assert await shown_name(server) == "second"
+
+
+async def test_a_server_without_a_certificate_says_so_at_start(tmp_path: Path) -> None:
+    server = WebhookServer(
+        {}, certificate=Certificate(certificate=Pem(path=tmp_path / "tls.crt"), key=Pem(path=tmp_path / "tls.key"))
+    )
+    with pytest.raises(CredentialsFailed, match=r"tls\.crt"):
+        await server.run()
+
+
+async def test_requests_in_flight_are_answered_before_the_server_stops(tmp_path: Path) -> None:
+    entered = asyncio.Event()
+
+    async def slow(review: AdmissionReview) -> dict[str, Any]:
+        entered.set()
+        await asyncio.sleep(0.2)
+        return allow(review)
+
+    write(tmp_path, "first")
+    async with caller() as session, asyncio.TaskGroup() as group:
+        async with serving(tmp_path, slow=slow) as server:
+            pending = group.create_task(ask(session, server, "/slow"))
+            await entered.wait()
+        assert (await pending)["response"]["allowed"] is True
+
+
+def test_certificates_know_when_they_end() -> None:
+    pair = issue(CA, "x", now=NOW, lifetime=timedelta(days=30))
+    assert abs(expiry(pair.certificate) - NOW - timedelta(days=30)) < timedelta(seconds=2)

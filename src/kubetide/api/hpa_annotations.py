@@ -105,6 +105,10 @@ class _Behavior(ApiObject, frozen=True, kw_only=True):
 # -- reading
 
 
+def _is_null(text: str) -> bool:
+    return text.strip() == "null"
+
+
 def read_specs(text: str) -> list[Raw] | None:
     """Return the metric specs of an annotation in v2 shape."""
     return _read_metrics(text, _spec_source)
@@ -117,8 +121,8 @@ def read_statuses(text: str) -> list[Raw] | None:
 
 def _read_metrics(text: str, source_of: Any) -> list[Raw] | None:
     try:
-        metrics = decode_folded(text, tuple[_Metric, ...] | None)
-        return [_read_metric(metric, source_of) for metric in metrics or ()]
+        metrics = () if _is_null(text) else decode_folded(text, tuple[_Metric, ...])
+        return [_read_metric(metric, source_of) for metric in metrics]
     except InvalidInput:
         return None
 
@@ -218,7 +222,7 @@ def _plain(selector: _Selector) -> Raw:
 def read_conditions(text: str) -> list[Raw] | None:
     """Return the conditions of an annotation."""
     try:
-        conditions = decode_folded(text, tuple[_Condition, ...] | None)
+        conditions = () if _is_null(text) else decode_folded(text, tuple[_Condition, ...])
     except InvalidInput:
         return None
     return [
@@ -227,16 +231,16 @@ def read_conditions(text: str) -> list[Raw] | None:
             for key, value in to_builtins(condition).items()
             if value not in (None, "") or key in ("type", "status", "lastTransitionTime")
         }
-        for condition in conditions or ()
+        for condition in conditions
     ]
 
 
 def read_behavior(text: str) -> Raw | None:
     """Return the behavior of an annotation; None if it says nothing."""
     try:
-        behavior = decode_folded(text, _Behavior | None)
-        if behavior is None:
+        if _is_null(text):
             return None
+        behavior = decode_folded(text, _Behavior)
         found = {
             name: _rules(rules)
             for name, rules in (("scaleUp", behavior.scale_up), ("scaleDown", behavior.scale_down))

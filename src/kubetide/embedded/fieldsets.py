@@ -63,30 +63,38 @@ def _of(value: Any, field: str = "") -> Raw:
     return {}
 
 
-def _changed(old: Any, new: Any, field: str = "") -> Raw:
-    if isinstance(new, dict):
-        before = old if isinstance(old, dict) else {}
-        found: Raw = {}
-        for key, member in new.items():
-            if key in before and before[key] == member:
-                continue
-            if key not in before:
+def _changed(old: Raw, new: Raw) -> Raw:
+    found: Raw = {}
+    for key, member in new.items():
+        if key not in old:
+            found[f"f:{key}"] = _of(member, key)
+        elif old[key] != member:
+            inside = _changed_inside(old[key], member, key)
+            if inside is None:
                 found[f"f:{key}"] = _of(member, key)
-            else:
-                found[f"f:{key}"] = _changed(before[key], member, key)
-        return found
-    if isinstance(new, list) and new:
-        keyed = keyed_elements(field, new)
-        if keyed is not None:
-            before_keyed = (keyed_elements(field, old) if isinstance(old, list) and old else None) or {}
-            found = {}
-            for key, element in keyed.items():
-                if key not in before_keyed:
-                    found[key] = {".": {}, **_of(element)}
-                elif before_keyed[key] != element:
-                    found[key] = _changed(before_keyed[key], element)
-            return found
-    return {}
+            elif inside:
+                found[f"f:{key}"] = inside
+    return found
+
+
+def _changed_inside(old: Any, new: Any, field: str) -> Raw | None:
+    """Return what differs inside two values that can be compared part by part, else None."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        return _changed(old, new)
+    if not (isinstance(new, list) and isinstance(old, list) and new and old):
+        return None
+    after, before = keyed_elements(field, new), keyed_elements(field, old)
+    if after is None or before is None:
+        return None
+    found: Raw = {}
+    for key, element in after.items():
+        if key not in before:
+            found[key] = {".": {}, **_of(element)}
+        elif before[key] != element:
+            inside = _changed(before[key], element)
+            if inside:
+                found[key] = inside
+    return found
 
 
 def keyed_elements(field: str, items: list[Any]) -> Raw | None:

@@ -107,7 +107,7 @@ def _endpoints(obj: Raw, now: datetime | None) -> list[Cell]:
         f"{address.get('ip')}:{port.get('port')}"
         for subset in obj.get("subsets") or ()
         for address in subset.get("addresses") or ()
-        for port in subset.get("ports") or ({},)
+        for port in subset.get("ports") or [{}]
     ]
     shown = ",".join(found[:3]) + (f" + {len(found) - 3} more..." if len(found) > 3 else "")
     return [_name(obj), shown or "<none>", age(obj, now)]

@@ -1,0 +1,18 @@
+"""The verb suite against the embedded API server, in process and in virtual time."""
+
+import pytest
+
+from cluster.verb_suite import CASES, Api, Case
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.inprocess import InProcessTransport
+from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_the_embedded_server_in_process(case: Case) -> None:
+    async def main() -> None:
+        api = EmbeddedApi(clock=virtual_clock())
+        api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "suite"}})
+        await case(Api(InProcessTransport(api), "suite"))
+
+    run_virtual(main())

@@ -20,6 +20,9 @@ from kubetide.api.slo_strategies import NodeSLOSpec
 from kubetide.errors import InvalidInput
 from kubetide.node.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
 from kubetide.node.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest, Response
+from kubetide.node.hooks.core_sched import CoreSchedRule
+from kubetide.node.hooks.cpuset import CpusetRule
+from kubetide.node.hooks.normalization import NormalizationRule
 from kubetide.node.hooks.stages import FailurePolicy, Hooks, Stage
 
 GROUP_IDENTITY, CPUSET, GPU = "GroupIdentity", "CPUSetAllocator", "GPUEnvInject"
@@ -40,10 +43,10 @@ class Rules:
     """The current rules of all plugins; None before the first word about them."""
 
     bvt: group_identity.BvtRule | None = None
-    cpuset: cpuset.CpusetRule | None = None
+    cpuset: CpusetRule | None = None
     batch: batch_resource.BatchRule = field(default_factory=batch_resource.BatchRule)
-    normalization: normalization.NormalizationRule = field(default_factory=normalization.NormalizationRule)
-    core_sched: core_sched.CoreSchedRule | None = None
+    normalization: NormalizationRule = field(default_factory=NormalizationRule)
+    core_sched: CoreSchedRule | None = None
 
 
 class Plugins:

@@ -63,6 +63,10 @@ class MemoryHost:
         if path in self.refused:
             raise OSError(self.refused[path], "refused", path)
         self.writes.append((path, value))
+        if path.endswith("/cpu.max") and len(value.split()) == 1:
+            value = f"{value} {self.files[path].split()[-1]}"  # the kernel keeps the period
+        if path.endswith("/cpuset.cpus"):
+            self.files.update({name: value for name in (f"{path}.effective",) if name in self.files})
         self.files[path] = self.files[path] + value if path in self.appending else value
 
     def list_dirs(self, path: str) -> list[str]:

@@ -4,6 +4,7 @@ Asks a running agent, or reads the files of one that is gone.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -93,10 +94,8 @@ def matches(event: dict[str, Any], *, reason: str | None, pod: str | None) -> bo
 def as_line(event: dict[str, Any]) -> str:
     """Return one event for a person."""
     at = event.get("createdAt", "")
-    try:
+    with contextlib.suppress(ValueError):
         at = datetime.fromisoformat(at).strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:
-        pass
     parts = (event.get("namespace"), event.get("name"), event.get("container"))
     subject = "/".join(part for part in parts if part)
     return f"{at}  {event.get('reason', ''):<28} {subject or event.get('type', ''):<32} {event.get('message', '')}"

@@ -1,4 +1,4 @@
-"""`kubetide runtime-proxy`: stand between the kubelet and the container runtime and let hook servers change requests."""
+"""`kubetide runtime-proxy`: stand between kubelet and container runtime and let hook servers change requests."""
 
 import asyncio
 import signal
@@ -55,6 +55,7 @@ def command(
     if mode != CONTAINERD:
         raise SettingsError(f"runtime mode {mode!r} is not supported: only {CONTAINERD}", field="backend-runtime-mode")
     invocation.configure_logging()
+    hook_config.mkdir(parents=True, exist_ok=True, mode=0o755)
     asyncio.run(_serve(endpoint, backend, (skip_key, skip_value), hook_config))
 
 
@@ -62,7 +63,6 @@ async def _serve(endpoint: Path, backend: Path, skip: tuple[str, str], hook_conf
     from kubetide.node.runtime.proxy import RuntimeProxy
     from kubetide.node.runtime.proxy_config import HookDirectory
 
-    hook_config.mkdir(parents=True, exist_ok=True, mode=0o755)
     proxy = RuntimeProxy(endpoint=endpoint, backend=backend, directory=HookDirectory(hook_config), skip_label=skip)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

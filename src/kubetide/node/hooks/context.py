@@ -7,21 +7,10 @@ empty text is a third state, "clear".
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from kubetide.api.cgroups import kube_qos_of_path
 from kubetide.api.qos import raw_qos
 from kubetide.node.origin import OriginResources
-
-
-class Level(StrEnum):
-    """The kind of object that a cgroup belongs to."""
-
-    KUBE_QOS = "kubeqos"
-    POD = "pod"
-    CONTAINER = "container"
-    SANDBOX = "sandbox"
-    HOST_APP = "hostapp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,172 @@
+"""CPU burst: token buckets, quota steps, and the order that kernels insist on."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubetide.api import qos
+from kubetide.api.codec import convert
+from kubetide.api.core import Node
+from kubetide.api.slo_strategies import CPUBurstStrategy, NodeSLOSpec
+from kubetide.node.qos.burst_limiter import Bucket, Limiters
+from kubetide.node.qos.cpu_burst import CpuBurst, pod_config
+from kubetide.node.series import kinds
+from nodeworld import START, World, processors_of
+
+
+def bursting_pod(world: World, *, label: str = "LS", annotations: dict[str, str] | None = None) -> Any:
+    pod = world.add_pod(
+        {
+            "metadata": {
+                "name": "web",
+                "namespace": "shop",
+                "uid": "web",
+                "labels": {qos.LABEL_QOS: label} if label else {},
+                "annotations": annotations or {},
+            },
+            "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}}]},
+            "status": {
+                "phase": "Running",
+                "qosClass": "Burstable",
+                "containerStatuses": [{"name": "main", "containerID": "containerd://main"}],
+            },
+        }
+    )
+    for directory in (pod.directory, pod.containers[0].directory):
+        if world.version == 1:
+            world.cgroup("cpu", directory, {"cpu.cfs_quota_us": "100000", "cpu.cfs_burst_us": "0"})
+        else:
+            world.cgroup("cpu", directory, {"cpu.max": "100000 100000", "cpu.max.burst": "0"})
+    world.cgroup("cpu", world.paths.kube_root, {"cpu.max.burst": "0"} if world.version == 2 else {})
+    return pod
+
+
+def node(version: int = 1, **strategy: Any) -> World:
+    world = World(version=version)
+    world.processors = processors_of([{"cpu": cpu} for cpu in range(8)])
+    fields = {"policy": "auto", "cpu_burst_percent": 1000, "cfs_quota_burst_percent": 300} | strategy
+    world.slo = NodeSLOSpec(cpu_burst_strategy=CPUBurstStrategy(share_pool_threshold_percent=50, **fields))
+    world.metrics.set(kinds.NODE_CPU, 1.0)
+    return world
+
+
+def throttled(world: World, ratio: float | None) -> None:
+    world.metrics.set(kinds.CONTAINER_THROTTLED, ratio, {kinds.CONTAINER_ID: "containerd://main"})
+    world.metrics.set(kinds.CONTAINER_CPU, 0.9, {kinds.CONTAINER_ID: "containerd://main"})
+
+
+def quota(world: World, directory: str) -> int:
+    return world.snapshot().cgroups.cpu_quota(directory)
+
+
+def burst(world: World, directory: str) -> int:
+    return int(world.text("cpu", directory, "cpu.cfs_burst_us" if world.version == 1 else "cpu.max.burst"))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_throttled_container_grows_to_its_ceiling_and_back_when_the_pool_is_full(version: int) -> None:
+    world = node(version)
+    pod = bursting_pod(world)
+    strategy = CpuBurst(Limiters(lambda: 0.5))
+    throttled(world, 0.4)
+    seen = []
+    for _ in range(8):
+        world.clock.advance(1)
+        world.apply(strategy.decide(world.snapshot()))
+        seen.append(quota(world, pod.containers[0].directory))
+    assert seen == [120000, 144000, 172800, 207360, 248832, 298598, 300000, 300000]
+    assert quota(world, pod.directory) == 300000
+    world.metrics.set(kinds.NODE_CPU, 6.0)
+    for _ in range(8):
+        world.clock.advance(1)
+        world.apply(strategy.decide(world.snapshot()))
+    assert quota(world, pod.containers[0].directory) == 100000
+    assert quota(world, pod.directory) == 100000
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_kernel_burst_never_exceeds_the_quota_of_its_cgroup(version: int) -> None:
+    world = node(version)
+    pod = bursting_pod(world)
+    strategy = CpuBurst(Limiters(lambda: 0.5))
+    throttled(world, 0.4)
+    for load in (1.0, 1.0, 6.0, 6.0, 6.0, 1.0):
+        world.metrics.set(kinds.NODE_CPU, load)
+        world.clock.advance(61)
+        world.apply(strategy.decide(world.snapshot()))
+        for directory in (pod.directory, pod.containers[0].directory):
+            assert burst(world, directory) <= quota(world, directory)
+    assert burst(world, pod.containers[0].directory) > 0
+
+
+def test_a_quota_falls_only_after_its_burst() -> None:
+    world = node()
+    pod = bursting_pod(world)
+    place = pod.containers[0].directory
+    world.cgroup("cpu", place, {"cpu.cfs_quota_us": "300000", "cpu.cfs_burst_us": "300000"})
+    world.slo = NodeSLOSpec(cpu_burst_strategy=CPUBurstStrategy(policy="none"))
+    world.apply(CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()))
+    written = [path.rpartition("/")[2] for path, _ in world.host.writes if f"/{place}/" in path]
+    assert written.index("cpu.cfs_burst_us") < written.index("cpu.cfs_quota_us")
+
+
+def test_a_pod_with_cpus_of_its_own_is_left_alone() -> None:
+    world = node()
+    own = {qos.ANNOTATION_RESOURCE_STATUS: '{"cpuset":"0-1"}'}
+    bursting_pod(world, label="", annotations=own)
+    throttled(world, 0.4)
+    assert CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()).is_empty
+
+
+def test_a_normalized_node_bursts_from_the_scaled_base() -> None:
+    world = node(policy="none")
+    pod = bursting_pod(world)
+    notes = {qos.ANNOTATION_CPU_NORMALIZATION: "1.25"}
+    world.node = convert({"metadata": {"name": "n", "annotations": notes}}, Node)
+    world.gates = {"CPUNormalization": True}
+    world.apply(CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()))
+    assert quota(world, pod.containers[0].directory) == 80000
+
+
+def test_a_bucket_keeps_the_fractions_of_seconds() -> None:
+    slow = Bucket(100, 200, 0, START)
+    fast = Bucket(100, 200, 0, START)
+    slow.step(0, START + timedelta(seconds=3))
+    for step in range(1, 13):
+        fast.step(0, START + timedelta(seconds=0.25 * step))
+    assert fast.tokens == slow.tokens == 300
+
+
+def test_a_bucket_that_nobody_asks_is_forgotten_after_two_periods() -> None:
+    limiters = Limiters(lambda: 0.5)
+    ask: dict[str, Any] = {"period_seconds": 10, "percent": 200, "usage_percent": 50}
+    limiters.allow("a", now=START, **ask)
+    limiters.drop_expired(START + timedelta(seconds=20))
+    assert len(limiters) == 1
+    limiters.drop_expired(START + timedelta(seconds=21))
+    assert len(limiters) == 0
+
+
+@pytest.mark.parametrize(
+    ("period", "percent", "expected"),
+    [
+        pytest.param(None, 300, True, id="no-period-no-limit"),
+        pytest.param(-1, 300, True, id="negative-period-no-limit"),
+        pytest.param(10, None, False, id="no-percent-never"),
+        pytest.param(10, 99, False, id="percent-below-100-never"),
+        pytest.param(0, 300, False, id="period-zero-never"),
+    ],
+)
+def test_the_limiter_has_hard_edges(period: int | None, percent: int | None, expected: bool) -> None:
+    allowed = Limiters(lambda: 0.9).allow("c", period_seconds=period, percent=percent, usage_percent=70, now=START)
+    assert allowed is expected
+
+
+def test_a_broken_annotation_counts_as_none_and_keys_may_have_any_case() -> None:
+    base = CPUBurstStrategy(policy="auto", cpu_burst_percent=1000)
+    broken = pod_config({qos.ANNOTATION_CPU_BURST: "{"}, base)
+    assert broken is base
+    folded = pod_config({qos.ANNOTATION_CPU_BURST: '{"CPUBURSTPERCENT": 10, "Policy": "none"}'}, base)
+    assert folded is not None
+    assert (folded.policy, folded.cpu_burst_percent) == ("none", 10)

@@ -1,0 +1,214 @@
+"""CPU suppress: what is left for best-effort work, and how a round enforces it."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.api import qos
+from kubetide.api.cgroups import BEST_EFFORT, CgroupDriver
+from kubetide.api.codec import convert
+from kubetide.api.core import Node
+from kubetide.api.cpuset import CpuSet
+from kubetide.api.slo_strategies import NodeSLOSpec, ResourceThresholdStrategy
+from kubetide.node.qos import cpu_suppress as rule
+from kubetide.node.qos.suppress import RECOVERED, USING, CpuSuppress
+from kubetide.node.series import kinds
+from nodeworld import World, processors_of
+
+EIGHT = [{"cpu": cpu, "core": cpu // 2, "socket": 0, "node": 0} for cpu in range(8)]
+
+
+def slo(**fields: Any) -> NodeSLOSpec:
+    return NodeSLOSpec(resource_used_threshold_with_be=ResourceThresholdStrategy(**fields))
+
+
+def pod(name: str, *, label: str = "", kube: str = "Burstable", annotations: dict[str, str] | None = None) -> Any:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": name,
+            "labels": {qos.LABEL_QOS: label} if label else {},
+            "annotations": annotations or {},
+        },
+        "spec": {"containers": [{"name": "main"}]},
+        "status": {
+            "phase": "Running",
+            "qosClass": kube,
+            "containerStatuses": [{"name": "main", "containerID": f"containerd://{name}-main"}],
+        },
+    }
+
+
+def busy_node(policy: str, *, version: int = 1, driver: CgroupDriver = CgroupDriver.SYSTEMD) -> World:
+    """A node of 8 CPUs with a latency-sensitive and a best-effort pod."""
+    world = World(version=version, driver=driver)
+    capacity = {"cpu": "8", "memory": "16Gi"}
+    world.node = convert({"metadata": {"name": "n"}, "status": {"capacity": capacity, "allocatable": capacity}}, Node)
+    world.processors = processors_of(EIGHT)
+    world.slo = slo(enable=True, cpu_suppress_policy=policy, cpu_suppress_threshold_percent=65)
+    world.add_pod(pod("ls", label="LS"))
+    batch = world.add_pod(pod("be", label="BE", kube="BestEffort"))
+    tier = world.paths.tier(BEST_EFFORT)
+    quota = {"cpu.cfs_quota_us": "-1"} if version == 1 else {"cpu.max": "max 100000"}
+    cpus = {"cpuset.cpus": "0-7"} if version == 1 else {"cpuset.cpus": "0-7", "cpuset.cpus.effective": "0-7"}
+    for directory in (tier, batch.directory, batch.containers[0].directory, f"{batch.directory}/sandbox.scope"):
+        world.cgroup("cpu", directory, quota)
+        world.cgroup("cpuset", directory, cpus)
+    use(world, node=5.0, ls=3.0, be=1.5)
+    return world
+
+
+def use(world: World, *, node: float, ls: float, be: float) -> None:
+    world.metrics.set(kinds.NODE_CPU, node)
+    world.metrics.set(kinds.POD_CPU, ls, {kinds.POD_UID: "ls"})
+    world.metrics.set(kinds.POD_CPU, be, {kinds.POD_UID: "be"})
+
+
+def quota_of(world: World) -> int:
+    name = "cpu.cfs_quota_us" if world.version == 1 else "cpu.max"
+    text = world.text("cpu", world.paths.tier(BEST_EFFORT), name).split()[0]
+    return -1 if text == "max" else int(text)
+
+
+def cpus_of(world: World, directory: str) -> CpuSet:
+    return CpuSet.parse(world.text("cpuset", directory, "cpuset.cpus"))
+
+
+@pytest.mark.parametrize(
+    ("left", "current", "expected"),
+    [
+        pytest.param(4000, 400000, None, id="the-same-value-is-left-alone"),
+        pytest.param(4000, 404000, None, id="a-change-below-one-percent-is-ignored"),
+        pytest.param(-500, 5000, 2000, id="nothing-left-means-the-minimum"),
+        pytest.param(20, 2500, 2000, id="the-minimum-is-written-even-for-a-small-change"),
+        pytest.param(8000, 100000, 180000, id="growing-takes-a-tenth-of-the-node-at-most"),
+        pytest.param(1000, 800000, 100000, id="shrinking-is-immediate"),
+        pytest.param(4000, -1, 400000, id="from-unlimited-there-is-no-step"),
+    ],
+)
+def test_the_quota_shrinks_at_once_and_grows_in_steps(left: int, current: int, expected: int | None) -> None:
+    assert rule.quota_target(left, 8, current) == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "current", "expected"),
+    [
+        pytest.param(-3000, 4, 2, id="never-below-two"),
+        pytest.param(3001, 4, 4, id="a-part-of-a-cpu-counts-whole"),
+        pytest.param(8000, 2, 3, id="growing-takes-a-tenth-of-all-cpus"),
+        pytest.param(2000, 8, 2, id="shrinking-is-immediate"),
+    ],
+)
+def test_the_number_of_cpus_shrinks_at_once_and_grows_in_steps(left: int, current: int, expected: int) -> None:
+    assert rule.cpu_count(left, current, 8) == expected
+
+
+def test_cpus_of_exclusive_pods_are_never_given_away() -> None:
+    processors = processors_of(EIGHT)
+    owner = {0: "LSE", 1: "LSE", 2: "LSR", 3: "LSR"}
+    pools = rule.pools(processors, owner, CpuSet.parse("7"))
+    assert [p.cpu for p in pools.shared] == [4, 5, 6]
+    assert [p.cpu for p in pools.lent] == [2, 3]
+    assert not set(rule.choose(5, pools)) & {0, 1, 7}
+
+
+def test_without_any_cpu_to_give_nothing_is_chosen() -> None:
+    assert len(rule.choose(2, rule.Pools(shared=(), lent=()))) == 0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("driver", list(CgroupDriver))
+def test_a_load_step_shrinks_the_quota_and_its_end_lets_it_grow_back(version: int, driver: CgroupDriver) -> None:
+    world = busy_node("cfsQuota", version=version, driver=driver)
+    strategy = CpuSuppress()
+    world.apply(strategy.decide(world.snapshot()))
+    assert quota_of(world) == 170000  # 8 cores x 65 % - 3 of the pod - 0.5 of the system
+    use(world, node=6.0, ls=5.0, be=0.5)
+    world.apply(strategy.decide(world.snapshot()))
+    assert quota_of(world) == 2000
+    use(world, node=1.5, ls=0.5, be=0.5)
+    seen = []
+    for _ in range(7):
+        world.clock.advance(1)
+        world.apply(strategy.decide(world.snapshot()))
+        seen.append(quota_of(world))
+    assert seen == [82000, 162000, 242000, 322000, 402000, 420000, 420000]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_cpuset_policy_moves_every_directory_of_the_tier(version: int) -> None:
+    world = busy_node("cpuset", version=version)
+    strategy = CpuSuppress()
+    world.apply(strategy.decide(world.snapshot()))
+    batch = world.pods[1]
+    places = [world.paths.tier(BEST_EFFORT), batch.directory, batch.containers[0].directory]
+    assert {str(cpus_of(world, place)) for place in places} == {"0-1"}
+    assert strategy.cpuset_status == USING
+    assert strategy.quota_status == RECOVERED
+
+
+def test_switching_the_policy_takes_back_the_other_one_in_the_same_round() -> None:
+    world = busy_node("cfsQuota")
+    strategy = CpuSuppress()
+    world.apply(strategy.decide(world.snapshot()))
+    assert quota_of(world) == 170000
+    world.slo = slo(enable=True, cpu_suppress_policy="cpuset", cpu_suppress_threshold_percent=65)
+    world.apply(strategy.decide(world.snapshot()))
+    assert quota_of(world) == -1
+    assert str(cpus_of(world, world.paths.tier(BEST_EFFORT))) == "0-1"
+    world.slo = slo(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_threshold_percent=65)
+    world.apply(strategy.decide(world.snapshot()))
+    assert str(cpus_of(world, world.paths.tier(BEST_EFFORT))) == "0-7"
+    assert quota_of(world) == 170000
+
+
+def test_disabling_gives_everything_back_and_a_missing_switch_changes_nothing() -> None:
+    world = busy_node("cfsQuota")
+    strategy = CpuSuppress()
+    world.apply(strategy.decide(world.snapshot()))
+    world.slo = slo()
+    world.apply(strategy.decide(world.snapshot()))
+    assert quota_of(world) == 170000
+    world.slo = slo(enable=False)
+    world.apply(strategy.decide(world.snapshot()))
+    assert quota_of(world) == -1
+
+
+def test_without_a_usage_sample_nothing_changes() -> None:
+    world = busy_node("cfsQuota")
+    world.metrics.set(kinds.NODE_CPU, None)
+    plan = CpuSuppress().decide(world.snapshot())
+    assert plan.is_empty
+    assert "not known" in plan.trace["skipped"]
+
+
+def test_a_steady_state_writes_nothing() -> None:
+    world = busy_node("cpuset")
+    strategy = CpuSuppress()
+    world.apply(strategy.decide(world.snapshot()))
+    before = len(world.host.writes)
+    for _ in range(30):
+        world.clock.advance(1)
+        world.apply(strategy.decide(world.snapshot()))
+    assert len(world.host.writes) == before
+
+
+def test_the_cpu_manager_keeps_its_own_containers() -> None:
+    world = busy_node("cpuset")
+    world.gates = {"BECPUManager": True}
+    status = {qos.ANNOTATION_RESOURCE_STATUS: '{"numaNodeResources":[{"node":0}]}'}
+    managed = world.add_pod(pod("managed", label="BE", kube="BestEffort", annotations=status))
+    for directory in (managed.directory, managed.containers[0].directory):
+        world.cgroup("cpuset", directory, {"cpuset.cpus": "0-3"})
+    world.apply(CpuSuppress().decide(world.snapshot()))
+    assert str(cpus_of(world, managed.directory)) == "0-7"
+    assert str(cpus_of(world, managed.containers[0].directory)) == "0-3"
+
+
+def test_stopping_the_agent_lifts_the_limits() -> None:
+    world = busy_node("cfsQuota")
+    strategy = CpuSuppress()
+    world.apply(strategy.decide(world.snapshot()))
+    world.apply(strategy.release(world.snapshot()))
+    assert quota_of(world) == -1

@@ -1,0 +1,277 @@
+"""Memory QoS, block I/O, cache allocation and kernel settings as strategies."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.api import qos
+from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED, CgroupDriver
+from kubetide.api.codec import convert
+from kubetide.api.core import Node
+from kubetide.api.slo_strategies import NodeSLOSpec, ResourceQOSStrategy, SystemStrategy
+from kubetide.errors import InvalidInput
+from kubetide.node.formats.processors import Processor
+from kubetide.node.formats.storage import StorageFacts
+from kubetide.node.host import files
+from kubetide.node.qos.blkio import BlkIo, mount_point
+from kubetide.node.qos.l3_cache import l3_mask
+from kubetide.node.qos.memory import MemoryQos
+from kubetide.node.qos.resctrl import Resctrl
+from kubetide.node.qos.system import SystemConfig
+from nodeworld import World, processors_of
+
+GI = 2**30
+MEMORY_FILES = {"memory.min": "0", "memory.low": "0", "memory.high": "max"}
+
+
+def strategy(**classes: Any) -> NodeSLOSpec:
+    return NodeSLOSpec(resource_qos_strategy=convert(classes, ResourceQOSStrategy))
+
+
+def node(memory: str = "16Gi") -> Node:
+    return convert(
+        {"metadata": {"name": "n"}, "status": {"allocatable": {"memory": memory}, "capacity": {"memory": memory}}}, Node
+    )
+
+
+def pod(name: str, *, label: str = "LS", annotations: dict[str, str] | None = None, **memory: str) -> Any:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "d",
+            "uid": name,
+            "labels": {qos.LABEL_QOS: label} if label else {},
+            "annotations": annotations or {},
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "resources": {
+                        "requests": {"memory": memory.get("request", "1Gi")},
+                        "limits": {"memory": memory["limit"]} if "limit" in memory else {},
+                    },
+                }
+            ],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "scratch"}],
+        },
+        "status": {
+            "phase": "Running",
+            "qosClass": "Burstable",
+            "containerStatuses": [{"name": "main", "containerID": f"containerd://{name}"}],
+        },
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("driver", list(CgroupDriver))
+def test_protection_is_summed_up_the_tree_and_taken_back_when_the_last_pod_leaves(
+    version: int, driver: CgroupDriver
+) -> None:
+    world = World(version=version, driver=driver)
+    world.node = node()
+    world.slo = strategy(lsClass={"memoryQOS": {"enable": True, "minLimitPercent": 50, "lowLimitPercent": 100}})
+    web, db = world.add_pod(pod("web")), world.add_pod(pod("db", request="2Gi"))
+    places = [
+        *world.paths.tiers(),
+        *(place for one in (web, db) for place in (one.directory, one.containers[0].directory)),
+    ]
+    for place in places:
+        world.cgroup("memory", place, MEMORY_FILES)
+    decider = MemoryQos()
+    world.apply(decider.decide(world.snapshot()))
+
+    def value(place: str, name: str) -> int:
+        return int(world.text("memory", place, name))
+
+    for place in (world.paths.tier(BURSTABLE), world.paths.tier(GUARANTEED)):
+        assert value(place, "memory.min") == GI * 3 // 2
+        assert value(place, "memory.low") == GI * 3
+    assert value(web.containers[0].directory, "memory.min") == GI // 2
+    assert value(world.paths.tier(BEST_EFFORT), "memory.min") == 0
+    world.pods.clear()
+    world.apply(decider.decide(world.snapshot()))
+    assert value(world.paths.tier(BURSTABLE), "memory.min") == 0
+    assert value(world.paths.tier(GUARANTEED), "memory.low") == 0
+    assert decider.decide(world.snapshot()).is_empty
+
+
+def test_throttling_begins_between_request_and_limit() -> None:
+    world = World()
+    world.node = node()
+    world.slo = strategy(lsClass={"memoryQOS": {"enable": True, "throttlingPercent": 50}})
+    world.add_pod(pod("web", request="1Gi", limit="3Gi"))
+    world.add_pod(pod("free"))
+    values = {
+        write.directory: int(write.value)
+        for write in MemoryQos().decide(world.snapshot()).batches[0].levels[2]
+        if write.file is files.MEMORY_HIGH
+    }
+    web, free = (one.containers[0].directory for one in world.pods)
+    assert values[web] == 2 * GI
+    assert values[free] == GI + 15 * GI // 2  # no limit: what the node can give
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        pytest.param('{"policy":"none"}', 0, id="none-switches-off"),
+        pytest.param('{"policy":"auto"}', 95, id="auto-takes-the-template"),
+        pytest.param('{"policy":"auto","WMARKRATIO":80}', 80, id="own-fields-override-the-template"),
+        pytest.param('{"wmarkRatio":70}', 70, id="own-fields-override-the-class"),
+        pytest.param("{", 90, id="a-broken-annotation-counts-as-none"),
+    ],
+)
+def test_a_pod_may_choose_its_memory_policy(annotation: str, expected: int) -> None:
+    world = World()
+    world.node = node()
+    world.slo = strategy(lsClass={"memoryQOS": {"enable": True, "wmarkRatio": 90}})
+    world.add_pod(pod("web", annotations={qos.ANNOTATION_MEMORY_QOS: annotation}))
+    pods = MemoryQos().decide(world.snapshot()).batches[0].levels[1]
+    assert [int(write.value) for write in pods if write.file is files.MEMORY_WMARK_RATIO] == [expected]
+
+
+DISKS = StorageFacts(
+    disk_number={"/dev/vda": "253:0", "/dev/vdb": "253:16"},
+    partition_disk={"/dev/vdb1": "/dev/vdb"},
+    mount_source={"/var/lib/kubelet/pods/web/volumes/kubernetes.io~csi/pv-1/mount": "/dev/vdb1"},
+)
+
+
+def blkio_world() -> World:
+    world = World()
+    world.storage = DISKS
+    empty = dict.fromkeys(("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"), "")
+    empty |= dict.fromkeys(("blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device"), "")
+    world.cgroup("blkio", world.paths.kube_root, empty)
+    world.cgroup("blkio", world.paths.tier(BEST_EFFORT), empty)
+    return world
+
+
+def limits(world: World, directory: str, name: str = "blkio.throttle.read_bps_device") -> str:
+    return world.text("blkio", directory, name)
+
+
+def block(name: str = "/dev/vdb", kind: str = "device", **io: int) -> dict[str, Any]:
+    return {"name": name, "type": kind, "ioCfg": io}
+
+
+def test_block_limits_are_written_once_and_removed_with_their_setting() -> None:
+    world = blkio_world()
+    tier = world.paths.tier(BEST_EFFORT)
+    world.slo = strategy(beClass={"blkioQOS": {"enable": True, "blocks": [block(readBPS=1048576)]}})
+    world.apply(BlkIo().decide(world.snapshot()))
+    assert limits(world, tier) == "253:16 1048576"
+    assert BlkIo().decide(world.snapshot()).is_empty
+    world.slo = strategy(beClass={"blkioQOS": {"enable": False, "blocks": [block(readBPS=1048576)]}})
+    world.apply(BlkIo().decide(world.snapshot()))
+    assert limits(world, tier) == "253:16 0"
+
+
+def test_one_unknown_disk_leaves_its_scope_alone_and_the_others_go_on() -> None:
+    world = blkio_world()
+    web = world.add_pod(
+        pod(
+            "web",
+            annotations={
+                qos.ANNOTATION_BLKIO_QOS: '{"blocks":[{"name":"data","type":"podvolume","iocfg":{"readBPS":5}}]}'
+            },
+        )
+    )
+    world.cgroup("blkio", web.directory, {"blkio.throttle.read_bps_device": ""})
+    world.claims = {"d/data": "pv-1"}
+    blocks = [block("/dev/sdx", readBPS=9), block(readBPS=1)]
+    world.slo = strategy(beClass={"blkioQOS": {"enable": True, "blocks": blocks}})
+    plan = BlkIo().decide(world.snapshot())
+    world.apply(plan)
+    assert limits(world, world.paths.tier(BEST_EFFORT)) == ""
+    assert limits(world, web.directory) == "253:16 5"
+    assert list(plan.trace["problems"]) == [world.paths.tier(BEST_EFFORT)]
+
+
+def test_volumes_are_found_under_the_kubelets_directory() -> None:
+    world = World()
+    web = world.add_pod(pod("web"))
+    world.claims = {"d/data": "pv-1"}
+    root = "/var/lib/kubelet/pods/web/volumes/kubernetes.io~csi"
+    assert mount_point(world.snapshot(), web, "data") == f"{root}/pv-1/mount"
+    assert mount_point(world.snapshot(), web, "scratch") == f"{root}/scratch/mount"
+    with pytest.raises(InvalidInput):
+        mount_point(world.snapshot(), web, "nothing")
+
+
+def test_block_limits_need_cgroup_v1() -> None:
+    world = World(version=2)
+    world.storage = DISKS
+    world.slo = strategy(beClass={"blkioQOS": {"enable": True, "blocks": [block(readBPS=1)]}})
+    assert "v1" in BlkIo().decide(world.snapshot()).trace["skipped"]
+
+
+def resctrl_world() -> World:
+    world = World()
+    world.processors = tuple(Processor(cpu=n, core=n, socket=n // 2, node=0, l3=n // 2) for n in range(4))
+    world.host.files["/proc/cpuinfo"] = "vendor_id : GenuineIntel\nflags : fpu cat_l3 mba\n"
+    world.host.files["/sys/fs/resctrl/info/L3/cbm_mask"] = "fff\n"
+    for group in ("", "LSR/", "LS/", "BE/"):
+        world.host.files[f"/sys/fs/resctrl/{group}schemata"] = "    MB:0=100;1=100\n    L3:0=fff;1=fff\n"
+        world.host.files[f"/sys/fs/resctrl/{group}tasks"] = ""
+    return world
+
+
+def test_cache_ways_are_divided_by_class_and_written_once() -> None:
+    world = resctrl_world()
+    world.slo = strategy(
+        lsClass={"resctrlQOS": {"enable": True, "catRangeStartPercent": 0, "catRangeEndPercent": 100}},
+        beClass={"resctrlQOS": {"enable": True, "catRangeStartPercent": 0, "catRangeEndPercent": 30, "mbaPercent": 35}},
+    )
+    decider = Resctrl()
+    world.apply(decider.decide(world.snapshot()))
+    assert [(path.split("/")[-2], text) for path, text in world.host.writes] == [
+        ("BE", "L3:0=f;1=f;\n"),
+        ("BE", "MB:0=40;1=40;\n"),
+    ]
+    world.host.files["/sys/fs/resctrl/BE/schemata"] = "    MB:0=40;1=40\n    L3:0=f;1=f\n"
+    assert decider.decide(world.snapshot()).is_empty
+
+
+def test_threads_are_bound_to_the_group_of_their_class() -> None:
+    world = resctrl_world()
+    world.slo = strategy(lsClass={"resctrlQOS": {"enable": True}})
+    web = world.add_pod(pod("web"))
+    world.host.files["/sys/fs/resctrl/LS/tasks"] = "7\n"
+    world.host.appending.add("/sys/fs/resctrl/LS/tasks")
+    world.cgroup("cpu", web.containers[0].directory, {"tasks": "9\n7\n8\n"})
+    world.apply(Resctrl().decide(world.snapshot()))
+    assert world.host.files["/sys/fs/resctrl/LS/tasks"] == "7\n89"
+
+
+def test_a_cpu_without_allocation_is_left_alone() -> None:
+    world = resctrl_world()
+    world.host.files["/proc/cpuinfo"] = "flags : fpu cat_l3\n"
+    world.slo = strategy(beClass={"resctrlQOS": {"enable": True}})
+    assert "allocation" in Resctrl().decide(world.snapshot()).trace["skipped"]
+
+
+def test_an_empty_range_of_ways_is_refused() -> None:
+    assert l3_mask(0xFFF, 25, 60) == "f8"
+    with pytest.raises(InvalidInput):
+        l3_mask(0xF, 1, 2)
+    with pytest.raises(InvalidInput):
+        l3_mask(0b101, 0, 100)
+
+
+def test_kernel_settings_follow_the_nodes_memory() -> None:
+    world = World()
+    world.node = node("16Gi")
+    world.slo = NodeSLOSpec(
+        system_strategy=SystemStrategy(min_free_kbytes_factor=100, watermark_scale_factor=150, memcg_reap_back_ground=1)
+    )
+    world.host.files["/proc/sys/vm/min_free_kbytes"] = "67584"
+    world.host.files["/proc/sys/vm/watermark_scale_factor"] = "10"
+    world.apply(SystemConfig().decide(world.snapshot()))
+    assert world.host.files["/proc/sys/vm/min_free_kbytes"] == str(16 * 2**20 // 100)
+    assert world.host.files["/proc/sys/vm/watermark_scale_factor"] == "150"
+
+
+def test_processors_without_cores_still_count() -> None:
+    assert len(processors_of([{"cpu": 0}, {"cpu": 1}])) == 2

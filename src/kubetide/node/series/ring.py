@@ -167,7 +167,11 @@ class Ring:
             return EMPTY
         if len(parts) == 1:
             return parts[0]
-        return Points(np.concatenate([part.millis for part in parts]), np.concatenate([part.values for part in parts]))
+        return Points(
+            np.concatenate([part.millis for part in parts]),
+            np.concatenate([part.values for part in parts]),
+            span_millis=parts[-1].span_millis,
+        )
 
     def query_each(self, kind: str, label: str, start: int, end: int) -> dict[str, Points]:
         """Return the samples of every series of a kind by the value of one property; windows are found once."""

@@ -1,0 +1,222 @@
+"""The executor: what it writes, skips, refuses and repairs, and in which order."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from kubetide.api.cpuset import CpuSet
+from kubetide.node.executor.audit import Audit
+from kubetide.node.executor.plan import Batch, Plan, Subject, Target, Write
+from kubetide.node.executor.writer import Executor, NotStarted
+from kubetide.node.host import files
+from kubetide.node.host.layout import Layout
+from unit.node.memory_host import ManualClock, MemoryHost
+
+TIER = "kubepods.slice/kubepods-besteffort.slice"
+POD = f"{TIER}/kubepods-besteffort-poda.slice"
+CONTAINER = f"{POD}/cri-containerd-c.scope"
+
+
+def made(
+    contents: dict[tuple[files.CgroupFile, str], str], *, version: int = 1
+) -> tuple[Executor, MemoryHost, ManualClock, Layout]:
+    layout = Layout(version=version, cgroup_root="/cg")
+    host = MemoryHost({layout.cgroup_file(file, place): text for (file, place), text in contents.items()})
+    clock = ManualClock()
+    executor = Executor(host, layout, clock)
+    executor.start()
+    return executor, host, clock, layout
+
+
+def write(
+    file: files.CgroupFile | files.SystemFile, value: str, place: str = TIER, target: Target = Target.TIER
+) -> Write:
+    return Write(file=file, value=value, directory=place, target=target)
+
+
+def test_a_value_that_is_already_there_is_not_written() -> None:
+    executor, host, _, _ = made({(files.CPU_SHARES, TIER): "1024\n"})
+    assert executor.update(write(files.CPU_SHARES, "1024"))
+    assert host.writes == []
+
+
+def test_an_unchanged_value_is_not_even_read_until_it_is_old() -> None:
+    executor, host, clock, layout = made({(files.CPU_SHARES, TIER): "2"})
+    path = layout.cgroup_file(files.CPU_SHARES, TIER)
+    assert executor.update(write(files.CPU_SHARES, "1024"))
+    host.files[path] = "7"
+    assert not executor.update(write(files.CPU_SHARES, "1024"))
+    assert host.files[path] == "7"
+    clock.advance(61)
+    assert executor.update(write(files.CPU_SHARES, "1024"))
+    assert host.files[path] == "1024"
+
+
+def test_cached_updates_need_a_started_executor() -> None:
+    layout = Layout(cgroup_root="/cg")
+    executor = Executor(MemoryHost(), layout, ManualClock())
+    with pytest.raises(NotStarted):
+        executor.update(write(files.CPU_SHARES, "2"))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("kubepods.slice", id="kube-root"),
+        pytest.param(TIER, id="tier"),
+        pytest.param("kubepods.slice/../../etc", id="leaves-the-root"),
+        pytest.param("..", id="above-the-root"),
+    ],
+)
+@pytest.mark.parametrize("target", [Target.POD, Target.CONTAINER, Target.HOST_APPLICATION])
+def test_a_value_made_for_one_never_lands_where_others_live(place: str, target: Target) -> None:
+    executor, host, _, layout = made({(files.CPU_SHARES, TIER): "2", (files.CPU_SHARES, "kubepods.slice"): "2"})
+    host.files[f"{layout.cgroup_root}/cpu/cpu.shares"] = "2"
+    executor.apply(Plan(batches=(Batch.flat(write(files.CPU_SHARES, "5", place, target)),)))
+    assert host.writes == []
+    assert executor.counts.refused == 1
+
+
+def test_hostile_names_never_leave_the_root() -> None:
+    executor, host, _, _ = made({(files.CPU_SHARES, TIER): "2"})
+    host.files["/etc/cpu.shares"] = "2"
+    hostile = write(files.CPU_SHARES, "5", f"{TIER}/../../../../etc", Target.TIER)
+    executor.apply(Plan(batches=(Batch.flat(hostile),)))
+    assert host.writes == []
+    assert executor.counts.refused == 1
+
+
+def test_one_failing_file_does_not_stop_the_others() -> None:
+    executor, host, _, layout = made({(files.CPU_SHARES, TIER): "2", (files.CPU_QUOTA, TIER): "-1"})
+    host.failures[layout.cgroup_file(files.CPU_SHARES, TIER)] = OSError(errno.EIO, "broken")
+    executor.apply(Plan(batches=(Batch.flat(write(files.CPU_SHARES, "5"), write(files.CPU_QUOTA, "1000")),)))
+    assert [value for _, value in host.writes] == ["1000"]
+    assert executor.counts.failed == 1
+
+
+def test_a_cgroup_that_is_gone_is_skipped_quietly_and_not_remembered() -> None:
+    executor, host, _, layout = made({})
+    gone = write(files.CPU_SHARES, "5", POD, Target.POD)
+    assert not executor.update(gone)
+    host.files[layout.cgroup_file(files.CPU_SHARES, POD)] = "2"
+    assert executor.update(gone)
+    assert [value for _, value in host.writes] == ["5"]
+
+
+def test_a_kernel_without_the_file_is_asked_once() -> None:
+    executor, host, _, layout = made({(files.CPU_IDLE, TIER): "0"})
+    assert not executor.update(write(files.CPU_IDLE, "1"))
+    host.files[layout.cgroup_file(files.CPU_IDLE, "kubepods.slice")] = "0"
+    assert not executor.update(write(files.CPU_IDLE, "1")), "support is remembered for the life of the process"
+
+
+def test_unlimited_becomes_max_on_v2_and_is_recognised_again() -> None:
+    executor, host, clock, _ = made({(files.CPU_QUOTA, TIER): "50000 100000\n"}, version=2)
+    executor.update(write(files.CPU_QUOTA, "-1"))
+    assert [value for _, value in host.writes] == ["max"]
+    host.files[host.writes[0][0]] = "max 100000\n"
+    clock.advance(61)
+    executor.update(write(files.CPU_QUOTA, "-1"))
+    assert len(host.writes) == 1
+
+
+def test_shares_are_compared_as_weights_on_v2() -> None:
+    executor, host, _, _ = made({(files.CPU_SHARES, TIER): "39\n"}, version=2)
+    executor.update(write(files.CPU_SHARES, "1024"))
+    assert host.writes == []
+
+
+def test_changing_the_period_on_v2_keeps_the_quota() -> None:
+    executor, host, _, _ = made({(files.CPU_PERIOD, TIER): "50000 100000\n"}, version=2)
+    executor.update(write(files.CPU_PERIOD, "200000"))
+    assert [value for _, value in host.writes] == ["50000 200000"]
+
+
+def levels(file: files.CgroupFile, tier: str, pod: str, container: str) -> tuple[tuple[Write, ...], ...]:
+    return (
+        (write(file, tier, TIER, Target.TIER),),
+        (write(file, pod, POD, Target.POD),),
+        (write(file, container, CONTAINER, Target.CONTAINER),),
+    )
+
+
+def legal_cpusets(layout: Layout, host: MemoryHost) -> None:
+    """Make the host refuse what cgroup v1 refuses: a child with CPUs that its parent lacks, and the reverse."""
+    tree = [layout.cgroup_file(files.CPUSET, place) for place in (TIER, POD, CONTAINER)]
+
+    def check(path: str, value: str) -> None:
+        position = tree.index(path)
+        new = CpuSet.parse(value)
+        if position > 0 and not new <= CpuSet.parse(host.files[tree[position - 1]]):
+            raise PermissionError(errno.EACCES, "not inside the parent")
+        if position + 1 < len(tree) and not CpuSet.parse(host.files[tree[position + 1]]) <= new:
+            raise OSError(errno.EBUSY, "a child has more")
+
+    host.on_write = check
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("0-3", "0-1", id="narrower"),
+        pytest.param("0-1", "0-3", id="wider"),
+        pytest.param("0-1", "2-3", id="elsewhere"),
+        pytest.param("0-2", "1-5", id="shifted"),
+    ],
+)
+def test_a_whole_tree_of_cpusets_moves_through_legal_states(before: str, after: str) -> None:
+    contents = {(files.CPUSET, place): before for place in (TIER, POD, CONTAINER)}
+    executor, host, _, layout = made(contents)
+    legal_cpusets(layout, host)
+    executor.update_leveled(levels(files.CPUSET, after, after, after))
+    assert executor.counts.failed == 0
+    assert {host.files[layout.cgroup_file(files.CPUSET, place)] for place in (TIER, POD, CONTAINER)} == {after}
+
+
+def test_memory_protection_grows_from_the_top_and_shrinks_from_the_bottom() -> None:
+    contents = {(files.MEMORY_MIN, place): "0" for place in ("kubepods.slice", TIER, POD, CONTAINER)}
+    executor, host, _, layout = made(contents)
+    order = [layout.cgroup_file(files.MEMORY_MIN, place) for place in (TIER, POD, CONTAINER)]
+    executor.update_leveled(levels(files.MEMORY_MIN, "200", "100", "100"))
+    assert [path for path, _ in host.writes] == order
+    host.writes.clear()
+    executor.update_leveled(levels(files.MEMORY_MIN, "0", "0", "0"))
+    assert [path for path, _ in host.writes] == order[::-1]
+
+
+def test_an_unlimited_quota_counts_as_the_largest() -> None:
+    executor, host, _, _ = made({(files.CPU_QUOTA, place): "-1" for place in (TIER, POD, CONTAINER)})
+    executor.update_leveled(levels(files.CPU_QUOTA, "100000", "50000", "50000"))
+    assert [value for _, value in host.writes] == ["50000", "50000", "100000"]
+
+
+def test_a_value_that_somebody_widened_is_narrowed_again_after_a_minute() -> None:
+    contents = {(files.CPUSET, place): "0-1" for place in (TIER, POD, CONTAINER)}
+    executor, host, clock, layout = made(contents)
+    wanted = levels(files.CPUSET, "0-1", "0-1", "0-1")
+    executor.update_leveled(wanted)
+    host.files[layout.cgroup_file(files.CPUSET, TIER)] = "0-7"
+    executor.update_leveled(wanted)
+    assert host.files[layout.cgroup_file(files.CPUSET, TIER)] == "0-7"
+    clock.advance(61)
+    executor.update_leveled(wanted)
+    assert host.files[layout.cgroup_file(files.CPUSET, TIER)] == "0-1"
+
+
+def test_every_write_is_audited_with_what_was_there_before(tmp_path: Path) -> None:
+    layout = Layout(cgroup_root="/cg")
+    host = MemoryHost({layout.cgroup_file(files.CPU_SHARES, POD): "2"})
+    clock = ManualClock()
+    audit = Audit(tmp_path, clock)
+    executor = Executor(host, layout, clock, auditor=audit)
+    executor.start()
+    subject = Subject(type="pod", namespace="shop", name="web")
+    wanted = Write(file=files.CPU_SHARES, value="512", directory=POD, target=Target.POD, subject=subject, reason="test")
+    executor.update(wanted)
+    executor.update(wanted)
+    events, token = audit.query()
+    assert token == ""
+    assert [(event["name"], event["reason"]) for event in events] == [("web", "test")]
+    assert "2 -> 512" in events[0]["message"]

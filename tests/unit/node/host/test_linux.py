@@ -1,0 +1,90 @@
+"""The real machine: kept descriptors, files that vanish, commands."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kubetide.node.host.linux import LinuxHost, cgroup_version
+
+
+def made(tmp_path: Path, **options: int) -> LinuxHost:
+    return LinuxHost(keep_open=(str(tmp_path),), **options)
+
+
+def test_a_file_is_opened_once_and_read_again_as_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.stat"
+    path.write_text("1")
+    host = made(tmp_path)
+    assert host.read(str(path)) == "1"
+    path.write_text("22")
+    assert host.read(str(path)) == "22"
+    assert (host.opens, host.open_files) == (1, 1)
+    host.close()
+
+
+def test_long_files_are_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "big"
+    path.write_text("x" * 50_000)
+    host = made(tmp_path)
+    assert len(host.read(str(path))) == 50_000
+    host.close()
+
+
+def test_the_least_used_descriptor_is_closed_first(tmp_path: Path) -> None:
+    host = made(tmp_path, max_open=64)
+    for number in range(200):
+        (tmp_path / str(number)).write_text(str(number))
+        assert host.read(str(tmp_path / str(number))) == str(number)
+    assert host.open_files == 64
+    host.close()
+
+
+def test_descriptors_of_vanished_files_are_swept(tmp_path: Path) -> None:
+    path = tmp_path / "gone"
+    path.write_text("1")
+    host = made(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    host.read(str(path))
+    path.unlink()
+    assert host.sweep() == 1
+    assert len(os.listdir("/proc/self/fd")) == before
+    host.close()
+
+
+def test_everything_below_a_directory_can_be_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "pod").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "pod" / name).write_text("1")
+    host = made(tmp_path)
+    host.read(str(tmp_path / "pod" / "a"))
+    host.read(str(tmp_path / "pod" / "b"))
+    host.forget_below(str(tmp_path / "pod"))
+    assert host.open_files == 0
+
+
+def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        made(tmp_path).read(str(tmp_path / "none"))
+
+
+def test_commands_answer_or_fail_as_os_errors() -> None:
+    host = LinuxHost()
+    assert host.run(["echo", "hello"]) == "hello\n"
+    with pytest.raises(OSError, match="false failed"):
+        host.run(["false"])
+    with pytest.raises(FileNotFoundError):
+        host.run(["no-such-command-anywhere"])
+    with pytest.raises(OSError, match="sleep failed"):
+        host.run(["sleep", "30"], timeout=0.05)
+
+
+def test_a_plain_directory_is_no_unified_hierarchy(tmp_path: Path) -> None:
+    assert cgroup_version(str(tmp_path)) == 1
+
+
+def test_directories_are_listed_without_files(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "file").write_text("")
+    assert LinuxHost().list_dirs(str(tmp_path)) == ["a", "b"]

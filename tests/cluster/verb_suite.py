@@ -582,7 +582,7 @@ async def an_autoscaler_has_two_faces(api: Api) -> None:
 
 async def _lines(api: Api, plural: str, count: int, **query: str) -> list[Raw]:
     found: list[Raw] = []
-    async with api.transport.watch(api.path(plural), query=query) as lines:
+    async with api.transport.watch(api.path(plural), query={"watch": "true", **query}) as lines:
         async for line in lines:
             found.append(json.loads(line))
             if len(found) == count:
@@ -628,14 +628,14 @@ async def a_watch_can_begin_with_the_state_and_a_bookmark(api: Api) -> None:
         allowWatchBookmarks="true",
         fieldSelector="metadata.name=one",
     )
-    assert [event["type"] for event in events] == ["ADDED", "BOOKMARK"]
+    assert [event["type"] for event in events] == ["ADDED", "BOOKMARK"], events
     assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
 @case
 async def a_watch_ends_when_its_time_is_up(api: Api) -> None:
     async with api.transport.watch(
-        api.path("configmaps"), query={"timeoutSeconds": "1", "resourceVersion": "0"}
+        api.path("configmaps"), query={"watch": "true", "timeoutSeconds": "1", "resourceVersion": "0"}
     ) as lines:
         async for _ in lines:
             pass

@@ -1,0 +1,46 @@
+"""The embedded API server on a loopback port, with TLS and an administrator, for tests: sockets and real time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from kubetide.clock import SystemClock
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.identity import Identity, make_identity
+from kubetide.embedded.requests import ADMIN
+from kubetide.embedded.server import ServerOptions, Serving, serve
+from kubetide.kube.credentials import Headers, Static, bearer
+from kubetide.kube.http import HttpTransport
+from kubetide.kube.kubeconfig import Access
+from kubetide.kube.tls import Certificate, Pem, ServerTrust
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that is up."""
+
+    api: EmbeddedApi
+    identity: Identity
+    serving: Serving
+
+    def transport(self, token: str | None = None, certificate: Certificate | None = None) -> HttpTransport:
+        """Return a transport for the administrator, the bearer of a token, or the owner of a certificate."""
+        headers: Headers = ()
+        if certificate is None:
+            headers = bearer(self.identity.token if token is None else token)
+        trust = ServerTrust(ca=Pem(data=self.identity.ca.certificate))
+        return HttpTransport(
+            Access(server=self.serving.url, trust=trust, credentials=Static(headers, certificate=certificate))
+        )
+
+
+@asynccontextmanager
+async def running(options: ServerOptions | None = None, *, window: int = 5000) -> AsyncIterator[Running]:
+    """Serve while the context lasts."""
+    clock = SystemClock()
+    identity = make_identity(None, now=clock.now())
+    api = EmbeddedApi(clock=clock, token_key=identity.token_key, window=window)
+    api.tokens.add_fixed(identity.token, ADMIN)
+    tls = identity.tls("127.0.0.1", now=clock.now())
+    async with serve(api, tls=tls, options=options) as serving:
+        yield Running(api, identity, serving)

@@ -1,0 +1,17 @@
+"""The verb suite against the embedded API server over HTTPS."""
+
+import pytest
+
+from cluster.verb_suite import CASES, Api, Case
+from kubetide.testing.embedded_server import running
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+async def test_the_embedded_server_over_https(case: Case) -> None:
+    async with running() as server:
+        server.api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "suite"}})
+        transport = server.transport()
+        try:
+            await case(Api(transport, "suite"))
+        finally:
+            await transport.close()

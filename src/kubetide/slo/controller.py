@@ -13,7 +13,7 @@ report falls silent is looked at again when the report becomes too old: no event
 import asyncio
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -146,6 +146,25 @@ class SloController:
         """Return how the resources of a node came about."""
         decision = self._decisions.get(key) if kind == "node" else None
         return None if decision is None else {"kind": "node", "overcommit": decision.trace}
+
+    def wake_all(self) -> None:
+        """Look at every node again."""
+        self._enqueue_all()
+
+    def observations(self) -> Iterator[NodeObservation]:
+        """Return what is known about each node now."""
+        for node in self._view.nodes.store.values():
+            yield self._observe(node)
+
+    def _observe(self, node: Node) -> NodeObservation:
+        name = node.metadata.name
+        return self._view.observation(
+            node,
+            colocation=self._colocation.config,
+            normalization=self._normalization.config,
+            written=self._written.get(name, {}),
+            departures=tuple(self._departures.get(name, ())),
+        )
 
     async def _lead(self) -> None:
         reconcilers = {
@@ -291,14 +310,7 @@ class SloController:
         node = self._view.node(name)
         if not self._colocation.available or node is None:
             return Result()
-        seen = self._view.observation(
-            node,
-            colocation=self._colocation.config,
-            normalization=self._normalization.config,
-            written=self._written.get(name, {}),
-            departures=tuple(self._departures.get(name, ())),
-        )
-        decision = decide_node(seen, self._settings, self._clock.now())
+        decision = decide_node(self._observe(node), self._settings, self._clock.now())
         self._decisions[name] = decision
         self._audit.decided(name, decision)
         await self._apply(name, decision)

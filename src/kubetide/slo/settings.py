@@ -49,9 +49,7 @@ class SloSettings(Settings, frozen=True, kw_only=True):
             "its replacement is often on the way."
         ),
     ] = False
-    leader_elect: Annotated[
-        bool, Doc("Act only while holding the lease.", flag="enable-leader-election")
-    ] = True
+    leader_elect: Annotated[bool, Doc("Act only while holding the lease.", flag="enable-leader-election")] = True
     leader_elect_resource_name: Annotated[
         str, Doc("Name of the leader lease: the original's, so that both never act at once.")
     ] = "koordinator-manager"

@@ -13,6 +13,7 @@ from kubetide.api.core import Node, Pod
 from kubetide.api.quantity import Quantity, parse_quantity
 from kubetide.api.resources import format_list, maximum, parse_list
 from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology
+from kubetide.node.topology.zones import merge_zones
 from kubetide.slo import arithmetic, config, devices, nodewrite, normalization, zones
 from kubetide.slo.overcommit import batch, mid
 from kubetide.slo.overcommit.result import BATCH_RESOURCES, ResourceItem
@@ -269,3 +270,9 @@ def resource_list_equal(case: Case) -> Iterable[str]:
 def zone_list_equal(case: Case) -> Iterable[str]:
     given = case["input"]
     return compare(case, {"equal": zones.zones_equal(given["a"] or (), given["b"] or (), given.get("names") or ())})
+
+
+@suite("node/zone_list_merge")
+def zone_list_merge(case: Case) -> Iterable[str]:
+    given = case["input"]
+    return compare(case, {"merged": merge_zones(given["a"] or (), given["b"] or ())})

@@ -1,0 +1,157 @@
+"""One round of the SLO controller over 5,000 nodes and 100,000 pods, in process.
+
+    python benchmarks/slo_round.py [NODES] [PODS_PER_NODE]
+
+Prints CPU seconds per full round, writes per round (none when nothing changed, also after the time threshold) and
+memory. The baseline in the same run calculates every node from scratch without the cache of parsed quantities, as a
+controller does that parses each object when it looks at it.
+"""
+
+import asyncio
+import random
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Any
+
+from kubetide import crds
+from kubetide.api import quantity
+from kubetide.clock import Clock
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.inprocess import InProcessTransport
+from kubetide.embedded.sim.loop import DEFAULT_START, run_virtual, virtual_clock
+from kubetide.kube.client import Client
+from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.transport import Response, Transport
+from kubetide.slo.controller import SloController
+from kubetide.slo.decide import decide_node
+from kubetide.slo.settings import SloSettings
+from kubetide.telemetry import Telemetry
+
+Raw = dict[str, Any]
+
+
+class Counting:
+    """A transport that counts requests by method."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.requests: Counter[str] = Counter()
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        self.requests[method] += 1
+        return await self._inner.request(method, path, **parts)
+
+    def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self._inner.watch(path, query=query)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def fill(api: EmbeddedApi, clock: Clock, nodes: int, pods: int) -> None:
+    """Put nodes, reports and pods into the store."""
+    chance = random.Random(1)
+    for crd in crds.load_all():
+        api.insert(crd)
+    resources = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    for number in range(nodes):
+        name = f"node-{number:05}"
+        api.insert(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {"pool": f"p{number % 5}"}},
+                "status": {"capacity": resources, "allocatable": resources},
+            }
+        )
+        reported = []
+        for index in range(pods):
+            pod = f"app-{number:05}-{index}"
+            requests = {"cpu": f"{chance.randrange(100, 4000)}m", "memory": f"{chance.randrange(1, 8)}Gi"}
+            api.insert(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": pod, "namespace": "default"},
+                    "spec": {"nodeName": name, "containers": [{"name": "c", "resources": {"requests": requests}}]},
+                    "status": {"phase": "Running"},
+                }
+            )
+            usage = {"cpu": f"{chance.randrange(50, 2000)}m", "memory": str(chance.randrange(2**30, 2**32))}
+            reported.append({"namespace": "default", "name": pod, "podUsage": {"resources": usage}})
+        api.insert(
+            {
+                "apiVersion": "slo.koordinator.sh/v1alpha1",
+                "kind": "NodeMetric",
+                "metadata": {"name": name},
+                "status": {
+                    "updateTime": now,
+                    "nodeMetric": {"systemUsage": {"resources": {"cpu": "1", "memory": "4Gi"}}},
+                    "podsMetric": reported,
+                },
+            }
+        )
+
+
+async def measure(nodes: int, pods: int) -> None:
+    clock = virtual_clock()
+    api = EmbeddedApi(clock=clock)
+    fill(api, clock, nodes, pods)
+    api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "koordinator-system"}})
+    api.insert(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"},
+            "data": {"colocation-config": '{"enable": true, "degradeTimeMinutes": 600}'},
+        }
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    transport = Counting(InProcessTransport(api))
+    client = Client(transport, clock=clock, chance=random.Random(1))
+    settings = SloSettings(leader_elect=False)
+    recorder = EventRecorder(client, clock=clock, component="bench")
+    controller = SloController(client, clock, settings, Telemetry(), recorder, random.Random(1))
+    started = time.process_time()
+    task = asyncio.get_running_loop().create_task(controller.run())
+    await asyncio.sleep(60)
+    first = time.process_time() - started
+    writes = sum(transport.requests[method] for method in ("POST", "PUT", "PATCH", "DELETE"))
+    print(f"{nodes:,} nodes, {nodes * pods:,} pods")
+    print(f"  start: lists, {writes:,} first writes      {first:8.2f} CPU s")
+    for label, wait in (("right after", 60), ("after the time threshold", 600)):
+        await asyncio.sleep(wait)
+        transport.requests.clear()
+        controller.wake_all()
+        started = time.process_time()
+        await asyncio.sleep(30)
+        spent = time.process_time() - started
+        writes = sum(transport.requests[method] for method in ("POST", "PUT", "PATCH", "DELETE"))
+        print(f"  full round, nothing changed, {label}: {spent:8.2f} CPU s, {writes} writes")
+    ours = spent
+    started = time.process_time()
+    for observation in controller.observations():
+        quantity._parse_text.cache_clear()
+        decide_node(observation, settings, clock.now())
+    baseline = time.process_time() - started
+    print(f"  baseline, parsing every object anew:     {baseline:8.2f} CPU s (ratio {ours / baseline:.2f})")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"  memory of the controller (above the store of the API server): {peak - before:.0f} MiB")
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def main() -> None:
+    nodes = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    pods = int(sys.argv[2]) if len(sys.argv) > 2 else 20
+    run_virtual(measure(nodes, pods), start=DEFAULT_START, limit=timedelta(days=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Whom the API server asks, about what."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.api.selectors import parse_selector
+from kubetide.vpa.admission.registration import Registration, conditions, configuration, parse_labels, same_webhooks
+
+SERVICE = {"service": {"namespace": "kube-system", "name": "vpa-webhook"}}
+
+
+def hooks(**given: Any) -> dict[str, dict[str, Any]]:
+    made = configuration(Registration(client=SERVICE, **given))
+    return {hook["name"]: hook for hook in made["webhooks"]}
+
+
+def values(hook: dict[str, Any]) -> tuple[str, list[str]]:
+    (expression,) = hook["namespaceSelector"]["matchExpressions"]
+    return expression["operator"], expression["values"]
+
+
+def test_failures_are_ignored_and_the_wait_is_short() -> None:
+    for hook in hooks().values():
+        assert (hook["failurePolicy"], hook["timeoutSeconds"], hook["sideEffects"]) == ("Ignore", 5, "None")
+
+
+def test_the_own_namespace_is_exempt_for_pods_but_not_for_vpas() -> None:
+    found = hooks(own_namespace="kube-system")
+    assert values(found["vpa.k8s.io"]) == ("NotIn", ["kube-system"])
+    assert found["vpas.vpa.k8s.io"]["namespaceSelector"] == {}
+
+
+def test_ignored_namespaces_are_left_out_and_a_chosen_one_is_the_only_one() -> None:
+    assert values(hooks(ignored_namespaces=["b", "a"])["vpa.k8s.io"]) == ("NotIn", ["a", "b"])
+    assert values(hooks(only_namespace="shop")["vpas.vpa.k8s.io"]) == ("In", ["shop"])
+
+
+def test_conditions_name_namespaces_and_labels() -> None:
+    controlled, selected = conditions([("shop", parse_selector("app=web,tier in (a,b)"))])
+    assert "ownerReferences" in controlled["expression"]
+    assert 'request.namespace == "shop"' in selected["expression"]
+    assert 'object.metadata.labels["app"] == "web"' in selected["expression"]
+    assert "tier" not in selected["expression"]
+
+
+def test_many_selectors_become_namespaces_and_very_many_become_nothing() -> None:
+    many = [(f"ns-{n % 7}", parse_selector(f"app=web-{n}")) for n in range(500)]
+    assert "request.namespace in [" in conditions(many)[1]["expression"]
+    assert len(conditions([(f"namespace-{n}", parse_selector("app=web")) for n in range(5000)])) == 1
+
+
+def test_no_vpa_means_no_pod_but_our_own_probe() -> None:
+    assert conditions([])[1]["expression"].endswith("|| false")
+
+
+def test_what_the_server_adds_is_no_difference() -> None:
+    wanted = configuration(Registration(client=SERVICE, conditions=conditions([])))
+    stored = {"webhooks": [{**hook, "extra": 1} for hook in wanted["webhooks"]]}
+    assert same_webhooks(stored, wanted)
+    assert not same_webhooks(stored, configuration(Registration(client=SERVICE)))
+    assert not same_webhooks({}, wanted)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", {}), ("a:b", {"a": "b"}), ("a:b, c:d", {"a": "b", "c": "d"})])
+def test_labels_come_as_pairs(text: str, expected: dict[str, str]) -> None:
+    assert parse_labels(text) == expected

@@ -318,6 +318,9 @@ async def recompute(client: Client, clock: Clock, settings: HpaSettings, key: Ob
 def _asks_for_a_turn(old: HorizontalPodAutoscaler, new: HorizontalPodAutoscaler) -> bool:
     if old.metadata.uid != new.metadata.uid or old.metadata.generation != new.metadata.generation:
         return True
+    # API servers keep no generation for autoscalers, so the spec itself is compared.
+    if old.spec != new.spec:
+        return True
     return own_annotations(old.metadata.annotations) != own_annotations(new.metadata.annotations)
 
 

@@ -6,10 +6,11 @@ async with autoscaler(cluster) as running:
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -19,7 +20,9 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.client import Client
 from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.transport import Response, Transport
 from kubetide.telemetry import Telemetry
 
 HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
@@ -32,14 +35,27 @@ class Running:
     cluster: SimCluster
     controller: HpaController
     telemetry: Telemetry
-    recorder: EventRecorder
-    sizes: list[tuple[datetime, int]] = field(default_factory=list)
+    requests: "Meddler"
 
     def replicas(self, namespace: str, name: str, resource: ResourceKey = DEPLOYMENTS) -> int:
         """Return the wanted size of a workload."""
         found = self.cluster.world.get(resource, StoreKey(namespace, name))
         assert found is not None, f"{resource.plural} {namespace}/{name} is not there"
         return int(found["spec"].get("replicas", 1))
+
+    async def follow(
+        self, duration: timedelta, namespace: str, name: str, *, every: timedelta = timedelta(seconds=1)
+    ) -> list[tuple[float, int]]:
+        """Let time pass and return the sizes of a deployment as (second, replicas), one entry per change."""
+        sizes: list[tuple[float, int]] = []
+        end = self.cluster.elapsed() + duration.total_seconds()
+        while True:
+            size = self.replicas(namespace, name)
+            if not sizes or sizes[-1][1] != size:
+                sizes.append((self.cluster.elapsed(), size))
+            if self.cluster.elapsed() >= end:
+                return sizes
+            await self.cluster.run_for(every)
 
     def status(self, namespace: str, name: str) -> dict[str, Any]:
         """Return the status of an autoscaler."""
@@ -64,23 +80,89 @@ class Running:
         return total
 
 
+Interference = Callable[[str, str], Response | Exception | None]
+"""Given method and path, what to answer instead; None lets the request through."""
+
+
+class Meddler:
+    """A transport that counts requests and, where asked to, answers them itself."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.counts: Counter[str] = Counter()
+        """Requests by what they are about: `scale`, `status`, `metrics`, `custom`, `external`, else the method."""
+        self.writes: list[str] = []
+        self.interfere: Interference | None = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float | None = None,
+    ) -> Response:
+        """Count, perhaps answer, else pass on."""
+        self.counts[kind_of(method, path)] += 1
+        if method not in ("GET", "HEAD") and "/leases" not in path and "/events" not in path:
+            self.writes.append(f"{method} {path}")
+        found = self.interfere(method, path) if self.interfere is not None else None
+        if isinstance(found, Exception):
+            raise found
+        if found is not None:
+            return found
+        return await self._inner.request(
+            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout=timeout
+        )
+
+    def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a watch."""
+        self.counts["watch"] += 1
+        return self._inner.watch(path, query=query)
+
+    async def close(self) -> None:
+        """Close the transport behind."""
+        await self._inner.close()
+
+
+def kind_of(method: str, path: str) -> str:
+    """Say what a request is about."""
+    for group, name in (("custom.metrics", "custom"), ("external.metrics", "external"), ("metrics.k8s.io", "metrics")):
+        if path.startswith(f"/apis/{group}") and path.count("/") > 3:
+            return name
+    if path.endswith("/scale"):
+        return "scale" if method == "GET" else "rescale"
+    if path.endswith("/status"):
+        return "status"
+    return method
+
+
 @asynccontextmanager
 async def autoscaler(
-    cluster: SimCluster, settings: HpaSettings | None = None, *, user: User | str | None = None, seed: int = 0
+    cluster: SimCluster,
+    settings: HpaSettings | None = None,
+    *,
+    user: User | str | None = None,
+    seed: int = 0,
+    interfere: Interference | None = None,
 ) -> AsyncIterator[Running]:
     """Run the horizontal autoscaler beside the cluster; an error of it is an error of the test."""
-    client = cluster.client(user)
+    meddler = Meddler(cluster.transport(user))
+    meddler.interfere = interfere
+    client = Client(meddler, clock=cluster.clock, chance=Random(seed))
     telemetry = Telemetry()
     recorder = EventRecorder(client, clock=cluster.clock, component="horizontal-pod-autoscaler")
     controller = HpaController(client, cluster.clock, settings or HpaSettings(), telemetry, recorder, Random(seed))
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(controller.run(), name="hpa"), loop.create_task(recorder.run(), name="recorder")]
     try:
-        yield Running(cluster, controller, telemetry, recorder)
+        yield Running(cluster, controller, telemetry, meddler)
     finally:
         for task in tasks:
             task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 raise result

@@ -1,0 +1,331 @@
+"""What goes wrong in a cluster: metrics away, refused writes, broken connections, answers that cannot be true."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.embedded.sim.load import Step
+from kubetide.embedded.sim.world import DEPLOYMENTS
+from kubetide.errors import Unavailable
+from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.transport import Response
+from kubetide.testing.autoscaling import Running, autoscaler
+from kubetide.testing.builders import make_deployment, make_hpa
+from kubetide.testing.cluster import events, pods, run
+
+Raw = dict[str, Any]
+
+TURNS = "horizontal_pod_autoscaler_controller_reconciliations_total"
+QUEUE: Raw = {
+    "type": "External",
+    "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+}
+
+
+def answer(body: Any, status: int = 200) -> Response:
+    return Response(status=status, headers={}, body=body if isinstance(body, bytes) else msgspec.json.encode(body))
+
+
+def refusal(status: int, reason: str) -> Response:
+    return answer({"kind": "Status", "code": status, "reason": reason, "message": f"made up: {reason}"}, status)
+
+
+async def web(cluster: SimCluster, replicas: int = 4, load: float = 90.0, **arguments: Any) -> None:
+    await cluster.apply(make_deployment("web", replicas=replicas, cpu="500m", memory="64Mi"))
+    arguments.setdefault("cpu_percent", 50)
+    await cluster.apply(make_hpa("web", maximum=20, **arguments))
+    cluster.set_load("default", "web", load)
+
+
+def test_an_outage_of_the_metrics_neither_shrinks_nor_grows() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster)
+        cluster.set_load("default", "web", Step(((0.0, 90.0), (600.0, 10.0))))
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=8))
+            assert running.replicas("default", "web") == 4
+            with cluster.outage("metrics"):
+                await cluster.run_for(timedelta(minutes=20))
+                assert running.replicas("default", "web") == 4
+                assert running.condition("default", "web", "ScalingActive") == ("False", "FailedGetResourceMetric")
+                assert events(cluster, reason="FailedComputeMetricsReplicas", name="web")
+                desired = running.status("default", "web")["desiredReplicas"]
+                assert desired == 4
+            await cluster.run_for(timedelta(minutes=8))
+            assert running.condition("default", "web", "ScalingActive") == ("True", "ValidMetricFound")
+            assert running.replicas("default", "web") == 1
+
+    run(main, nodes=3)
+
+
+def test_a_conflict_is_told_and_tried_again_next_turn() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster, replicas=2, load=200.0)
+        refused: list[str] = []
+
+        def conflict(method: str, path: str) -> Response | None:
+            if method == "PUT" and path.endswith("/scale") and len(refused) < 3:
+                refused.append(path)
+                return refusal(409, "Conflict")
+            return None
+
+        async with autoscaler(cluster, interfere=conflict) as running:
+            await cluster.wait_for(lambda: len(refused) == 3)
+            assert running.condition("default", "web", "AbleToScale") == ("False", "FailedUpdateScale")
+            assert running.replicas("default", "web") == 2
+            await cluster.run_for(timedelta(minutes=3))
+            assert running.replicas("default", "web") >= 8
+            assert running.condition("default", "web", "AbleToScale")[0] == "True"
+            assert events(cluster, reason="FailedRescale", name="web")
+            assert running.counted(TURNS, error="internal") >= 3
+
+    run(main, nodes=4)
+
+
+def test_a_status_that_cannot_be_written_stops_nothing() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster, replicas=2, load=200.0)
+
+        def interfere(method: str, path: str) -> Response | None:
+            return refusal(500, "InternalError") if path.endswith("/status") else None
+
+        async with autoscaler(cluster, interfere=interfere) as running:
+            await cluster.run_for(timedelta(minutes=4))
+            assert running.replicas("default", "web") >= 8
+            assert events(cluster, reason="FailedUpdateStatus", name="web")
+
+    run(main, nodes=4)
+
+
+def test_a_scale_that_somebody_else_changes_in_between_is_not_overwritten() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster, replicas=2, load=200.0)
+        client = cluster.client()
+        meddled: list[int] = []
+
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(seconds=20))
+
+            def interfere(method: str, path: str) -> Response | None:
+                if method == "PUT" and path.endswith("/scale") and not meddled:
+                    meddled.append(1)
+                    # What was read is older than what is stored now: the server must refuse.
+                    stored = cluster.world.all(DEPLOYMENTS)[0]
+                    cluster.world.put_spec(DEPLOYMENTS, stored, {**stored["spec"], "replicas": 3})
+                return None
+
+            running.requests.interfere = interfere
+            await cluster.wait_for(lambda: bool(meddled))
+            await cluster.run_for(timedelta(seconds=1))
+            assert running.replicas("default", "web") == 3
+            assert running.condition("default", "web", "AbleToScale") == ("False", "FailedUpdateScale")
+            await client.close()
+
+    run(main, nodes=4)
+
+
+def test_a_namespace_that_may_not_be_listed_is_asked_per_target() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster, replicas=2, load=200.0)
+        selected: list[str] = []
+
+        async with autoscaler(cluster) as running:
+            inner = running.requests._inner.request
+
+            async def request(method: str, path: str, **parts: Any) -> Response:
+                if path.startswith("/apis/metrics.k8s.io/"):
+                    if not (parts.get("query") or {}).get("labelSelector"):
+                        return refusal(403, "Forbidden")
+                    selected.append(path)
+                return await inner(method, path, **parts)
+
+            running.requests._inner.request = request  # type: ignore[method-assign]
+            await cluster.run_for(timedelta(minutes=3))
+            assert running.replicas("default", "web") >= 8
+            assert selected
+
+    run(main, nodes=4)
+
+
+def test_a_lost_connection_is_a_failure_of_the_turn_only() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster, replicas=2, load=200.0)
+        down = [True]
+
+        def interfere(method: str, path: str) -> Exception | None:
+            return Unavailable("connection refused") if down[0] and path.endswith("/scale") else None
+
+        async with autoscaler(cluster, interfere=interfere) as running:
+            await cluster.run_for(timedelta(minutes=2))
+            assert running.replicas("default", "web") == 2
+            assert running.condition("default", "web", "AbleToScale") == ("False", "FailedGetScale")
+            down[0] = False
+            await cluster.run_for(timedelta(minutes=2))
+            assert running.replicas("default", "web") >= 8
+
+    run(main, nodes=4)
+
+
+def usage(cluster: SimCluster, amount: Callable[[int], Any], **item: Any) -> Raw:
+    """Return a list of usage for the pods there are."""
+    items = [
+        {
+            "metadata": {"name": pod["metadata"]["name"], "namespace": "default", "labels": {"app": "web"}},
+            "timestamp": cluster.clock.now().isoformat(),
+            "window": "15s",
+            "containers": [{"name": "main", "usage": {"cpu": amount(number), "memory": "1Mi"}}],
+            **item,
+        }
+        for number, pod in enumerate(pods(cluster, app="web"))
+    ]
+    return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
+
+
+def first(value: Any) -> Callable[[int], Any]:
+    """The first pod has this usage, the others are idle."""
+    return lambda number: value if number == 0 else "1m"
+
+
+FLOOD = {f"label-{number}": "x" * 60 for number in range(20_000)}
+
+
+@pytest.mark.parametrize(
+    ("hostile", "reason"),
+    [
+        pytest.param(lambda c: usage(c, first("NaN")), "InvalidMetricValue", id="not-a-number"),
+        pytest.param(lambda c: usage(c, first("+Inf")), "InvalidMetricValue", id="infinity"),
+        pytest.param(lambda c: usage(c, first("-5")), "InvalidMetricValue", id="negative"),
+        pytest.param(lambda c: usage(c, first("1e308")), "InvalidMetricValue", id="beyond-64-bits"),
+        pytest.param(lambda c: usage(c, first("-1e308")), "InvalidMetricValue", id="beyond-64-bits-below"),
+        pytest.param(lambda c: usage(c, first("twelve")), "FailedGetResourceMetric", id="words"),
+        pytest.param(lambda c: usage(c, first(True)), "FailedGetResourceMetric", id="wrong-type"),
+        pytest.param(lambda c: usage(c, first([1])), "FailedGetResourceMetric", id="a-list"),
+        pytest.param(
+            lambda c: usage(c, first("1m"), timestamp="2999-01-01T00:00:00Z"), "InvalidMetricValue", id="the-future"
+        ),
+        pytest.param(
+            lambda c: {"items": [*usage(c, first("1m"))["items"], *usage(c, first("2m"))["items"]]},
+            "InvalidMetricValue",
+            id="every-pod-twice",
+        ),
+        pytest.param(lambda c: b'{"items": [{"containers": [{"usage": {"cpu": NaN}}]}]}', "Failed", id="bad-json"),
+        pytest.param(lambda c: b"\x00\xff" * 100, "Failed", id="no-json-at-all"),
+        pytest.param(lambda c: b"[" * 100_000, "Failed", id="deep-nesting"),
+        pytest.param(lambda c: {"items": []}, "FailedGetResourceMetric", id="empty"),
+        pytest.param(lambda c: {"items": None}, "FailedGetResourceMetric", id="null"),
+        pytest.param(lambda c: [], "FailedGetResourceMetric", id="a-list-instead-of-an-object"),
+    ],
+)
+def test_a_hostile_answer_is_named_and_never_shrinks_the_target(
+    hostile: Callable[[SimCluster], Any], reason: str
+) -> None:
+    async def main(cluster: SimCluster) -> None:
+        behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+        await web(cluster, behavior=behavior)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=7))
+            assert running.replicas("default", "web") == 4
+
+            def interfere(method: str, path: str) -> Response | None:
+                return answer(hostile(cluster)) if path.startswith("/apis/metrics.k8s.io/") else None
+
+            running.requests.interfere = interfere
+            await cluster.run_for(timedelta(minutes=5))
+            assert running.replicas("default", "web") == 4
+            status, found = running.condition("default", "web", "ScalingActive")
+            assert status == "False"
+            assert found.startswith(reason)
+
+    run(main, nodes=3)
+
+
+def test_a_flood_of_labels_changes_nothing() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=7))
+
+            def interfere(method: str, path: str) -> Response | None:
+                if not path.startswith("/apis/metrics.k8s.io/"):
+                    return None
+                flooded = usage(cluster, lambda number: "225m")
+                for item in flooded["items"]:
+                    item["metadata"]["labels"] = {**FLOOD, "app": "web"}
+                return answer(flooded)
+
+            running.requests.interfere = interfere
+            await cluster.run_for(timedelta(seconds=40))
+            assert running.replicas("default", "web") == 4
+            assert running.condition("default", "web", "ScalingActive") == ("True", "ValidMetricFound")
+
+    run(main, nodes=3)
+
+
+@pytest.mark.parametrize("value", ["NaN", "-3", "1e308", "Infinity"])
+def test_a_hostile_external_metric_never_shrinks_the_target(value: str) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster, cpu_percent=None, metrics=[QUEUE], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
+        cluster.metrics.set_external_metric("default", "queue", 4.0)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=2))
+
+            def interfere(method: str, path: str) -> Response | None:
+                if not path.startswith("/apis/external.metrics.k8s.io/"):
+                    return None
+                item = {"metricName": "queue", "value": value, "timestamp": cluster.clock.now().isoformat()}
+                return answer({"items": [item]})
+
+            running.requests.interfere = interfere
+            await cluster.run_for(timedelta(minutes=5))
+            assert running.replicas("default", "web") == 4
+            assert running.condition("default", "web", "ScalingActive") == ("False", "InvalidMetricValue")
+            running.requests.interfere = None
+            await cluster.run_for(timedelta(minutes=1))
+            assert running.condition("default", "web", "ScalingActive") == ("True", "ValidMetricFound")
+
+    run(main, nodes=3)
+
+
+def test_a_metrics_api_that_hangs_is_given_up() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster)
+        await cluster.apply(make_deployment("other", replicas=2, cpu="50m", memory="32Mi"))
+        await cluster.apply(make_hpa("other", target="other", metrics=[QUEUE]))
+        cluster.metrics.set_external_metric("default", "queue", 5.0)
+
+        async with autoscaler(cluster, HpaSettings(metrics_timeout=timedelta(seconds=10))) as running:
+            inner = running.requests._inner.request
+
+            async def request(method: str, path: str, **parts: Any) -> Response:
+                if path.startswith("/apis/metrics.k8s.io/"):
+                    await cluster.run_for(timedelta(hours=1))
+                return await inner(method, path, **parts)
+
+            running.requests._inner.request = request  # type: ignore[method-assign]
+            await cluster.run_for(timedelta(minutes=2))
+            assert running.condition("default", "web", "ScalingActive") == ("False", "FailedGetResourceMetric")
+            assert running.replicas("default", "other") == 5
+
+    run(main, nodes=3)
+
+
+def test_an_annotation_that_cannot_be_understood_is_told_once() -> None:
+    async def main(cluster: SimCluster) -> Running:
+        await cluster.apply(make_deployment("web", replicas=2, cpu="50m", memory="32Mi"))
+        made = make_hpa("web", metrics=[QUEUE])
+        made["metadata"]["annotations"] = {"kubetide.io/hpa-sync-period": "often"}
+        await cluster.apply(made)
+        cluster.metrics.set_external_metric("default", "queue", 5.0)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=3))
+            assert running.replicas("default", "web") == 5
+            told = events(cluster, reason="InvalidAnnotation", name="web")
+            assert len(told) == 1
+            assert told[0].get("count", 1) == 1
+            return running
+
+    run(main, nodes=1)

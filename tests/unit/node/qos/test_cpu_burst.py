@@ -45,7 +45,7 @@ def bursting_pod(world: World, *, label: str = "LS", annotations: dict[str, str]
 def node(version: int = 1, **strategy: Any) -> World:
     world = World(version=version)
     world.processors = processors_of([{"cpu": cpu} for cpu in range(8)])
-    fields = {"policy": "auto", "cpu_burst_percent": 1000, "cfs_quota_burst_percent": 300} | strategy
+    fields: dict[str, Any] = {"policy": "auto", "cpu_burst_percent": 1000, "cfs_quota_burst_percent": 300} | strategy
     world.slo = NodeSLOSpec(cpu_burst_strategy=CPUBurstStrategy(share_pool_threshold_percent=50, **fields))
     world.metrics.set(kinds.NODE_CPU, 1.0)
     return world

@@ -6,15 +6,18 @@ the same bytes.
 """
 
 import asyncio
+import logging
 import random
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import click
+import msgspec
 
 from kubetide.cli.demo_view import LiveView, PlainView, View, make_summary
 from kubetide.clock import SystemClock
@@ -30,6 +33,7 @@ from kubetide.kube.gc_tuning import tune_gc
 from kubetide.kube.manager import Component, Manager
 from kubetide.telemetry import Telemetry
 
+AGENT_INTERVAL = timedelta(seconds=30)
 REFRESH_REAL_SECONDS = 0.5
 SAMPLE = timedelta(minutes=1)
 
@@ -92,9 +96,7 @@ def command(
     Three nodes, a web shop with its daily load, a leaky service and batch jobs, from six in the morning. Ends by
     itself after twelve hours of demo time, or with Ctrl-C, and prints a summary.
     """
-    configure = getattr(invocation, "configure_logging", None)
-    if configure is not None:
-        configure()
+    _configure_logging(invocation)
     loaded = load_scenario(scenario) if scenario is not None else scenarios.load("webshop")
     length = parse_duration(duration or loaded.duration)
     if length <= timedelta(0):
@@ -106,6 +108,15 @@ def command(
     tune_gc()
     demo = Demo(loaded, view, length=length, seed=seed, bare=bare, speed=speed or None)
     run_virtual(demo.run(http_port=port if http else None), start=loaded.start, speed=speed or None)
+
+
+def _configure_logging(invocation: object) -> None:
+    """The view tells what happens; logs are for those who ask for them."""
+    configure = getattr(invocation, "configure_logging", None)
+    if configure is not None:
+        configure()
+    if not getattr(invocation, "verbosity", 0):
+        logging.getLogger("kubetide").setLevel(logging.ERROR)
 
 
 class Demo:
@@ -127,6 +138,7 @@ class Demo:
         self._seed = scenario.seed if seed is None else seed
         self._bare = bare
         self._speed = speed
+        self._kubeconfig = Path("kubetide.kubeconfig").absolute()
         self._reasons: Counter[str] = Counter()
 
     async def run(self, *, http_port: int | None = None) -> None:
@@ -217,7 +229,7 @@ class Demo:
         real = SystemClock()
         identity = make_identity(None, now=real.now())
         cluster.api.tokens.add_fixed(identity.token, ADMIN)
-        target = Path("kubetide.kubeconfig").absolute()
+        target = self._kubeconfig
         async with serve(
             cluster.api, host="127.0.0.1", port=port, tls=identity.tls("127.0.0.1", now=real.now())
         ) as serving:
@@ -228,8 +240,6 @@ class Demo:
 
 def demo_components(cluster: SimCluster, seed: int) -> list[Component]:
     """Return every controller there is, and an agent for each node, on clients of the simulated cluster."""
-    import msgspec
-
     from kubetide.settings import COMPONENTS
     from kubetide.wiring import World, build
 
@@ -246,4 +256,38 @@ def demo_components(cluster: SimCluster, seed: int) -> list[Component]:
             local_webhooks=cluster.api.admission,
         )
         components += build(name, world, settings)
-    return components
+    return [*components, *(make_agent(cluster, node, seed) for node in cluster.hosts)]
+
+
+def make_agent(cluster: SimCluster, node: str, seed: int) -> Component:
+    """Return the agent of a simulated node. It looks twice a minute: every second would cost most of the demo."""
+    from kubetide.node.agent import NodeAgent
+    from kubetide.node.controller import make_modules
+    from kubetide.node.host.layout import Layout
+    from kubetide.node.settings import NodeSettings
+
+    host = cluster.hosts[node]
+    settings = NodeSettings(
+        node_name=node,
+        audit_log_dir="",
+        collect_res_used_interval=AGENT_INTERVAL,
+        collect_sys_metric_outdated_interval=4 * AGENT_INTERVAL,
+        kubelet_sync_interval=AGENT_INTERVAL,
+        runtime_hooks_reconcile_interval=AGENT_INTERVAL,
+        psi_collector_interval=2 * AGENT_INTERVAL,
+        node_topology_sync_interval=10 * AGENT_INTERVAL,
+        reconcile_interval_seconds=AGENT_INTERVAL.seconds,
+        cpu_suppress_interval_seconds=AGENT_INTERVAL.seconds,
+        cpu_evict_interval_seconds=AGENT_INTERVAL.seconds,
+        memory_evict_interval_seconds=AGENT_INTERVAL.seconds,
+    )
+    return NodeAgent(
+        cluster.client(),
+        cluster.clock,
+        settings,
+        host,
+        Telemetry(),
+        layout=Layout(version=host.version, paths=host.paths),
+        commands=host,
+        modules=partial(make_modules, sockets=False, chance=random.Random(f"{seed}/{node}")),
+    )

@@ -138,5 +138,5 @@ def _row(key: tuple[str, str], account: Account) -> tuple[str, ...]:
         f"{account.requested_core_hours:.1f}",
         f"{account.used_core_hours:.1f}",
         f"{account.requested_gib_hours:.1f}",
-        f"{100 * account.good / max(1, account.samples):.0f} %",
+        f"{100 * account.good / account.samples:.0f} %" if account.samples else "",
     )

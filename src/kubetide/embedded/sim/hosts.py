@@ -47,7 +47,12 @@ class SimHost:
         self.topology = Topology(cpus=len(machine.cpus), sockets=sockets, threads=threads)
         self._monotonic = monotonic
         self._cgroups = CgroupFiles(kernel, machine, version=version, anolis=anolis)
-        self._files = static_files(self.topology, machine)
+        self._files: dict[str, str] = {}
+        self._directories: dict[str, dict[str, None]] = {}
+        for path, text in static_files(self.topology, machine).items():
+            self.add_file(path, text)
+        for path in _DYNAMIC:
+            self._note_directories(path)
         self.writes: list[tuple[float, str, str]] = []
         """What was written: (second, path, text), in order."""
         for kube_qos in ("Burstable", "BestEffort"):
@@ -103,11 +108,9 @@ class SimHost:
             if file is not None:
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
             return sorted(group.children)
-        prefix = path.rstrip("/") + "/"
-        names = {rest.split("/")[0] for rest in self._below(prefix) if "/" in rest}
-        if not names and not self.exists(path):
+        if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        return sorted(names)
+        return sorted(self._directories[path])
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or directory exists."""
@@ -120,7 +123,7 @@ class SimHost:
             except FileNotFoundError:
                 return False
             return file is None or (controller, file) in self._cgroups.readers
-        return path in self._files or path in _DYNAMIC or any(True for _ in self._below(path.rstrip("/") + "/"))
+        return path in self._files or path in _DYNAMIC or path in self._directories
 
     def mkdir(self, path: str) -> None:
         """Make a cgroup; its parent must exist."""
@@ -145,7 +148,17 @@ class SimHost:
 
     def add_file(self, path: str, text: str) -> None:
         """Put a file outside the cgroup tree, as a kernel feature or a device would."""
-        self._files[posixpath.normpath(path)] = text
+        path = posixpath.normpath(path)
+        self._files[path] = text
+        self._note_directories(path)
+
+    def _note_directories(self, path: str) -> None:
+        below = posixpath.dirname(path)
+        self._directories.setdefault(below, {})
+        while below != "/":
+            above, name = posixpath.split(below)
+            self._directories.setdefault(above, {})[name] = None
+            below = above
 
     def run(self, command: Sequence[str], *, timeout: float = 5.0) -> str:
         """Answer the commands the agent uses; all others are not installed."""
@@ -196,9 +209,6 @@ class SimHost:
         if path in ("/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io"):
             return proc_pressure(self.kernel, self.machine, posixpath.basename(path))
         return None
-
-    def _below(self, prefix: str) -> list[str]:
-        return [path[len(prefix) :] for path in (*self._files, *_DYNAMIC) if path.startswith(prefix)]
 
 
 _DYNAMIC = (

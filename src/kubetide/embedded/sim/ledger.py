@@ -1,7 +1,7 @@
 """What a stretch of simulated time cost and gave: pods, CPU asked for and used, waiting, kills.
 
-Sampled at even steps; hours are sums of samples times the step. "Served well" is the share of samples in which the
-mean response time of a workload was below a second.
+Sampled at even steps; hours are sums of samples times the step. "Served well" is the share of samples with requests in
+which the mean response time of a workload was below a second.
 """
 
 from dataclasses import dataclass, field
@@ -98,5 +98,6 @@ class Ledger:
             account.used_core_hours += seen.used_cores * hours
             account.requested_core_hours += seen.requested_cores * hours
             account.requested_gib_hours += seen.requested_memory / 2**30 * hours
-            account.samples += 1
-            account.good += seen.latency < GOOD_LATENCY
+            if seen.rate > 0:
+                account.samples += 1
+                account.good += seen.latency < GOOD_LATENCY

@@ -25,14 +25,15 @@ _EVENTS: dict[str, Tone] = {
     "BackoffLimitExceeded": "bad",
     "Completed": "plain",
     "EvictedByVPA": "warn",
-    "InPlaceResizedByVPA": "good",
     "EvictedPod": "warn",
+    "evictPodByNodeMemoryUsage": "warn",
     "ResizeDeferred": "warn",
     "ResizeInfeasible": "warn",
-    "ResizeCompleted": "good",
 }
 _VPAS = ResourceKey("autoscaling.k8s.io", "verticalpodautoscalers")
+_HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
 _NODES = ResourceKey("", "nodes")
+_PODS = ResourceKey("", "pods")
 _EVENT_RESOURCE = ResourceKey("", "events")
 _WORTH_TELLING = 0.1
 """Changes of a recommendation or of shared CPU below this share are noise to a reader."""
@@ -60,6 +61,7 @@ class Narrator:
         self._tell = tell
         self._recommended: dict[str, dict[str, float]] = {}
         self._shared: dict[str, float] = {}
+        self._autoscaled: set[tuple[str, str]] = set()
 
     def changed(self, resource: ResourceKey, old: Raw | None, new: Raw | None) -> None:
         """Look at one change of anything."""
@@ -71,6 +73,11 @@ class Narrator:
             self._recommendation(new)
         elif resource == _NODES:
             self._shared_cpu(new)
+        elif resource == _PODS and old is not None and old["spec"] is not new["spec"]:
+            self._resize(old, new)
+        elif resource == _HPAS:
+            target = (new.get("spec") or {}).get("scaleTargetRef") or {}
+            self._autoscaled.add((str(new["metadata"].get("namespace")), str(target.get("name"))))
 
     def _event(self, old: Raw | None, new: Raw) -> None:
         reason = str(new.get("reason"))
@@ -82,7 +89,27 @@ class Narrator:
             return
         involved = new.get("involvedObject") or new.get("regarding") or {}
         message = " ".join(str(new.get("message") or new.get("note") or reason).split())
+        autoscaled = (involved.get("namespace"), involved.get("name")) in self._autoscaled
+        # The autoscaler tells why by itself; what is left is the coming and going of revisions.
+        revision = " from 0 " in message or message.endswith(" to 0")
+        if reason == "ScalingReplicaSet" and autoscaled and not revision:
+            return
         self._say(f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}", message, tone)
+
+    def _resize(self, old: Raw, new: Raw) -> None:
+        changes = []
+        before = {c["name"]: (c.get("resources") or {}) for c in old["spec"].get("containers") or ()}
+        for container in new["spec"].get("containers") or ():
+            was, now = before.get(container["name"], {}), container.get("resources") or {}
+            for part, word in (("requests", ""), ("limits", " limit")):
+                one, two = was.get(part) or {}, now.get(part) or {}
+                changes += [
+                    f"{name}{word} {_text(name, one.get(name))} to {_text(name, two.get(name))}"
+                    for name in sorted({*one, *two})
+                    if one.get(name) != two.get(name)
+                ]
+        if changes:
+            self._say(f"pod/{new['metadata']['name']}", "resized in place: " + ", ".join(changes), "good")
 
     def _recommendation(self, vpa: Raw) -> None:
         recommendation = (vpa.get("status") or {}).get("recommendation") or {}
@@ -121,6 +148,10 @@ class Narrator:
 
 def _close(before: float, after: float) -> bool:
     return abs(after - before) <= _WORTH_TELLING * max(abs(before), 1e-9)
+
+
+def _text(resource: str, value: str | float | None) -> str:
+    return "none" if value is None else _amount(resource, quantity_float(value))
 
 
 def _amount(resource: str, value: float) -> str:

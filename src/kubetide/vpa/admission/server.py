@@ -13,7 +13,7 @@ import random
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
@@ -57,6 +57,7 @@ LATENCY_BUCKETS = (
 PROBES_BEFORE_DOUBT = 3
 """Probes in vain after which conditions are left out: an API server that cannot evaluate them asks about nothing."""
 
+NEVER = timedelta(days=36500)
 TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
 
 LocalHook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -245,7 +246,7 @@ class AdmissionController:
             certificate=files,
             host=settings.host or "0.0.0.0",
             port=settings.port,
-            reload_interval=settings.lease_period,
+            reload_interval=settings.lease_period if settings.reload_cert else NEVER,
             min_version=TLS_VERSIONS[settings.min_tls_version],
             ciphers=settings.tls_ciphers.replace(",", ":"),
             name="vpa-webhook",

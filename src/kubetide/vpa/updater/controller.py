@@ -42,7 +42,7 @@ from kubetide.vpa.updater.priority import RankRules, actual_requests
 from kubetide.vpa.updater.reconciler import Limiters, Round
 from kubetide.vpa.updater.resizing import Resize, fell_back, resize_of
 from kubetide.vpa.updater.settings import UpdaterSettings
-from kubetide.vpa.updater.settling import outstanding
+from kubetide.vpa.updater.settling import outstanding, replicas_to_wait_for
 from kubetide.vpa.updater.watch import BreakerWatch, Recorder
 
 log = get_logger("updater")
@@ -90,6 +90,7 @@ class Updater:
         self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
         self._steps: dict[ObjectKey, Step] = {}
         self._resizes: dict[str, Resize] = {}
+        self._refused: set[tuple[ObjectKey, str, str]] = set()
         self._problem = ""
         self._round: Round | None = None
         self._last_run: datetime | None = None
@@ -201,9 +202,11 @@ class Updater:
             ),
             vpas=(key_of(observation.vpa) for observation in observations),
         )
+        now = self._clock.now()
         for creator, done in list(self._memory.disruptions.items()):
-            configured = self._view.targets.stated_replicas(*creator) or 0
-            self._memory.settle(creator, outstanding(self._view.workload(creator), done, configured=configured))
+            wanted = replicas_to_wait_for(creator, self._view.targets.stated_replicas(*creator) or 0)
+            left = outstanding(self._view.workload(creator), done, configured=wanted, now=now)
+            self._memory.settle(creator, left)
         present = {pod.metadata.uid for pod in pods}
         self._resizes = {uid: resize for uid, resize in self._resizes.items() if uid in present}
 
@@ -212,6 +215,7 @@ class Updater:
         plans = []
         self._plans = {}
         self._steps = {}
+        refused: set[tuple[ObjectKey, str, str]] = set()
         for count, observation in enumerate(observations):
             if count % 50 == 49:
                 await asyncio.sleep(0)
@@ -223,10 +227,19 @@ class Updater:
             for judgement in made.judged:
                 self._plans[key_of(judgement.pod)] = (made, judgement)
                 self._follow_resize(judgement.pod)
-                for new in judgement.fitted.containers if judgement.fitted is not None else ():
-                    if new.refused:
-                        self._recorder.publish(events.invalid(made.vpa, judgement.pod, new.name, new.refused))
+            self._tell_refused(made, refused)
+        self._refused = refused
         return plans
+
+    def _tell_refused(self, made: VpaPlan, refused: set[tuple[ObjectKey, str, str]]) -> None:
+        """Say once which containers are left alone because the API server would refuse what they should get."""
+        for judgement in made.judged:
+            for new in judgement.fitted.containers if judgement.fitted is not None else ():
+                key = (made.key, new.name, new.refused)
+                if new.refused and key not in refused:
+                    refused.add(key)
+                    if key not in self._refused:
+                        self._recorder.publish(events.invalid(made.vpa, judgement.pod, new.name, new.refused))
 
     async def _carry_out(self, plans: list[VpaPlan], *, deadline: datetime) -> None:
         self._round = Round(
@@ -312,6 +325,15 @@ class Updater:
         if plan.key in self._memory.breakers:
             self._breakers.look(plan.key, now=self._clock.now())
 
+    def too_late(self, plan: VpaPlan, method: Method) -> None:
+        """Count that a limiter would have let a disruption pass only after the end of the run."""
+        size = len(plan.judged)
+        if method is Method.EVICT:
+            reason = "EvictionRateLimiterWaitFailed"
+            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason=reason)
+        else:
+            self._audit.count_failed_resize(plan.key, pods=size, reason="InPlaceUpdateRateLimiterWaitFailed")
+
     def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
         """Keep what was decided about a pod."""
         self._steps[key_of(candidate.pod)] = step
@@ -321,6 +343,8 @@ class Updater:
     ) -> None:
         record = disruption_of(name=pod.metadata.name, uid=pod.metadata.uid, at=at, evicted=True, known=known)
         self._memory.record(creator_of(pod), record)
+        if not self._breakers.enabled:
+            return
         self._memory.evictions.append(
             Eviction(
                 vpa=plan.key,

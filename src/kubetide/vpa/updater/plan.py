@@ -37,7 +37,7 @@ from kubetide.vpa.updater.inplace import (
 from kubetide.vpa.updater.memory import Memory
 from kubetide.vpa.updater.priority import Fitting, Ranked, RankRules, admitted, in_order, rank
 from kubetide.vpa.updater.resizing import changes_qos
-from kubetide.vpa.updater.settling import blockers
+from kubetide.vpa.updater.settling import blockers, replicas_to_wait_for
 
 IN_PLACE_MODES = frozenset({IN_PLACE, IN_PLACE_OR_RECREATE})
 
@@ -166,7 +166,8 @@ def next_step(
         return Step(Method.NONE, plan.budget.why_left_out(pod))
     if plan.rules.settle:
         done = memory.disruptions.get(group.creator, ())
-        for blocker in blockers(workload, done, configured=group.configured, now=now):
+        wanted = replicas_to_wait_for(group.creator, group.configured)
+        for blocker in blockers(workload, done, configured=wanted, now=now):
             if blocker.stands_against(pod):
                 return Step(Method.WAIT, blocker.reason)
     waited = memory.clock.waited(pod.metadata.uid, pod_resize_state(pod), now=now)

@@ -40,6 +40,10 @@ class Effects(Protocol):
         """Judge the replacements that have come by now."""
         ...
 
+    def too_late(self, plan: VpaPlan, method: Method) -> None:
+        """Count that a limiter would have let a disruption pass only after the end of the run."""
+        ...
+
     def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
         """Keep what was decided, for people."""
         ...
@@ -171,6 +175,7 @@ class Round:
                 self._put_aside(creator)
                 return
             elif not await self._wait_for_turn(step.method):
+                self._effects.too_late(plan, step.method)
                 return
             else:
                 # Waiting took time: only what still holds is done, and nothing else runs between here and the request.

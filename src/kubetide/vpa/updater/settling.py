@@ -6,6 +6,7 @@ the pods as they are, so it also holds after a restart:
     a pod that terminates                          blocks until it is gone, at most 10 minutes past its deadline
     a young pod (under 10 minutes) that is unready blocks: it is a replacement, or a rollout is under way
     an eviction of our own                         blocks until a new pod is Ready, or all replicas are, however long
+                                                   (an hour where the controller does not say how many it wants)
     a resize of our own                            blocks while the pod is unready or the kubelet is at it
 
 What blocks never blocks itself: a replacement that cannot start may be changed once more. And a young unready pod
@@ -18,9 +19,11 @@ from datetime import datetime, timedelta
 
 from kubetide.api.conditions import is_true
 from kubetide.api.core import Pod
+from kubetide.vpa.updater.budget import SCALED_KINDS, Creator
 from kubetide.vpa.updater.inplace import ResizeState, pod_resize_state
 
 GRACE = timedelta(minutes=10)
+PATIENCE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +53,30 @@ class Blocker:
         return self.uid != pod.metadata.uid and (self.hard or is_ready(pod))
 
 
+def replicas_to_wait_for(creator: Creator, configured: int) -> int:
+    """Return how many ready pods make a workload whole; 0 where only a replacement can tell.
+
+    The ready pods of a DaemonSet and the live pods of a Job are what is left, not what should be.
+    """
+    return configured if creator.kind in SCALED_KINDS else 0
+
+
 def is_ready(pod: Pod) -> bool:
     """Say whether the pod serves."""
     return pod.metadata.deletion_timestamp is None and is_true(pod.status.conditions, "Ready")
 
 
 def blockers(pods: Sequence[Pod], done: Iterable[Disruption], *, configured: int, now: datetime) -> tuple[Blocker, ...]:
-    """Return what stands against disturbing this workload. `pods` are all its pods, terminating ones included."""
+    """Return what stands against disturbing this workload.
+
+    `pods` are all its pods, terminating ones included; `configured` is 0 where nobody says how many there should be.
+    """
     found: dict[str, Blocker] = {}
     for pod in pods:
         blocker = _in_transition(pod, now=now)
         if blocker is not None:
             found[blocker.uid] = blocker
-    for disruption in outstanding(pods, done, configured=configured):
+    for disruption in outstanding(pods, done, configured=configured, now=now):
         reason = (
             f"the replacement of pod {disruption.pod} is not ready yet"
             if disruption.evicted
@@ -74,7 +88,9 @@ def blockers(pods: Sequence[Pod], done: Iterable[Disruption], *, configured: int
     return tuple(found.values())
 
 
-def outstanding(pods: Sequence[Pod], done: Iterable[Disruption], *, configured: int) -> tuple[Disruption, ...]:
+def outstanding(
+    pods: Sequence[Pod], done: Iterable[Disruption], *, configured: int, now: datetime
+) -> tuple[Disruption, ...]:
     """Return the disruptions of our own that the workload has not got over. The rest can be forgotten."""
     present = {pod.metadata.uid: pod for pod in pods}
     ready = sum(map(is_ready, pods))
@@ -89,7 +105,7 @@ def outstanding(pods: Sequence[Pod], done: Iterable[Disruption], *, configured: 
         if disruption.uid in present:
             waiting.append(disruption)
             continue
-        if configured and ready >= configured:
+        if ready >= configured if configured else now - disruption.at >= PATIENCE:
             continue
         stands_in = next(
             (p for p in _replacements(pods, disruption) if is_ready(p) and p.metadata.uid not in claimed), None

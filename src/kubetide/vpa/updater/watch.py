@@ -54,7 +54,7 @@ class BreakerWatch:
         self._evictor = evictor
         self._recorder = recorder
         self._tolerance = tolerance
-        self._enabled = enabled
+        self.enabled = enabled
         self._written: dict[ObjectKey, BreakerState] = {}
         self._observations: dict[ObjectKey, Observation] = {}
 
@@ -67,7 +67,7 @@ class BreakerWatch:
         self, observations: Iterable[Observation], heartbeat: Heartbeat | None, *, now: datetime
     ) -> None:
         """Bring every breaker up to date at the beginning of a run."""
-        if not self._enabled:
+        if not self.enabled:
             return
         since = heartbeat.since if heartbeat is not None and heartbeat.patching else None
         self._observations = {key_of(observation.vpa): observation for observation in observations}
@@ -88,7 +88,7 @@ class BreakerWatch:
         """Judge the replacements of a VPA's evictions that have come by now."""
         state = self._memory.breakers[key]
         observation = self._observations.get(key)
-        if not self._enabled or observation is None:
+        if not self.enabled or observation is None:
             return state
         mine = [eviction for eviction in self._memory.evictions if eviction.vpa == key]
         if not mine:

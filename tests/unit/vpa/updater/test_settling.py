@@ -66,13 +66,20 @@ def test_an_eviction_of_our_own_blocks_until_its_replacement_is_ready() -> None:
 
 def test_a_workload_that_is_whole_again_owes_no_replacement() -> None:
     pods = [pod("a"), pod("b")]
-    assert outstanding(pods, [eviction("old", "a", "b")], configured=2) == ()
+    assert outstanding(pods, [eviction("old", "a", "b")], configured=2, now=NOW) == ()
+
+
+def test_where_nobody_says_how_many_there_should_be_only_a_replacement_or_an_hour_helps() -> None:
+    pods = [pod("a"), pod("b")]
+    assert len(outstanding(pods, [eviction("old", "a", "b")], configured=0, now=NOW)) == 1
+    assert outstanding([*pods, pod("new")], [eviction("old", "a", "b")], configured=0, now=NOW) == ()
+    assert outstanding(pods, [eviction("old", "a", "b")], configured=0, now=NOW + timedelta(hours=1)) == ()
 
 
 def test_each_eviction_needs_a_replacement_of_its_own() -> None:
     pods = [pod("a"), pod("new")]
     done = [eviction("old", "a"), eviction("older", "a")]
-    assert len(outstanding(pods, done, configured=3)) == 1
+    assert len(outstanding(pods, done, configured=3, now=NOW)) == 1
 
 
 def test_a_resize_blocks_while_the_kubelet_is_at_it() -> None:

@@ -79,11 +79,29 @@ class LinuxContainerResources(_message.Message):
     memory_swap_limit_in_bytes: int
     def __init__(self, cpu_period: _Optional[int] = ..., cpu_quota: _Optional[int] = ..., cpu_shares: _Optional[int] = ..., memory_limit_in_bytes: _Optional[int] = ..., oom_score_adj: _Optional[int] = ..., cpuset_cpus: _Optional[str] = ..., cpuset_mems: _Optional[str] = ..., hugepage_limits: _Optional[_Iterable[_Union[HugepageLimit, _Mapping]]] = ..., unified: _Optional[_Mapping[str, str]] = ..., memory_swap_limit_in_bytes: _Optional[int] = ...) -> None: ...
 
+class NamespaceOption(_message.Message):
+    __slots__ = ("network", "pid", "ipc")
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    IPC_FIELD_NUMBER: _ClassVar[int]
+    network: int
+    pid: int
+    ipc: int
+    def __init__(self, network: _Optional[int] = ..., pid: _Optional[int] = ..., ipc: _Optional[int] = ...) -> None: ...
+
+class LinuxSandboxSecurityContext(_message.Message):
+    __slots__ = ("namespace_options",)
+    NAMESPACE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    namespace_options: NamespaceOption
+    def __init__(self, namespace_options: _Optional[_Union[NamespaceOption, _Mapping]] = ...) -> None: ...
+
 class LinuxPodSandboxConfig(_message.Message):
-    __slots__ = ("cgroup_parent",)
+    __slots__ = ("cgroup_parent", "security_context")
     CGROUP_PARENT_FIELD_NUMBER: _ClassVar[int]
+    SECURITY_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     cgroup_parent: str
-    def __init__(self, cgroup_parent: _Optional[str] = ...) -> None: ...
+    security_context: LinuxSandboxSecurityContext
+    def __init__(self, cgroup_parent: _Optional[str] = ..., security_context: _Optional[_Union[LinuxSandboxSecurityContext, _Mapping]] = ...) -> None: ...
 
 class PodSandboxConfig(_message.Message):
     __slots__ = ("metadata", "hostname", "log_directory", "labels", "annotations", "linux")
@@ -157,11 +175,19 @@ class ImageSpec(_message.Message):
     image: str
     def __init__(self, image: _Optional[str] = ...) -> None: ...
 
+class LinuxContainerSecurityContext(_message.Message):
+    __slots__ = ("namespace_options",)
+    NAMESPACE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    namespace_options: NamespaceOption
+    def __init__(self, namespace_options: _Optional[_Union[NamespaceOption, _Mapping]] = ...) -> None: ...
+
 class LinuxContainerConfig(_message.Message):
-    __slots__ = ("resources",)
+    __slots__ = ("resources", "security_context")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    SECURITY_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     resources: LinuxContainerResources
-    def __init__(self, resources: _Optional[_Union[LinuxContainerResources, _Mapping]] = ...) -> None: ...
+    security_context: LinuxContainerSecurityContext
+    def __init__(self, resources: _Optional[_Union[LinuxContainerResources, _Mapping]] = ..., security_context: _Optional[_Union[LinuxContainerSecurityContext, _Mapping]] = ...) -> None: ...
 
 class ContainerConfig(_message.Message):
     __slots__ = ("metadata", "image", "command", "args", "envs", "labels", "annotations", "log_path", "linux")

@@ -24,8 +24,6 @@ from kubetide.stats.buckets import Buckets, Ints
 from kubetide.stats.histogram import Block, Saved, ranks
 
 BLOCK_WIDTH = 1024
-# Sources merged in one go: bounds the temporary matrix to a few megabytes.
-MERGE_CHUNK = 4096
 
 
 class Bank:
@@ -120,9 +118,8 @@ class Bank:
         at = np.atleast_1d(np.asarray(columns, dtype=np.int64))
         group = np.atleast_1d(np.asarray(groups, dtype=np.int64))
         result = Block(self.buckets, self.half_life, count)
-        for start in range(0, at.size, MERGE_CHUNK):
-            part = slice(start, start + MERGE_CHUNK)
-            result.merge(group[part], self.select(at[part]))
+        for block, inside, which in self._split(at):
+            result.merge(group[which], block, inside)
         return result
 
     def load(self, column: int, saved: Saved) -> None:

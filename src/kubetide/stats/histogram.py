@@ -91,7 +91,7 @@ class Block:
         at = _indexes(columns)
         copy = object.__new__(Block)
         copy.buckets, copy.half_life = self.buckets, self.half_life
-        copy.weights = self.weights[:, at]
+        copy.weights = np.take(self.weights, at, axis=1)
         copy.total, copy.reference = self.total[at], self.reference[at]
         copy.low, copy.high = self.low[at], self.high[at]
         return copy
@@ -168,12 +168,16 @@ class Block:
         return factor
 
     def _add(self, at: Ints, bucket: Ints, weight: Floats) -> None:
-        np.add.at(self.weights, (bucket, at), weight)
+        # A flat view (blocks are contiguous): adding at one index is much faster than at a pair.
+        flat, cell = self.weights.reshape(-1), bucket * self.width + at
+        np.add.at(flat, cell, weight)
         np.add.at(self.total, at, weight)
         # Weights only grow here, so looking once at the end finds every bucket that reached epsilon on the way.
-        counts = self.weights[bucket, at] >= self.buckets.epsilon
-        np.minimum.at(self.low, at[counts], bucket[counts])
-        np.maximum.at(self.high, at[counts], bucket[counts])
+        counts = flat[cell] >= self.buckets.epsilon
+        if not counts.all():
+            at, bucket = at[counts], bucket[counts]
+        np.minimum.at(self.low, at, bucket)
+        np.maximum.at(self.high, at, bucket)
 
     # ------------------------------------------------------------------ time
 
@@ -224,45 +228,66 @@ class Block:
 
     # ------------------------------------------------------------------ merging
 
-    def merge(self, columns: npt.ArrayLike, source: "Block") -> None:
-        """Add column i of `source` to `columns[i]`; several sources may go to one column. The source stays as it is."""
+    def merge(self, columns: npt.ArrayLike, source: "Block", source_columns: npt.ArrayLike | None = None) -> None:
+        """Add `source_columns[i]` of `source` (all, when not given) to `columns[i]`; the source stays as it is.
+
+        A column may take several sources, and a source may go to several columns.
+        """
         if source.buckets != self.buckets or source.half_life != self.half_life:
             raise ValueError("histograms of different options cannot be merged")
-        at = _indexes(columns)
-        if not at.size:
+        into = _indexes(columns)
+        origin = np.arange(source.width) if source_columns is None else _indexes(source_columns)
+        if not into.size:
             return
-        weights, total, low, high = source.weights, source.total, source.low, source.high
-        inside = self._inside(low, high)
         if self.half_life:
-            younger = source.reference > self.reference[at]
-            if younger.any():
-                target = np.full(self.width, ZERO_TIME, dtype=np.int64)
-                np.maximum.at(target, at[younger], source.reference[younger])
-                moved = np.unique(at[younger])
-                self.move(moved, target[moved])
-            now = self.reference[at]
-            # A source that set the reference just now is only off by the rounding of that reference.
-            older = (source.reference < now) & ~younger
-            exponent = self._exponent(source.reference, self.rounded(now))
-            exponent = np.where(older | (younger & (source.reference != now)), exponent, 0).astype(np.int32)
-            if exponent.any():
-                weights = np.where(inside, np.ldexp(weights, exponent), weights)
-                total = np.ldexp(total, exponent)
-                tight_low, tight_high = self._tight(weights, low, high)
-                low = np.where(exponent != 0, tight_low, low)
-                high = np.where(exponent != 0, tight_high, high)
-                inside = self._inside(low, high)
-        weights = np.where(inside, weights, 0.0)
-        order = np.argsort(at, kind="stable")
-        starts = np.flatnonzero(np.r_[True, np.diff(at[order]) != 0])
-        into = at[order][starts]
-        if into.size == at.size:
-            self.weights[:, at] += weights
-        else:
-            self.weights[:, into] += np.add.reduceat(weights[:, order], starts, axis=1)
-        np.add.at(self.total, at, total)
-        np.minimum.at(self.low, at, low)
-        np.maximum.at(self.high, at, high)
+            exponent = self._align(into, source.reference[origin])
+            apart = exponent != 0
+            if apart.any():
+                self._merge_scaled(into[apart], source.select(origin[apart]), exponent[apart])
+                into, origin = into[~apart], origin[~apart]
+        for turn in ranks(origin):
+            self._merge_entries(into[turn], source, origin[turn])
+
+    def _align(self, into: Ints, references: Ints) -> npt.NDArray[np.int32]:
+        """Move targets to the youngest reference; return the power of two that each source then needs."""
+        younger = references > self.reference[into]
+        if younger.any():
+            target = np.full(self.width, ZERO_TIME, dtype=np.int64)
+            np.maximum.at(target, into[younger], references[younger])
+            moved = np.unique(into[younger])
+            self.move(moved, target[moved])
+        now = self.reference[into]
+        apart = references != now
+        if not apart.any():
+            return np.zeros(into.size, dtype=np.int32)
+        return np.where(apart, self._exponent(references, self.rounded(now)), 0).astype(np.int32)
+
+    def _merge_scaled(self, into: Ints, part: "Block", exponent: npt.NDArray[np.int32]) -> None:
+        """Merge sources whose reference is older: scaled, and without the edges that fall below epsilon by it."""
+        inside = self._inside(part.low, part.high)
+        part.weights = np.ascontiguousarray(np.where(inside, np.ldexp(part.weights, exponent), part.weights))
+        part.total = np.ldexp(part.total, exponent)
+        part._tighten(np.arange(part.width))
+        self._merge_entries(into, part, np.arange(part.width))
+
+    def _merge_entries(self, into: Ints, source: "Block", origin: Ints) -> None:
+        """Add the entries of distinct source columns: few buckets of a histogram are used, only those are touched."""
+        if origin.size * 4 < source.width:
+            source, origin = source.select(origin), np.arange(origin.size)
+        target = np.full(source.width, -1, dtype=np.int64)
+        target[origin] = into
+        lowest, highest = int(source.low[origin].min()), int(source.high[origin].max())
+        # A comparison first: finding true bits is many times faster than finding numbers other than zero.
+        flat = np.flatnonzero(source.weights[lowest : highest + 1] > 0.0) + lowest * source.width
+        bucket, column = np.divmod(flat, source.width)
+        group = target[column]
+        kept = (group >= 0) & (bucket >= source.low[column]) & (bucket <= source.high[column])
+        if not kept.all():
+            flat, bucket, group = flat[kept], bucket[kept], group[kept]
+        np.add.at(self.weights.reshape(-1), bucket * self.width + group, source.weights.reshape(-1)[flat])
+        np.add.at(self.total, into, source.total[origin])
+        np.minimum.at(self.low, into, source.low[origin])
+        np.maximum.at(self.high, into, source.high[origin])
 
     # ------------------------------------------------------------------ reading
 
@@ -273,12 +298,13 @@ class Block:
 
     def percentile_buckets(self, ps: Sequence[float]) -> Ints:
         """Return per p and column the bucket where the running sum reaches p·total; meaningless where empty."""
-        rows = np.arange(self.buckets.count)[:, None]
-        sums = np.where(rows >= self.low, self.weights, 0.0).cumsum(axis=0)
+        lowest, highest = int(self.low.min(initial=self.buckets.count - 1)), int(self.high.max(initial=0))
+        rows = np.arange(lowest, highest + 1)[:, None]
+        sums = np.where(rows >= self.low, self.weights[lowest : highest + 1], 0.0).cumsum(axis=0)
         found = np.empty((len(ps), self.width), dtype=np.int64)
         for i, p in enumerate(ps):
-            reached = sums >= p * self.total
-            found[i] = np.where(reached.any(axis=0), reached.argmax(axis=0), self.buckets.count)
+            # Running sums never fall, so the buckets that stay below come before the one that reaches.
+            found[i] = lowest + (sums < p * self.total).sum(axis=0)
         # The highest bucket is never tested: it is the answer when nothing stopped before, whatever rounding did.
         answer: Ints = np.minimum(np.maximum(found, self.low), self.high)
         return answer

@@ -8,8 +8,8 @@ import pytest
 from kubetide.node.host.linux import LinuxHost, cgroup_version
 
 
-def made(tmp_path: Path, **options: int) -> LinuxHost:
-    return LinuxHost(keep_open=(str(tmp_path),), **options)
+def made(tmp_path: Path, max_open: int = 1024) -> LinuxHost:
+    return LinuxHost(keep_open=(str(tmp_path),), max_open=max_open)
 
 
 def test_a_file_is_opened_once_and_read_again_as_it_changes(tmp_path: Path) -> None:

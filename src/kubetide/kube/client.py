@@ -7,7 +7,7 @@ reason, for the caller to judge.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -52,7 +52,10 @@ class Listing(Generic[T]):
 
 
 class Client:
-    """Reads and writes the objects of one API server as one identity."""
+    """Reads and writes the objects of one API server as one identity.
+
+    `observe(method, status, seconds)` is told of every request; status 0 means that nobody answered.
+    """
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class Client:
         burst: int | None = None,
         chance: random.Random | None = None,
         timeout: float = REQUEST_TIMEOUT,
+        observe: Callable[[str, int, float], None] | None = None,
     ) -> None:
         self.transport = transport
         self.clock = clock
@@ -71,6 +75,7 @@ class Client:
         self.discovery = Discovery(self.request, clock=clock)
         self._timeout = timeout
         self._slots = asyncio.Semaphore(concurrency)
+        self._observe = observe
         self._bucket = TokenBucket(qps, burst or max(1, int(2 * qps))) if qps else None
 
     async def request(
@@ -110,7 +115,15 @@ class Client:
             if delay > 0:
                 await asyncio.sleep(delay)
         async with self._slots:
-            return await self.transport.request(method, path, **parts)
+            started = self.clock.monotonic()
+            status = 0
+            try:
+                response = await self.transport.request(method, path, **parts)
+                status = response.status
+                return response
+            finally:
+                if self._observe is not None:
+                    self._observe(method, status, self.clock.monotonic() - started)
 
     async def get(self, resource: Resource[T], name: str, *, namespace: str | None = None) -> T:
         """Read one object."""

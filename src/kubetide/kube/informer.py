@@ -176,11 +176,10 @@ class Informer(Generic[T]):
     async def _replace(self, listing: Listing[T]) -> None:
         """Make the store equal to the list, telling handlers only what changed."""
         self._versions.start(listing.resource_version)
-        unreadable = {each.key: each for each in listing.rejected}
-        seen: set[ObjectKey] = set(unreadable)
+        seen: set[ObjectKey] = {each.key for each in listing.rejected}
         self.rejected = {}
         for each in listing.rejected:
-            self._reject(each)
+            self._reject(each.key, each.error)
         for count, item in enumerate(listing.items):
             if count % 500 == 499:
                 await asyncio.sleep(0)
@@ -239,14 +238,18 @@ class Informer(Generic[T]):
             self.rejected.pop(event.key, None)
             self._remove(event.key)
         elif isinstance(event, Rejected):
-            self._reject(event)
+            self._reject(event.key, event.error)
         else:
             self.rejected.pop(event.key, None)
             self._put(event.key, event.object)
 
     def _put(self, key: ObjectKey, item: T) -> None:
-        item = self._slim(item) if self._slim is not None else item
-        old = self.store.put(key, item)
+        try:
+            item = self._slim(item) if self._slim is not None else item
+            old = self.store.put(key, item)
+        except Exception as error:  # noqa: BLE001 - one odd object must not end the copy of all others
+            self._reject(key, DecodeError(f"cannot be indexed: {error!r}", subject=f"{self.resource} {key}"))
+            return
         self._notify(old, item)
 
     def _remove(self, key: ObjectKey) -> None:
@@ -254,9 +257,9 @@ class Informer(Generic[T]):
         if old is not None:
             self._notify(old, None)
 
-    def _reject(self, rejected: Rejected) -> None:
-        self.rejected[rejected.key] = rejected.error
-        self._log.warning("object cannot be read, keeping the last good one", error=str(rejected.error))
+    def _reject(self, key: ObjectKey, error: DecodeError) -> None:
+        self.rejected[key] = error
+        self._log.warning("object cannot be read, keeping the last good one", error=str(error))
 
     def _notify(self, old: T | None, new: T | None) -> None:
         for handler in self._handlers:

@@ -94,23 +94,33 @@ class Workers(Generic[K]):
             error = terminal
             self.queue.forget(key)
             self._log.warning("gave up until the object changes", key=str(key), error=str(terminal))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Nobody cancelled this work: something inside it was, and let it show.
+            error = RuntimeError("a part of the work was cancelled")
+            self._failed(key, error)
         except Exception as failure:  # noqa: BLE001 - the loop must outlive any one object
             error = failure
-            delay = self.queue.add_rate_limited(key)
-            self._log.warning(
-                "reconcile failed",
-                key=str(key),
-                error=str(failure),
-                kind=type(failure).__name__,
-                failures=self.queue.failures(key),
-                retry_seconds=delay,
-            )
+            self._failed(key, failure)
         else:
             self.queue.forget(key)
             if result.requeue_after is not None:
                 self.queue.add_after(key, result.requeue_after)
         if self._observe is not None:
             self._observe(Outcome(key=key, seconds=loop.time() - started, error=error))
+
+    def _failed(self, key: K, error: Exception) -> None:
+        delay = self.queue.add_rate_limited(key)
+        self._log.warning(
+            "reconcile failed",
+            key=str(key),
+            error=str(error),
+            kind=type(error).__name__,
+            failures=self.queue.failures(key),
+            retry_seconds=delay,
+        )
 
 
 async def finish_within(grace: float, work: Coroutine[Any, Any, R]) -> R:

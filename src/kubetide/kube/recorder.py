@@ -36,7 +36,7 @@ class EventRecorder:
         self.dropped = 0
         self._client = client
         self._clock = clock
-        self._component = component
+        self.component = component
         self._instance = instance
         self._correlator = Correlator()
         self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE_SIZE)
@@ -124,8 +124,8 @@ class EventRecorder:
             "count": series.count,
             "firstTimestamp": _seconds(series.first),
             "lastTimestamp": _seconds(series.last),
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
+            "source": {"component": self.component},
+            "reportingComponent": self.component,
             "reportingInstance": self._instance,
         }
 

@@ -6,7 +6,7 @@ from typing import Any
 def pod(number: int) -> dict[str, Any]:
     """Return a pod of about 8 KB, most of it fields that nobody reads."""
     name = f"web-{number % 200}-{number:06}"
-    managed = {
+    managed: dict[str, Any] = {
         f"f:{part}": {".": {}, "f:x": {}} for part in (f"{key}{index}" for key in "abcdef" for index in range(18))
     }
     container = {

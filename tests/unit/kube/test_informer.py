@@ -398,3 +398,30 @@ def test_selectors_and_namespace_go_to_list_and_watch(namespace: str | None) -> 
                 assert query["fieldSelector"] == "metadata.name=a"
 
     run_virtual(main())
+
+
+def test_an_object_that_cannot_be_indexed_does_not_hide_the_others() -> None:
+    async def main() -> None:
+        world = World(indexes={"colour": lambda each: [(each.data or {})["colour"]]})
+        world.put("a", colour="red")
+        world.put("b", size="xl")
+        async with world:
+            await world.informer.wait_synced()
+            assert list(world.contents()) == ["a"]
+            assert list(world.informer.rejected) == [key("b")]
+
+    run_virtual(main())
+
+
+def test_objects_are_slimmed_before_they_are_kept() -> None:
+    async def main() -> None:
+        world = World(slim=lambda each: ConfigMap(metadata=each.metadata))
+        world.put("a", colour="red")
+        async with world:
+            await world.informer.wait_synced()
+            world.put("b", colour="blue")
+            await asyncio.sleep(1)
+            assert world.contents() == {"a": {}, "b": {}}
+            assert world.informer.relists == 1
+
+    run_virtual(main())

@@ -162,3 +162,14 @@ def test_a_queue_that_is_shut_down_lets_its_workers_go() -> None:
         assert len(queue) <= 1
 
     run_virtual(main(), limit=timedelta(minutes=1))
+
+
+def test_a_cancellation_that_leaks_from_inside_does_not_cost_a_worker() -> None:
+    async def behave(key: str, call: int) -> Result:
+        if call == 1:
+            raise asyncio.CancelledError
+        return Result()
+
+    calls = Calls(behave)
+    run_virtual(running(calls, "a", 10))
+    assert calls.times["a"] == [0, 1]

@@ -1,0 +1,76 @@
+"""What the machinery shows of itself, and the indexes it offers."""
+
+import asyncio
+
+import pytest
+
+from kubetide.api.core import Pod, PodSpec
+from kubetide.api.meta import ObjectMeta, OwnerReference
+from kubetide.api.scheme import CONFIG_MAPS
+from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.kube.client import Client
+from kubetide.kube.errors import NotFound
+from kubetide.kube.indexes import by_controller, by_label, by_node, by_owner
+from kubetide.kube.informer import Informer
+from kubetide.kube.instruments import Instruments
+from kubetide.kube.leader import LeaderElector
+from kubetide.kube.reconcile import Outcome
+from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.workqueue import WorkQueue
+from kubetide.telemetry import Telemetry
+from kubetide.testing.memory_api import MemoryApi, MemoryTransport
+
+
+def test_requests_queues_informers_and_leadership_are_shown() -> None:
+    async def main() -> str:
+        telemetry, clock, api = Telemetry(), virtual_clock(), MemoryApi()
+        instruments = Instruments(telemetry)
+        client = Client(MemoryTransport(api), clock=clock, observe=instruments.request)
+        queue: WorkQueue[str] = WorkQueue(clock=clock, name="hpa")
+        queue.add("a")
+        informer = Informer(client, CONFIG_MAPS, clock=clock)
+        elector = LeaderElector(client, clock=clock, lease_name="hpa", namespace="x", identity="me")
+        recorder = EventRecorder(client, clock=clock, component="hpa")
+        recorder.dropped = 2
+        instruments.watch_queue(queue)
+        instruments.watch_informer(informer)
+        instruments.watch_elector(elector)
+        instruments.watch_recorder(recorder)
+        instruments.outcome("hpa", Outcome(key="a", seconds=0.5))
+        instruments.outcome("hpa", Outcome(key="a", seconds=0.5, error=ValueError()))
+        api.put("/api/v1/configmaps", {"metadata": {"namespace": "x", "name": "a"}})
+        with pytest.raises(NotFound):
+            await client.get(CONFIG_MAPS, "nothing", namespace="x")
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(informer.run()), group.create_task(elector.run(lambda: asyncio.sleep(99)))]
+            await asyncio.sleep(5)
+            shown = telemetry.render().decode()
+            for task in tasks:
+                task.cancel()
+        return shown
+
+    shown = run_virtual(main())
+    for line in (
+        'rest_client_requests_total{code="404",method="GET"} 2.0',
+        'controller_runtime_reconcile_total{controller="hpa",result="error"} 1.0',
+        'workqueue_depth{name="hpa"} 1.0',
+        'kubetide_informer_objects{resource="configmaps"} 1.0',
+        'kubetide_informer_staleness_seconds{resource="configmaps"} 5.0',
+        'kubetide_informer_lists_total{resource="configmaps"} 1.0',
+        'leader_election_master_status{name="hpa"} 1.0',
+        'kubetide_events_dropped_total{component="hpa"} 2.0',
+    ):
+        assert line in shown
+
+
+def test_pods_are_filed_by_node_owner_and_label() -> None:
+    owners = (OwnerReference(uid="u1"), OwnerReference(uid="u2", controller=True))
+    meta = ObjectMeta(name="web", labels={"app": "web"}, owner_references=owners)
+    pod = Pod(metadata=meta, spec=PodSpec(node_name="n1"))
+    assert list(by_node(pod)) == ["n1"]
+    assert list(by_node(Pod())) == []
+    assert list(by_owner(pod)) == ["u1", "u2"]
+    assert list(by_controller(pod)) == ["u2"]
+    assert list(by_controller(Pod())) == []
+    assert list(by_label("app")(pod)) == ["web"]
+    assert list(by_label("tier")(pod)) == []

@@ -6,7 +6,7 @@ its scale object, and the answer is kept for a while (`kube.owners`).
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kubetide.api.apps import (
@@ -34,6 +34,8 @@ from kubetide.vpa.matching import Candidate, controlling, pod_owner
 
 log = get_logger("vpa.targets")
 
+BY_TARGET = "target"
+
 
 class TargetNotFound(KubetideError):
     """The controller that a VPA names is not there."""
@@ -52,7 +54,9 @@ class Targets:
         chance: random.Random | None = None,
     ) -> None:
         scope = namespace or None
-        self.vpas: Informer[VerticalPodAutoscaler] = Informer(client, VPAS, clock=clock, namespace=scope)
+        self.vpas: Informer[VerticalPodAutoscaler] = Informer(
+            client, VPAS, clock=clock, namespace=scope, indexes={BY_TARGET: _targets_of}
+        )
         self.limit_ranges = Informer(client, LIMIT_RANGES, clock=clock)
         self.controllers: dict[str, Informer[Any]] = {
             kind: Informer(client, resource, clock=clock) for kind, resource in WELL_KNOWN.items()
@@ -96,9 +100,9 @@ class Targets:
         """Return the VPAs that are ours to look at."""
         return [vpa for vpa in self.vpas.store.values() if vpa.metadata.namespace not in self._ignored]
 
-    def vpas_in(self, namespace: str) -> list[VerticalPodAutoscaler]:
-        """Return the VPAs of one namespace."""
-        return [] if namespace in self._ignored else self.vpas.store.in_namespace(namespace)
+    def has_vpas(self, namespace: str) -> bool:
+        """Tell whether any VPA may have a say about the pods of a namespace."""
+        return namespace not in self._ignored and bool(self.vpas.store.in_namespace(namespace))
 
     def limits_in(self, namespace: str) -> NamespaceLimits:
         """Return the effective LimitRange items of a namespace."""
@@ -168,19 +172,15 @@ class Targets:
             return None
 
     async def controlling(
-        self, meta: ObjectMeta, namespace: str, vpas: Iterable[VerticalPodAutoscaler]
+        self, meta: ObjectMeta, namespace: str, *, counts: Callable[[VerticalPodAutoscaler], bool]
     ) -> VerticalPodAutoscaler | None:
-        """Return the VPA that controls a pod. The owner is resolved first: it is the cheaper question."""
+        """Return the VPA that controls a pod, of those that count. The owner is resolved first: it is cheaper."""
         owner = pod_owner(meta)
         top = await self.topmost(namespace, owner) if owner is not None else None
-        if top is None:
+        if top is None or namespace in self._ignored:
             return None
-        by_name = {
-            vpa.metadata.name: vpa
-            for vpa in vpas
-            if vpa.spec.target_ref is not None
-            and (vpa.spec.target_ref.kind, vpa.spec.target_ref.name) == (top.kind, top.name)
-        }
+        aimed = self.vpas.store.by_index(BY_TARGET, _target_index(namespace, top.kind, top.name))
+        by_name = {vpa.metadata.name: vpa for vpa in aimed if counts(vpa)}
         found = [c for c in [await self.candidate(vpa) for vpa in by_name.values()] if c is not None]
         best = controlling(found, namespace=namespace, labels=meta.labels, kind=top.kind, name=top.name)
         return by_name[best.name] if best is not None else None
@@ -188,3 +188,12 @@ class Targets:
     def _forget_limits(self, changed: Any) -> None:
         if changed is not None:
             self._limits.pop(changed.metadata.namespace, None)
+
+
+def _targets_of(vpa: VerticalPodAutoscaler) -> list[str]:
+    target = vpa.spec.target_ref
+    return [] if target is None else [_target_index(vpa.metadata.namespace, target.kind, target.name)]
+
+
+def _target_index(namespace: str, kind: str, name: str) -> str:
+    return f"{namespace}/{kind}/{name}"

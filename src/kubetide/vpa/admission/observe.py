@@ -16,7 +16,7 @@ from kubetide.kube.client import Client
 from kubetide.kube.informer import Informer
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.log import get_logger
-from kubetide.vpa.admission.mutate import Limits
+from kubetide.vpa.admission.mutate import Limits, fit_pod
 from kubetide.vpa.admission.review import PodContext, shrinks_memory
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.observe import Targets
@@ -74,22 +74,20 @@ class AdmissionView:
 
     async def context(self, pod: Pod, namespace: str) -> PodContext | None:
         """Return what decides about a pod, or None when no VPA controls it."""
-        vpas = [vpa for vpa in self.targets.vpas_in(namespace) if _patches(vpa)]
-        if not vpas:
+        if not self.targets.has_vpas(namespace):
             return None
-        vpa = await self.targets.controlling(pod.metadata, namespace, vpas)
+        vpa = await self.targets.controlling(pod.metadata, namespace, counts=_patches)
         if vpa is None:
             return None
         ranges = self.targets.limits_in(namespace)
         if self._settings.upstream_behavior:
-            return PodContext(vpa=vpa, ranges=ranges)
-        limits = Limits(headroom=self._settings.memory_headroom, nodes=self._nodes())
-        context = PodContext(vpa=vpa, ranges=ranges, limits=limits)
-        if self._settings.memory_headroom < 0 or not shrinks_memory(pod, context):
-            return context
-        usage = await self._usage_of(vpa, namespace)
-        limits = Limits(usage=usage, headroom=self._settings.memory_headroom, nodes=self._nodes())
-        return PodContext(vpa=vpa, ranges=ranges, limits=limits)
+            return PodContext(vpa=vpa, fitted=fit_pod(pod, vpa, ranges))
+        headroom = self._settings.memory_headroom
+        fitted = fit_pod(pod, vpa, ranges, Limits(nodes=self._nodes()))
+        if headroom >= 0 and shrinks_memory(pod, fitted):
+            usage = await self._usage_of(vpa, namespace)
+            fitted = fit_pod(pod, vpa, ranges, Limits(usage=usage, headroom=headroom, nodes=self._nodes()))
+        return PodContext(vpa=vpa, fitted=fitted)
 
     async def _usage_of(self, vpa: VerticalPodAutoscaler, namespace: str) -> Usage | None:
         """Return the memory in use by the workload. Nothing running: no rule (None). Unreadable: all unknown."""

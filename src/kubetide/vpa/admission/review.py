@@ -10,10 +10,10 @@ from typing import Any
 
 from kubetide.api.admission import AdmissionRequest, review_response
 from kubetide.api.core import Pod
+from kubetide.api.quantity import parse_quantity
 from kubetide.api.vpa import VerticalPodAutoscaler, update_mode
-from kubetide.vpa.admission.mutate import UNLIMITED, Fitted, Limits, fit_pod, pod_patch
+from kubetide.vpa.admission.mutate import Fitted, pod_patch
 from kubetide.vpa.admission.validate import FieldError, Gates, default_patch, validate, warnings
-from kubetide.vpa.limits import NamespaceLimits
 from kubetide.vpa.policy import MEMORY
 
 PROBE = "kubetide.io/webhook-probe"
@@ -22,11 +22,10 @@ PROBE = "kubetide.io/webhook-probe"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContext:
-    """The VPA that controls a pod, and what else decides about its resources."""
+    """The VPA that controls a pod, and what its containers get."""
 
     vpa: VerticalPodAutoscaler
-    ranges: NamespaceLimits
-    limits: Limits = UNLIMITED
+    fitted: Fitted
 
 
 def is_probe(pod: Pod) -> bool:
@@ -43,10 +42,9 @@ def answer_probe(request: AdmissionRequest, pod: Pod) -> dict[str, Any]:
 
 def answer_pod(request: AdmissionRequest, pod: Pod, context: PodContext) -> dict[str, Any]:
     """Return the answer that gives a new pod its recommendation."""
-    fitted = fit_pod(pod, context.vpa, context.ranges, context.limits)
     patch = pod_patch(
         pod.spec.containers or (),
-        fitted.containers,
+        context.fitted.containers,
         mode=update_mode(context.vpa),
         vpa_name=context.vpa.metadata.name,
         annotated=pod.metadata.annotations is not None,
@@ -54,15 +52,12 @@ def answer_pod(request: AdmissionRequest, pod: Pod, context: PodContext) -> dict
     return review_response(request.uid, patch=patch.operations)
 
 
-def shrinks_memory(pod: Pod, context: PodContext) -> bool:
+def shrinks_memory(pod: Pod, fitted: Fitted) -> bool:
     """Tell whether some container would get less memory than it asks for: only then its usage matters."""
-    fitted: Fitted = fit_pod(pod, context.vpa, context.ranges, context.limits)
-    asked = {c.name: (c.resources.requests if c.resources else None) or {} for c in pod.spec.containers or ()}
-    for new in fitted.containers:
-        if MEMORY in new.requests and MEMORY in asked.get(new.name, {}):
-            own = asked[new.name][MEMORY]
-            if new.requests[MEMORY] < type(new.requests[MEMORY]).parse(own):
-                return True
+    for container, new in zip(pod.spec.containers or (), fitted.containers, strict=True):
+        asked = (container.resources.requests if container.resources else None) or {}
+        if MEMORY in new.requests and MEMORY in asked and new.requests[MEMORY] < parse_quantity(asked[MEMORY]):
+            return True
     return False
 
 

@@ -119,12 +119,20 @@ class Updater:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._view.run(), name="updater informers")
-            await self._view.wait_synced()
+            group.create_task(self.watch_cluster(), name="updater informers")
+            await self.synced()
             if self._elector is None:
                 await self._lead()
             else:
                 await self._elector.run(self._lead)
+
+    async def watch_cluster(self) -> None:
+        """Keep the copies of the cluster fresh until cancelled."""
+        await self._view.run()
+
+    async def synced(self) -> None:
+        """Wait until all copies are complete."""
+        await self._view.wait_synced()
 
     async def _lead(self) -> None:
         """Run once per interval. A new leader knows nothing of what the last one did in the past minute."""

@@ -70,7 +70,7 @@ class Entry:
         return result
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class LogEvent:
     """One change: what it is now (or was last, if deleted) and what it was before."""
 
@@ -78,6 +78,19 @@ class LogEvent:
     change: Change
     entry: Entry
     previous: Entry | None
+    _line: bytes | None = None
+
+    @property
+    def line(self) -> bytes:
+        """The change as plain watches show it, made once for all of them."""
+        if self._line is None:
+            self._line = watch_line(self.change, self.entry.encoded)
+        return self._line
+
+
+def watch_line(change: str, body: bytes) -> bytes:
+    """Return one line of a watch."""
+    return b'{"type":"%s","object":%s}' % (change.encode(), body)
 
 
 class EventLog:
@@ -114,6 +127,14 @@ class EventLog:
             self._listeners.pop(token, None)
 
         return unsubscribe
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @property
+    def readers(self) -> int:
+        """How many watches are open."""
+        return len(self._listeners)
 
     @property
     def end(self) -> int:

@@ -93,6 +93,7 @@ class Verbs:
         if watches:
             plan = plan_watch(self.store, resource, target, request, view.line)
             plan.render_bookmark = view.bookmark
+            plan.plain = view.form == "object" and resource.from_storage is None and resource.crd is None
             return plan
         page = list_page(self.store, resource, target, request)
         metadata: Raw = {"resourceVersion": str(page.revision)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kubetide.embedded.filters import Filter, Render
-from kubetide.embedded.objects import Change, Entry, EventLog, LogEvent, ObjectStore
+from kubetide.embedded.objects import Change, Entry, EventLog, LogEvent, ObjectStore, watch_line
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, Refusal
 
@@ -33,6 +33,8 @@ class WatchPlan:
     render: Render
     position: int
     revision: int
+    plain: bool = False
+    """Whether objects are shown as they are stored, so that all such watches share their lines."""
     initial: list[Entry] = field(default_factory=list)
     initial_end: bool = False
     bookmarks: bool = False
@@ -45,7 +47,7 @@ class WatchPlan:
     async def batches(self) -> AsyncGenerator[list[bytes], None]:
         """Yield the lines of the stream, as many at once as there are."""
         for start in range(0, len(self.initial), _CHUNK):
-            yield [_line("ADDED", self.render(entry)) for entry in self.initial[start : start + _CHUNK]]
+            yield [watch_line("ADDED", self.render(entry)) for entry in self.initial[start : start + _CHUNK]]
         self.initial = []
         if self.initial_end:
             yield [self._bookmark(self.revision, initial_end=True)]
@@ -56,7 +58,7 @@ class WatchPlan:
                 try:
                     events = [] if self._is_frozen() else self.log.read(self.position)
                 except Refusal as refusal:
-                    yield [_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
+                    yield [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
                     return
                 if events:
                     self.position += len(events)
@@ -85,8 +87,10 @@ class WatchPlan:
         wanted = self.filter
         if wanted.takes_all:
             namespace = wanted.namespace
+            if self.plain:
+                return [e.line for e in events if namespace is None or e.entry.key.namespace == namespace]
             return [
-                _line(event.change, self.render(event.entry))
+                watch_line(event.change, self.render(event.entry))
                 for event in events
                 if namespace is None or event.entry.key.namespace == namespace
             ]
@@ -94,7 +98,7 @@ class WatchPlan:
         for event in events:
             change = self._seen_as(event)
             if change is not None:
-                lines.append(_line(change, self.render(event.entry)))
+                lines.append(watch_line(change, self.render(event.entry)))
         return lines
 
     def _seen_as(self, event: LogEvent) -> Change | None:
@@ -111,7 +115,7 @@ class WatchPlan:
         obj: Raw = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
         if self.render_bookmark is not None:
             obj = self.render_bookmark(obj)
-        return _line("BOOKMARK", msgspec.json.encode(obj))
+        return watch_line("BOOKMARK", msgspec.json.encode(obj))
 
 
 class _Alarm:
@@ -151,7 +155,3 @@ class _Alarm:
     def _expire(self) -> None:
         self.expired = True
         self.wake()
-
-
-def _line(change: str, body: bytes) -> bytes:
-    return b'{"type":"%s","object":%s}' % (change.encode(), body)

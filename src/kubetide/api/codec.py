@@ -105,7 +105,10 @@ def to_builtins(obj: Any) -> Any:
 
 def decode_folded(data: bytes | str, kind: type[T], *, what: str = "") -> T:
     """Decode like Go's encoding/json: object keys match declared names without regard to case; the last one wins."""
-    return convert(fold_keys(decode_raw(data, what=what), kind), kind, what=what)
+    raw = decode_raw(data, what=what)
+    if raw is None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        raw = {}  # Go leaves a struct as it is when it reads a null
+    return convert(fold_keys(raw, kind), kind, what=what)
 
 
 def fold_keys(raw: Any, kind: Any) -> Any:

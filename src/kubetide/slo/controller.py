@@ -13,7 +13,7 @@ report falls silent is looked at again when the report becomes too old: no event
 import asyncio
 import random
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -22,7 +22,6 @@ from kubetide.api.core import ConfigMap, Node, Pod
 from kubetide.api.events import Event, reference_to, warning
 from kubetide.api.meta import ObjectKey
 from kubetide.api.patch import MergePatch
-from kubetide.api.qos import defaulted_priority
 from kubetide.api.resources import parse_list
 from kubetide.api.scheme import CONFIG_MAPS, DEVICES, NODE_METRICS, NODES, PODS, Resource
 from kubetide.api.slo import NodeMetric, NodeResourceTopology
@@ -40,7 +39,7 @@ from kubetide.slo.continuity import Departure
 from kubetide.slo.decide import NodeDecision, NodeObservation, decide_node
 from kubetide.slo.nodeslo import render, same_spec
 from kubetide.slo.observe import RAW_NODE_SLOS, RAW_TOPOLOGIES, SloView
-from kubetide.slo.overcommit.batch import LOW_PRIORITIES
+from kubetide.slo.overcommit.claims import claim_of
 from kubetide.slo.settings import SloSettings
 from kubetide.slo.strategy import metric_spec
 from kubetide.telemetry import Telemetry
@@ -151,11 +150,6 @@ class SloController:
         """Look at every node again."""
         self._enqueue_all()
 
-    def observations(self) -> Iterator[NodeObservation]:
-        """Return what is known about each node now."""
-        for node in self._view.nodes.store.values():
-            yield self._observe(node)
-
     def _observe(self, node: Node) -> NodeObservation:
         name = node.metadata.name
         return self._view.observation(
@@ -230,7 +224,7 @@ class SloController:
         if old.status.phase not in active or (new is not None and new.status.phase in active):
             return
         metric = self._view.metric(old.spec.node_name)
-        if metric is None or defaulted_priority(old) in LOW_PRIORITIES:
+        if metric is None or claim_of(old).low_priority:
             return
         for reported in metric.status.pods_metric or ():
             if (reported.namespace, reported.name) == (old.metadata.namespace, old.metadata.name):
@@ -361,7 +355,7 @@ async def recompute(client: Client, clock: Clock, settings: SloSettings, key: Ob
     device = await _or_none(client, DEVICES, name)
     seen = NodeObservation(
         node=node,
-        pods=pods.items,
+        pods=[claim_of(pod) for pod in pods.items],
         metric=metric,
         topology=convert({"zones": zones}, NodeResourceTopology) if zones else None,
         zones=zones,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from kubetide.api.core import Node, Pod
+from kubetide.api.core import Node
 from kubetide.api.qos import ANNOTATION_CPU_NORMALIZATION
 from kubetide.api.quantity import Quantity
 from kubetide.api.resources import Amounts, parse_list
@@ -32,6 +32,7 @@ from kubetide.slo.normalization import (
     normalization_strategy,
 )
 from kubetide.slo.overcommit.batch import BatchResult, Sums, calculate_batch
+from kubetide.slo.overcommit.claims import PodClaim
 from kubetide.slo.overcommit.mid import calculate_mid
 from kubetide.slo.overcommit.result import BATCH_RESOURCES, MID_RESOURCES, ResourceItem, resets
 from kubetide.slo.settings import SloSettings
@@ -49,7 +50,7 @@ class NodeObservation:
     """All that is known about a node at one instant."""
 
     node: Node
-    pods: Sequence[Pod]
+    pods: Sequence[PodClaim]
     metric: NodeMetric | None
     topology: NodeResourceTopology | None
     zones: Sequence[Raw]
@@ -90,7 +91,7 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
     metric = seen.metric if seen.metric is not None else NodeMetric()
     items: list[ResourceItem] = []
     if settings.calculates("MidResource") and seen.node.status.allocatable is not None:
-        items += calculate_mid(strategy, seen.node, seen.pods, metric, now)
+        items += calculate_mid(strategy, seen.node, metric, now)
     batch = BatchResult(())
     if settings.calculates("BatchResource"):
         still_counted = lingering(seen.departures, _window(strategy), now) if settings.gradual_release else None

@@ -2,13 +2,15 @@
 
 import asyncio
 import random
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from kubetide.api.codec import convert
-from kubetide.api.core import ConfigMap, Node, Pod
-from kubetide.api.meta import ObjectKey, TypedObject
+from kubetide.api.core import ConfigMap, Container, Node, Pod, PodSpec, PodStatus
+from kubetide.api.meta import ObjectKey, ObjectMeta, TypedObject, key_of
+from kubetide.api.qos import ANNOTATION_RESOURCE_STATUS, LABEL_PRIORITY_CLASS, LABEL_QOS
 from kubetide.api.scheme import (
     CONFIG_MAPS,
     DEVICES,
@@ -25,6 +27,7 @@ from kubetide.kube.client import Client
 from kubetide.kube.informer import Informer
 from kubetide.slo.continuity import Departure
 from kubetide.slo.decide import NodeObservation
+from kubetide.slo.overcommit.claims import PodClaim, claim_of
 from kubetide.slo.settings import SloSettings
 
 Raw = dict[str, Any]
@@ -55,6 +58,39 @@ RAW_TOPOLOGIES = Resource(
 )
 
 
+_LABELS = (LABEL_QOS, LABEL_PRIORITY_CLASS)
+
+
+def slim_pod(pod: Pod) -> Pod:
+    """Keep of a pod what a claim is read off; a cluster has many pods, and most of each is of no interest here."""
+    meta = pod.metadata
+    labels = {name: meta.labels[name] for name in _LABELS if name in meta.labels} if meta.labels else None
+    chosen = (meta.annotations or {}).get(ANNOTATION_RESOURCE_STATUS)
+    return Pod(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            labels=labels or None,
+            annotations=None if chosen is None else {ANNOTATION_RESOURCE_STATUS: chosen},
+        ),
+        spec=PodSpec(
+            node_name=sys.intern(pod.spec.node_name),
+            containers=_slim(pod.spec.containers),
+            init_containers=_slim(pod.spec.init_containers),
+            overhead=pod.spec.overhead,
+            resources=pod.spec.resources,
+            priority=pod.spec.priority,
+        ),
+        status=PodStatus(phase=pod.status.phase, qos_class=pod.status.qos_class),
+    )
+
+
+def _slim(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
+    return None if containers is None else tuple(Container(resources=each.resources) for each in containers)
+
+
 class SloView:
     """The informers of the SLO controller."""
 
@@ -62,7 +98,12 @@ class SloView:
         self._clock = clock
         self.nodes: Informer[Node] = Informer(client, NODES, clock=clock, chance=chance, resync=settings.sync_period)
         self.pods: Informer[Pod] = Informer(
-            client, PODS, clock=clock, chance=chance, indexes={BY_NODE: lambda pod: (pod.spec.node_name,)}
+            client,
+            PODS,
+            clock=clock,
+            chance=chance,
+            indexes={BY_NODE: lambda pod: (pod.spec.node_name,)},
+            slim=slim_pod,
         )
         self.metrics: Informer[NodeMetric] = Informer(client, NODE_METRICS, clock=clock, chance=chance)
         self.slos: Informer[RawNodeSLO] = Informer(client, RAW_NODE_SLOS, clock=clock, chance=chance)
@@ -76,6 +117,8 @@ class SloView:
             namespace=settings.config_namespace,
             field_selector=f"metadata.name={settings.config_name}",
         )
+        self._claims: dict[ObjectKey, tuple[Pod, PodClaim]] = {}
+        self.pods.add_handler(self._pod_changed)
         self.config_key = ObjectKey(settings.config_namespace, settings.config_name)
 
     @property
@@ -106,9 +149,20 @@ class SloView:
         """Return the NodeMetric of a node."""
         return self.metrics.store.get(ObjectKey("", name))
 
-    def pods_on(self, name: str) -> list[Pod]:
-        """Return the pods bound to a node."""
-        return self.pods.store.by_index(BY_NODE, name)
+    def claims_on(self, name: str) -> list[PodClaim]:
+        """Return what the pods bound to a node claim; each version of a pod is looked at once."""
+        claims = []
+        for pod in self.pods.store.by_index(BY_NODE, name):
+            key = key_of(pod)
+            known = self._claims.get(key)
+            if known is None or known[0] is not pod:
+                known = self._claims[key] = (pod, claim_of(pod))
+            claims.append(known[1])
+        return claims
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None and old is not None:
+            self._claims.pop(key_of(old), None)
 
     def observation(
         self,
@@ -130,7 +184,7 @@ class SloView:
 
         return NodeObservation(
             node=node,
-            pods=self.pods_on(name),
+            pods=self.claims_on(name),
             metric=self.metric(name),
             topology=convert({"zones": zones}, NodeResourceTopology) if zones else None,
             zones=zones,

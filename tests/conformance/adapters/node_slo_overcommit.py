@@ -16,6 +16,7 @@ from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology
 from kubetide.node.topology.zones import merge_zones
 from kubetide.slo import arithmetic, config, devices, nodewrite, normalization, zones
 from kubetide.slo.overcommit import batch, mid
+from kubetide.slo.overcommit.claims import claim_of
 from kubetide.slo.overcommit.result import BATCH_RESOURCES, ResourceItem
 
 Case = dict[str, Any]
@@ -63,7 +64,7 @@ def batch_calculate(case: Case) -> Iterable[str]:
     result = batch.calculate_batch(
         given["strategy"],
         convert(given["node"], Node),
-        [convert(pod, Pod) for pod in given["pods"]],
+        [claim_of(convert(pod, Pod)) for pod in given["pods"]],
         convert(given["nodeMetric"], NodeMetric),
         None if topology is None else convert(topology, NodeResourceTopology),
         datetime.fromisoformat(given["now"]),
@@ -80,7 +81,6 @@ def mid_calculate(case: Case) -> Iterable[str]:
     items = mid.calculate_mid(
         given["strategy"],
         convert(given["node"], Node),
-        [convert(pod, Pod) for pod in given["pods"]],
         convert(given["nodeMetric"], NodeMetric),
         datetime.fromisoformat(given["now"]),
     )
@@ -122,7 +122,7 @@ def divide_resource_list(case: Case) -> Iterable[str]:
 def pod_numa_split(case: Case) -> Iterable[str]:
     given = case["input"]
     count = given["numaNum"]
-    where = batch.numa_split(convert(given["pod"], Pod), count)
+    where = claim_of(convert(given["pod"], Pod)).zones(count)
     actual = {
         name: [text_of(share) for share in batch.split_over(parse_list(given[source]), where, count)]
         for name, source in (("requests", "request"), ("usages", "usage"))

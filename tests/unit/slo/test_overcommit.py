@@ -14,6 +14,8 @@ from kubetide.api.slo import NodeMetric
 from kubetide.slo.continuity import Departure, limit_growth, lingering
 from kubetide.slo.decide import NodeObservation, decide_node
 from kubetide.slo.explain import render
+from kubetide.slo.observe import slim_pod
+from kubetide.slo.overcommit.claims import PodClaim, claim_of
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY, ResourceItem
 from kubetide.slo.settings import SloSettings, is_listed
 
@@ -35,14 +37,14 @@ def node(**allocatable: str) -> Node:
     return convert({"metadata": {"name": "n"}, "status": status}, Node)
 
 
-def pod(name: str = "web", **labels: str) -> Pod:
+def pod(name: str = "web", **labels: str) -> PodClaim:
     requests = {"cpu": "2", "memory": "2Gi"}
     raw = {
         "metadata": {"name": name, "namespace": "shop", "labels": labels},
         "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]},
         "status": {"phase": "Running"},
     }
-    return convert(raw, Pod)
+    return claim_of(convert(raw, Pod))
 
 
 def metric(*pods: dict[str, Any], age: timedelta = timedelta(0)) -> NodeMetric:
@@ -169,3 +171,33 @@ def test_the_explanation_adds_up() -> None:
 )
 def test_lists_of_controllers_are_read_from_the_left(entries: tuple[str, ...], listed: bool) -> None:
     assert is_listed(entries, "nodeslo") is listed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"labels": {"koordinator.sh/qosClass": "LSE", "app": "web"}}, id="qos"),
+        pytest.param({"labels": {"koordinator.sh/priority-class": "koord-batch"}}, id="priority"),
+        pytest.param(
+            {"annotations": {"scheduling.koordinator.sh/resource-status": '{"numaNodeResources":[{"node":1}]}'}},
+            id="numa",
+        ),
+        pytest.param({}, id="plain"),
+    ],
+)
+def test_a_slim_pod_claims_the_same(changes: dict[str, Any]) -> None:
+    raw = {
+        "metadata": {"name": "web", "namespace": "shop", **changes},
+        "spec": {
+            "nodeName": "n",
+            "priority": 5500,
+            "overhead": {"cpu": "10m"},
+            "containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}
+            ],
+            "initContainers": [{"name": "i", "resources": {"requests": {"memory": "1Gi"}}}],
+        },
+        "status": {"phase": "Running", "podIP": "10.0.0.1"},
+    }
+    pod = convert(raw, Pod)
+    assert claim_of(slim_pod(pod)) == claim_of(pod)

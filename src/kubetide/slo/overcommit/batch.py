@@ -16,20 +16,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kubetide.api.core import Node, Pod
-from kubetide.api.qos import defaulted_priority, defaulted_qos, node_reserved, pod_request, resource_status
-from kubetide.api.quantity import ZERO, Quantity
+from kubetide.api.core import Node
+from kubetide.api.qos import node_reserved
+from kubetide.api.quantity import ZERO, Notation, Quantity, parse_quantity
 from kubetide.api.resources import CPU, MEMORY, Amounts, add, maximum, parse_list, subtract
 from kubetide.api.slo import NodeMetric, NodeResourceTopology, ResourceMap
-from kubetide.errors import InvalidInput
 from kubetide.slo.arithmetic import divide, scale_milli, scale_value
+from kubetide.slo.overcommit.claims import LOW_PRIORITIES, PodClaim
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY, BATCH_RESOURCES, ResourceItem, resets
 from kubetide.slo.overcommit.staleness import degraded_reason
 
 Raw = dict[str, Any]
 
-LOW_PRIORITIES = frozenset({"koord-batch", "koord-free"})
-_ACTIVE_PHASES = frozenset({"Running", "Pending"})
 _NOTHING: Amounts = {CPU: ZERO, MEMORY: ZERO}
 
 
@@ -46,13 +44,18 @@ class Sums:
     max_used_requested: Amounts
 
 
+_Pair = tuple[int, int]
+"""CPU and memory in nanos: sums over all pods of a node run on plain integers."""
+_NO_PAIR: _Pair = (0, 0)
+
+
 @dataclass(frozen=True, slots=True)
-class _PodLoad:
+class _Load:
     """What one high-priority pod (or a leftover metric) adds to the three sums."""
 
-    requested: Amounts
-    used: Amounts
-    max_used_requested: Amounts
+    requested: _Pair
+    used: _Pair
+    largest: _Pair
     zones: tuple[int, ...] | None = None
 
 
@@ -67,7 +70,7 @@ class BatchResult:
 def calculate_batch(
     strategy: Raw,
     node: Node,
-    pods: Sequence[Pod],
+    pods: Sequence[PodClaim],
     metric: NodeMetric,
     topology: NodeResourceTopology | None,
     now: datetime,
@@ -85,7 +88,8 @@ def calculate_batch(
     zone_names = _zones_with_resources(topology)
     loads = [*_pod_loads(pods, metric, len(zone_names)), *_dangling(pods, metric)]
     if lingering:
-        loads.append(_PodLoad(_NOTHING, lingering, lingering))
+        pair = _pair(lingering)
+        loads.append(_Load(_NO_PAIR, pair, pair))
     sums = node_sums(strategy, node, loads, metric)
     cpu, memory = by_policy(strategy, sums)
     zone_cpu: dict[str, Quantity] = {}
@@ -102,7 +106,7 @@ def calculate_batch(
     return BatchResult(items, sums)
 
 
-def node_sums(strategy: Raw, node: Node, loads: Iterable[_PodLoad], metric: NodeMetric) -> Sums:
+def node_sums(strategy: Raw, node: Node, loads: Iterable[_Load], metric: NodeMetric) -> Sums:
     """Add up the node. Capacity is the node's capacity, not what the kubelet made of it."""
     found = parse_list(node.status.capacity)
     capacity = {name: found.get(name, ZERO) for name in (CPU, MEMORY)}
@@ -112,19 +116,15 @@ def node_sums(strategy: Raw, node: Node, loads: Iterable[_PodLoad], metric: Node
     for application in metric.status.host_application_metric or ():
         if application.priority not in LOW_PRIORITIES:
             system = add(system, _usage(application.usage))
-    requested, used, largest = _NOTHING, _NOTHING, _NOTHING
-    for load in loads:
-        requested = add(requested, load.requested)
-        used = add(used, load.used)
-        largest = add(largest, load.max_used_requested)
+    everything = tuple(loads)
     return Sums(
         capacity=capacity,
         node_reserved=reserve(strategy, capacity),
         system_reserved=system_reserved,
         system_used=maximum(system, system_reserved),
-        requested=requested,
-        used=used,
-        max_used_requested=largest,
+        requested=_total(load.requested for load in everything),
+        used=_total(load.used for load in everything),
+        max_used_requested=_total(load.largest for load in everything),
     )
 
 
@@ -149,17 +149,6 @@ def reserve(strategy: Mapping[str, Any], capacity: Mapping[str, Quantity]) -> Am
     }
 
 
-def numa_split(pod: Pod, zones: int) -> tuple[int, ...]:
-    """Return the zones over which a pod is spread: those the scheduler chose, or all of them."""
-    try:
-        status = resource_status(pod.metadata.annotations)
-    except InvalidInput:
-        status = None
-    listed = status.numa_node_resources if status else None
-    chosen = tuple(entry.node for entry in listed or () if 0 <= entry.node < zones)
-    return chosen or tuple(range(zones))
-
-
 def split_over(amounts: Mapping[str, Quantity], zones: Sequence[int], count: int) -> list[Amounts]:
     """Spread amounts evenly over the listed zones; a zone listed twice gets two shares."""
     share = divide(amounts, len(zones))
@@ -169,54 +158,74 @@ def split_over(amounts: Mapping[str, Quantity], zones: Sequence[int], count: int
     return result
 
 
-def _pod_loads(pods: Sequence[Pod], metric: NodeMetric, zones: int) -> list[_PodLoad]:
+def _pod_loads(pods: Sequence[PodClaim], metric: NodeMetric, zones: int) -> list[_Load]:
     reported = {(m.namespace, m.name): m.pod_usage for m in metric.status.pods_metric or ()}
     loads = []
     for pod in pods:
-        if pod.status.phase not in _ACTIVE_PHASES or defaulted_priority(pod) in LOW_PRIORITIES:
+        if not pod.active or pod.low_priority:
             continue
-        request = {**_NOTHING, **pod_request(pod)}
-        usage_map = reported.get((pod.metadata.namespace, pod.metadata.name))
+        request = pod.cpu_nanos, pod.memory_nanos
+        usage_map = reported.get(pod.key)
         if usage_map is None:
-            used, largest = request, request
+            used = largest = request
         else:
-            usage = _usage(usage_map)
-            largest = maximum(request, usage)
-            used = {CPU: request[CPU], MEMORY: usage[MEMORY]} if defaulted_qos(pod) == "LSE" else usage
-        loads.append(_PodLoad(request, used, largest, numa_split(pod, zones) if zones else None))
+            usage = _usage_pair(usage_map)
+            largest = max(request[0], usage[0]), max(request[1], usage[1])
+            used = (request[0], usage[1]) if pod.dedicated else usage
+        loads.append(_Load(request, used, largest, pod.zones(zones) if zones else None))
     return loads
 
 
-def _dangling(pods: Sequence[Pod], metric: NodeMetric) -> list[_PodLoad]:
+def _dangling(pods: Sequence[PodClaim], metric: NodeMetric) -> list[_Load]:
     """Return the usage of pods that are reported but no longer active in the list."""
-    known = {(p.metadata.namespace, p.metadata.name) for p in pods if p.status.phase in _ACTIVE_PHASES}
-    return [
-        _PodLoad(_NOTHING, _usage(reported.pod_usage), _usage(reported.pod_usage))
+    known = {pod.key for pod in pods if pod.active}
+    usages = (
+        _usage_pair(reported.pod_usage)
         for reported in metric.status.pods_metric or ()
         if (reported.namespace, reported.name) not in known and reported.priority not in LOW_PRIORITIES
-    ]
+    )
+    return [_Load(_NO_PAIR, usage, usage) for usage in usages]
 
 
-def _zone_sums(
-    strategy: Raw, allocatable: Amounts, node: Sums, loads: Iterable[_PodLoad], index: int, count: int
-) -> Sums:
-    requested, used, largest = _NOTHING, _NOTHING, _NOTHING
+def _zone_sums(strategy: Raw, allocatable: Amounts, node: Sums, loads: Iterable[_Load], index: int, count: int) -> Sums:
+    requested, used, largest = [], [], []
     for load in loads:
         zones = load.zones if load.zones is not None else tuple(range(count))
-        times = zones.count(index)
-        for _ in range(times):
-            requested = add(requested, divide(load.requested, len(zones)))
-            used = add(used, divide(load.used, len(zones)))
-            largest = add(largest, divide(load.max_used_requested, len(zones)))
+        for _ in range(zones.count(index)):
+            requested.append(_share(load.requested, len(zones)))
+            used.append(_share(load.used, len(zones)))
+            largest.append(_share(load.largest, len(zones)))
     return Sums(
         capacity=allocatable,
         node_reserved=reserve(strategy, allocatable),
         system_reserved=divide(node.system_reserved, count),
         system_used=divide(node.system_used, count),
-        requested=requested,
-        used=used,
-        max_used_requested=largest,
+        requested=_total(requested),
+        used=_total(used),
+        max_used_requested=_total(largest),
     )
+
+
+def _total(pairs: Iterable[_Pair]) -> Amounts:
+    cpu = memory = 0
+    for pair in pairs:
+        cpu += pair[0]
+        memory += pair[1]
+    return {CPU: Quantity(cpu), MEMORY: Quantity(memory, Notation.BINARY)}
+
+
+def _share(pair: _Pair, parts: int) -> _Pair:
+    shares = divide({CPU: Quantity(pair[0]), MEMORY: Quantity(pair[1])}, parts)
+    return _pair(shares)
+
+
+def _pair(amounts: Mapping[str, Quantity]) -> _Pair:
+    return amounts.get(CPU, ZERO).nanos, amounts.get(MEMORY, ZERO).nanos
+
+
+def _usage_pair(usage: ResourceMap) -> _Pair:
+    resources = usage.resources or {}
+    return parse_quantity(resources.get(CPU, "0")).nanos, parse_quantity(resources.get(MEMORY, "0")).nanos
 
 
 def _zones_with_resources(topology: NodeResourceTopology | None) -> dict[str, Amounts]:

@@ -3,11 +3,10 @@
 mid = max(min(predicted reclaimable, allocatable · threshold), 0)
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from kubetide.api.core import Node, Pod
+from kubetide.api.core import Node
 from kubetide.api.quantity import ZERO, Quantity
 from kubetide.api.resources import CPU, MEMORY, parse_list
 from kubetide.api.slo import NodeMetric
@@ -17,9 +16,7 @@ from kubetide.slo.overcommit.staleness import degraded_reason
 Raw = dict[str, Any]
 
 
-def calculate_mid(
-    strategy: Raw, node: Node, pods: Sequence[Pod], metric: NodeMetric, now: datetime
-) -> tuple[ResourceItem, ...]:
+def calculate_mid(strategy: Raw, node: Node, metric: NodeMetric, now: datetime) -> tuple[ResourceItem, ...]:
     """Return mid-cpu and mid-memory of the node."""
     reclaimable_metric = metric.status.prod_reclaimable_metric
     reason = degraded_reason(metric, strategy, now)

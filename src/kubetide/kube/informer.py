@@ -77,6 +77,7 @@ class Informer(Generic[T]):
         self._handlers: list[Handler[T]] = []
         self._versions = Versions()
         self._fruitless = 0
+        self._only_repeats = False
         self._synced = asyncio.Event()
         self._last_contact: float | None = None
         self._log = log.bind(resource=str(resource), namespace=namespace or "")
@@ -155,6 +156,8 @@ class Informer(Generic[T]):
         version for good (restored from a backup); streams that only repeat what is known might hide a change.
         All three are healed by a list only.
         """
+        self._fruitless = self._fruitless + 1 if error is not None and self._only_repeats else 0
+        self._only_repeats = False
         refused = isinstance(error, ApiError) and self._retry.failures >= ATTEMPTS_BEFORE_RELIST
         hopeless = isinstance(error, DecodeError) or refused or self._fruitless >= ATTEMPTS_BEFORE_RELIST
         return "" if hopeless or not self.has_synced else self._versions.resume
@@ -205,11 +208,12 @@ class Informer(Generic[T]):
         known = self._versions.latest
         behind = newer(known, version)
         before = self._versions.progress
-        count, last_line = 0, self._clock.monotonic()
+        count, changes, last_line = 0, 0, self._clock.monotonic()
         try:
             async with aclosing(stream):
                 async for event in stream:
                     self._apply(event)
+                    changes += event.type != BOOKMARK
                     behind = behind and newer(known, event.resource_version)
                     last_line = self._touch()
                     self._retry.succeeded()
@@ -219,8 +223,7 @@ class Informer(Generic[T]):
         finally:
             if not behind and self._clock.monotonic() - last_line >= QUIET_SECONDS:
                 self._versions.vouch(self._versions.latest)
-            fruitless = count > 0 and self._versions.progress == before
-            self._fruitless = self._fruitless + 1 if fruitless else 0
+            self._only_repeats = changes > 0 and self._versions.progress == before
         self._touch()
         if count == 0:
             # A server that ends every stream at once would otherwise be asked in a tight loop.

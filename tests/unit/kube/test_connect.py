@@ -1,0 +1,45 @@
+"""From settings to a client, and the collector that is kept from the decoder."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubetide.clock import SystemClock
+from kubetide.kube.connect import connect
+from kubetide.kube.gc_tuning import THRESHOLDS, tune_gc
+from kubetide.kube.settings import KubeSettings, LeaderSettings
+
+
+def kubeconfig(folder: Path) -> Path:
+    path = folder / "config"
+    body = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://example.com"}}],
+        "contexts": [{"name": "one", "context": {"cluster": "c", "namespace": "shop"}}],
+    }
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+async def test_settings_name_the_cluster_and_the_context(tmp_path: Path) -> None:
+    settings = KubeSettings(kubeconfig=kubeconfig(tmp_path), context="one", qps=5, burst=10)
+    client, access = connect(settings, clock=SystemClock())
+    assert (access.server, access.namespace, access.context) == ("https://example.com", "shop", "one")
+    await client.close()
+
+
+def test_the_defaults_let_a_leader_stop_in_time() -> None:
+    settings = LeaderSettings()
+    assert settings.retry_period < settings.renew_deadline < settings.lease_duration
+    assert KubeSettings().body_limit == 256 * 1024 * 1024
+
+
+def test_the_collector_is_tuned_only_where_it_runs_inside_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(gc, "set_threshold", lambda *values: calls.append(f"threshold {values}"))
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    needed = sys.version_info < (3, 12)
+    assert tune_gc() is needed
+    assert calls == ([f"threshold {THRESHOLDS}", "freeze"] if needed else [])

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -47,7 +48,7 @@ _COUNTED = (
 )
 
 
-class _Speed(click.ParamType):
+class _Speed(click.ParamType[Any]):
     """A number of virtual seconds per real second, or `max`."""
 
     name = "speed"

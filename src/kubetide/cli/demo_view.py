@@ -105,7 +105,7 @@ def make_table(now: datetime, seen: list[Snapshot]) -> Table:
 
 def make_summary(ledger: Ledger, counts: dict[str, int], elapsed: timedelta) -> str:
     """Return what the time was like, as text."""
-    rows = [("workload", "pods", "core-hours asked", "used", "GiB-hours asked", "served well")]
+    rows: list[tuple[str, ...]] = [("workload", "pods", "core-hours asked", "used", "GiB-hours asked", "served well")]
     rows += [_row(key, account) for key, account in sorted(ledger.accounts.items())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [

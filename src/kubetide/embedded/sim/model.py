@@ -196,7 +196,8 @@ class Model:
             per_request=column(lambda p: p.cpu_per_request),
             memory_base=column(lambda p: p.memory_base),
             memory_per_request=column(lambda p: p.memory_per_request),
-            leak=column(lambda p: p.leak_per_hour),
+            leak=column(lambda p: p.leak_per_hour)
+            * np.array([task.weight for _, _, task, _ in tasks], dtype=np.float64),
             cache=column(lambda p: p.cache),
             work=column(lambda p: np.inf if p.work is None else p.work),
             rates=np.zeros(len(tasks)),

@@ -25,11 +25,14 @@ _EVENTS: dict[str, Tone] = {
     "BackoffLimitExceeded": "bad",
     "Completed": "plain",
     "EvictedByVPA": "warn",
-    "EvictedPod": "warn",
+    "FailedGetResourceMetric": "warn",
+    "FailedGetPodsMetric": "warn",
     "evictPodByNodeMemoryUsage": "warn",
     "ResizeDeferred": "warn",
     "ResizeInfeasible": "warn",
 }
+_ONCE = ("BackOff", "FailedGetResourceMetric", "FailedGetPodsMetric")
+"""Repeated while the cause lasts; the first one tells it all."""
 _VPAS = ResourceKey("autoscaling.k8s.io", "verticalpodautoscalers")
 _HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
 _NODES = ResourceKey("", "nodes")
@@ -85,9 +88,9 @@ class Narrator:
         again = old is not None and old.get("count") == new.get("count")
         if tone is None or again:
             return
-        if reason == "BackOff" and old is not None:
-            return
         involved = new.get("involvedObject") or new.get("regarding") or {}
+        if (reason in _ONCE and old is not None) or involved.get("kind") == "VerticalPodAutoscaler":
+            return
         message = " ".join(str(new.get("message") or new.get("note") or reason).split())
         autoscaled = (involved.get("namespace"), involved.get("name")) in self._autoscaled
         # The autoscaler tells why by itself; what is left is the coming and going of revisions.

@@ -1,0 +1,257 @@
+"""A round of the horizontal autoscaler: all autoscalers once, over 20,000 pods, against a server in its own process.
+
+    python benchmarks/hpa_round.py [--hpas 1000 5000] [--pods 20000] [--rounds 2] [--sync-period 15]
+
+Each size is run twice in the same way: as kubetide does it (one list of pod usage per sync period for all) and as a
+baseline that asks the metrics API once per autoscaler, which is what the original does. Compared are seconds of CPU of
+the controller per round, requests per round, the sync period that autoscalers really got, and peak memory.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import resource
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from random import Random
+from typing import Any
+
+from kubetide.api.meta import ObjectKey
+from kubetide.clock import SystemClock
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.server import serve
+from kubetide.hpa.controller import HpaController
+from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.client import Client
+from kubetide.kube.credentials import Static
+from kubetide.kube.gc_tuning import tune_gc
+from kubetide.kube.http import HttpTransport
+from kubetide.kube.kubeconfig import Access
+from kubetide.kube.reconcile import Result
+from kubetide.kube.tls import ServerTrust
+from kubetide.kube.transport import Response, Transport
+from kubetide.telemetry import Telemetry
+from kubetide.testing.autoscaling import kind_of
+from kubetide.testing.builders import make_deployment, make_hpa, make_pod
+
+Raw = dict[str, Any]
+NAMESPACES = 100
+STARTED = "2026-01-01T00:00:00Z"
+
+
+class Usage:
+    """Usage of all pods, near the target so that sizes stay; filed by the label that selectors ask for."""
+
+    def __init__(self) -> None:
+        self.by_namespace: dict[str, list[Raw]] = defaultdict(list)
+        self.by_app: dict[tuple[str, str], list[Raw]] = defaultdict(list)
+        self.all: list[Raw] = []
+
+    def add(self, namespace: str, app: str, name: str, random: Random) -> None:
+        cpu = f"{random.randint(46, 54) * 1_000_000}n"
+        item = {
+            "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+            "timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "window": "15s",
+            "containers": [{"name": "main", "usage": {"cpu": cpu, "memory": f"{random.randint(60, 90)}Mi"}}],
+        }
+        self.all.append(item)
+        self.by_namespace[namespace].append(item)
+        self.by_app[namespace, app].append(item)
+
+    def pod_metrics(self, namespace: str = "", selector: str = "", name: str = "") -> list[Raw]:
+        if selector:
+            return self.by_app[namespace, selector.removeprefix("app=")]
+        return self.by_namespace[namespace] if namespace else self.all
+
+    def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
+        return []
+
+    def custom(self, namespace: str, resource: str, name: str, metric: str, selector: str = "") -> list[Raw]:
+        return []
+
+    def external(self, namespace: str, metric: str, selector: str = "") -> list[Raw]:
+        return []
+
+    def custom_names(self) -> list[tuple[str, str]]:
+        return []
+
+    def external_names(self) -> list[str]:
+        return []
+
+
+def fill(api: EmbeddedApi, hpas: int, pods: int) -> None:
+    """Make deployments, their pods and their autoscalers, spread over namespaces."""
+    usage, random = Usage(), Random(1)
+    for number in range(NAMESPACES):
+        api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"ns-{number}"}})
+    each = pods // hpas
+    for number in range(hpas):
+        namespace, app = f"ns-{number % NAMESPACES}", f"app-{number}"
+        made = make_deployment(app, namespace, replicas=each, cpu="100m", memory="128Mi")
+        made["status"] = {"replicas": each}
+        api.insert(made)
+        api.insert(make_hpa(app, namespace, target=app, maximum=each * 2, cpu_percent=50))
+        for index in range(each):
+            name = f"{app}-{index}"
+            pod = make_pod(
+                name, namespace, labels={"app": app}, cpu="100m", memory="128Mi", node="n", ready=True, started=STARTED
+            )
+            api.insert(pod)
+            usage.add(namespace, app, name, random)
+    api.metrics_provider = usage
+
+
+def server(pipe: Connection, hpas: int, pods: int) -> None:
+    """Serve a filled cluster until told to stop."""
+
+    async def main() -> None:
+        api = EmbeddedApi(clock=SystemClock())
+        fill(api, hpas, pods)
+        async with serve(api, anonymous=True) as serving:
+            pipe.send(serving.url)
+            while not pipe.poll():  # noqa: ASYNC110 - a pipe of another process has no event
+                await asyncio.sleep(0.2)
+
+    asyncio.run(main())
+
+
+class Counting:
+    """A transport that counts."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.counts: Counter[str] = Counter()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float | None = None,
+    ) -> Response:
+        self.counts[kind_of(method, path)] += 1
+        return await self._inner.request(
+            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout=timeout
+        )
+
+    def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self._inner.watch(path, query=query)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Silent:
+    """Events are not what is measured."""
+
+    def publish(self, event: object) -> None:
+        """Drop it."""
+
+
+class Measured(HpaController):
+    """A controller that notes when each autoscaler had its turn."""
+
+    turns: dict[ObjectKey, list[float]]
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        self.turns[key].append(time.monotonic())
+        return await super().reconcile(key)
+
+
+def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float, shared: bool) -> None:
+    """Run the controller for some rounds and send what was measured."""
+
+    async def main() -> Raw:
+        tune_gc()
+        transport = Counting(HttpTransport(Access(server=url, trust=ServerTrust(), credentials=Static())))
+        clock = SystemClock()
+        client = Client(transport, clock=clock)
+        settings = HpaSettings(sync_period=timedelta(seconds=period), leader_elect=False, take_over=True)
+        running = Measured(client, clock, settings, Telemetry(), Silent(), Random(1))
+        running.turns = defaultdict(list)
+        if not shared:
+            # The baseline: no list that others could use, so every autoscaler asks for its own pods.
+            running._observer._metrics._scopes = lambda namespace: []  # type: ignore[attr-defined]
+        task = asyncio.get_running_loop().create_task(running.run())
+        while len(running.turns) < hpas:  # noqa: ASYNC110 - the controller says nothing when a round is over
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(period)
+        before, cpu, begin = Counter(transport.counts), time.process_time(), time.monotonic()
+        done = sum(map(len, running.turns.values()))
+        await asyncio.sleep(rounds * period)
+        cpu, seconds = time.process_time() - cpu, time.monotonic() - begin
+        turns = sum(map(len, running.turns.values())) - done
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await client.close()
+        gaps = [after - before for times in running.turns.values() for before, after in pairwise(times[1:])]
+        gaps.sort()
+        full = turns / hpas
+        requests = {name: (count - before[name]) / full for name, count in transport.counts.items()}
+        return {
+            "cpu": cpu / full,
+            "p50": statistics.median(gaps),
+            "p99": gaps[int(len(gaps) * 0.99)],
+            "metrics": requests.get("metrics", 0.0),
+            "requests": sum(requests.values()),
+            "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "turns": turns / seconds,
+        }
+
+    pipe.send(asyncio.run(main()))
+
+
+def measure(hpas: int, pods: int, rounds: int, period: float) -> dict[bool, Raw]:
+    """Measure both ways against one server."""
+    context = multiprocessing.get_context("spawn")
+    near, far = context.Pipe()
+    serving = context.Process(target=server, args=(far, hpas, pods), daemon=True)
+    serving.start()
+    url = near.recv()
+    found = {}
+    for shared in (True, False):
+        mine, theirs = context.Pipe()
+        running = context.Process(target=controller, args=(theirs, url, hpas, rounds, period, shared), daemon=True)
+        running.start()
+        found[shared] = mine.recv()
+        running.join()
+    near.send("stop")
+    serving.join()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hpas", type=int, nargs="+", default=[1000, 5000])
+    parser.add_argument("--pods", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--sync-period", type=float, default=15.0)
+    options = parser.parse_args()
+    heads = ("autoscalers", "way", "CPU s/round", "requests/round", "of them metrics", "period p50", "p99", "peak MiB")
+    print(" | ".join(heads))
+    for hpas in options.hpas:
+        found = measure(hpas, options.pods, options.rounds, options.sync_period)
+        for shared, one in found.items():
+            way = "shared lists" if shared else "one per autoscaler"
+            print(
+                f"{hpas} | {way} | {one['cpu']:.2f} | {one['requests']:.0f} | {one['metrics']:.1f} | "
+                f"{one['p50']:.2f} s | {one['p99']:.2f} s | {one['memory']:.0f}",
+                flush=True,
+            )
+        ratio = found[True]["cpu"] / found[False]["cpu"]
+        print(f"{hpas} | ratio of CPU, shared to one per autoscaler: {ratio:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

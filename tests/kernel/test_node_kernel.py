@@ -199,15 +199,18 @@ async def test_software_counters_per_cgroup_agree_with_its_cpu_time() -> None:
         )
         events = {"cycle": TASK_CLOCK, "instruction": CONTEXT_SWITCHES}
         collector = CpiCollector(inner, 60.0, window=10.0, events=events)
+        earliest = tree.usage_nanos(directory)
         if collector.collect():
             pytest.skip("needs perf events: kernel.perf_event_paranoid forbids them here")
-        before = tree.usage_nanos(directory)
+        latest = tree.usage_nanos(directory)
         await burnt(tree, directory)
         assert collector.pause() == 10.0
+        least = tree.usage_nanos(directory) - latest
         assert collector.collect()
-        used = tree.usage_nanos(directory) - before
+        most = tree.usage_nanos(directory) - earliest
         who = {kinds.POD_UID: "counted", kinds.CONTAINER_ID: "containerd://main", "cpi_resource": "cycle"}
-        assert newest(inner, kinds.CONTAINER_CPI, who) == pytest.approx(used, rel=0.1)
+        # The counters were switched on and off somewhere within the two readings around each step.
+        assert 0.9 * least <= newest(inner, kinds.CONTAINER_CPI, who) <= 1.1 * most
         assert collector.pause() == 60.0
 
 

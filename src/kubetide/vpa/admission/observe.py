@@ -5,7 +5,7 @@ import random
 
 from kubetide.api.core import Node, Pod
 from kubetide.api.metrics import PodMetrics
-from kubetide.api.quantity import Quantity
+from kubetide.api.quantity import Quantity, parse_quantity
 from kubetide.api.resources import parse_list
 from kubetide.api.scheme import NODES
 from kubetide.api.selectors import Selector
@@ -16,11 +16,14 @@ from kubetide.kube.client import Client
 from kubetide.kube.informer import Informer
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.log import get_logger
-from kubetide.vpa.admission.mutate import Limits, fit_pod
+from kubetide.vpa.admission.mutate import Fitted, Limits, amounts_of, fit_pod
 from kubetide.vpa.admission.review import PodContext, shrinks_memory
 from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.boost import Boosted, boost, has_boost
+from kubetide.vpa.limits import NamespaceLimits
 from kubetide.vpa.observe import Targets
 from kubetide.vpa.safety import Usage, largest, largest_usage, memory_usage
+from kubetide.vpa.updater.settings import gate_enabled
 
 log = get_logger("admission")
 
@@ -36,6 +39,9 @@ class AdmissionView:
         self._clock = clock
         self._settings = settings
         self._metrics = ResourceMetrics(client)
+        self._boosts = gate_enabled(settings.feature_gates, "CPUStartupBoost")
+        largest_boost = settings.max_allowed_cpu_boost
+        self._largest_boost = parse_quantity(largest_boost) if largest_boost else None
         self._usage: dict[tuple[str, str], tuple[float, Usage | None]] = {}
         self._offers: tuple[dict[str, Quantity], ...] | None = None
         self.targets = Targets(
@@ -69,25 +75,35 @@ class AdmissionView:
 
     async def selected(self) -> list[tuple[str, Selector]]:
         """Return the namespaces and selectors of all VPAs that have a say about new pods."""
-        found = [await self.targets.candidate(vpa) for vpa in self.targets.all_vpas() if _patches(vpa)]
+        found = [await self.targets.candidate(vpa) for vpa in self.targets.all_vpas() if self._counts(vpa)]
         return [(candidate.namespace, candidate.selector) for candidate in found if candidate is not None]
 
     async def context(self, pod: Pod, namespace: str) -> PodContext | None:
         """Return what decides about a pod, or None when no VPA controls it."""
         if not self.targets.has_vpas(namespace):
             return None
-        vpa = await self.targets.controlling(pod.metadata, namespace, counts=_patches)
+        vpa = await self.targets.controlling(pod.metadata, namespace, counts=self._counts)
         if vpa is None:
             return None
         ranges = self.targets.limits_in(namespace)
         if self._settings.upstream_behavior:
-            return PodContext(vpa=vpa, fitted=fit_pod(pod, vpa, ranges))
+            fitted = fit_pod(pod, vpa, ranges)
+            return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
         headroom = self._settings.memory_headroom
         fitted = fit_pod(pod, vpa, ranges, Limits(nodes=self._nodes()))
         if headroom >= 0 and shrinks_memory(pod, fitted):
             usage = await self._usage_of(vpa, namespace)
             fitted = fit_pod(pod, vpa, ranges, Limits(usage=usage, headroom=headroom, nodes=self._nodes()))
-        return PodContext(vpa=vpa, fitted=fitted)
+        return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
+
+    def _boost(self, pod: Pod, vpa: VerticalPodAutoscaler, fitted: Fitted, ranges: NamespaceLimits) -> Boosted | None:
+        if not self._boosts or not has_boost(vpa):
+            return None
+        return boost(vpa, amounts_of(pod), fitted.containers, ranges, maximum=self._largest_boost)
+
+    def _counts(self, vpa: VerticalPodAutoscaler) -> bool:
+        """Tell whether a VPA has a say about new pods."""
+        return update_mode(vpa) != OFF or (self._boosts and has_boost(vpa))
 
     async def _usage_of(self, vpa: VerticalPodAutoscaler, namespace: str) -> Usage | None:
         """Return the memory in use by the workload. Nothing running: no rule (None). Unreadable: all unknown."""
@@ -118,7 +134,3 @@ class AdmissionView:
 
     def _node_changed(self) -> None:
         self._offers = None
-
-
-def _patches(vpa: VerticalPodAutoscaler) -> bool:
-    return update_mode(vpa) != OFF

@@ -11,9 +11,10 @@ from typing import Any
 from kubetide.api.admission import AdmissionRequest, review_response
 from kubetide.api.core import Pod
 from kubetide.api.quantity import parse_quantity
-from kubetide.api.vpa import VerticalPodAutoscaler, update_mode
+from kubetide.api.vpa import INITIAL, OFF, VerticalPodAutoscaler, update_mode
 from kubetide.vpa.admission.mutate import Fitted, pod_patch
 from kubetide.vpa.admission.validate import FieldError, Gates, default_patch, validate, warnings
+from kubetide.vpa.boost import ANNOTATION, Boosted
 from kubetide.vpa.policy import MEMORY
 
 PROBE = "kubetide.io/webhook-probe"
@@ -26,6 +27,8 @@ class PodContext:
 
     vpa: VerticalPodAutoscaler
     fitted: Fitted
+    boosted: Boosted | None = None
+    """What the containers get instead while the pod starts."""
 
 
 def is_probe(pod: Pod) -> bool:
@@ -42,14 +45,29 @@ def answer_probe(request: AdmissionRequest, pod: Pod) -> dict[str, Any]:
 
 def answer_pod(request: AdmissionRequest, pod: Pod, context: PodContext) -> dict[str, Any]:
     """Return the answer that gives a new pod its recommendation."""
+    mode = update_mode(context.vpa)
+    boosted = context.boosted
+    annotated = pod.metadata.annotations is not None
+    if boosted is None or not boosted.notes:
+        patch = pod_patch(
+            pod.spec.containers or (),
+            context.fitted.containers,
+            mode=mode,
+            vpa_name=context.vpa.metadata.name,
+            annotated=annotated,
+        )
+        return review_response(request.uid, patch=patch.operations)
+    # A VPA that is off still boosts; its containers hold nothing but the boost.
     patch = pod_patch(
         pod.spec.containers or (),
-        context.fitted.containers,
-        mode=update_mode(context.vpa),
+        boosted.containers,
+        mode=INITIAL if mode == OFF else mode,
         vpa_name=context.vpa.metadata.name,
-        annotated=pod.metadata.annotations is not None,
+        annotated=annotated,
     )
-    return review_response(request.uid, patch=patch.operations)
+    prefix = f"/metadata/annotations/{ANNOTATION.replace('/', '~1')}"
+    notes = [_add(f"{prefix}{container}", note) for container, note in boosted.notes.items()]
+    return review_response(request.uid, patch=[*patch.operations, *notes])
 
 
 def shrinks_memory(pod: Pod, fitted: Fitted) -> bool:

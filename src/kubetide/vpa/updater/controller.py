@@ -25,6 +25,7 @@ from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.heartbeat import Heartbeat
 from kubetide.vpa.admission.mutate import resource_patch
+from kubetide.vpa.boost import ANNOTATION, boosted_containers
 from kubetide.vpa.updater import events
 from kubetide.vpa.updater.audit import Audit, size_log2
 from kubetide.vpa.updater.breaker import (
@@ -305,7 +306,8 @@ class Updater:
         if plan.mode != IN_PLACE_OR_RECREATE and _last_was_infeasible(pod) and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
         patch = resource_patch(pod.spec.containers or (), candidate.fitted.containers)
-        outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)))
+        gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
+        outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)), without=gone)
         size = len(plan.judged)
         fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
         if outcome in (Outcome.DONE, Outcome.UNKNOWN):
@@ -319,10 +321,11 @@ class Updater:
             self._recorder.publish(events.resized(pod))
             log.info("resized in place", **fields)
             return True
-        self._audit.count_failed_resize(plan.key, pods=size, reason="InPlaceUpdateError")
+        reason_of_failure = "UnboostError" if candidate.unboost else "InPlaceUpdateError"
+        self._audit.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
         self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
         log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
-        if outcome is not Outcome.FAILED or plan.mode != IN_PLACE_OR_RECREATE:
+        if outcome is not Outcome.FAILED or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
             return True
         waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
         paused = self._memory.breakers.get(plan.key, CLOSED).paused
@@ -422,6 +425,7 @@ def _rules(settings: UpdaterSettings) -> PlanRules:
         skip_budget=settings.in_place_skip_disruption_budget,
         in_place_gate=settings.gate("InPlace"),
         per_vpa_gate=settings.gate("PerVPAConfig"),
+        boost_gate=settings.gate("CPUStartupBoost"),
         settle=settings.wait_for_replacements and not settings.upstream_behavior,
     )
 

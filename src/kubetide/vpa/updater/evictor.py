@@ -7,7 +7,7 @@ happened; what a server was merely too busy for is tried again.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
@@ -76,8 +76,13 @@ class Evictor:
             return Outcome.FAILED, str(error)
         return Outcome.DONE, ""
 
-    async def resize(self, pod: Pod, operations: Sequence[dict[str, Any]]) -> tuple[Outcome, str]:
-        """Write new resources through the resize subresource, and note on the pod that this was done."""
+    async def resize(
+        self, pod: Pod, operations: Sequence[dict[str, Any]], *, without: Iterable[str] = ()
+    ) -> tuple[Outcome, str]:
+        """Write new resources through the resize subresource, and note on the pod that this was done.
+
+        `without` are annotations that go with the change.
+        """
         meta = pod.metadata
         guard = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
         patch = JsonPatch([guard, *operations] if meta.uid else list(operations))
@@ -93,7 +98,7 @@ class Evictor:
             return Outcome.UNKNOWN, str(error)
         except ApiError as error:
             return (Outcome.BUSY if _transient(error) else Outcome.FAILED), str(error)
-        note = MergePatch({"metadata": {"annotations": {RESIZED: "true"}}})
+        note = MergePatch({"metadata": {"annotations": {RESIZED: "true", **dict.fromkeys(without)}}})
         try:
             await self._client.patch(PODS, meta.name, note, namespace=meta.namespace)
         except KubetideError as error:

@@ -22,6 +22,7 @@ from kubetide.kube.owners import ControllerKey
 from kubetide.log import get_logger
 from kubetide.vpa.admission.heartbeat import ABSENT, Heartbeat, read_heartbeat
 from kubetide.vpa.admission.mutate import UNLIMITED, Limits
+from kubetide.vpa.boost import has_boost
 from kubetide.vpa.matching import Candidate, controlling, pod_owner
 from kubetide.vpa.observe import Targets
 from kubetide.vpa.policy import recommendations
@@ -111,7 +112,8 @@ class ClusterView:
         modes = {RECREATE, AUTO, IN_PLACE_OR_RECREATE}
         if self._settings.gate("InPlace"):
             modes.add(IN_PLACE)
-        return [vpa for vpa in self.targets.all_vpas() if update_mode(vpa) in modes]
+        boosts = self._settings.gate("CPUStartupBoost")
+        return [v for v in self.targets.all_vpas() if update_mode(v) in modes or (boosts and has_boost(v))]
 
     async def observe(self) -> list[Observation]:
         """Return every VPA that may change pods, with its pods."""

@@ -17,16 +17,18 @@ from enum import Enum
 
 from kubetide.api.core import Pod
 from kubetide.api.meta import ObjectKey, key_of
-from kubetide.api.vpa import IN_PLACE, IN_PLACE_OR_RECREATE, VerticalPodAutoscaler, update_mode
+from kubetide.api.vpa import AUTO, IN_PLACE, IN_PLACE_OR_RECREATE, RECREATE, VerticalPodAutoscaler, update_mode
 from kubetide.errors import InvalidInput
 from kubetide.vpa.admission.mutate import UNLIMITED, Fitted, Limits, fit_pod
+from kubetide.vpa.boost import boosted_containers, expired, unboost
 from kubetide.vpa.limits import NamespaceLimits
 from kubetide.vpa.policy import Recommended, container_policy, is_off, recommendations
 from kubetide.vpa.updater.breaker import CLOSED, BreakerState
-from kubetide.vpa.updater.budget import Budget, BudgetRules, Creator, Group, build_budget
+from kubetide.vpa.updater.budget import Budget, BudgetRules, Creator, Group, build_budget, is_pending
 from kubetide.vpa.updater.inplace import (
     InPlaceDecision,
     InPlaceRules,
+    ResizeState,
     Targets,
     Verdict,
     decide,
@@ -40,6 +42,7 @@ from kubetide.vpa.updater.resizing import changes_qos
 from kubetide.vpa.updater.settling import blockers, replicas_to_wait_for
 
 IN_PLACE_MODES = frozenset({IN_PLACE, IN_PLACE_OR_RECREATE})
+UPDATING_MODES = IN_PLACE_MODES | {RECREATE, AUTO}
 
 
 class Method(Enum):
@@ -61,6 +64,7 @@ class PlanRules:
     skip_budget: bool = False
     in_place_gate: bool = False
     per_vpa_gate: bool = False
+    boost_gate: bool = False
     settle: bool = True
     """Wait for replacements, and do not resize what the kubelet has deferred (mode InPlace)."""
 
@@ -89,6 +93,8 @@ class Judgement:
     ranked: Ranked | None = None
     fitted: Fitted | None = None
     group: Group | None = None
+    unboost: bool = False
+    """Takes a startup boost back; always a resize."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,16 +134,18 @@ def plan(observation: Observation, memory: Memory, rules: PlanRules, *, now: dat
         BudgetRules(
             min_replicas=required,
             tolerance=rules.tolerance,
-            keep_below_minimum=rules.skip_budget and mode in IN_PLACE_MODES,
+            keep_below_minimum=(rules.skip_budget and mode in IN_PLACE_MODES)
+            or (rules.boost_gate and any(map(boosted_containers, observation.pods))),
             count_live_pods=rules.settle,
         ),
     )
     planner = _Planner(observation, memory, replace(rules, rank=_rank_rules(vpa, rules)), budget, mode, now)
     judged = [planner.judge(pod) for pod in observation.pods]
-    by_pod = {id(j.ranked): j for j in judged if j.ranked is not None and j.method is not Method.NONE}
+    chosen = (j for j in judged if j.method is not Method.NONE and not j.unboost)
+    by_pod = {id(j.ranked): j for j in chosen if j.ranked is not None}
     order = [by_pod[id(entry)] for entry in in_order(j.ranked for j in by_pod.values() if j.ranked is not None)]
     requirements = None if policy is None else policy.eviction_requirements or ()
-    candidates = []
+    candidates = [judgement for judgement in judged if judgement.unboost]
     refused: dict[ObjectKey, Judgement] = {}
     for judgement in order:
         if admitted(judgement.pod, fitting_of(judgement.fitted), requirements):
@@ -171,6 +179,8 @@ def next_step(
             if blocker.stands_against(pod):
                 return Step(Method.WAIT, blocker.reason)
     waited = memory.clock.waited(pod.metadata.uid, pod_resize_state(pod), now=now)
+    if candidate.unboost:
+        return _unboost_step(candidate, pod, group)
     if plan.mode in IN_PLACE_MODES:
         step = _in_place_step(plan, candidate, pod, group, memory, waited=waited)
         if step.method is not Method.EVICT:
@@ -231,10 +241,32 @@ class _Planner:
             fitted = fit_pod(pod, self.observation.vpa, self.observation.ranges, self.observation.limits)
         except InvalidInput as error:
             return Judgement(pod=pod, method=Method.NONE, reason=f"the recommendation cannot be used: {error}")
+        if self.rules.boost_gate and boosted_containers(pod):
+            return self._judge_boosted(pod, group, fitted)
+        if self.mode not in UPDATING_MODES:
+            return Judgement(pod=pod, method=Method.NONE, reason=f"mode {self.mode} leaves running pods alone")
         fitting = fitting_of(fitted)
         ranked = rank(pod, fitting, self.rules.rank, scaled=self._scaled, now=self.now)
         method, reason = self._method(pod, group, fitting, ranked)
         return Judgement(pod=pod, method=method, reason=reason, ranked=ranked, fitted=fitted, group=group)
+
+    def _judge_boosted(self, pod: Pod, group: Group | None, fitted: Fitted) -> Judgement:
+        """A pod that still starts takes no part in updates; one that has started gives its surplus back."""
+        vpa = self.observation.vpa
+        if group is None:
+            return Judgement(pod=pod, method=Method.NONE, reason=self.budget.why_left_out(pod), fitted=fitted)
+        if not expired(pod, vpa, now=self.now):
+            reason = "its CPU is boosted while it starts"
+            return Judgement(pod=pod, method=Method.NONE, reason=reason, fitted=fitted, group=group)
+        taken_back = replace(fitted, containers=unboost(pod, vpa, fitted.containers))
+        return Judgement(
+            pod=pod,
+            method=Method.RESIZE,
+            reason="its startup boost is over",
+            fitted=taken_back,
+            group=group,
+            unboost=True,
+        )
 
     def _method(self, pod: Pod, group: Group | None, fitting: Fitting, ranked: Ranked) -> tuple[Method, str]:
         if group is None:
@@ -258,6 +290,18 @@ class _Planner:
 
     def _scaled(self, container: str) -> bool:
         return not is_off(container_policy(self.observation.vpa.spec.resource_policy, container))
+
+
+def _unboost_step(candidate: Judgement, pod: Pod, group: Group) -> Step:
+    if is_pending(pod):
+        return Step(Method.NONE, "the pod is pending")
+    if pod_resize_state(pod) is not ResizeState.NONE:
+        return Step(Method.NONE, "another resize is under way")
+    if not group.disruptable() and not group.below_minimum:
+        return Step(Method.NONE, "the disruption budget of its group is used up")
+    if candidate.fitted is None or not candidate.fitted.changes:
+        return Step(Method.NONE, "there is nothing to take back")
+    return Step(Method.RESIZE, candidate.reason)
 
 
 def _in_place_step(

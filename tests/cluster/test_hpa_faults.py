@@ -190,6 +190,7 @@ def first(value: Any) -> Callable[[int], Any]:
     return lambda number: value if number == 0 else "1m"
 
 
+HUGE = b'{"items": [' + b'{"metadata": {"name": "x"}},' * 4_000_000 + b"null]}"
 FLOOD = {f"label-{number}": "x" * 60 for number in range(20_000)}
 
 
@@ -215,6 +216,7 @@ FLOOD = {f"label-{number}": "x" * 60 for number in range(20_000)}
         pytest.param(lambda c: b'{"items": [{"containers": [{"usage": {"cpu": NaN}}]}]}', "Failed", id="bad-json"),
         pytest.param(lambda c: b"\x00\xff" * 100, "Failed", id="no-json-at-all"),
         pytest.param(lambda c: b"[" * 100_000, "Failed", id="deep-nesting"),
+        pytest.param(lambda c: HUGE, "FailedGetResourceMetric", id="a-hundred-megabytes"),
         pytest.param(lambda c: {"items": []}, "FailedGetResourceMetric", id="empty"),
         pytest.param(lambda c: {"items": None}, "FailedGetResourceMetric", id="null"),
         pytest.param(lambda c: [], "FailedGetResourceMetric", id="a-list-instead-of-an-object"),

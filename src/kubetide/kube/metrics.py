@@ -25,13 +25,17 @@ from kubetide.api.scheme import NODE_USAGE, POD_METRICS, Resource
 from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
 from kubetide.kube.decoding import decode_page
+from kubetide.kube.errors import ResponseTooLarge
 from kubetide.kube.scale import TargetReference, group_of_reference
+from kubetide.kube.transport import Response
 
 T = TypeVar("T")
 
 CUSTOM_GROUP = "custom.metrics.k8s.io"
 CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 EXTERNAL_BASE = "/apis/external.metrics.k8s.io/v1beta1"
+LARGEST_ANSWER = 64 * 1024 * 1024
+"""The usage of 100,000 pods is 36 MB. What is larger is not decoded: it would take several times its size."""
 
 
 class MetricsNotRegistered(KubetideError):
@@ -67,7 +71,7 @@ class ResourceMetrics:
     async def _read(self, resource: Resource[T], namespace: str | None, selector: str) -> tuple[T, ...]:
         path = resource.path(namespace=namespace)
         response = await self._client.request("GET", path, query=_query(labelSelector=selector))
-        _, items, rejected = await decode_page(response.body, resource.type, what=path)
+        _, items, rejected = await decode_page(_bounded(response, path), resource.type, what=path)
         if rejected:
             # A missing sample and a broken one must not look alike: the tick goes without, and says why.
             raise rejected[0].error
@@ -130,7 +134,7 @@ class CustomMetrics:
 
     async def _read(self, path: str, **query: str) -> tuple[MetricValue, ...]:
         response = await self._client.request("GET", path, query=_query(**query))
-        return decode(response.body, MetricValueList, what=path).items or ()
+        return decode(_bounded(response, path), MetricValueList, what=path).items or ()
 
 
 class ExternalMetrics:
@@ -143,7 +147,14 @@ class ExternalMetrics:
         """Return the values of one metric that the selector matches."""
         path = f"{EXTERNAL_BASE}/namespaces/{_segment(namespace)}/{_segment(metric)}"
         response = await self._client.request("GET", path, query=_query(labelSelector=selector))
-        return decode(response.body, ExternalMetricValueList, what=path).items or ()
+        return decode(_bounded(response, path), ExternalMetricValueList, what=path).items or ()
+
+
+def _bounded(response: Response, path: str) -> bytes:
+    size = len(response.body)
+    if size > LARGEST_ANSWER:
+        raise ResponseTooLarge(f"{path} answered with {size} bytes, more than the {LARGEST_ANSWER} accepted")
+    return response.body
 
 
 def _segment(text: str) -> str:

@@ -40,6 +40,9 @@ def decode_body(request: Request, *, media: str | None = None, empty: bool = Fal
         value = _json(request.body)
     elif media in ("application/yaml", APPLY_YAML):
         try:
+            # A few aliases of aliases unfold to more than any memory holds.
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(request.body, Loader=yaml.CSafeLoader)):
+                raise bad_request("YAML aliases are not accepted")
             value = yaml.load(request.body, Loader=_YamlLoader)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise bad_request(f"error parsing YAML: {error}") from error

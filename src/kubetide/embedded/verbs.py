@@ -27,6 +27,7 @@ from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
 from kubetide.embedded.render import View, answer_list, answer_object, answer_raw, in_version, make_view
 from kubetide.embedded.requests import Answer, Request, Target
 from kubetide.embedded.resources import ApiResource, Registry
+from kubetide.embedded.shapes import check_shape
 from kubetide.embedded.status import (
     SUCCESS,
     Raw,
@@ -185,6 +186,7 @@ class Verbs:
         if metadata.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
         self.check_namespace(resource, target.namespace)
+        check_shape(resource, body)
         warnings = validation.check_unknown_fields(resource, body, request.query.get("fieldValidation", ""))
         if not metadata.get("name") and metadata.get("generateName"):
             validation.check_text(metadata["generateName"], "metadata.generateName")
@@ -286,6 +288,7 @@ class Verbs:
             wanted = transform(in_version(resource, entry.copy()))
             check_type(resource, wanted)
             metadata = strategy.metadata_of(wanted)
+            check_shape(resource, wanted)
             self._check_preconditions(resource, target, metadata, old)
             warnings = validation.check_unknown_fields(resource, wanted, request.query.get("fieldValidation", ""))
             new = self.to_storage(resource, wanted)

@@ -1,0 +1,46 @@
+"""Refuses objects whose fields have the wrong JSON type: a text where a list belongs, a number where a name belongs.
+
+The typed objects of `kubetide.api` say what the fields are. An object that controllers could not decode must not get
+into the store; fields that no type declares are not looked at.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from kubetide.api import scheme
+from kubetide.api.codec import without_nulls
+from kubetide.embedded.resources import ApiResource
+from kubetide.embedded.status import Raw, Refusal, bad_request
+
+
+@lru_cache(maxsize=256)
+def _type_of(group: str, version: str, plural: str) -> Any:
+    for value in vars(scheme).values():
+        if not isinstance(value, scheme.Resource):
+            continue
+        if (value.group, value.version, value.plural) == (group, version, plural):
+            return value.type
+    return None
+
+
+def check_shape(resource: ApiResource, obj: Raw) -> None:
+    """Refuse an object that does not decode as its kind."""
+    kind = _type_of(resource.group, resource.version, resource.plural) if resource.crd is None else None
+    for part in ("spec", "status"):
+        if not isinstance(obj.get(part), dict | None):
+            raise _refusal(resource, f"{part} must be an object")
+    if kind is None:
+        return
+    try:
+        msgspec.convert(obj, kind)
+    except msgspec.ValidationError:
+        try:
+            msgspec.convert(without_nulls(obj), kind)
+        except msgspec.ValidationError as error:
+            raise _refusal(resource, str(error)) from error
+
+
+def _refusal(resource: ApiResource, why: str) -> Refusal:
+    return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')

@@ -13,40 +13,39 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 from kubetide.api.core import Pod
+from kubetide.api.events import Event
 from kubetide.api.meta import ObjectKey, key_of
-from kubetide.api.vpa import IN_PLACE_OR_RECREATE
 from kubetide.clock import Clock
-from kubetide.errors import KubetideError
+from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.client import Client
 from kubetide.kube.fence import FencedTransport
 from kubetide.kube.leader import LeaderElector
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.heartbeat import Heartbeat
-from kubetide.vpa.admission.mutate import resource_patch
-from kubetide.vpa.boost import ANNOTATION, boosted_containers
 from kubetide.vpa.updater import events
 from kubetide.vpa.updater.audit import Audit, size_log2
-from kubetide.vpa.updater.breaker import (
-    CLOSED,
-)
+from kubetide.vpa.updater.breaker import CLOSED, state_from
 from kubetide.vpa.updater.budget import creator_of
 from kubetide.vpa.updater.disruption import DisruptionBudget, TokenBucket
-from kubetide.vpa.updater.evictor import Evictor, Outcome
+from kubetide.vpa.updater.evictor import Evictor
 from kubetide.vpa.updater.explain import trace
-from kubetide.vpa.updater.inplace import may_evict, pod_resize_state
-from kubetide.vpa.updater.memory import Eviction, Memory, disruption_of
+from kubetide.vpa.updater.memory import Memory
 from kubetide.vpa.updater.observe import ClusterView
-from kubetide.vpa.updater.plan import Judgement, Method, Observation, PlanRules, Step, VpaPlan, new_requests, plan
-from kubetide.vpa.updater.priority import RankRules, actual_requests
+from kubetide.vpa.updater.plan import Judgement, Method, Observation, PlanRules, VpaPlan, plan
+from kubetide.vpa.updater.priority import RankRules
 from kubetide.vpa.updater.reconciler import Limiters, Round
-from kubetide.vpa.updater.resizing import Resize, fell_back, resize_of
 from kubetide.vpa.updater.settings import UpdaterSettings
 from kubetide.vpa.updater.settling import outstanding, replicas_to_wait_for
 from kubetide.vpa.updater.watch import BreakerWatch, Recorder
+from kubetide.vpa.updater.writer import Disruptor
 
 log = get_logger("updater")
+
+RECOMPUTE_SECONDS = 60.0
 
 
 class Updater:
@@ -86,11 +85,9 @@ class Updater:
         self._evictor = Evictor(writer, chance=rng)
         self._audit = Audit(telemetry, clock=clock)
         self._rules = _rules(settings)
-        self._memory, self._breakers = self._new_memory()
+        self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(clock.now())
         self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
-        self._steps: dict[ObjectKey, Step] = {}
-        self._resizes: dict[str, Resize] = {}
         self._refused: set[tuple[ObjectKey, str, str]] = set()
         self._problem = ""
         self._round: Round | None = None
@@ -137,7 +134,7 @@ class Updater:
 
     async def _lead(self) -> None:
         """Run once per interval. A new leader knows nothing of what the last one did in the past minute."""
-        self._memory, self._breakers = self._new_memory()
+        self._memory, self._breakers, self._disruptor = self._new_memory()
         self._active_since = self._clock.now()
         self._last_run = None
         self._limiters = self._new_limiters(self._active_since)
@@ -177,6 +174,17 @@ class Updater:
                 await self._carry_out(plans, deadline=began + self._settings.interval)
         self._audit.disruptions.set(self._limiters.used(self._clock.now()))
 
+    async def look_once(self) -> None:
+        """Judge every pod as a run would, and change nothing."""
+        heartbeat = await self._heartbeat()
+        self._problem = heartbeat.problem if heartbeat is not None else ""
+        observations = await self._view.observe()
+        for observation in observations:
+            status = observation.vpa.status
+            known = state_from(status.conditions if status is not None else None)
+            self._memory.breakers[key_of(observation.vpa)] = known
+        await self._plan(observations)
+
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Say what would be done to a pod now, and why or why not."""
         if kind != "pod":
@@ -185,14 +193,12 @@ class Updater:
         if found is None:
             return None
         made, judgement = found
-        at = ObjectKey.parse(key)
-        step = self._steps.get(at, Step(judgement.method, judgement.reason))
         return trace(
             made,
             judgement,
-            step,
+            self._disruptor.step_of(judgement),
             breaker=self._memory.breakers.get(made.key, CLOSED),
-            resize=self._resizes.get(judgement.pod.metadata.uid),
+            resize=self._disruptor.resize_of(judgement.pod),
             run_at=self._last_run or self._clock.now(),
             problem=self._problem,
         )
@@ -216,14 +222,12 @@ class Updater:
             wanted = replicas_to_wait_for(creator, self._view.targets.stated_replicas(*creator) or 0)
             left = outstanding(self._view.workload(creator), done, configured=wanted, now=now)
             self._memory.settle(creator, left)
-        present = {pod.metadata.uid for pod in pods}
-        self._resizes = {uid: resize for uid, resize in self._resizes.items() if uid in present}
+        self._disruptor.begin_run({pod.metadata.uid for pod in pods})
 
     async def _plan(self, observations: list[Observation]) -> list[VpaPlan]:
         now = self._clock.now()
         plans = []
         self._plans = {}
-        self._steps = {}
         refused: set[tuple[ObjectKey, str, str]] = set()
         for count, observation in enumerate(observations):
             if count % 50 == 49:
@@ -235,7 +239,7 @@ class Updater:
             self._count(made)
             for judgement in made.judged:
                 self._plans[key_of(judgement.pod)] = (made, judgement)
-                self._follow_resize(judgement.pod)
+                self._disruptor.follow_resize(judgement.pod)
             self._tell_refused(made, refused)
         self._refused = refused
         return plans
@@ -253,7 +257,7 @@ class Updater:
     async def _carry_out(self, plans: list[VpaPlan], *, deadline: datetime) -> None:
         self._round = Round(
             plans,
-            effects=self,
+            effects=self._disruptor,
             limiters=self._limiters,
             memory=self._memory,
             pods=self._view.pods.store,
@@ -276,104 +280,6 @@ class Updater:
             if any(group.initiated for group in groups):
                 self._audit.vpas_updated.labels(size).inc()
 
-    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> None:
-        """Evict a pod, and remember it where it happened or may have happened."""
-        fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
-        known = {each.metadata.uid for each in self._view.workload(creator_of(pod))}
-        at = self._clock.now()
-        outcome, error = await self._evictor.evict(pod)
-        size = len(plan.judged)
-        if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and self._rules.settle):
-            plan.budget.record_eviction(pod)
-            self._remember_eviction(plan, candidate, pod, known=known, at=at)
-        if outcome is not Outcome.DONE:
-            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
-            self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
-            log.warning("could not evict", **fields, outcome=outcome.value, error=error)
-            return
-        self._audit.count_eviction(plan.key, pods=size, mode=plan.mode)
-        self._steps[key_of(pod)] = Step(Method.EVICT, reason)
-        if plan.mode == IN_PLACE_OR_RECREATE:
-            self._resizes[pod.metadata.uid] = fell_back(reason)
-        for event in events.evicted(pod, plan.vpa):
-            self._recorder.publish(event)
-        log.info("evicted", **fields)
-
-    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> bool:
-        """Resize a pod in place; False when it was refused for good and may be evicted instead."""
-        assert candidate.fitted is not None
-        uid = pod.metadata.uid
-        if plan.mode != IN_PLACE_OR_RECREATE and _last_was_infeasible(pod) and plan.targets is not None:
-            self._memory.infeasible[uid] = plan.targets
-        patch = resource_patch(pod.spec.containers or (), candidate.fitted.containers)
-        gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
-        outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)), without=gone)
-        size = len(plan.judged)
-        fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
-        if outcome in (Outcome.DONE, Outcome.UNKNOWN):
-            plan.budget.record_resize(pod)
-            known = {each.metadata.uid for each in self._view.workload(creator_of(pod))}
-            record = disruption_of(name=pod.metadata.name, uid=uid, at=self._clock.now(), evicted=False, known=known)
-            self._memory.record(creator_of(pod), record)
-        if outcome is Outcome.DONE:
-            self._audit.count_resize(plan.key, pods=size)
-            self._steps[key_of(pod)] = Step(Method.RESIZE, reason)
-            self._recorder.publish(events.resized(pod))
-            log.info("resized in place", **fields)
-            return True
-        reason_of_failure = "UnboostError" if candidate.unboost else "InPlaceUpdateError"
-        self._audit.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
-        self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
-        log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
-        if outcome is not Outcome.FAILED or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
-            return True
-        waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
-        paused = self._memory.breakers.get(plan.key, CLOSED).paused
-        return paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited)
-
-    def look(self, plan: VpaPlan) -> None:
-        """Judge the replacements that have come by now, before anything else is done to the workload."""
-        if plan.key in self._memory.breakers:
-            self._breakers.look(plan.key, now=self._clock.now())
-
-    def too_late(self, plan: VpaPlan, method: Method) -> None:
-        """Count that a limiter would have let a disruption pass only after the end of the run."""
-        size = len(plan.judged)
-        if method is Method.EVICT:
-            reason = "EvictionRateLimiterWaitFailed"
-            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason=reason)
-        else:
-            self._audit.count_failed_resize(plan.key, pods=size, reason="InPlaceUpdateRateLimiterWaitFailed")
-
-    def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
-        """Keep what was decided about a pod."""
-        self._steps[key_of(candidate.pod)] = step
-
-    def _remember_eviction(
-        self, plan: VpaPlan, candidate: Judgement, pod: Pod, *, known: set[str], at: datetime
-    ) -> None:
-        record = disruption_of(name=pod.metadata.name, uid=pod.metadata.uid, at=at, evicted=True, known=known)
-        self._memory.record(creator_of(pod), record)
-        if not self._breakers.enabled:
-            return
-        self._memory.evictions.append(
-            Eviction(
-                vpa=plan.key,
-                creator=creator_of(pod),
-                disruption=record,
-                before={c.name: actual_requests(pod, c) for c in pod.spec.containers or ()},
-                expected=new_requests(candidate.fitted) if candidate.fitted is not None else {},
-            )
-        )
-
-    def _follow_resize(self, pod: Pod) -> None:
-        """Log a resize as it goes from one phase to the next."""
-        standing = resize_of(pod)
-        if standing is None or self._resizes.get(pod.metadata.uid) == standing:
-            return
-        self._resizes[pod.metadata.uid] = standing
-        log.info("resize", pod=str(key_of(pod)), phase=standing.phase.value, reason=standing.reason)
-
     def _count(self, made: VpaPlan) -> None:
         size = size_log2(len(made.judged))
         self._audit.controlled.labels(size, made.mode).inc(len(made.judged))
@@ -390,7 +296,7 @@ class Updater:
         if self._round is not None:
             self._round.pod_changed(old, new)
 
-    def _new_memory(self) -> tuple[Memory, BreakerWatch]:
+    def _new_memory(self) -> tuple[Memory, BreakerWatch, Disruptor]:
         memory = Memory()
         watch = BreakerWatch(
             memory,
@@ -400,7 +306,17 @@ class Updater:
             tolerance=self._rules.rank.minimum_change,
             enabled=self._settings.pause_on_unchanged and not self._settings.upstream_behavior,
         )
-        return memory, watch
+        disruptor = Disruptor(
+            memory,
+            watch,
+            evictor=self._evictor,
+            audit=self._audit,
+            recorder=self._recorder,
+            clock=self._clock,
+            workload=self._view.workload,
+            cautious=self._rules.settle,
+        )
+        return memory, watch, disruptor
 
     def _new_limiters(self, now: datetime) -> Limiters:
         settings = self._settings
@@ -430,6 +346,28 @@ def _rules(settings: UpdaterSettings) -> PlanRules:
     )
 
 
-def _last_was_infeasible(pod: Pod) -> bool:
-    standing = resize_of(pod)
-    return standing is not None and standing.phase.value == "Infeasible"
+async def recompute(client: Client, clock: Clock, settings: UpdaterSettings, key: ObjectKey) -> dict[str, Any]:
+    """Say what an updater that has just started would do to a pod."""
+    alone = msgspec.structs.replace(settings, leader_elect=False)
+    updater = Updater(client, clock, alone, Telemetry(), _Silent(), random.Random(0))
+    async with asyncio.TaskGroup() as group:
+        informers = group.create_task(updater.watch_cluster(), name="informers")
+        try:
+            async with asyncio.timeout(RECOMPUTE_SECONDS):
+                await updater.synced()
+                await updater.look_once()
+        except TimeoutError as error:
+            raise Unavailable("the cluster could not be read in time") from error
+        finally:
+            informers.cancel()
+    found = updater.explain("pod", str(key))
+    if found is None:
+        raise KubetideError(f"pod {key} is not controlled by a VPA that changes running pods")
+    return found
+
+
+class _Silent:
+    """A recorder for looking on."""
+
+    def publish(self, event: Event) -> None:
+        """Keep it to oneself."""

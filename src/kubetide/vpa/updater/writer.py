@@ -1,0 +1,172 @@
+"""What a run does to pods, and what it remembers of it: evictions, resizes, and the words for both."""
+
+from collections.abc import Callable
+from datetime import datetime
+from itertools import chain
+
+from kubetide.api.core import Pod
+from kubetide.api.meta import ObjectKey, key_of
+from kubetide.api.vpa import IN_PLACE, IN_PLACE_OR_RECREATE
+from kubetide.clock import Clock
+from kubetide.log import get_logger
+from kubetide.vpa.admission.mutate import resource_patch
+from kubetide.vpa.boost import ANNOTATION, boosted_containers
+from kubetide.vpa.updater import events
+from kubetide.vpa.updater.audit import Audit
+from kubetide.vpa.updater.breaker import CLOSED
+from kubetide.vpa.updater.budget import Creator, creator_of
+from kubetide.vpa.updater.evictor import Evictor, Outcome
+from kubetide.vpa.updater.inplace import may_evict, pod_resize_state
+from kubetide.vpa.updater.memory import Eviction, Memory, disruption_of
+from kubetide.vpa.updater.plan import Judgement, Method, Step, VpaPlan, new_requests
+from kubetide.vpa.updater.priority import actual_requests
+from kubetide.vpa.updater.resizing import Resize, ResizePhase, fell_back, resize_of
+from kubetide.vpa.updater.watch import BreakerWatch, Recorder
+
+log = get_logger("updater")
+
+
+class Disruptor:
+    """Carries out decisions about pods and keeps what people may ask about them."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        breakers: BreakerWatch,
+        *,
+        evictor: Evictor,
+        audit: Audit,
+        recorder: Recorder,
+        clock: Clock,
+        workload: Callable[[Creator], list[Pod]],
+        cautious: bool,
+    ) -> None:
+        self._memory = memory
+        self._breakers = breakers
+        self._evictor = evictor
+        self._audit = audit
+        self._recorder = recorder
+        self._clock = clock
+        self._workload = workload
+        self._cautious = cautious
+        self._steps: dict[ObjectKey, Step] = {}
+        self._resizes: dict[str, Resize] = {}
+
+    def begin_run(self, uids: set[str]) -> None:
+        """Forget the decisions of the last run, and pods that are gone."""
+        self._steps = {}
+        self._resizes = {uid: resize for uid, resize in self._resizes.items() if uid in uids}
+
+    def step_of(self, judgement: Judgement) -> Step:
+        """Return what was decided last about a pod."""
+        return self._steps.get(key_of(judgement.pod), Step(judgement.method, judgement.reason))
+
+    def resize_of(self, pod: Pod) -> Resize | None:
+        """Return where the resize of a pod stood when it was last looked at."""
+        return self._resizes.get(pod.metadata.uid)
+
+    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> None:
+        """Evict a pod, and remember it where it happened or may have happened."""
+        fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
+        known = {each.metadata.uid for each in self._workload(creator_of(pod))}
+        at = self._clock.now()
+        outcome, error = await self._evictor.evict(pod)
+        size = len(plan.judged)
+        if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and self._cautious):
+            plan.budget.record_eviction(pod)
+            self._remember_eviction(plan, candidate, pod, known=known, at=at)
+        if outcome is not Outcome.DONE:
+            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
+            self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
+            log.warning("could not evict", **fields, outcome=outcome.value, error=error)
+            return
+        self._audit.count_eviction(plan.key, pods=size, mode=plan.mode)
+        self._steps[key_of(pod)] = Step(Method.EVICT, reason)
+        if plan.mode == IN_PLACE_OR_RECREATE:
+            self._resizes[pod.metadata.uid] = fell_back(reason)
+        for event in events.evicted(pod, plan.vpa):
+            self._recorder.publish(event)
+        log.info("evicted", **fields)
+
+    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> bool:
+        """Resize a pod in place; False when it was refused for good and may be evicted instead."""
+        assert candidate.fitted is not None
+        uid = pod.metadata.uid
+        if plan.mode == IN_PLACE and _last_was_infeasible(pod) and plan.targets is not None:
+            self._memory.infeasible[uid] = plan.targets
+        patch = resource_patch(pod.spec.containers or (), candidate.fitted.containers)
+        gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
+        outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)), without=gone)
+        size = len(plan.judged)
+        fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
+        if outcome in (Outcome.DONE, Outcome.UNKNOWN):
+            plan.budget.record_resize(pod)
+            known = {each.metadata.uid for each in self._workload(creator_of(pod))}
+            record = disruption_of(name=pod.metadata.name, uid=uid, at=self._clock.now(), evicted=False, known=known)
+            self._memory.record(creator_of(pod), record)
+        if outcome is Outcome.DONE:
+            self._audit.count_resize(plan.key, pods=size)
+            self._steps[key_of(pod)] = Step(Method.RESIZE, reason)
+            self._recorder.publish(events.resized(pod))
+            log.info("resized in place", **fields)
+            return True
+        reason_of_failure = "UnboostError" if candidate.unboost else "InPlaceUpdateError"
+        self._audit.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
+        self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
+        log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
+        if outcome is Outcome.FAILED and plan.mode == IN_PLACE and plan.targets is not None:
+            # What the server refuses today it refuses tomorrow: wait for another recommendation.
+            self._memory.infeasible[uid] = plan.targets
+        if outcome is not Outcome.FAILED or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
+            return True
+        waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
+        paused = self._memory.breakers.get(plan.key, CLOSED).paused
+        return paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited)
+
+    def look(self, plan: VpaPlan) -> None:
+        """Judge the replacements that have come by now, before anything else is done to the workload."""
+        if plan.key in self._memory.breakers:
+            self._breakers.look(plan.key, now=self._clock.now())
+
+    def too_late(self, plan: VpaPlan, method: Method) -> None:
+        """Count that a limiter would have let a disruption pass only after the end of the run."""
+        size = len(plan.judged)
+        if method is Method.EVICT:
+            reason = "EvictionRateLimiterWaitFailed"
+            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason=reason)
+        else:
+            self._audit.count_failed_resize(plan.key, pods=size, reason="InPlaceUpdateRateLimiterWaitFailed")
+
+    def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
+        """Keep what was decided about a pod."""
+        self._steps[key_of(candidate.pod)] = step
+
+    def _remember_eviction(
+        self, plan: VpaPlan, candidate: Judgement, pod: Pod, *, known: set[str], at: datetime
+    ) -> None:
+        record = disruption_of(name=pod.metadata.name, uid=pod.metadata.uid, at=at, evicted=True, known=known)
+        self._memory.record(creator_of(pod), record)
+        if not self._breakers.enabled:
+            return
+        self._memory.evictions.append(
+            Eviction(
+                vpa=plan.key,
+                creator=creator_of(pod),
+                disruption=record,
+                before={c.name: actual_requests(pod, c) for c in pod.spec.containers or ()},
+                expected=new_requests(candidate.fitted) if candidate.fitted is not None else {},
+            )
+        )
+
+    def follow_resize(self, pod: Pod) -> None:
+        """Log a resize as it goes from one phase to the next."""
+        standing = resize_of(pod)
+        if standing is None or self._resizes.get(pod.metadata.uid) == standing:
+            return
+        self._resizes[pod.metadata.uid] = standing
+        log.info("resize", pod=str(key_of(pod)), phase=standing.phase.value, reason=standing.reason)
+
+
+def _last_was_infeasible(pod: Pod) -> bool:
+    standing = resize_of(pod)
+    return standing is not None and standing.phase is ResizePhase.INFEASIBLE

@@ -31,6 +31,7 @@ from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import ADMIN, Answer, Request, User
 from kubetide.embedded.sim.controllers.registry import make_controllers
+from kubetide.embedded.sim.happenings import happen
 from kubetide.embedded.sim.hosts import SimHost
 from kubetide.embedded.sim.kernel import Kernel
 from kubetide.embedded.sim.kubelet import Kubelets
@@ -40,14 +41,12 @@ from kubetide.embedded.sim.manifests import node_manifest, workload_manifest
 from kubetide.embedded.sim.metrics import SimMetrics
 from kubetide.embedded.sim.model import Model, WorkloadKey
 from kubetide.embedded.sim.profile import Profile
-from kubetide.embedded.sim.scenario import Amount, EventSpec, Scenario, make_curve, make_profile, seconds
+from kubetide.embedded.sim.scenario import Amount, Scenario, make_curve, make_profile, seconds
 from kubetide.embedded.sim.scheduler import Scheduler
 from kubetide.embedded.sim.world import (
-    DEPLOYMENTS,
     JOBS,
     NAMESPACES,
     NODES,
-    PODS,
     REPLICA_SETS,
     World,
     controller_of,
@@ -149,7 +148,7 @@ class SimCluster:
         for obj in (*scenario.objects, *map(workload_manifest, scenario.workloads)):
             await self._apply_one(obj, replace_existing=False)
         for event in scenario.events:
-            self._spawn(self._happen(event), f"sim-event-{event.do}")
+            self._spawn(happen(self, event), f"sim-event-{event.do}")
         return self
 
     async def __aexit__(
@@ -382,44 +381,6 @@ class SimCluster:
                 if holds:
                     return
                 await asyncio.sleep(every.total_seconds())
-
-    # -- scenario events
-
-    async def _happen(self, event: EventSpec) -> None:
-        await asyncio.sleep(max(0.0, seconds(event.at) - self.elapsed()))
-        namespace, _, name = event.of.rpartition("/")
-        match event.do:
-            case "outage":
-                with self.outage(event.of):
-                    await asyncio.sleep(seconds(event.duration or "5m"))
-            case "load" if event.load is not None:
-                self.set_load(namespace or "default", name, make_curve(event.load, seed=self.seed))
-            case "scale" if event.replicas is not None:
-                deployment = self.world.get(DEPLOYMENTS, StoreKey(namespace or "default", name))
-                if deployment is not None:
-                    self.world.put_spec(DEPLOYMENTS, deployment, {**deployment["spec"], "replicas": event.replicas})
-            case "rollout":
-                self._restart_rollout(StoreKey(namespace or "default", name))
-            case "cordon" | "uncordon":
-                node = self.world.get(NODES, StoreKey("", event.of))
-                if node is not None:
-                    self.world.put_spec(NODES, node, {**node["spec"], "unschedulable": event.do == "cordon"})
-            case "apply" if event.object is not None:
-                await self.apply(event.object)
-            case "delete":
-                await self.world.delete(PODS, StoreKey(namespace or "default", name))
-            case "kill":
-                self.kubelets.crash(StoreKey(namespace or "default", name))
-
-    def _restart_rollout(self, key: StoreKey) -> None:
-        deployment = self.world.get(DEPLOYMENTS, key)
-        if deployment is None:
-            return
-        template = deployment["spec"]["template"]
-        metadata = template.get("metadata") or {}
-        annotations = {**(metadata.get("annotations") or {}), "kubectl.kubernetes.io/restartedAt": self.world.stamp()}
-        template = {**template, "metadata": {**metadata, "annotations": annotations}}
-        self.world.put_spec(DEPLOYMENTS, deployment, {**deployment["spec"], "template": template})
 
     def _workload_of(self, pod: Raw) -> WorkloadKey:
         namespace = pod["metadata"]["namespace"]

@@ -197,7 +197,7 @@ class Kernel:
                     self._share(machine, granted)
         self.granted[rows] = granted
         self._settle_throttling(rows)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             stall = np.where(demand > 0, 1.0 - granted / demand, 0.0)
         self.stall[rows] = np.clip(stall, 0.0, 1.0)
         squeeze_cache(self._memory_view(), [m.memory_bytes - m.kernel_memory for m in self.machines])
@@ -213,7 +213,7 @@ class Kernel:
 
     def _settle_throttling(self, rows: slice) -> None:
         demand, quota, burst = self.demand[rows], self.quota[rows], self.burst[rows]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             peaks = np.clip((demand / (quota + burst) - 0.8) / 0.4, 0.0, 1.0)
             steady = np.clip((demand / quota - 1.0) / 0.2, 0.0, 1.0)
             share = np.where((demand > 0) & np.isfinite(quota), np.maximum(peaks, steady), 0.0)

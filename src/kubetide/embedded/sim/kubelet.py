@@ -7,7 +7,7 @@ stopping) is a timer of the event loop.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.sim.containers import (
@@ -24,40 +24,18 @@ from kubetide.embedded.sim.containers import (
 from kubetide.embedded.sim.hosts import SimHost
 from kubetide.embedded.sim.kernel import Kernel
 from kubetide.embedded.sim.model import Model, WorkloadKey
-from kubetide.embedded.sim.placement import Amounts, amounts_of
+from kubetide.embedded.sim.placement import amounts_of
+from kubetide.embedded.sim.podruns import PodRun, pod_status
 from kubetide.embedded.sim.profile import Profile, from_annotations
-from kubetide.embedded.sim.resizing import decide_resize, held_by, needs_restart, wanted_resources
-from kubetide.embedded.sim.world import NODES, PODS, World, key_of, phase_of, stable_hash, with_condition
+from kubetide.embedded.sim.resizes import Resizes
+from kubetide.embedded.sim.resizing import held_by
+from kubetide.embedded.sim.world import PODS, World, key_of, phase_of, stable_hash
 from kubetide.embedded.status import Raw
 from kubetide.errors import InvalidInput
 
 NAME = "kubelet"
 PULL_SECONDS = 1.0
 STOP_SECONDS = 1.0
-RESIZE_SECONDS = 1.0
-
-
-@dataclass(slots=True)
-class PodRun:
-    """A pod on its node."""
-
-    key: StoreKey
-    uid: str
-    node: str
-    group: str
-    qos: str
-    workload: WorkloadKey
-    profile: Profile
-    containers: list[Container]
-    start_time: str
-    pod_ip: str
-    timers: list[asyncio.TimerHandle] = field(default_factory=list)
-    stopping: bool = False
-    resize: str = ""
-    resize_message: str = ""
-    phase: str = "Pending"
-    cpu_millis: int = 0
-    """What it holds of its node's CPU, for the weight of its tier."""
 
 
 class Kubelets:
@@ -82,6 +60,7 @@ class Kubelets:
         self._by_row: dict[int, tuple[PodRun, Container]] = {}
         self._addresses: dict[str, int] = {}
         self._model: Model | None = None
+        self._resizes = Resizes(self, world, kernel, hosts, monotonic=monotonic)
         self.stopped_nodes: set[str] = set()
         self.version = 0
         """Counts every start and end of a container and every change of labels, for those who cache."""
@@ -145,7 +124,7 @@ class Kubelets:
         if new["metadata"].get("deletionTimestamp"):
             self._begin_stop(run, new)
         elif old is None or old["spec"] is not new["spec"]:
-            self._consider_resize(run, new)
+            self._resizes.consider(run, new)
 
     def _admit(self, pod: Raw, node: str) -> None:
         host = self._hosts[node]
@@ -174,10 +153,10 @@ class Kubelets:
         )  # fmt: skip
         self._runs[run.uid] = run
         self._by_node.setdefault(node, {})[run.uid] = run
-        self._after(run, PULL_SECONDS, self._start)
-        self._report(run)
+        self.after(run, PULL_SECONDS, self._start)
+        self.report(run)
 
-    def _after(self, run: PodRun, seconds: float, action: Callable[[PodRun], None]) -> None:
+    def after(self, run: PodRun, seconds: float, action: Callable[[PodRun], None]) -> None:
         run.timers = [timer for timer in run.timers if not timer.cancelled() and timer.when() > self._now()]
         run.timers.append(asyncio.get_running_loop().call_later(seconds, action, run))
 
@@ -190,16 +169,16 @@ class Kubelets:
             return
         host = self._hosts[run.node]
         self._kernel.advance(self._monotonic())
-        self._configure_pod(run)
+        self.configure_pod(run)
         for container in run.containers:
             if not container.running and container.waiting == "ContainerCreating":
                 self._launch(run, container)
-        self._configure_tiers(host)
+        self.configure_tiers(host)
         run.phase = "Running"
-        self._after(run, run.profile.start_seconds, self._become_ready)
+        self.after(run, run.profile.start_seconds, self._become_ready)
         names = ", ".join(container.name for container in run.containers)
         self._world.record(pod, "Started", f"Started container {names}", component=NAME)
-        self._report(run)
+        self.report(run)
 
     def _launch(self, run: PodRun, container: Container) -> None:
         host = self._hosts[run.node]
@@ -215,7 +194,7 @@ class Kubelets:
         container.waiting = ""
         container.started_at = self._world.stamp()
         container.started_second = self._monotonic()
-        self._configure(run, container)
+        self.configure(run, container)
         self._by_row[row] = (run, container)
         profile = run.profile
         workers = profile.containers or (run.containers[0].name,)
@@ -226,7 +205,7 @@ class Kubelets:
             now=self._monotonic(), seed=digest & 0xFFFFFFFF,
         )  # fmt: skip
 
-    def _configure(self, run: PodRun, container: Container) -> None:
+    def configure(self, run: PodRun, container: Container) -> None:
         """Write a container's resources into its cgroup."""
         if container.row is None:
             return
@@ -236,7 +215,7 @@ class Kubelets:
         group.memory_limit = memory_limit(container.actual.get("limits"))
         self._kernel.changed(self._hosts[run.node].machine)
 
-    def _configure_pod(self, run: PodRun) -> None:
+    def configure_pod(self, run: PodRun) -> None:
         """Write the pod's own cgroup: sums, limited only where every container is."""
         host = self._hosts[run.node]
         group = host.machine.tree.make(run.group)
@@ -250,7 +229,7 @@ class Kubelets:
         group.memory_limit = None if None in limits else sum(limit or 0 for limit in limits)
         self._kernel.changed(host.machine)
 
-    def _configure_tiers(self, host: SimHost) -> None:
+    def configure_tiers(self, host: SimHost) -> None:
         runs = self._by_node.get(host.machine.name, {}).values()
         millis = sum(run.cpu_millis for run in runs if run.qos == "Burstable")
         host.machine.tree.make(host.paths.tier("Burstable")).shares = max(2, min(262_144, millis * 1024 // 1000))
@@ -262,7 +241,7 @@ class Kubelets:
             if container.row is not None:
                 container.ready = True
                 self.model.set_ready(container.row, True)
-        self._report(run)
+        self.report(run)
 
     # -- processes end
 
@@ -295,7 +274,7 @@ class Kubelets:
                         self._ended(run, container, reason=ERROR, exit_code=exit_code)
                         return
 
-    def _stop_process(self, run: PodRun, container: Container) -> None:
+    def stop_process(self, run: PodRun, container: Container) -> None:
         row = container.row
         if row is None:
             return
@@ -310,7 +289,7 @@ class Kubelets:
         container.row = None
 
     def _ended(self, run: PodRun, container: Container, *, reason: str, exit_code: int) -> None:
-        self._stop_process(run, container)
+        self.stop_process(run, container)
         container.end(reason=reason, exit_code=exit_code, now=self._world.stamp())
         pod = self._world.get(PODS, run.key)
         policy = (pod or {}).get("spec", {}).get("restartPolicy") or "Always"
@@ -321,25 +300,25 @@ class Kubelets:
             if delay > 0 and pod is not None:
                 message = f"Back-off restarting failed container {container.name}"
                 self._world.record(pod, "BackOff", message, kind="Warning", component=NAME)
-            self._after(run, delay, lambda run: self._restart(run, container))
+            self.after(run, delay, lambda run: self.restart(run, container))
         else:
             container.waiting = ""
             if all(not c.running and not c.waiting for c in run.containers):
                 failed = any((c.finished or {}).get("exitCode") for c in run.containers)
                 run.phase = "Failed" if failed else "Succeeded"
-        self._report(run)
+        self.report(run)
         if run.phase in ("Failed", "Succeeded"):
             self._forget(run.uid)
 
-    def _restart(self, run: PodRun, container: Container) -> None:
+    def restart(self, run: PodRun, container: Container) -> None:
         if run.stopping or run.uid not in self._runs or container.running:
             return
         container.restarts += 1
         container.finished = None
         self._kernel.advance(self._monotonic())
         self._launch(run, container)
-        self._after(run, run.profile.start_seconds, self._become_ready)
-        self._report(run)
+        self.after(run, run.profile.start_seconds, self._become_ready)
+        self.report(run)
 
     def _begin_stop(self, run: PodRun, pod: Raw) -> None:
         grace = pod["metadata"].get("deletionGracePeriodSeconds")
@@ -359,7 +338,7 @@ class Kubelets:
         self._world.record(
             pod, "Killing", "Stopping container " + ", ".join(c.name for c in run.containers), component=NAME
         )
-        self._after(run, seconds, self._finish_stop)
+        self.after(run, seconds, self._finish_stop)
 
     def _finish_stop(self, run: PodRun) -> None:
         self._remove(run.key, run.uid)
@@ -382,138 +361,21 @@ class Kubelets:
             timer.cancel()
         self._by_node[run.node].pop(uid, None)
         for container in run.containers:
-            self._stop_process(run, container)
+            self.stop_process(run, container)
         host = self._hosts.get(run.node)
         if host is not None:
             group = host.machine.tree.find(run.group)
             if group is not None:
                 host.machine.tree.remove(group)
-            self._configure_tiers(host)
+            self.configure_tiers(host)
             self._kernel.changed(host.machine)
-        for other in self.runs_on(run.node):
-            if other.resize == "Deferred":
-                pod = self._world.get(PODS, other.key)
-                if pod is not None:
-                    self._consider_resize(other, pod)
-
-    # -- resize in place
-
-    def _consider_resize(self, run: PodRun, pod: Raw) -> None:
-        wanted = wanted_resources(pod)
-        if all(container.allocated == wanted.get(container.name, {}) for container in run.containers):
-            if run.resize in ("Deferred", "Infeasible"):
-                run.resize = ""
-                self._report(run)
-            return
-        node = self._world.get(NODES, StoreKey("", run.node))
-        allocatable = amounts_of(((node or {}).get("status") or {}).get("allocatable"))
-        others: Amounts = {}
-        for other in self.runs_on(run.node):
-            if other is not run:
-                for name, value in held_by(other.containers).items():
-                    others[name] = others.get(name, 0) + value
-        decision = decide_resize(wanted, allocatable=allocatable, others=others)
-        if decision.verdict != "Granted":
-            if run.resize != decision.verdict or run.resize_message != decision.message:
-                run.resize, run.resize_message = decision.verdict, decision.message
-                self._world.record(pod, f"Resize{decision.verdict}", decision.message, kind="Warning", component=NAME)
-                self._report(run)
-            return
-        for container in run.containers:
-            container.allocated = wanted.get(container.name, {})
-        run.resize, run.resize_message = "InProgress", ""
-        self._report(run)
-        self._after(run, RESIZE_SECONDS, self._carry_out_resize)
-
-    def _carry_out_resize(self, run: PodRun) -> None:
-        pod = self._world.get(PODS, run.key)
-        if pod is None or run.stopping or run.resize != "InProgress":
-            return
-        self._kernel.advance(self._monotonic())
-        specs = {spec["name"]: spec for spec in pod["spec"].get("containers") or ()}
-        blocked = ""
-        for container in run.containers:
-            if container.actual == container.allocated:
-                continue
-            limit = memory_limit(container.allocated.get("limits"))
-            if container.row is not None and limit is not None and float(self._kernel.anon[container.row]) > limit:
-                blocked = f"attempting to set memory limit ({limit}) below current usage"
-                continue
-            before, container.actual = container.actual, container.allocated
-            if container.running and needs_restart(specs[container.name], before, container.actual):
-                self._stop_process(run, container)
-                container.end(reason=COMPLETED, exit_code=0, now=self._world.stamp())
-                container.last = container.finished
-                self._restart(run, container)
-            self._configure(run, container)
-        self._configure_pod(run)
-        self._configure_tiers(self._hosts[run.node])
-        if blocked:
-            run.resize_message = blocked
-            self._after(run, 10 * RESIZE_SECONDS, self._carry_out_resize)
-        else:
-            run.resize, run.resize_message = "", ""
-            self._world.record(pod, "ResizeCompleted", "Pod resize completed", component=NAME)
-        self._report(run)
-        for other in self.runs_on(run.node):
-            if other is not run and other.resize == "Deferred":
-                waiting = self._world.get(PODS, other.key)
-                if waiting is not None:
-                    self._consider_resize(other, waiting)
+        self._resizes.retry(run.node)
 
     # -- status
 
-    def _report(self, run: PodRun) -> None:
+    def report(self, run: PodRun) -> None:
+        """Write the pod's status, if it differs."""
         pod = self._world.get(PODS, run.key)
-        if pod is None or pod["metadata"]["uid"] != run.uid:
-            return
-        now = self._world.stamp()
-        old = pod.get("status") or {}
-        finished = run.phase in ("Succeeded", "Failed")
-        ready = bool(run.containers) and all(container.ready for container in run.containers)
-        why = {} if ready else {"reason": "PodCompleted" if finished else "ContainersNotReady"}
-        conditions = [c for c in old.get("conditions") or () if c.get("type") not in _RESIZE_CONDITIONS]
-        for kind, value, extra in (
-            ("Initialized", True, {}),
-            ("Ready", ready, why),
-            ("ContainersReady", ready, why),
-        ):
-            condition = {"type": kind, "status": "True" if value else "False", "lastProbeTime": None}
-            conditions = with_condition(conditions, {**condition, "lastTransitionTime": now, **extra})
-        status: Raw = {
-            **old,
-            "phase": run.phase,
-            "hostIP": f"192.168.0.{self._hosts[run.node].machine.index % 250 + 1}",
-        }
-        status |= {
-            "podIP": run.pod_ip,
-            "podIPs": [{"ip": run.pod_ip}],
-            "startTime": run.start_time,
-            "qosClass": run.qos,
-        }
-        status["containerStatuses"] = [container.status() for container in run.containers]
-        generation = pod["metadata"].get("generation")
-        if generation is not None and run.resize != "Deferred":
-            status["observedGeneration"] = generation
-        status.pop("resize", None)
-        if run.resize:
-            status["resize"] = run.resize
-            condition = {
-                "type": "PodResizeInProgress" if run.resize == "InProgress" else "PodResizePending",
-                "status": "True",
-                "lastProbeTime": None,
-                "lastTransitionTime": now,
-            }
-            if run.resize != "InProgress":
-                condition["reason"] = run.resize
-            elif run.resize_message:
-                condition["reason"] = "Error"
-            if run.resize_message:
-                condition["message"] = run.resize_message
-            before = [c for c in old.get("conditions") or () if c.get("type") == condition["type"]]
-            conditions += with_condition(before, condition)
-        status["conditions"] = conditions
-        self._world.put(PODS, pod, status=status)
-
-
-_RESIZE_CONDITIONS = ("PodResizePending", "PodResizeInProgress")
+        if pod is not None and pod["metadata"]["uid"] == run.uid:
+            host_ip = f"192.168.0.{self._hosts[run.node].machine.index % 250 + 1}"
+            self._world.put(PODS, pod, status=pod_status(run, pod, now=self._world.stamp(), host_ip=host_ip))

@@ -51,7 +51,7 @@ def squeeze_cache(view: MemoryView, capacity: Sequence[float]) -> None:
     anon = np.bincount(view.node[live], weights=view.anon[live], minlength=nodes)
     file = np.bincount(view.node[live], weights=view.file[live], minlength=nodes)
     room = np.clip(np.asarray(capacity) - anon, 0.0, None)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factor = np.where(file > room, room / file, 1.0)
     if (factor < 1.0).any():
         view.file[live] *= factor[view.node[live]]

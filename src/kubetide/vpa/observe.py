@@ -5,6 +5,7 @@ its scale object, and the answer is kept for a while (`kube.owners`).
 """
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -23,7 +24,7 @@ from kubetide.api.scheme import LIMIT_RANGES, VPAS
 from kubetide.api.selectors import LabelSelector, Selector, parse_selector, selector_from
 from kubetide.api.vpa import CrossVersionObjectReference, VerticalPodAutoscaler
 from kubetide.clock import Clock
-from kubetide.errors import KubetideError
+from kubetide.errors import KubetideError, SettingsError
 from kubetide.kube.client import Client
 from kubetide.kube.informer import Informer
 from kubetide.kube.owners import WELL_KNOWN, ControllerKey, OwnerChain, OwnerNotFound
@@ -53,6 +54,9 @@ class Targets:
         ignored: Iterable[str] = (),
         chance: random.Random | None = None,
     ) -> None:
+        self._ignored = frozenset(ignored)
+        if namespace and self._ignored:
+            raise SettingsError("--vpa-object-namespace and --ignored-vpa-object-namespaces cannot be used together")
         scope = namespace or None
         self.vpas: Informer[VerticalPodAutoscaler] = Informer(
             client, VPAS, clock=clock, namespace=scope, indexes={BY_TARGET: _targets_of}
@@ -61,7 +65,6 @@ class Targets:
         self.controllers: dict[str, Informer[Any]] = {
             kind: Informer(client, resource, clock=clock) for kind, resource in WELL_KNOWN.items()
         }
-        self._ignored = frozenset(ignored)
         self._scales = ScaleClient(client)
         self._owners = OwnerChain(
             client,
@@ -188,6 +191,11 @@ class Targets:
     def _forget_limits(self, changed: Any) -> None:
         if changed is not None:
             self._limits.pop(changed.metadata.namespace, None)
+
+
+def own_namespace(given: str) -> str:
+    """Return the namespace that was set, else that of the environment (`NAMESPACE`), else kube-system."""
+    return given or os.environ.get("NAMESPACE", "") or "kube-system"
 
 
 def _targets_of(vpa: VerticalPodAutoscaler) -> list[str]:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from conformance.registry import suite
-
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
 from kubetide.api.quantity import parse_quantity
@@ -42,7 +41,7 @@ def _targets(recommendation: list[dict[str, Any]] | None) -> Targets | None:
     if recommendation is None:
         return None
     return {
-        entry["containerName"]: {name: parse_quantity(text) for name, text in entry["target"].items()}
+        entry["containerName"]: {name: parse_quantity(text) for name, text in (entry.get("target") or {}).items()}
         for entry in recommendation
     }
 

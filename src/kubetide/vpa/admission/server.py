@@ -46,6 +46,7 @@ from kubetide.vpa.admission.review import PROBE, answer_pod, answer_probe, answe
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.admission.validate import Gates
 from kubetide.vpa.admission.writer import Certificates
+from kubetide.vpa.observe import own_namespace
 from kubetide.vpa.updater.settings import gate_enabled
 
 log = get_logger("admission")
@@ -170,6 +171,7 @@ class AdmissionController:
         self._client = client
         self._clock = clock
         self._settings = settings
+        self._namespace = own_namespace(settings.namespace)
         self._local = local
         self._view = AdmissionView(client, clock=clock, settings=settings, chance=rng)
         self.reviewer = Reviewer(self._view, settings, telemetry, clock=clock)
@@ -226,12 +228,12 @@ class AdmissionController:
         if settings.tls_cert_file.exists() or not settings.generate_certificates:
             files = Certificate(certificate=Pem(path=settings.tls_cert_file), key=Pem(path=settings.tls_private_key))
         else:
-            service = f"{settings.webhook_service}.{settings.namespace}.svc"
+            service = f"{settings.webhook_service}.{self._namespace}.svc"
             address = [settings.webhook_address] if settings.register_by_url and settings.webhook_address else []
             self.certificates = Certificates(
                 self._client,
                 clock=self._clock,
-                namespace=settings.namespace,
+                namespace=self._namespace,
                 secret=settings.tls_secret,
                 dns_names=[service, *(each for each in address if not _is_address(each))],
                 addresses=[each for each in address if _is_address(each)],
@@ -289,7 +291,7 @@ class AdmissionController:
             labels=parse_labels(settings.webhook_labels),
             only_namespace=settings.vpa_object_namespace,
             ignored_namespaces=settings.ignored_vpa_object_namespaces,
-            own_namespace=settings.namespace,
+            own_namespace=self._namespace,
             conditions=conditions(await self._view.selected()) if self._with_conditions else (),
         )
 
@@ -301,7 +303,7 @@ class AdmissionController:
             port = settings.webhook_port or str(self.server.port if self.server is not None else settings.port)
             host = f"[{settings.webhook_address}]" if ":" in settings.webhook_address else settings.webhook_address
             return {"url": f"https://{host}:{port}/"}
-        return {"service": {"namespace": settings.namespace, "name": settings.webhook_service}}
+        return {"service": {"namespace": self._namespace, "name": settings.webhook_service}}
 
     def _ca_bundle(self) -> str:
         if self._local is not None:
@@ -315,7 +317,7 @@ class AdmissionController:
     async def _renew(self) -> None:
         """Renew the lease, and say whether pods come back patched."""
         patching = await self._probe()
-        name, namespace = self._settings.lease_name, self._settings.namespace
+        name, namespace = self._settings.lease_name, self._namespace
         now = self._clock.now()
         spec = {"holderIdentity": self._holder, "leaseDurationSeconds": 10, "renewTime": micro_time(now)}
         try:

@@ -72,9 +72,14 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     feature_gates: Annotated[
         tuple[str, ...], Doc("Alpha features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost.")
     ] = ()
-    namespace: Annotated[str, Doc("Own namespace: of the Service, the lease and the Secret. Its pods are exempt.")] = (
-        "kube-system"
-    )
+    namespace: Annotated[
+        str,
+        Doc(
+            "Own namespace: of the Service, the lease and the Secret. Its pods are exempt. "
+            "Empty: the environment's NAMESPACE, else kube-system.",
+            flag="webhook-namespace",
+        ),
+    ] = ""
     lease_name: Annotated[str, Doc("Lease that tells the updater that the webhook lives.")] = "vpa-admission-controller"
     lease_period: Annotated[timedelta, Doc("How often the lease is renewed.")] = timedelta(seconds=10)
     probe_webhook: Annotated[

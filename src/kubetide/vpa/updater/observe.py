@@ -24,7 +24,7 @@ from kubetide.vpa.admission.heartbeat import ABSENT, Heartbeat, read_heartbeat
 from kubetide.vpa.admission.mutate import UNLIMITED, Limits
 from kubetide.vpa.boost import has_boost
 from kubetide.vpa.matching import Candidate, controlling, pod_owner
-from kubetide.vpa.observe import Targets
+from kubetide.vpa.observe import Targets, own_namespace
 from kubetide.vpa.policy import recommendations
 from kubetide.vpa.safety import largest, largest_usage, memory_usage
 from kubetide.vpa.updater.budget import Creator, creator_of
@@ -94,7 +94,7 @@ class ClusterView:
 
     async def heartbeat(self) -> Heartbeat:
         """Read the lease of the admission controller."""
-        namespace = self._settings.admission_namespace
+        namespace = own_namespace(self._settings.admission_namespace)
         for attempt in range(3):
             try:
                 lease = await self._client.get(LEASES, ADMISSION_LEASE, namespace=namespace)

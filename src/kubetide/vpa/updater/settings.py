@@ -52,8 +52,9 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
         tuple[str, ...], Doc("Alpha features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost.")
     ] = ()
     admission_namespace: Annotated[
-        str, Doc("Namespace of the admission controller's lease.", flag="admission-namespace")
-    ] = "kube-system"
+        str,
+        Doc("Namespace of the admission controller's lease. Empty: the environment's NAMESPACE, else kube-system."),
+    ] = ""
     leader_elect: Annotated[
         bool, Doc("Act only while holding the lease. Off in the original; on here, so that two never act at once.")
     ] = True

@@ -14,7 +14,7 @@ import resource
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -184,19 +184,17 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
             # The baseline: no list that others could use, so every autoscaler asks for its own pods.
             running._observer._metrics._scopes = lambda namespace: []  # type: ignore[attr-defined]
         task = asyncio.get_running_loop().create_task(running.run())
-        while len(running.turns) < hpas:  # noqa: ASYNC110 - the controller says nothing when a round is over
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(period)
+        # The first turn of each writes its status; measured is what comes after.
+        await _until(lambda: sum(map(len, running.turns.values())) >= 2 * hpas)
         before, cpu, begin = Counter(transport.counts), time.process_time(), time.monotonic()
         done = sum(map(len, running.turns.values()))
-        await asyncio.sleep(rounds * period)
+        await _until(lambda: sum(map(len, running.turns.values())) >= done + rounds * hpas)
         cpu, seconds = time.process_time() - cpu, time.monotonic() - begin
         turns = sum(map(len, running.turns.values())) - done
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await client.close()
-        gaps = [after - before for times in running.turns.values() for before, after in pairwise(times[1:])]
-        gaps.sort()
+        gaps = sorted(after - before for times in running.turns.values() for before, after in pairwise(times[1:]))
         full = turns / hpas
         requests = {name: (count - before[name]) / full for name, count in transport.counts.items()}
         return {
@@ -210,6 +208,11 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
         }
 
     pipe.send(asyncio.run(main()))
+
+
+async def _until(done: Callable[[], bool]) -> None:
+    while not done():  # noqa: ASYNC110 - the controller says nothing when a round is over
+        await asyncio.sleep(0.1)
 
 
 def measure(hpas: int, pods: int, rounds: int, period: float) -> dict[bool, Raw]:

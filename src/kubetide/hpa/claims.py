@@ -7,14 +7,22 @@ collide like any others.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from kubetide.api.core import Pod
 from kubetide.api.meta import ObjectKey
-from kubetide.api.selectors import NOTHING, Operator, Selector
+from kubetide.api.selectors import NOTHING, Operator, Selector, parse_selector
 
 Pair = tuple[str, str]
 
 
+@lru_cache(maxsize=8192)
+def selector_of(text: str) -> Selector:
+    """Parse the selector of a target; the same few come back every turn."""
+    return parse_selector(text)
+
+
+@lru_cache(maxsize=8192)
 def anchors(selector: Selector) -> tuple[Pair, ...]:
     """Return label pairs of which every matching object has at least one; none if the selector names none.
 

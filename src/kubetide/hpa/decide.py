@@ -15,11 +15,11 @@ from typing import Any
 
 from kubetide.api.hpa import HpaSpec, MetricSpec, MetricTarget, ResourceMetricSource
 from kubetide.api.quantity import quantity_float
-from kubetide.api.selectors import parse_selector
 from kubetide.errors import QuantityError, SelectorError
 from kubetide.hpa import events
 from kubetide.hpa.behavior import complete_rules, limit_by_rules, limit_plain
 from kubetide.hpa.choice import Choice, choose
+from kubetide.hpa.claims import selector_of
 from kubetide.hpa.evaluate import Target, evaluate
 from kubetide.hpa.events import Reason
 from kubetide.hpa.fallback import remember_good, stand_in
@@ -150,7 +150,7 @@ def _check_selector(observation: Observation, base: ScaleDecision, now: datetime
         text = "the target has no selector: it is needed to find its pods"
         return _selector_refused(base, Reason.SELECTOR_REQUIRED, Reason.INVALID_SELECTOR, text, now)
     try:
-        parse_selector(selector)
+        selector_of(selector)
     except SelectorError as error:
         text = f"the selector of the target cannot be read: {error}"
         return _selector_refused(base, Reason.INVALID_SELECTOR, Reason.INVALID_SELECTOR, text, now)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -101,14 +102,18 @@ class Instruments:
         self._shared = telemetry.counter(
             "kubetide_hpa_metrics_shared_total", "Answers of the metrics APIs that a turn took from another.", ("api",)
         )
-        self._adds = telemetry.counter("workqueue_adds_total", "Keys added to the queue.", ("name",))
-        self._retries = telemetry.counter("workqueue_retries_total", "Keys added again after a turn.", ("name",))
+        name = ("name",)
+        self._adds = telemetry.counter("workqueue_adds_total", "Keys added to the queue.", name).labels(QUEUE_NAME)
+        self._retries = telemetry.counter("workqueue_retries_total", "Keys added again after a turn.", name).labels(
+            QUEUE_NAME
+        )
         self._waited = telemetry.histogram(
-            "workqueue_queue_duration_seconds", "How long a key waited.", ("name",), _QUEUE_BUCKETS
-        )
+            "workqueue_queue_duration_seconds", "How long a key waited.", name, _QUEUE_BUCKETS
+        ).labels(QUEUE_NAME)
         self._worked = telemetry.histogram(
-            "workqueue_work_duration_seconds", "How long a key was worked on.", ("name",), _QUEUE_BUCKETS
-        )
+            "workqueue_work_duration_seconds", "How long a key was worked on.", name, _QUEUE_BUCKETS
+        ).labels(QUEUE_NAME)
+        self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
         telemetry.register(_Sizes(history))
         telemetry.register(_Queue(depth, self))
         self.running: dict[ObjectKey, float] = {}
@@ -116,13 +121,18 @@ class Instruments:
 
     def turn(self, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float) -> None:
         """Count a turn and the metrics in it."""
-        action, error = reconciliation_labels(outcome, problem)
-        self._turns.labels(action, error).inc()
-        self._turn_seconds.labels(action, error).observe(seconds)
+        self._counted(self._turns, self._turn_seconds, reconciliation_labels(outcome, problem), seconds)
         results = decision.results
         for kind, done, failed in computation_labels(decision.hpa, results):
-            self._metrics.labels(done, failed, kind).inc()
-            self._metric_seconds.labels(done, failed, kind).observe(seconds / len(results))
+            self._counted(self._metrics, self._metric_seconds, (done, failed, kind), seconds / len(results))
+
+    def _counted(self, counter: Counter, histogram: Histogram, labels: tuple[str, ...], seconds: float) -> None:
+        """Count and time under labels; looking up an instrument's child costs more than using it."""
+        found = self._children.get(labels)
+        if found is None:
+            found = self._children[labels] = (counter.labels(*labels), histogram.labels(*labels))
+        found[0].inc()
+        found[1].observe(seconds)
 
     def asked(self, api: str, error: str) -> None:
         """Count a request to a metrics API."""
@@ -134,19 +144,19 @@ class Instruments:
 
     def added(self, *, again: bool = False) -> None:
         """Count a key that was put into the queue."""
-        self._adds.labels(QUEUE_NAME).inc()
+        self._adds.inc()
         if again:
-            self._retries.labels(QUEUE_NAME).inc()
+            self._retries.inc()
 
     def started(self, key: ObjectKey, waited: float, now: float) -> None:
         """Note that work on a key begins."""
-        self._waited.labels(QUEUE_NAME).observe(max(0.0, waited))
+        self._waited.observe(max(0.0, waited))
         self.running[key] = now
 
     def finished(self, key: ObjectKey, now: float) -> None:
         """Note that work on a key ended."""
         began = self.running.pop(key, now)
-        self._worked.labels(QUEUE_NAME).observe(now - began)
+        self._worked.observe(now - began)
 
 
 class _Queue(Collector):

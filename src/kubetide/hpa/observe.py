@@ -7,10 +7,10 @@ from typing import Protocol
 from kubetide.api.core import Pod
 from kubetide.api.hpa import HorizontalPodAutoscaler, MetricSpec
 from kubetide.api.meta import key_of
-from kubetide.api.selectors import Selector, parse_selector
+from kubetide.api.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SelectorError
-from kubetide.hpa.claims import Claims, anchors
+from kubetide.hpa.claims import Claims, anchors, selector_of
 from kubetide.hpa.decide import metrics_of, needs_metrics
 from kubetide.hpa.queries import Asker, Query, query_of
 from kubetide.hpa.rollout import rollout_pods
@@ -107,7 +107,7 @@ class Observer:
         if not needs_metrics(hpa.spec, scale) or not scale.selector:
             return bare
         try:
-            selector = parse_selector(scale.selector)
+            selector = selector_of(scale.selector)
         except SelectorError:
             return bare
         pods = self._pods.matching(namespace, selector)

@@ -8,6 +8,7 @@ compare-and-swap.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, cast
 from urllib.parse import quote
 
@@ -177,6 +178,7 @@ def _selector_text(status: Mapping[str, Any]) -> str:
     return str(selector)
 
 
+@lru_cache(maxsize=8192)
 def normalise_selector(text: str) -> str:
     """Return the selector as a label-selector object would print it; raise where such an object cannot say it."""
     equal: dict[str, Requirement] = {}

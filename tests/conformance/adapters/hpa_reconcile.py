@@ -203,7 +203,7 @@ def _observe(hpa: HorizontalPodAutoscaler, world: dict[str, Any], claims: Claims
         return Observation(hpa=hpa, scale=scale)
     pods = [
         pod
-        for pod in (convert(one, Pod) for one in world["pods"])
+        for pod in (convert(one, Pod) for one in world.get("pods") or ())
         if pod.metadata.namespace == namespace and selector.matches(pod.metadata.labels)
     ]
     claims.claim(key_of(hpa), selector)
@@ -216,7 +216,10 @@ def _reading(metric: MetricSpec, namespace: str, selector: str, world: dict[str,
     try:
         match query_of(metric, namespace, selector):
             case ResourceQuery():
-                found: dict[str, Any] = {"response": world.get("resourceMetrics"), "error": world.get("resourceMetricsError")}
+                found: dict[str, Any] = {
+                    "response": world.get("resourceMetrics"),
+                    "error": world.get("resourceMetricsError"),
+                }
             case PodsQuery() as query:
                 found = _custom(world, "Pod", "*", query.metric)
             case ObjectQuery() as query:

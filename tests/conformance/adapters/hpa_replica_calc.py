@@ -33,7 +33,7 @@ def replica_calc(case: dict[str, Any]) -> Iterable[str]:
     average = case["fn"].endswith("_average")
     count = given["currentReplicas"]
     selector = parse_selector(given["podSelector"])
-    pods = [convert(pod, Pod) for pod in given["pods"]]
+    pods = [convert(pod, Pod) for pod in given.get("pods") or ()]
     target = Target(
         replicas=0 if average else count,
         observed=count if average else 0,

@@ -13,7 +13,7 @@ from kubetide.api.hpa import Behavior, ScalingRules
 from kubetide.hpa.behavior import Rules, limit_by_rules, limit_plain
 from kubetide.hpa.memory import Memory
 from kubetide.hpa.pods import ReadinessRules, group_pods, pod_requests
-from kubetide.hpa.samples import MetricFailure, Sample
+from kubetide.hpa.samples import ZERO_TIME, MetricFailure, Sample
 from kubetide.hpa.stabilization import stabilize, stabilize_both_ways
 
 
@@ -38,10 +38,10 @@ def _group_pods(given: dict[str, Any], now: datetime) -> dict[str, Any]:
         initial_readiness_delay=timedelta(seconds=given["initialReadinessDelaySeconds"]),
     )
     samples = {
-        name: Sample(one["value"], convert(one["timestamp"], datetime), timedelta(seconds=one.get("windowSeconds", 0)))
-        for name, one in given["podMetrics"].items()
+        name: Sample(one.get("value", 0), _moment(one.get("timestamp")), timedelta(seconds=one.get("windowSeconds", 0)))
+        for name, one in (given.get("podMetrics") or {}).items()
     }
-    pods = [convert(pod, Pod) for pod in given["pods"]]
+    pods = [convert(pod, Pod) for pod in given.get("pods") or ()]
     groups = group_pods(pods, samples, given["resource"], rules, now=now)
     return {
         "readyPodCount": groups.ready,
@@ -53,8 +53,8 @@ def _group_pods(given: dict[str, Any], now: datetime) -> dict[str, Any]:
 
 def _pod_requests(given: dict[str, Any], now: datetime) -> dict[str, Any]:
     try:
-        pods = [convert(pod, Pod) for pod in given["pods"]]
-        return {"requests": pod_requests(pods, given["resource"], given["container"])}
+        pods = [convert(pod, Pod) for pod in given.get("pods") or ()]
+        return {"requests": pod_requests(pods, given["resource"], given.get("container", ""))}
     except MetricFailure:
         return {"failed": True}
 
@@ -71,7 +71,7 @@ def _convert_no_behavior(given: dict[str, Any], now: datetime) -> dict[str, Any]
 
 def _stabilize_no_behavior(given: dict[str, Any], now: datetime) -> dict[str, Any]:
     window = timedelta(seconds=given["downscaleStabilizationSeconds"])
-    stable = stabilize(given["desiredReplicas"], recommendations(given["recommendations"]), window, now=now)
+    stable = stabilize(given["desiredReplicas"], recommendations(given.get("recommendations")), window, now=now)
     return {"replicas": stable.replicas, "recommendationsAfter": _shown(stable.recommendations)}
 
 
@@ -80,8 +80,8 @@ def _convert_behavior(given: dict[str, Any], now: datetime) -> dict[str, Any]:
         given["desiredReplicas"],
         given["currentReplicas"],
         _rules(given),
-        scale_events(given["scaleUpEvents"]),
-        scale_events(given["scaleDownEvents"]),
+        scale_events(given.get("scaleUpEvents")),
+        scale_events(given.get("scaleDownEvents")),
         minimum=given["minReplicas"],
         maximum=given["maxReplicas"],
         now=now,
@@ -93,7 +93,7 @@ def _stabilize_behavior(given: dict[str, Any], now: datetime) -> dict[str, Any]:
     stable = stabilize_both_ways(
         given["desiredReplicas"],
         given["currentReplicas"],
-        recommendations(given["recommendations"]),
+        recommendations(given.get("recommendations")),
         up_window=timedelta(seconds=given["scaleUpWindowSeconds"]),
         down_window=timedelta(seconds=given["scaleDownWindowSeconds"]),
         now=now,
@@ -106,7 +106,7 @@ def _stabilize_behavior(given: dict[str, Any], now: datetime) -> dict[str, Any]:
 
 
 def _store_scale_event(given: dict[str, Any], now: datetime) -> dict[str, Any]:
-    memory = Memory(ups=scale_events(given["scaleUpEvents"]), downs=scale_events(given["scaleDownEvents"]))
+    memory = Memory(ups=scale_events(given.get("scaleUpEvents")), downs=scale_events(given.get("scaleDownEvents")))
     behavior = convert(given["behavior"], Behavior) if given.get("behavior") else None
     rules = None
     if behavior is not None:
@@ -127,6 +127,10 @@ def _shown(past: Iterable[Any]) -> list[dict[str, Any]]:
 
 def _events(events: Iterable[Any]) -> list[dict[str, Any]]:
     return [{"change": one.change, "time": _time(one.at), "outdated": one.outdated} for one in events]
+
+
+def _moment(text: str | None) -> datetime:
+    return convert(text, datetime) if text else ZERO_TIME
 
 
 def _time(moment: datetime) -> str:

@@ -20,8 +20,9 @@ class UsageReader:
     def read(self, identity: str, directory: str) -> tuple[float, int] | None:
         """Return (cores, bytes) of a cgroup; None on the first reading or when a counter went backwards."""
         nanos = self._reader.cpu_usage_nanos(directory)
-        used = self._reader.memory_stat(directory).usage
+        # At once: the time of a counter is the time it was read, not when the rest of the round was done.
         before = self._nanos.swap(identity, nanos)
+        used = self._reader.memory_stat(directory).usage
         if before is None or nanos < before[1]:
             return None
         return (nanos - before[1]) / (before[0] * 1e9), used

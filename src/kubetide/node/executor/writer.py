@@ -103,6 +103,11 @@ class Executor:
         now = self._clock.now()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
 
+    @property
+    def remembered(self) -> int:
+        """Number of values that are remembered as written."""
+        return len(self._cache)
+
     def apply(self, plan: Plan) -> None:
         """Apply all batches of a plan; a value that cannot be written does not stop the others."""
         for batch in plan.batches:

@@ -1,0 +1,141 @@
+"""What the updater does to the cluster, and how it takes refusals."""
+
+import json
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kubetide.api.codec import convert, encode
+from kubetide.api.core import Pod
+from kubetide.api.meta import ObjectKey
+from kubetide.clock import SystemClock
+from kubetide.embedded.sim.loop import run_virtual
+from kubetide.kube.client import Client
+from kubetide.kube.errors import ConnectionLost
+from kubetide.kube.transport import Response
+from kubetide.testing.builders import make_pod, make_vpa
+from kubetide.vpa.updater.breaker import CLOSED, BreakerState
+from kubetide.vpa.updater.evictor import Evictor, Outcome
+
+NOW = datetime(2026, 1, 5, tzinfo=UTC)
+RAW = make_pod("web-1", uid="u1")
+RAW["metadata"]["resourceVersion"] = "7"
+POD = convert(RAW, Pod)
+
+
+class Scripted:
+    """A transport that gives the answers of a script and keeps what was asked."""
+
+    def __init__(self, *answers: Response | Exception) -> None:
+        self._answers = list(answers)
+        self.asked: list[tuple[str, str, Any]] = []
+
+    async def request(
+        self, method: str, path: str, *, body: bytes | None = None, query: Mapping[str, str] | None = None, **_: Any
+    ) -> Response:
+        self.asked.append((method, path, json.loads(body) if body else None))
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def watch(self, path: str, *, query: Mapping[str, str]) -> Any:
+        raise AssertionError("nobody watches here")
+
+    async def close(self) -> None:
+        return
+
+
+def refused(code: int, reason: str) -> Response:
+    return Response(code, {}, encode({"kind": "Status", "code": code, "reason": reason, "message": reason}))
+
+
+def ok(body: Any = None) -> Response:
+    return Response(200, {}, encode(body if body is not None else make_pod("web-1")))
+
+
+def evictor(transport: Scripted) -> Evictor:
+    return Evictor(Client(transport, clock=SystemClock()), chance=random.Random(1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(ok({}), Outcome.DONE, id="evicted"),
+        pytest.param(refused(429, "TooManyRequests"), Outcome.FORBIDDEN, id="disruption-budget"),
+        pytest.param(refused(409, "Conflict"), Outcome.CHANGED, id="changed-since"),
+        pytest.param(refused(404, "NotFound"), Outcome.CHANGED, id="gone"),
+        pytest.param(refused(403, "Forbidden"), Outcome.FAILED, id="no-right"),
+        pytest.param(refused(504, "Timeout"), Outcome.UNKNOWN, id="timeout"),
+        pytest.param(ConnectionLost("reset"), Outcome.UNKNOWN, id="connection-lost"),
+    ],
+)
+def test_an_eviction_is_tried_once_and_its_end_is_named(answer: Response | Exception, expected: Outcome) -> None:
+    transport = Scripted(answer)
+    outcome, _ = run_virtual(evictor(transport).evict(POD))
+    assert outcome is expected
+    ((method, path, body),) = transport.asked
+    assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/web-1/eviction")
+    assert body["deleteOptions"]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected", "requests"),
+    [
+        pytest.param([ok(), ok()], Outcome.DONE, 2, id="resized-and-noted"),
+        pytest.param([refused(409, "Conflict"), ok(), ok()], Outcome.DONE, 3, id="conflict-is-tried-again"),
+        pytest.param([ConnectionLost("x"), refused(500, "InternalError"), ok(), ok()], Outcome.DONE, 4, id="stubborn"),
+        pytest.param([refused(422, "Invalid")], Outcome.FAILED, 1, id="refused-for-good"),
+        pytest.param([refused(409, "Conflict")] * 3, Outcome.BUSY, 3, id="given-up"),
+        pytest.param([ok(), refused(403, "Forbidden")], Outcome.DONE, 2, id="the-note-is-a-courtesy"),
+    ],
+)
+def test_a_resize_is_stubborn_about_passing_errors_only(
+    answers: list[Response | Exception], expected: Outcome, requests: int
+) -> None:
+    transport = Scripted(*answers)
+    operations = [{"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "1"}]
+    outcome, _ = run_virtual(evictor(transport).resize(POD, operations))
+    assert outcome is expected
+    assert len(transport.asked) == requests
+    assert transport.asked[0][1].endswith("/pods/web-1/resize")
+    assert transport.asked[0][2][0] == {"op": "test", "path": "/metadata/uid", "value": "u1"}
+
+
+def stored(*conditions: dict[str, Any]) -> dict[str, Any]:
+    vpa = make_vpa("web")
+    vpa["metadata"]["resourceVersion"] = "3"
+    vpa["status"] = {"conditions": list(conditions)}
+    return vpa
+
+
+PROVIDED = {"type": "RecommendationProvided", "status": "True", "unknownField": 1}
+PAUSED = BreakerState(strikes=2, paused_since=NOW, detail="why")
+
+
+def test_a_pause_is_written_beside_the_conditions_of_others() -> None:
+    transport = Scripted(ok(stored(PROVIDED)), ok(stored()))
+    run_virtual(evictor(transport).write_breaker(ObjectKey("default", "web"), PAUSED, now=NOW))
+    method, path, body = transport.asked[-1]
+    assert (method, path.rsplit("/", 2)[1:]) == ("PATCH", ["web", "status"])
+    assert body["metadata"] == {"resourceVersion": "3"}
+    own = {"type": "UpdatesPaused", "status": "True", "reason": "ReplacementsUnchanged", "message": "why"}
+    assert body["status"]["conditions"] == [PROVIDED, {**own, "lastTransitionTime": "2026-01-05T00:00:00Z"}]
+
+
+def test_a_lost_race_is_run_again_on_what_is_there_then() -> None:
+    transport = Scripted(ok(stored()), refused(409, "Conflict"), ok(stored(PROVIDED)), ok(stored()))
+    run_virtual(evictor(transport).write_breaker(ObjectKey("default", "web"), PAUSED, now=NOW))
+    assert [each["type"] for each in transport.asked[-1][2]["status"]["conditions"]] == [
+        "RecommendationProvided",
+        "UpdatesPaused",
+    ]
+
+
+def test_nothing_is_written_when_nothing_changes() -> None:
+    transport = Scripted(ok(stored(PROVIDED)))
+    run_virtual(evictor(transport).write_breaker(ObjectKey("default", "web"), CLOSED, now=NOW))
+    assert [method for method, _, _ in transport.asked] == ["GET"]

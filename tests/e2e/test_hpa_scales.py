@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import random
+import shutil
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -28,7 +30,7 @@ from kubetide.kube.kubeconfig import from_files
 from kubetide.kube.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
-from kubetide.testing.controlplane import ControlPlane
+from kubetide.testing.controlplane import BinariesMissing, ControlPlane, find_binaries, running
 
 CLOCK = SystemClock()
 NAMESPACE = "hpa-e2e"
@@ -176,20 +178,27 @@ async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
             await asyncio.sleep(0.2)
 
 
+@pytest.fixture
+async def clean(control_plane: ControlPlane) -> AsyncIterator[None]:
+    """Leave the shared control plane as it was."""
+    yield
+    async with connected(control_plane, "admin") as admin:
+        for resource in (BINDINGS, CLUSTER_ROLES):
+            await admin.delete(resource, USER)
+        await admin.delete(NAMESPACES, NAMESPACE)
+
+
+@pytest.mark.usefixtures("clean")
 async def test_a_deployment_is_scaled_up_and_down(control_plane: ControlPlane, tmp_path: Path) -> None:
     settings = HpaSettings(sync_period=timedelta(seconds=1), downscale_stabilization=timedelta(seconds=4))
     async with connected(control_plane, "admin") as admin:
         await prepare(admin)
 
-        async def size() -> int:
-            found = await admin.get(DEPLOYMENTS, "web", namespace=NAMESPACE)
-            return found.spec.replicas or 0
-
         async with serving(control_plane, tmp_path, admin) as metrics, connected(control_plane, USER) as client:
             await until(lambda: _served(admin))
             async with autoscaling(client, settings) as controller:
                 metrics.cpu = "500m"
-                await until(lambda: _is(size, 6))
+                await until(lambda: _size_is(admin, 6))
                 await until(lambda: _condition(admin, "ScalingLimited", "True"))
                 hpa = await admin.get(HPAS, "web", namespace=NAMESPACE)
                 assert hpa.status.desired_replicas == 6
@@ -201,10 +210,14 @@ async def test_a_deployment_is_scaled_up_and_down(control_plane: ControlPlane, t
                 assert "proposes" in render(trace)
 
                 metrics.cpu = "20m"
-                await until(lambda: _is(size, 1))
+                await until(lambda: _size_is(admin, 1))
                 events = await admin.list(EVENTS, namespace=NAMESPACE)
                 told = [one.message for one in events.items if one.reason == "SuccessfulRescale"]
                 assert any("All metrics below target" in message for message in told)
+                if (kubectl := shutil.which("kubectl")) is not None:
+                    shown = await _run(kubectl, control_plane, "describe", "hpa", "web")
+                    for text in ("resource cpu on pods", "AbleToScale", "ValidMetricFound", "New size: 6"):
+                        assert text in shown, shown
                 lease = await admin.get(LEASES, "kubetide-hpa", namespace="kube-system")
                 assert lease.spec.holder_identity
                 recomputed = await recompute(admin, CLOCK, settings, ObjectKey(NAMESPACE, "web"))
@@ -213,24 +226,76 @@ async def test_a_deployment_is_scaled_up_and_down(control_plane: ControlPlane, t
             assert metrics.requests > 3
 
 
+async def test_it_stands_back_for_the_built_in_controller_and_takes_over_when_told(tmp_path: Path) -> None:
+    try:
+        binaries = find_binaries()
+    except BinariesMissing as error:
+        pytest.skip(str(error))
+    if binaries.kube_controller_manager is None:
+        pytest.skip("no kube-controller-manager: put it beside kube-apiserver")
+    quick = ("--horizontal-pod-autoscaler-sync-period=1s", "--horizontal-pod-autoscaler-downscale-stabilization=2s")
+    settings = HpaSettings(sync_period=timedelta(seconds=1), downscale_stabilization=timedelta(seconds=2))
+    with running(tmp_path / "plane") as plane:
+        async with connected(plane, "admin") as admin:
+            await prepare(admin)
+            async with serving(plane, tmp_path, admin) as metrics, connected(plane, USER) as client:
+                await until(lambda: _served(admin))
+                await asyncio.to_thread(
+                    plane.start_controller_manager,
+                    extra=("--controllers=horizontal-pod-autoscaler-controller", *quick),
+                )
+                async with autoscaling(client, settings) as controller:
+                    metrics.cpu = "500m"
+                    # The built-in controller scales; kubetide sees its marks and does not act.
+                    await until(lambda: _size_is(admin, 6))
+                    await until(lambda: _stands_back(controller))
+                    hpa = await admin.get(HPAS, "web", namespace=NAMESPACE)
+                    writers = {one.manager for one in hpa.metadata.managed_fields or () if one.subresource == "status"}
+                    assert "kube-controller-manager" in writers
+                plane.stop_one("kube-controller-manager")
+                told = msgspec.structs.replace(settings, take_over=True)
+                async with autoscaling(client, told):
+                    metrics.cpu = "20m"
+                    await until(lambda: _size_is(admin, 1))
+                    hpa = await admin.get(HPAS, "web", namespace=NAMESPACE)
+                    assert hpa.metadata.annotations == {"note": "kept"}
+                # And back: kubetide is gone, the built-in controller goes on with the same object.
+                await asyncio.to_thread(
+                    plane.start_controller_manager,
+                    extra=("--controllers=horizontal-pod-autoscaler-controller", *quick),
+                )
+                metrics.cpu = "500m"
+                await until(lambda: _size_is(admin, 6))
+
+
+async def _stands_back(controller: HpaController) -> bool:
+    trace = controller.explain("hpa", f"{NAMESPACE}/web")
+    return trace is not None and not trace["acts"] and "kube-controller-manager" in trace["stance"]
+
+
+async def _size_is(admin: Client, wanted: int) -> bool:
+    found = await admin.get(DEPLOYMENTS, "web", namespace=NAMESPACE)
+    return found.spec.replicas == wanted
+
+
+async def _run(kubectl: str, plane: ControlPlane, *arguments: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        kubectl,
+        f"--kubeconfig={plane.kubeconfig('admin')}",
+        f"--namespace={NAMESPACE}",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return output.decode()
+
+
 async def _served(admin: Client) -> bool:
     await admin.request("GET", f"{GROUP_PATH}/namespaces/{NAMESPACE}/pods")
     return True
 
 
-async def _is(size: Callable[[], Any], wanted: int) -> bool:
-    return bool(await size() == wanted)
-
-
 async def _condition(admin: Client, kind: str, status: str) -> bool:
     hpa = await admin.get(HPAS, "web", namespace=NAMESPACE)
     return any(one.type == kind and one.status == status for one in hpa.status.conditions or ())
-
-
-@pytest.fixture(autouse=True)
-async def clean(control_plane: ControlPlane) -> AsyncIterator[None]:
-    yield
-    async with connected(control_plane, "admin") as admin:
-        for resource in (BINDINGS, CLUSTER_ROLES):
-            await admin.delete(resource, USER)
-        await admin.delete(NAMESPACES, NAMESPACE)

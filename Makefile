@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOCK := requirements.lock
 PYTEST_ARGS ?=
+# Tests of one file stay together: they may share a server.
+WORKERS ?= 2
 
 .PHONY: help demo test lint format types contracts bench presubmit e2e conformance soak lock docs clean
 
@@ -26,7 +28,7 @@ demo: $(READY) ## A simulated cluster under load with every controller at work
 	@$(BIN)/kubetide demo
 
 test: $(READY) ## All tests this machine can run; says which were skipped and why
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(READY) ## Ruff, mypy strict, import contracts
 	@$(BIN)/ruff check src tests benchmarks

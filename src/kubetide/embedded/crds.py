@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubetide.embedded import schema as structural
+from kubetide.embedded.conditions import broken_rules, has_rules
 from kubetide.embedded.objects import ResourceKey
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Cause, Raw
@@ -25,6 +26,8 @@ class CrdVersion:
     subresources: Raw = field(default_factory=dict)
     columns: tuple[Raw, ...] = ()
     selectable: tuple[str, ...] = ()
+    ruled: bool = False
+    """Whether the schema has CEL rules."""
 
     @property
     def api_version(self) -> str:
@@ -53,8 +56,12 @@ class CrdVersion:
 
         return structural.prune(deep_copy(obj), self.schema, root=True)
 
-    def problems(self, obj: Raw) -> list[Cause]:
-        return list(structural.problems(obj, self.schema))
+    def problems(self, obj: Raw, old: Raw | None = None) -> list[Cause]:
+        """Return what breaks the schema, or, if nothing does, what breaks its rules."""
+        broken = list(structural.problems(obj, self.schema))
+        if not broken and self.ruled:
+            broken = list(broken_rules(obj, self.schema, old=old))
+        return broken
 
     def scale_paths(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """Return where the replica count, the current count and the selector are."""
@@ -82,6 +89,7 @@ def resources_of(crd: Raw) -> list[ApiResource]:
         if not version.get("served"):
             continue
         subresources = version.get("subresources") or {}
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         found.append(
             ApiResource(
                 group=group,
@@ -100,7 +108,8 @@ def resources_of(crd: Raw) -> list[ApiResource]:
                     group=group,
                     version=str(version["name"]),
                     storage_version=storage_version,
-                    schema=(version.get("schema") or {}).get("openAPIV3Schema") or {},
+                    schema=schema,
+                    ruled=has_rules(schema),
                     subresources=subresources,
                     columns=tuple(version.get("additionalPrinterColumns") or ()),
                     selectable=tuple(

@@ -2,7 +2,7 @@
 
 `prune` drops fields that the schema does not name, `default` fills absent ones, `problems` names what breaks the
 schema. Unknown keywords are ignored; `x-kubernetes-preserve-unknown-fields`, `-int-or-string` and
-`-embedded-resource` have their meaning. CEL rules (`x-kubernetes-validations`) are not evaluated.
+`-embedded-resource` have their meaning. CEL rules are in `conditions`.
 """
 
 import math

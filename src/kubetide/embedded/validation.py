@@ -157,7 +157,7 @@ def label_problems(labels: Raw | None, path: str) -> Iterator[Cause]:
 
 def _specific(resource: ApiResource, obj: Raw, old: Raw | None, gates: frozenset[str]) -> list[Cause]:
     if resource.crd is not None:
-        return resource.crd.problems(obj)
+        return resource.crd.problems(obj, old)
     if resource.plural == "horizontalpodautoscalers":
         return _hpa_problems(obj, old, scale_to_zero="HPAScaleToZero" in gates)
     rule = _RULES.get(resource.storage)

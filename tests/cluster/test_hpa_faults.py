@@ -331,3 +331,44 @@ def test_an_annotation_that_cannot_be_understood_is_told_once() -> None:
             return running
 
     run(main, nodes=1)
+
+
+def test_a_cache_that_lags_behind_does_not_make_it_act_on_its_own_past() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=2, cpu="50m", memory="32Mi"))
+        await cluster.apply(make_hpa("web", maximum=20, metrics=[QUEUE]))
+        cluster.metrics.set_external_metric("default", "queue", 2.0)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=1))
+            # From here on no change reaches the cache: neither its own status writes nor anything else.
+            cluster.api.faults.resources = frozenset({"horizontalpodautoscalers"})
+            cluster.api.faults.dropped = 1.0
+            for size in (4.0, 6.0, 8.0, 12.0):
+                cluster.metrics.set_external_metric("default", "queue", size)
+                await cluster.run_for(timedelta(seconds=40))
+                assert running.replicas("default", "web") == int(size)
+                assert running.status("default", "web")["currentReplicas"] == int(size)
+            assert not events(cluster, reason="FailedUpdateStatus")
+            rescales = [line for line in running.requests.writes if line.endswith("/scale")]
+            assert len(rescales) == 4
+
+    run(main, nodes=1)
+
+
+def test_one_answer_of_the_metrics_never_scales_twice() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster, replicas=2, load=400.0)
+        async with autoscaler(cluster, HpaSettings(sync_period=timedelta(seconds=15))) as running:
+            await cluster.run_for(timedelta(seconds=40))
+            before = len([line for line in running.requests.writes if line.endswith("/scale")])
+            asked = running.requests.counts["metrics"]
+            # Turns that are asked for in a row do not reuse what was seen before.
+            for number in range(3):
+                made = make_hpa("web", maximum=30 + number, cpu_percent=50)
+                await cluster.apply(made)
+                await cluster.run_for(timedelta(seconds=1))
+            assert running.requests.counts["metrics"] - asked >= 3
+            after = len([line for line in running.requests.writes if line.endswith("/scale")])
+            assert after - before <= 3
+
+    run(main, nodes=6)

@@ -16,11 +16,12 @@ from kubetide.hpa.decide import decide
 from kubetide.hpa.memory import Memory, memory_for
 from kubetide.hpa.metrics import Tolerance
 from kubetide.hpa.replicas import propose_average
-from kubetide.hpa.samples import ErrorKind, MetricFailure, Reading
+from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Reading, Sample
 from kubetide.hpa.selection import NamespaceSamples
 from kubetide.hpa.stabilization import Recommendation, stabilize, stabilize_both_ways
+from kubetide.hpa.trace import trace_of
 from kubetide.hpa.turn import Options
-from unit.hpa.worlds import QUEUE, hpa, observation, value
+from unit.hpa.worlds import QUEUE, hpa, observation, pod, value
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -198,3 +199,46 @@ def test_a_restart_never_shrinks_earlier(
         assert restarted is None
     elif restarted is not None and plain >= restart:
         assert restarted >= plain
+
+
+usages = st.lists(
+    st.tuples(
+        st.integers(-5, 12),
+        st.integers(-(10**6), 10**12),
+        st.sampled_from(["Running", "Pending", "Failed", "Succeeded"]),
+        st.sampled_from([True, False, None]),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(usages, st.integers(1, 12), st.integers(0, 5), st.integers(0, 20), st.booleans(), st.booleans())
+def test_whatever_the_world_looks_like_a_turn_ends_within_the_bounds(
+    world: list[tuple[int, int, str, bool | None, bool]],
+    current: int,
+    below: int,
+    above: int,
+    with_behavior: bool,
+    rollout: bool,
+) -> None:
+    running = [
+        pod(f"web-{number}", phase=phase, ready=ready, deleting=deleting, cpu="100m")
+        for number, (_, _, phase, ready, deleting) in enumerate(world)
+    ]
+    samples = {f"web-{index}": Sample(amount, NOW) for index, amount, *_ in world}
+    minimum, maximum = max(1, current - below), current + above
+    autoscaler = hpa(minimum=minimum, maximum=maximum, behavior={} if with_behavior else None)
+    answer: Reading = PodReading(samples, NOW) if samples else MetricFailure(ErrorKind.EMPTY, "nothing")
+    passed = frozenset(name for name in samples if rollout and name.endswith(("1", "3")))
+    seen = observation(autoscaler, current, [answer], running=running, passed_over=passed)
+    decision = decide(seen, Memory(recommendations=()), Options(), now=NOW)
+    outcome = conclude(decision)
+    if decision.rescale:
+        assert minimum <= decision.desired <= maximum
+        assert decision.desired != current
+        used = decision.results[0].proposal.used if decision.results[0].proposal else ()
+        if decision.desired < current:
+            assert all(samples[name].value >= 0 for name in used)
+    assert outcome.status.current_replicas == current
+    trace_of(decision, outcome, outcome.problem)

@@ -65,7 +65,7 @@ class ObjectHistogram:
             if running >= threshold:
                 break
             bucket += 1
-        return STARTS[min(bucket + 1, len(STARTS) - 1)]
+        return float(STARTS[min(bucket + 1, len(STARTS) - 1)])
 
     def save(self) -> dict[int, int]:
         heaviest = max(self.weights[self.low : self.high + 1], default=0.0)
@@ -77,9 +77,9 @@ class ObjectHistogram:
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     gc.collect()
-    started = time.perf_counter()
+    started = time.process_time()
     result = work()
-    return time.perf_counter() - started, result
+    return time.process_time() - started, result
 
 
 def main() -> None:

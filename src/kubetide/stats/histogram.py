@@ -145,8 +145,12 @@ class Block:
                 self.move(at[late], time[late])
             weight = weight * self._factor(at, time)
         self.total[at] = self._less(self.total[at], weight)
-        self.weights[bucket, at] = self._less(self.weights[bucket, at], weight)
-        self._tighten(at)
+        left = self._less(self.weights[bucket, at], weight)
+        self.weights[bucket, at] = left
+        # Ranges are always tight, so one can only shrink when the bucket at its end falls below epsilon.
+        edge = (left < self.buckets.epsilon) & ((bucket == self.low[at]) | (bucket == self.high[at]))
+        if edge.any():
+            self._tighten(at[edge])
 
     def _less(self, have: Floats, weight: Floats) -> Floats:
         left = have - weight
@@ -276,13 +280,10 @@ class Block:
             source, origin = source.select(origin), np.arange(origin.size)
         target = np.full(source.width, -1, dtype=np.int64)
         target[origin] = into
-        lowest, highest = int(source.low[origin].min()), int(source.high[origin].max())
-        # A comparison first: finding true bits is many times faster than finding numbers other than zero.
-        flat = np.flatnonzero(source.weights[lowest : highest + 1] > 0.0) + lowest * source.width
-        bucket, column = np.divmod(flat, source.width)
+        flat, bucket, column = source._entries(origin)
         group = target[column]
-        kept = (group >= 0) & (bucket >= source.low[column]) & (bucket <= source.high[column])
-        if not kept.all():
+        if origin.size < source.width:
+            kept = group >= 0
             flat, bucket, group = flat[kept], bucket[kept], group[kept]
         np.add.at(self.weights.reshape(-1), bucket * self.width + group, source.weights.reshape(-1)[flat])
         np.add.at(self.total, into, source.total[origin])
@@ -290,6 +291,18 @@ class Block:
         np.maximum.at(self.high, into, source.high[origin])
 
     # ------------------------------------------------------------------ reading
+
+    def _entries(self, columns: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return flat index, bucket and column of every weight in range, at least for the columns given."""
+        lowest = int(self.low[columns].min(initial=self.buckets.count - 1))
+        highest = int(self.high[columns].max(initial=0))
+        # A comparison first: finding true bits is many times faster than finding numbers other than zero.
+        flat = np.flatnonzero(self.weights[lowest : highest + 1] > 0.0) + lowest * self.width
+        bucket, column = np.divmod(flat, self.width)
+        kept = (bucket >= self.low[column]) & (bucket <= self.high[column])
+        if not kept.all():
+            flat, bucket, column = flat[kept], bucket[kept], column[kept]
+        return flat, bucket, column
 
     def empty(self) -> npt.NDArray[np.bool_]:
         """Return which columns hold no weight worth counting."""
@@ -319,12 +332,14 @@ class Block:
 
     def save(self) -> list[Saved]:
         """Return every column as integer weights relative to its heaviest bucket, zeros left out."""
-        weights = np.where(self._inside(self.low, self.high), self.weights, 0.0)
-        heaviest = weights.max(axis=0)
-        scale = np.divide(MAX_SAVED_WEIGHT, heaviest, out=np.zeros_like(heaviest), where=heaviest > 0)
-        whole = np.floor(weights * scale + 0.5).astype(np.int64)
-        column, bucket = np.nonzero(whole.T)
-        value = whole[bucket, column]
+        flat, bucket, column = self._entries(np.arange(self.width))
+        weight = self.weights.reshape(-1)[flat]
+        heaviest = np.zeros(self.width)
+        np.maximum.at(heaviest, column, weight)
+        value = np.floor(weight * (MAX_SAVED_WEIGHT / heaviest[column]) + 0.5).astype(np.int64)
+        order = np.argsort(column, kind="stable")
+        order = order[value[order] > 0]
+        bucket, column, value = bucket[order], column[order], value[order]
         ends = np.searchsorted(column, np.arange(1, self.width + 1)).tolist()
         buckets, values = bucket.tolist(), value.tolist()
         saved, start = [], 0

@@ -65,6 +65,8 @@ def cap_to_policy(
     given: Sequence[Recommended], policy: PodResourcePolicy | None, largest: Mapping[str, Quantity] | None = None
 ) -> tuple[Recommended, ...]:
     """Return a recommendation inside the policy of each container; `largest` stands in for a missing maxAllowed."""
+    if policy is None and not largest:
+        return tuple(given)
     capped = []
     for one in given:
         entry = container_policy(policy, one.container)

@@ -12,13 +12,14 @@ left behind by a recommender that only writes `status` is ignored.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from kubetide.api.vpa import CHECKPOINT_VERSION, HistogramCheckpoint, VerticalPodAutoscalerCheckpoint
 from kubetide.errors import InvalidInput
+from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.histogram import ZERO_TIME, Saved, microseconds, moment
 from kubetide.vpa.policy import CPU, MEMORY
 from kubetide.vpa.recommender.model import Model, VpaState
@@ -33,8 +34,7 @@ class UnreadableCheckpoint(InvalidInput):
     """A checkpoint that cannot be used: it is kept as it is and not overwritten."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(NamedTuple):
     """The open memory window of one container."""
 
     pod: str
@@ -77,58 +77,70 @@ def checkpoints(model: Model, vpas: Sequence[VpaState], *, now: datetime) -> dic
 
 def _checkpoints(model: Model, rows: Sequence[Row], now: int) -> list[Checkpoint]:
     merged = merge_rows(model.aggregates, rows)
-    windows = [_open_windows(model, row, now) for row in rows]
+    running = _running(model, rows, now)
     saved: dict[str, list[Saved]] = {}
     for resource in (CPU, MEMORY):
         found: dict[int, Saved] = {}
         for members, block in merged.blocks[resource]:
             if resource == MEMORY:
-                position = {int(member): i for i, member in enumerate(members)}
-                taken = [
-                    (position[i], max(window.peak, window.oom_peak), window.end)
-                    for i, open_windows in enumerate(windows)
-                    if i in position
-                    for window in open_windows
-                ]
-                if taken:
-                    at, peaks, ends = (np.array(part) for part in zip(*taken, strict=True))
-                    block.subtract(at, peaks, 1.0, ends)
+                place = np.full(len(rows), -1, dtype=np.int64)
+                place[members] = np.arange(members.size)
+                here = place[running.row] >= 0
+                block.subtract(place[running.row[here]], running.peak[here], 1.0, running.end[here])
             found.update(zip(members.tolist(), block.save(), strict=True))
         saved[resource] = [found[i] for i in range(len(rows))]
+    ends = np.searchsorted(running.row, np.arange(1, len(rows) + 1)).tolist()
+    starts = [0, *ends[:-1]]
+    firsts, lasts, counts = merged.first.tolist(), merged.last.tolist(), merged.count.tolist()
     return [
         Checkpoint(
             container=row.container,
             cpu=saved[CPU][i],
             memory=saved[MEMORY][i],
-            first=int(merged.first[i]),
-            last=int(merged.last[i]),
-            count=int(merged.count[i]),
-            windows=tuple(windows[i]),
+            first=firsts[i],
+            last=lasts[i],
+            count=counts[i],
+            windows=tuple(running.windows[starts[i] : ends[i]]),
         )
         for i, row in enumerate(rows)
     ]
 
 
-def _open_windows(model: Model, row: Row, now: int) -> list[Window]:
-    table, found = model.containers, []
-    for labels in row.vpa.label_sets.values():
-        if row.container not in labels.aggregates:
-            continue
-        for pod in labels.pods.values():
-            at = pod.containers.get(row.container)
-            if at is not None and table.window_end[at] > now:
-                found.append(
-                    Window(
-                        pod=pod.key.name,
-                        uid=pod.uid,
-                        end=int(table.window_end[at]),
-                        peak=float(table.peak[at]),
-                        oom_peak=float(table.oom_peak[at]),
-                        last=int(table.last_memory[at]),
-                        last_cpu=int(table.last_cpu[at]),
-                    )
-                )
-    return found
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """Open windows of all rows, in the order of the rows."""
+
+    row: Ints
+    end: Ints
+    peak: Floats
+    windows: list[Window]
+
+
+def _running(model: Model, rows: Sequence[Row], now: int) -> _Running:
+    numbers: list[int] = []
+    pods: list[str] = []
+    uids: list[str] = []
+    at: list[int] = []
+    for number, row in enumerate(rows):
+        for labels in row.vpa.label_sets.values():
+            if row.container not in labels.aggregates:
+                continue
+            for pod in labels.pods.values():
+                place = pod.containers.get(row.container)
+                if place is not None:
+                    numbers.append(number)
+                    pods.append(pod.key.name)
+                    uids.append(pod.uid)
+                    at.append(place)
+    table, where = model.containers, np.array(at, dtype=np.int64)
+    owner, end = np.array(numbers, dtype=np.int64), table.window_end[where]
+    peak, oom_peak = table.peak[where], table.oom_peak[where]
+    columns = (end, peak, oom_peak, table.last_memory[where], table.last_cpu[where])
+    windows = list(map(Window, pods, uids, *(column.tolist() for column in columns)))
+    still = end > now
+    if not still.all():
+        windows = [window for window, is_open in zip(windows, still.tolist(), strict=True) if is_open]
+    return _Running(owner[still], end[still], np.maximum(peak, oom_peak)[still], windows)
 
 
 # ---------------------------------------------------------------------- objects
@@ -156,13 +168,13 @@ def _histogram_body(saved: Saved) -> dict[str, Any]:
 
 
 def _text(at: datetime | None) -> str | None:
-    return None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    # Half the time of strftime; times are in UTC.
+    return None if at is None else f"{at.isoformat()[:19]}Z"
 
 
 def windows_text(one: Checkpoint, *, now: datetime) -> str:
     """Return the annotation with the open windows; empty when they are too many to carry."""
-    rows = [[w.pod, w.uid, w.end, w.peak, w.oom_peak, w.last, w.last_cpu] for w in one.windows]
-    text = msgspec.json.encode({"at": _text(now), "windows": rows}).decode()
+    text = msgspec.json.encode({"at": _text(now), "windows": one.windows}).decode()
     return text if len(text) <= LONGEST_WINDOWS else ""
 
 

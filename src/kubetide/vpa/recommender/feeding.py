@@ -23,7 +23,7 @@ from kubetide.vpa.policy import CPU, MEMORY
 from kubetide.vpa.recommender.checkpoint import Window
 from kubetide.vpa.recommender.model import Model, VpaState
 from kubetide.vpa.recommender.oom import Oom
-from kubetide.vpa.recommender.samples import Mask
+from kubetide.vpa.recommender.samples import NO_AGGREGATE, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,7 @@ def gather(
     times: list[int] = []
     cpu: list[int] = []
     memory: list[int] = []
+    keys: list[tuple[ObjectKey, str]] = []
     unknown = 0
     for pod in usage:
         if pod.timestamp is None:
@@ -120,11 +121,16 @@ def gather(
             except QuantityError:
                 unknown += 1
                 continue
-            rows.append(model.row(key, container.name, now=now))
+            rows.append(state.containers[container.name])
+            keys.append((key, container.name))
             times.append(at)
             cpu.append(millis)
             memory.append(amount)
-    return Batch(_ints(rows), _ints(times), _ints(cpu), _ints(memory), unknown)
+    found = _ints(rows)
+    for orphan in np.flatnonzero(model.containers.aggregate[found] == NO_AGGREGATE).tolist():
+        key, name = keys[orphan]
+        model.row(key, name, now=now)
+    return Batch(found, _ints(times), _ints(cpu), _ints(memory), unknown)
 
 
 def feed(model: Model, batch: Batch) -> Fed:
@@ -136,8 +142,11 @@ def feed(model: Model, batch: Batch) -> Fed:
 
 
 def _ints(values: list[int]) -> Ints:
-    # Amounts beyond 64 bits cannot be usage; they would only overflow.
-    return np.array([min(value, 2**62) for value in values], dtype=np.int64)
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        # Amounts beyond 64 bits cannot be usage.
+        return np.array([max(min(value, 2**62), -1) for value in values], dtype=np.int64)
 
 
 def feed_oom(model: Model, oom: Oom, *, now: datetime) -> bool | None:

@@ -71,7 +71,7 @@ def condition_body(condition: Condition) -> dict[str, Any]:
     """Return a condition as the API writes it: absent members left out, times in whole seconds."""
     body: dict[str, Any] = {"type": condition.type, "status": condition.status}
     if condition.last_transition_time is not None:
-        body["lastTransitionTime"] = condition.last_transition_time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        body["lastTransitionTime"] = f"{condition.last_transition_time.isoformat()[:19]}Z"
     if condition.reason:
         body["reason"] = condition.reason
     if condition.message:

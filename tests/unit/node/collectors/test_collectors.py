@@ -118,7 +118,8 @@ def test_pods_then_containers_and_the_sum_for_the_system() -> None:
     assert machine.last(kinds.POD_CPU, pod_uid="a") == pytest.approx(1.0)
     assert machine.last(kinds.CONTAINER_CPU, container_id="containerd://ac") == pytest.approx(0.5)
     assert machine.last(kinds.POD_MEMORY, pod_uid="a") == 305
-    assert machine.context.shared.pods[collector.name][1:] == (pytest.approx(1.0), 305.0)
+    _, cores, used = machine.context.shared.pods[collector.name]
+    assert (cores, used) == pytest.approx((1.0, 305.0))
 
 
 def test_one_unreadable_pod_does_not_cost_the_others() -> None:

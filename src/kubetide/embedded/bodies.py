@@ -67,6 +67,15 @@ def decode_patch(request: Request, media: str) -> Patch:
     return MergePatch(value) if media == MergePatch.content_type else StrategicMergePatch(value)
 
 
+def names_version(patch: Patch) -> bool:
+    """Whether a patch says from which version of the object it starts."""
+    if isinstance(patch, JsonPatch):
+        return any(operation.get("path") == "/metadata/resourceVersion" for operation in patch.operations)
+    body = patch.body if isinstance(patch, MergePatch | StrategicMergePatch) else {}
+    metadata = body.get("metadata")
+    return isinstance(metadata, dict) and bool(metadata.get("resourceVersion"))
+
+
 def _json(body: bytes) -> Any:
     try:
         value = msgspec.json.decode(body)

@@ -19,6 +19,7 @@ from kubetide.embedded.bodies import (
     decode_body,
     decode_patch,
     is_dry_run,
+    names_version,
     with_warnings,
 )
 from kubetide.embedded.calls import AdmissionCall, Steps
@@ -243,7 +244,7 @@ class Verbs:
         if metadata.setdefault("name", target.name) != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
         _settle_namespace(resource, target, metadata)
-        return self.modify(request, target, resource, lambda _: body)
+        return self.modify(request, target, resource, lambda _: body, versioned=bool(metadata.get("resourceVersion")))
 
     def _patch(self, request: Request, target: Target, resource: ApiResource) -> Steps:
         media = request.content_type.partition(";")[0].strip()
@@ -268,7 +269,7 @@ class Verbs:
 
         if target.subresource == "scale":
             return subresources.update_scale(self, request, target, resource, transform)
-        return self.modify(request, target, resource, transform)
+        return self.modify(request, target, resource, transform, versioned=names_version(patch))
 
     def modify(
         self,
@@ -278,8 +279,13 @@ class Verbs:
         transform: Transform,
         *,
         manage: Callable[[Raw, Raw], None] | None = None,
+        versioned: bool = False,
     ) -> Steps:
-        """Change an existing object through the main path or one of its subresources."""
+        """Change an existing object through the main path or one of its subresources.
+
+        `versioned` writes are about one state of the object: if it changes meanwhile they fail instead of starting
+        over.
+        """
         dry_run = is_dry_run(request)
         warnings: list[str] = []
         for _ in range(_MAX_ATTEMPTS):
@@ -315,7 +321,7 @@ class Verbs:
                 new = self._changed(resource, target.subresource, admitted, old)
             validation.check_change(resource, target.subresource, new, old, self.gates)
             if self.store.get(resource.storage, entry.key) is not entry:
-                if parse_version(str(metadata.get("resourceVersion") or "")):
+                if versioned:
                     raise conflict(resource.group, resource.plural, target.name)
                 continue
             view = make_view(resource, request, self.clock.now())

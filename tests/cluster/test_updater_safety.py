@@ -210,3 +210,26 @@ def test_the_rate_limit_of_the_original_ends_a_run() -> None:
         assert min(gaps) >= 39.9
 
     run(main, nodes=1)
+
+
+def test_workloads_that_may_not_be_touched_do_not_use_up_the_turns_of_others() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await install_crds(cluster)
+        for number in range(8):
+            name = f"held-{number}" if number < 7 else "free"
+            await cluster.apply(make_deployment(name, replicas=2, cpu="100m", memory="128Mi"))
+            await cluster.apply(make_vpa(name, target=name))
+            cluster.set_usage("default", name, cpu="50m", memory="64Mi")
+            if number < 7:
+                await cluster.apply(make_pdb(name, labels={"app": name}, min_available=2))
+        await cluster.run_for(MINUTE)
+        for number in range(7):
+            await recommend(cluster, f"held-{number}", {"cpu": "900m", "memory": "256Mi"})
+        await recommend(cluster, "free", {"cpu": "300m", "memory": "256Mi"})
+        seen = watch_disruptions(cluster)
+        async with vpa_parts(cluster, UpdaterSettings(disruptions_per_minute=2, disruption_burst=1)):
+            await cluster.run_for(timedelta(minutes=5))
+        assert len(seen.evictions) == 2
+        assert all(pod.startswith("default/free-") for _, pod in seen.evictions)
+
+    run(main, nodes=2)

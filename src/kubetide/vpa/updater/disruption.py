@@ -40,6 +40,11 @@ class TokenBucket:
         self._tokens = self._level(now) - 1
         self._at = max(now, self._at)
 
+    def give_back(self) -> None:
+        """Return a token that was taken for nothing."""
+        if self._rate > 0:
+            self._tokens = min(self._burst, self._tokens + 1)
+
     def _level(self, now: datetime) -> float:
         passed = max((now - self._at).total_seconds(), 0.0)
         # A microsecond of clock resolution must not cost a token that was promised for this very moment.
@@ -69,6 +74,12 @@ class DisruptionBudget:
         if self._per_minute > 0:
             self._bucket.take(now)
             self._recent.append(now)
+
+    def give_back(self, at: datetime) -> None:
+        """Uncount a disruption recorded at `at` that certainly did not happen."""
+        if at in self._recent:
+            self._recent.remove(at)
+            self._bucket.give_back()
 
     def used(self, now: datetime) -> int:
         """Return how many disruptions the last minute saw."""

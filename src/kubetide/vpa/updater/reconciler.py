@@ -10,6 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Protocol
 
 from kubetide.api.core import Pod
@@ -25,15 +26,23 @@ OUT_OF_TIME = "its turn did not come in this run"
 OUT_OF_BUDGET = "the disruption budget of the cluster is used up for this run"
 
 
+class Result(Enum):
+    """How an attempt ended."""
+
+    COUNTS = "it happened, or may have happened"
+    NOTHING = "nothing happened"
+    EVICT_INSTEAD = "the resize was refused for good"
+
+
 class Effects(Protocol):
     """What a run does to the cluster."""
 
-    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> None:
+    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
         """Evict a pod and remember it."""
         ...
 
-    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> bool:
-        """Resize a pod and remember it; False asks for an eviction instead."""
+    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+        """Resize a pod and remember it."""
         ...
 
     def look(self, plan: VpaPlan) -> None:
@@ -63,6 +72,11 @@ class Limiters:
     def used(self, now: datetime) -> int:
         """Return how many disruptions the last minute saw."""
         return self._budget.used(now)
+
+    def give_back(self, method: Method, at: datetime) -> None:
+        """Uncount what was counted at `at` and did not happen."""
+        self._budget.give_back(at)
+        self._buckets[method].give_back()
 
     def take(self, method: Method, now: datetime) -> None:
         """Count one."""
@@ -99,6 +113,8 @@ class Round:
         self._waiting: set[Creator] = set()
         self._again: set[Creator] = set()
         self._busy = 0
+        self._under_way = 0
+        self._returned = asyncio.Event()
         self._over = ""
         self._wake = asyncio.Event()
         for plan in plans:
@@ -191,25 +207,47 @@ class Round:
             return
         self._limiters.take(step.method, now)
         self._queues[creator].popleft()
+        self._under_way += 1
+        try:
+            result = await self._disturb(plan, candidate, pod, step)
+        finally:
+            self._under_way -= 1
+            self._returned.set()
+        if result is Result.NOTHING:
+            # Pods that nobody may touch must not use up the turns of others.
+            self._limiters.give_back(step.method, now)
+
+    async def _disturb(self, plan: VpaPlan, candidate: Judgement, pod: Pod, step: Step) -> Result:
         if step.method is Method.EVICT:
-            await self._effects.evict(plan, candidate, pod, step.reason)
-        elif not await self._effects.resize(plan, candidate, pod, step.reason):
-            # The resize that was counted did not happen; the eviction in its place uses its turn.
-            await self._effects.evict(plan, candidate, pod, "the resize in place was refused: evicted instead")
+            return await self._effects.evict(plan, candidate, pod, step.reason)
+        result = await self._effects.resize(plan, candidate, pod, step.reason)
+        if result is not Result.EVICT_INSTEAD:
+            return result
+        # The resize that was counted did not happen; the eviction in its place uses its turn.
+        return await self._effects.evict(plan, candidate, pod, "the resize in place was refused: evicted instead")
 
     async def _wait_for_turn(self, method: Method) -> bool:
         """Wait until the limiters let one more pass; False when that is after the end of the run."""
-        while True:
+        while not self._over:
             now = self._clock.now()
             at = self._limiters.ready_at(method, now)
-            if at > self._deadline or now >= self._deadline:
+            if now >= self._deadline or (at > self._deadline and not self._under_way):
                 self._over = OUT_OF_TIME if now >= self._deadline else OUT_OF_BUDGET
                 self._wake.set()
+                self._returned.set()
                 return False
             if at <= now:
                 return True
-            # Rounded up: a timer that fires a hair early would only be asked again.
-            await asyncio.sleep((at - now + timedelta(milliseconds=1)).total_seconds())
+            # What is under way may come to nothing and give its turn back before then.
+            self._returned.clear()
+            try:
+                # Rounded up: a timer that fires a hair early would only be asked again.
+                delay = min(at, self._deadline) - now + timedelta(milliseconds=1)
+                async with asyncio.timeout(delay.total_seconds()):
+                    await self._returned.wait()
+            except TimeoutError:
+                continue
+        return False
 
     def _decide(self, plan: VpaPlan, candidate: Judgement, pod: Pod, creator: Creator) -> Step:
         self._effects.look(plan)

@@ -20,6 +20,7 @@ from kubetide.vpa.updater.inplace import may_evict, pod_resize_state
 from kubetide.vpa.updater.memory import Eviction, Memory, disruption_of
 from kubetide.vpa.updater.plan import Judgement, Method, Step, VpaPlan, new_requests
 from kubetide.vpa.updater.priority import actual_requests
+from kubetide.vpa.updater.reconciler import Result
 from kubetide.vpa.updater.resizing import Resize, ResizePhase, fell_back, resize_of
 from kubetide.vpa.updater.watch import BreakerWatch, Recorder
 
@@ -65,7 +66,7 @@ class Disruptor:
         """Return where the resize of a pod stood when it was last looked at."""
         return self._resizes.get(pod.metadata.uid)
 
-    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> None:
+    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
         """Evict a pod, and remember it where it happened or may have happened."""
         fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
         known = {each.metadata.uid for each in self._workload(creator_of(pod))}
@@ -79,7 +80,7 @@ class Disruptor:
             self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
             self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
             log.warning("could not evict", **fields, outcome=outcome.value, error=error)
-            return
+            return Result.COUNTS if outcome is Outcome.UNKNOWN else Result.NOTHING
         self._audit.count_eviction(plan.key, pods=size, mode=plan.mode)
         self._steps[key_of(pod)] = Step(Method.EVICT, reason)
         if plan.mode == IN_PLACE_OR_RECREATE:
@@ -87,9 +88,10 @@ class Disruptor:
         for event in events.evicted(pod, plan.vpa):
             self._recorder.publish(event)
         log.info("evicted", **fields)
+        return Result.COUNTS
 
-    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> bool:
-        """Resize a pod in place; False when it was refused for good and may be evicted instead."""
+    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+        """Resize a pod in place; a refusal for good may ask for an eviction instead."""
         assert candidate.fitted is not None
         uid = pod.metadata.uid
         if plan.mode == IN_PLACE and _last_was_infeasible(pod) and plan.targets is not None:
@@ -109,7 +111,7 @@ class Disruptor:
             self._steps[key_of(pod)] = Step(Method.RESIZE, reason)
             self._recorder.publish(events.resized(pod))
             log.info("resized in place", **fields)
-            return True
+            return Result.COUNTS
         reason_of_failure = "UnboostError" if candidate.unboost else "InPlaceUpdateError"
         self._audit.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
         self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
@@ -118,10 +120,12 @@ class Disruptor:
             # What the server refuses today it refuses tomorrow: wait for another recommendation.
             self._memory.infeasible[uid] = plan.targets
         if outcome is not Outcome.FAILED or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
-            return True
+            return Result.COUNTS if outcome is Outcome.UNKNOWN else Result.NOTHING
         waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
         paused = self._memory.breakers.get(plan.key, CLOSED).paused
-        return paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited)
+        if paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited):
+            return Result.NOTHING
+        return Result.EVICT_INSTEAD
 
     def look(self, plan: VpaPlan) -> None:
         """Judge the replacements that have come by now, before anything else is done to the workload."""

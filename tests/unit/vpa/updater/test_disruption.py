@@ -66,3 +66,15 @@ def test_a_bucket_starts_full_and_refills() -> None:
     wait = (bucket.ready_at(START) - START).total_seconds()
     assert wait == pytest.approx(2.0, abs=1e-3)
     assert bucket.ready_at(START + timedelta(seconds=2)) == START + timedelta(seconds=2)
+
+
+def test_what_did_not_happen_does_not_count() -> None:
+    budget = DisruptionBudget(per_minute=2, burst=1, started=START)
+    now = START + timedelta(minutes=1)
+    for _ in range(50):
+        assert budget.next_at(now) == now
+        budget.record(now)
+        budget.give_back(now)
+    assert budget.used(now) == 0
+    budget.record(now)
+    assert budget.next_at(now) > now

@@ -1,6 +1,7 @@
 """The agent over HTTP: the audit log page by page, and the status table."""
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -128,7 +129,7 @@ async def test_the_status_table_is_fetched_and_shown() -> None:
         found = await fetch(address, "self", "")
         with pytest.raises(Unavailable):
             await fetch(address, "other", "")
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - recorded, not shown
+    console = Console(width=200, record=True, file=io.StringIO())
     console.print(table(found))
     text = console.export_text()
     assert "shop/web" in text

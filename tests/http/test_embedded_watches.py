@@ -75,7 +75,7 @@ async def read(transport: Transport, version: str, opened: asyncio.Barrier) -> t
 async def test_two_hundred_and_twenty_watches_see_every_one_of_ten_thousand_writes_once() -> None:
     async with running(window=2000) as server:
         version = str(server.api.store.revision)
-        local = [InProcessTransport(server.api) for _ in range(200)]
+        local: list[Transport] = [InProcessTransport(server.api) for _ in range(200)]
         remote = [server.transport() for _ in range(20)]
         opened = asyncio.Barrier(len(local) + len(remote) + 1)
         async with asyncio.TaskGroup() as group:

@@ -164,7 +164,7 @@ SCRIPT: dict[str, list[Step]] = {
         step("autoscale deployment web --min=1 --max=4 --cpu-percent=60", "autoscaled"),
         step("get hpa web", "Deployment/web", "60%", "1", "4"),
         step("describe hpa web", "Reference:", "Deployment/web", "Min replicas:"),
-        step("get horizontalpodautoscalers.v1.autoscaling web -o jsonpath={.spec.targetCPUUtilizationPercentage}", "60"),
+        step("get horizontalpodautoscalers.v1.autoscaling web -o yaml", "targetCPUUtilizationPercentage: 60"),
         step("create pdb web --selector=app=web --min-available=1", "created"),
         step("get pdb web", "MIN AVAILABLE"),
         step("delete deployment web --timeout=60s", 'deployment.apps "web" deleted'),
@@ -289,8 +289,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             stderr=log,
             text=True,
         )
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None
             assert process.stdout.readline().startswith("ready: https://127.0.0.1:"), (folder / "log").read_text()
             yield Server(kubeconfig, folder)
         finally:

@@ -9,6 +9,7 @@ Path segments arrive still quoted; each is unquoted by itself, so a name cannot 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import unquote
 
 from kubetide.embedded.status import bad_request
@@ -72,6 +73,7 @@ class Target:
     rest: str = ""
 
 
+@lru_cache(maxsize=8192)
 def parse_target(path: str) -> Target | None:
     """Return what a path below /api or /apis names, or None for any other path."""
     quoted = path.split("/")

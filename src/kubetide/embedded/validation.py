@@ -104,7 +104,7 @@ def check_change(
     """Refuse a change that breaks a rule, or touches what may not change."""
     _check_map(new["metadata"].get("labels"), "metadata.labels")
     _check_map(new["metadata"].get("annotations"), "metadata.annotations")
-    causes = list(_meta(resource, new))
+    causes = [] if _same_labels(new["metadata"], old["metadata"]) else list(_meta(resource, new))
     if subresource == "status" and resource.crd is None:
         if resource.plural == "horizontalpodautoscalers":
             causes += _hpa_causes(hpa_validation.validate_status(new))
@@ -113,6 +113,11 @@ def check_change(
         if not subresource:
             causes += _immutable(resource, new, old)
     _refuse(resource, new, causes)
+
+
+def _same_labels(metadata: Raw, was: Raw) -> bool:
+    """Whether everything in the metadata that has rules is as it was."""
+    return all(metadata.get(field) == was.get(field) for field in ("labels", "annotations", "ownerReferences"))
 
 
 def _refuse(resource: ApiResource, obj: Raw, causes: list[Cause]) -> None:

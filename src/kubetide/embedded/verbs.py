@@ -345,8 +345,10 @@ class Verbs:
             case _:
                 if resource.has_status:
                     strategy.keep_status(new, old)
-        strategy.apply_defaults(resource, new)
-        strategy.drop_disabled(resource, new, self.gates, old)
+        if subresource != "status" or resource.crd is not None:
+            # A built-in's status has no defaults, and the rest of it is the old object's.
+            strategy.apply_defaults(resource, new)
+            strategy.drop_disabled(resource, new, self.gates, old)
         strategy.count_generation(resource, new, old)
         return new
 

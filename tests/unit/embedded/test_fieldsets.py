@@ -41,7 +41,7 @@ def test_paths_read_like_the_fields_they_name() -> None:
     ]
 
 
-fields = st.recursive(
+fields: st.SearchStrategy[dict[str, object]] = st.recursive(
     st.just({}), lambda inner: st.dictionaries(st.sampled_from(["f:a", "f:b", "f:c"]), inner, max_size=3), max_leaves=8
 )
 

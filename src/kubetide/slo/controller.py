@@ -12,7 +12,6 @@ report falls silent is looked at again when the report becomes too old: no event
 
 import asyncio
 import random
-import socket
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -28,8 +27,7 @@ from kubetide.api.slo import NodeMetric, NodeResourceTopology
 from kubetide.clock import Clock
 from kubetide.kube.client import Client
 from kubetide.kube.errors import NotFound
-from kubetide.kube.fence import FencedTransport
-from kubetide.kube.leader import LeaderElector
+from kubetide.kube.leadership import Leadership
 from kubetide.kube.reconcile import Result, Workers
 from kubetide.kube.workqueue import WorkQueue
 from kubetide.log import get_logger
@@ -87,21 +85,18 @@ class SloController:
         self._settings = settings
         self._recorder = recorder
         self._audit = Audit(telemetry)
-        self._elector: LeaderElector | None = None
-        self._writer = client
-        if settings.leader_elect:
-            self._elector = LeaderElector(
-                client,
-                clock=clock,
-                lease_name=settings.leader_elect_resource_name,
-                namespace=settings.leader_elect_resource_namespace,
-                identity=f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
-                lease_duration=settings.leader_elect_lease_duration,
-                renew_deadline=settings.leader_elect_renew_deadline,
-                retry_period=settings.leader_elect_retry_period,
-                chance=rng,
-            )
-            self._writer = Client(FencedTransport(client.transport, lambda: self.is_leader), clock=clock, chance=rng)
+        self._leadership = Leadership(
+            client,
+            clock=clock,
+            enabled=settings.leader_elect,
+            lease_name=settings.leader_elect_resource_name,
+            namespace=settings.leader_elect_resource_namespace,
+            chance=rng,
+            lease_duration=settings.leader_elect_lease_duration,
+            renew_deadline=settings.leader_elect_renew_deadline,
+            retry_period=settings.leader_elect_retry_period,
+        )
+        self._writer = self._leadership.writer
         self._view = SloView(client, clock=clock, settings=settings, chance=rng)
         self._queues: dict[str, WorkQueue[str]] = {
             name: WorkQueue(clock=clock, name=name)
@@ -117,11 +112,6 @@ class SloController:
         self._decisions: dict[str, NodeDecision] = {}
         self._connect()
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process may act."""
-        return self._elector is None or self._elector.is_leader
-
     def ready(self) -> bool:
         """Whether all copies are complete."""
         return self._view.synced
@@ -136,10 +126,7 @@ class SloController:
             group.create_task(self._view.run(), name="slo informers")
             await self._view.wait_synced()
             self._take_in(self._view.configs.store.get(self._view.config_key))
-            if self._elector is None:
-                await self._lead()
-            else:
-                await self._elector.run(self._lead)
+            await self._leadership.run(self._lead)
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return how the resources of a node came about."""

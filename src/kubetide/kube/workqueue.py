@@ -46,8 +46,11 @@ class WorkQueue(Generic[K]):
         if not self._shut:
             seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
             now = self._clock.monotonic()
+            due = self._state.next_due()
             self._state.add_at(key, now + seconds, now)
-            self._changed.set()
+            # Waiting workers sleep until the first due time: only an earlier one, or work at once, concerns them.
+            if len(self._state) or self._state.next_due() != due:
+                self._changed.set()
 
     def add_rate_limited(self, key: K) -> float:
         """Ask again after a delay that doubles with each failure of `key`; return the seconds."""
@@ -78,7 +81,8 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Give back a key taken with `get`."""
         self._state.done(key)
-        self._changed.set()
+        if len(self._state):
+            self._changed.set()
 
     def shut_down(self) -> None:
         """Hand out nothing more and wake everybody who waits."""

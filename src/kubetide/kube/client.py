@@ -326,6 +326,12 @@ class Client:
             "POST", PODS.path(namespace=namespace, name=name, subresource="eviction"), body=encode(eviction), retries=0
         )
 
+    def over(self, transport: Transport) -> "Client":
+        """Return a client over another transport that shares this one's limits, discovery and observer."""
+        other = Client(transport, clock=self.clock, chance=self.chance, timeout=self._timeout, observe=self._observe)
+        other.discovery, other._slots, other._bucket = self.discovery, self._slots, self._bucket
+        return other
+
     async def close(self) -> None:
         """Close the transport."""
         await self.transport.close()

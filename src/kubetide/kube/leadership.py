@@ -47,8 +47,7 @@ class Leadership:
             retry_period=retry_period,
             chance=chance,
         )
-        self.writer = Client(FencedTransport(client.transport, lambda: self.is_leader), clock=clock, chance=chance)
-        self.writer.discovery = client.discovery
+        self.writer = client.over(FencedTransport(client.transport, lambda: self.is_leader))
 
     @property
     def is_leader(self) -> bool:

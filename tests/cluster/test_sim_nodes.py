@@ -159,6 +159,44 @@ def test_a_node_that_is_down_gets_no_new_pods_and_comes_back() -> None:
     run(main, nodes=2)
 
 
+def test_pods_of_a_node_that_stays_away_are_replaced_and_cleaned_up_when_it_returns() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=4))
+        await cluster.run_for(MINUTE)
+        lost = {pod["metadata"]["name"] for pod in pods(cluster) if pod["spec"]["nodeName"] == "node-1"}
+        assert len(lost) == 2
+        with cluster.outage("node/node-1"):
+            await cluster.run_for(timedelta(seconds=5))
+            assert {pod["metadata"]["name"] for pod in ready_pods(cluster)} == {
+                pod["metadata"]["name"] for pod in pods(cluster) if pod["spec"]["nodeName"] == "node-2"
+            }
+            await cluster.run_for(4 * MINUTE)
+            assert len(ready_pods(cluster)) == 2
+            await cluster.run_for(2 * MINUTE)
+            assert len(ready_pods(cluster)) == 4
+            assert lost <= {pod["metadata"]["name"] for pod in pods(cluster)}, "nobody can confirm that they are gone"
+        await cluster.run_for(MINUTE)
+        assert len(pods(cluster)) == 4
+        assert not lost & {pod["metadata"]["name"] for pod in pods(cluster)}
+        assert "taints" not in get(cluster, NODES, "", "node-1")["spec"]
+
+    run(main, nodes=2)
+
+
+def test_a_short_absence_costs_nothing_but_readiness() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=2))
+        await cluster.run_for(MINUTE)
+        before = {pod["metadata"]["name"] for pod in pods(cluster)}
+        with cluster.outage("node/node-1"):
+            await cluster.run_for(2 * MINUTE)
+            assert ready_pods(cluster) == []
+        await cluster.run_for(timedelta(seconds=5))
+        assert {pod["metadata"]["name"] for pod in ready_pods(cluster)} == before
+
+    run(main, nodes=1)
+
+
 def test_events_of_a_scenario_happen_at_their_time() -> None:
     scenario = """
     nodes: [{name: node}]

@@ -345,7 +345,8 @@ class SimCluster:
             self.metrics.down = down
         elif kind == "node" and name in self.hosts:
             node = self.world.get(NODES, StoreKey("", name))
-            (self.kubelets.stopped_nodes.add if down else self.kubelets.stopped_nodes.discard)(name)
+            if down:
+                self.kubelets.disconnect(name)
             if node is not None:
                 condition = {
                     "type": "Ready",
@@ -356,6 +357,8 @@ class SimCluster:
                 }
                 status = {**node["status"], "conditions": with_condition(node["status"].get("conditions"), condition)}
                 self.world.put(NODES, node, status=status)
+            if not down:
+                self.kubelets.reconnect(name)
         else:
             raise InvalidInput(f"{what!r} cannot be taken down; known are metrics and node/NAME")
 

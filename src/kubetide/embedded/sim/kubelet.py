@@ -80,10 +80,36 @@ class Kubelets:
         """Start again what was on a node before the whole cluster was stopped."""
         for pod in self._world.all(PODS):
             if pod["spec"].get("nodeName") == node and phase_of(pod) not in ("Succeeded", "Failed"):
+                if pod["metadata"]["uid"] in self._runs:
+                    continue
                 if pod["metadata"].get("deletionTimestamp"):
                     self._remove(key_of(pod), pod["metadata"]["uid"])
-                elif pod["metadata"]["uid"] not in self._runs:
+                else:
                     self._admit(pod, node)
+
+    def disconnect(self, node: str) -> None:
+        """Cut a node off: what runs goes on running, but gets no requests, and nobody hears of it."""
+        self.stopped_nodes.add(node)
+        for run in self.runs_on(node):
+            for container in run.containers:
+                if container.row is not None:
+                    self.model.set_ready(container.row, False)
+
+    def reconnect(self, node: str) -> None:
+        """Let a node take part again: it catches up with what was decided meanwhile."""
+        self.stopped_nodes.discard(node)
+        for run in self.runs_on(node):
+            pod = self._world.get(PODS, run.key)
+            if pod is None or pod["metadata"]["uid"] != run.uid:
+                self._forget(run.uid)
+            elif pod["metadata"].get("deletionTimestamp"):
+                self._begin_stop(run, pod)
+            else:
+                for container in run.containers:
+                    if container.row is not None:
+                        self.model.set_ready(container.row, container.ready)
+                self.report(run)
+        self.adopt(node)
 
     def pods(self, node: str) -> Raw:
         """Return what the kubelet's `/pods` endpoint answers: a PodList of the pods on its node."""
@@ -240,7 +266,7 @@ class Kubelets:
         for container in run.containers:
             if container.row is not None:
                 container.ready = True
-                self.model.set_ready(container.row, True)
+                self.model.set_ready(container.row, run.node not in self.stopped_nodes)
         self.report(run)
 
     # -- processes end
@@ -376,6 +402,6 @@ class Kubelets:
     def report(self, run: PodRun) -> None:
         """Write the pod's status, if it differs."""
         pod = self._world.get(PODS, run.key)
-        if pod is not None and pod["metadata"]["uid"] == run.uid:
+        if pod is not None and pod["metadata"]["uid"] == run.uid and run.node not in self.stopped_nodes:
             host_ip = f"192.168.0.{self._hosts[run.node].machine.index % 250 + 1}"
             self._world.put(PODS, pod, status=pod_status(run, pod, now=self._world.stamp(), host_ip=host_ip))

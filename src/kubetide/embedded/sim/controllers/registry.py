@@ -9,6 +9,7 @@ from kubetide.embedded.sim.controllers.endpoints import Endpoints
 from kubetide.embedded.sim.controllers.garbage import Garbage
 from kubetide.embedded.sim.controllers.jobs import Jobs
 from kubetide.embedded.sim.controllers.namespaces import Namespaces
+from kubetide.embedded.sim.controllers.nodes import NodeLifecycle
 from kubetide.embedded.sim.controllers.replicas import ReplicaController, ReplicationControllers
 from kubetide.embedded.sim.controllers.statefulsets import StatefulSets
 from kubetide.embedded.sim.world import World
@@ -19,6 +20,7 @@ def make_controllers(world: World) -> list[Controller]:
     return [
         Namespaces(world),
         Garbage(world),
+        NodeLifecycle(world),
         Deployments(world),
         ReplicaController(world),
         ReplicationControllers(world),

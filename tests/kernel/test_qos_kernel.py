@@ -134,6 +134,8 @@ async def test_best_effort_quota_makes_room_for_a_load_step_and_comes_back_in_st
         calm = machine.quota(tier)
         assert calm == CPUS * 65_000
         burner = tree.run(web.containers[0].directory, BURNER)
+        started = tree.usage_nanos(web.directory) + 500_000_000
+        await until(lambda: tree.usage_nanos(web.directory) > started)
         await interval()
         used = await interval()
         assert used["web"] > 0

@@ -21,6 +21,7 @@ import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from kubetide.errors import InvalidInput
@@ -199,9 +200,15 @@ class CgroupPaths:
         cleaned = join(directory).strip("/")
         if cleaned in ("", "."):
             return True
-        shared = set(self.tiers())
-        parent = posixpath.dirname(self.kube_root)
-        while parent:
-            shared.add(parent)
-            parent = posixpath.dirname(parent)
-        return cleaned in shared
+        return cleaned in _shared_directories(self)
+
+
+@lru_cache(maxsize=64)
+def _shared_directories(paths: CgroupPaths) -> frozenset[str]:
+    """Return the tiers and all that lies above them; every write asks, the answer never changes."""
+    shared = set(paths.tiers())
+    parent = posixpath.dirname(paths.kube_root)
+    while parent:
+        shared.add(parent)
+        parent = posixpath.dirname(parent)
+    return frozenset(shared)

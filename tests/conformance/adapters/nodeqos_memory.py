@@ -18,11 +18,12 @@ from kubetide.api.slo_strategies import (
 from kubetide.node.executor.plan import Write
 from kubetide.node.host.files import SYSTEM_FILES, CgroupFile, Merge
 from kubetide.node.qos.memory import MemoryQos, merged_config
-from kubetide.node.qos.memory_values import memory_high, writes_of
+from kubetide.node.qos.memory_values import FILES, memory_high, writes_of
 from kubetide.node.qos.system import SystemConfig
 from nodeworld import World
 
 Case = dict[str, Any]
+MEMORY_FILES = [name for name, _ in FILES]
 
 
 def _world(given: Case) -> World:
@@ -53,6 +54,8 @@ def _shown(write: Write) -> Case:
 def resources(case: Case) -> Iterable[str]:
     given = case["input"]
     world = _world(given)
+    for name in MEMORY_FILES:
+        world.cgroup("memory", world.paths.kube_root, {name: "0"})
     plan = MemoryQos(page_size=given.get("pageSize", 4096)).decide(world.snapshot())
     levels = plan.batches[0].levels if plan.batches else ((), (), ())
     actual = {

@@ -8,7 +8,7 @@ leaves, the tier's protection is set back to 0 once; a class that never had pods
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -27,6 +27,7 @@ from kubetide.node.snapshot import PodState, Snapshot
 
 AUTO, NONE = "auto", "none"
 REASON = "cgroup reconcile"
+REPEAT_AFTER = timedelta(seconds=10)
 
 OFF = MemoryQOS(
     enable=False,
@@ -71,6 +72,8 @@ class MemoryQos:
     gate: str = "CgroupReconcile"
     injected: Mapping[str, PodMemoryQOS] = field(default_factory=dict)
     _protected: frozenset[str] = frozenset()
+    _known: dict[str, bool] = field(default_factory=dict)
+    _last: tuple[datetime, ResourceQOSStrategy, int, tuple[PodState, ...]] | None = None
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the memory values of every cgroup."""
@@ -78,6 +81,8 @@ class MemoryQos:
         if strategy is None or snapshot.node is None or not snapshot.node.status.allocatable:
             return skipped("no QoS strategy, or the node's allocatable memory is not known")
         allocatable = resources.parse_list(snapshot.node.status.allocatable).get(resources.MEMORY, ZERO).value
+        if self._unchanged(snapshot, strategy, allocatable):
+            return Plan(trace={"pods": len(snapshot.pods), "unchanged": True})
         values = memory_values(
             strategy,
             [pod for pod in snapshot.pods if pod.is_active],
@@ -95,11 +100,32 @@ class MemoryQos:
         self._protected = values.protected
         subjects = {pod.directory: pod for pod in snapshot.pods}
         levels = (
-            tuple(_write(value, Target.TIER) for value in [*values.tiers, *stale]),
-            tuple(_write(value, Target.POD, subjects.get(value.directory)) for value in values.pods),
-            tuple(_write(value, Target.CONTAINER) for value in values.containers),
+            tuple(_write(value, Target.TIER) for value in self._possible(snapshot, [*values.tiers, *stale])),
+            tuple(
+                _write(value, Target.POD, subjects.get(value.directory))
+                for value in self._possible(snapshot, values.pods)
+            ),
+            tuple(_write(value, Target.CONTAINER) for value in self._possible(snapshot, values.containers)),
         )
         return Plan(batches=(Batch(levels=levels, leveled=True),), trace={"pods": len(subjects)})
+
+    def _unchanged(self, snapshot: Snapshot, strategy: ResourceQOSStrategy, allocatable: int) -> bool:
+        """Tell whether the last round saw the same and is recent: then its values stand, and need no second look."""
+        last = self._last
+        if last is not None and snapshot.now - last[0] < REPEAT_AFTER and last[1:3] == (strategy, allocatable):
+            before, now = last[3], snapshot.pods
+            if len(before) == len(now) and all(old is new for old, new in zip(before, now, strict=True)):
+                return True
+        self._last = (snapshot.now, strategy, allocatable, snapshot.pods)
+        return False
+
+    def _possible(self, snapshot: Snapshot, values: list[MemoryValue]) -> list[MemoryValue]:
+        """Leave out files that this kernel does not have; most have half of them, and there are thousands of values."""
+        for resource in {value.resource for value in values} - self._known.keys():
+            layout = snapshot.cgroups.layout
+            path = layout.cgroup_file(files.CGROUP_FILES[resource], layout.paths.kube_root)
+            self._known[resource] = snapshot.cgroups.host.exists(path)
+        return [value for value in values if self._known[value.resource]]
 
 
 def memory_values(

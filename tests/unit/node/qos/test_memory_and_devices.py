@@ -16,6 +16,7 @@ from kubetide.node.host import files
 from kubetide.node.qos.blkio import BlkIo, mount_point
 from kubetide.node.qos.l3_cache import l3_mask
 from kubetide.node.qos.memory import MemoryQos
+from kubetide.node.qos.memory_values import FILES
 from kubetide.node.qos.resctrl import Resctrl
 from kubetide.node.qos.system import SystemConfig
 from nodeworld import World, processors_of
@@ -32,6 +33,12 @@ def node(memory: str = "16Gi") -> Node:
     return convert(
         {"metadata": {"name": "n"}, "status": {"allocatable": {"memory": memory}, "capacity": {"memory": memory}}}, Node
     )
+
+
+def with_memory_files(world: World) -> World:
+    """Give the kernel every memory file that is known."""
+    world.cgroup("memory", world.paths.kube_root, {name: "0" for name, _ in FILES})
+    return world
 
 
 def pod(name: str, *, label: str = "LS", annotations: dict[str, str] | None = None, **memory: str) -> Any:
@@ -97,7 +104,7 @@ def test_protection_is_summed_up_the_tree_and_taken_back_when_the_last_pod_leave
 
 
 def test_throttling_begins_between_request_and_limit() -> None:
-    world = World()
+    world = with_memory_files(World())
     world.node = node()
     world.slo = strategy(lsClass={"memoryQOS": {"enable": True, "throttlingPercent": 50}})
     world.add_pod(pod("web", request="1Gi", limit="3Gi"))
@@ -123,7 +130,7 @@ def test_throttling_begins_between_request_and_limit() -> None:
     ],
 )
 def test_a_pod_may_choose_its_memory_policy(annotation: str, expected: int) -> None:
-    world = World()
+    world = with_memory_files(World())
     world.node = node()
     world.slo = strategy(lsClass={"memoryQOS": {"enable": True, "wmarkRatio": 90}})
     world.add_pod(pod("web", annotations={qos.ANNOTATION_MEMORY_QOS: annotation}))

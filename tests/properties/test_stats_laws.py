@@ -1,0 +1,93 @@
+"""Laws of histograms, single or in banks."""
+
+from datetime import timedelta
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubetide.stats.bank import Bank
+from kubetide.stats.buckets import exponential
+from kubetide.stats.histogram import Histogram
+
+SCHEME = exponential(maximum=1000.0, first=0.01, ratio=1.05, epsilon=0.0001)
+DAY = timedelta(days=1)
+START = 1_700_000_000_000_000
+HOUR = 3_600_000_000
+
+values = st.floats(0.0, 2000.0, allow_nan=False)
+times = st.integers(0, 5000).map(lambda hours: START + hours * HOUR)
+samples = st.lists(st.tuples(st.integers(0, 4), values, st.sampled_from([0.1, 1.0]), times), min_size=1, max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples)
+def test_a_batch_equals_its_samples_one_by_one(given_samples: list[tuple[int, float, float, int]]) -> None:
+    bank = Bank(SCHEME, DAY, block_width=2)
+    columns = [bank.allocate() for _ in range(5)]
+    singles = [Histogram(SCHEME, DAY) for _ in columns]
+    which, value, weight, at = (np.array(part) for part in zip(*given_samples, strict=True))
+    bank.add(np.array(columns)[which], value, weight, at)
+    for number, v, w, t in given_samples:
+        singles[number].add(v, w, t)
+    assert bank.select(columns).save() == [single.save() for single in singles]
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_percentiles_grow_with_p_and_cover_what_was_added(
+    given_samples: list[tuple[int, float, float, int]], one: float, other: float
+) -> None:
+    h = Histogram(SCHEME, DAY)
+    for _, value, weight, _ in given_samples:
+        h.add(value, weight, START)
+    low, high = sorted((one, other))
+    assert h.percentile(low) <= h.percentile(high)
+    largest = max(value for _, value, _, _ in given_samples)
+    assert h.percentile(1.0) >= min(largest, SCHEME.starts[-1]) * (1 - 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples)
+def test_what_was_added_can_be_taken_back(given_samples: list[tuple[int, float, float, int]]) -> None:
+    h = Histogram(SCHEME, DAY)
+    for _, value, weight, _ in given_samples:
+        h.add(value, weight, START)
+    for _, value, weight, _ in reversed(given_samples):
+        h.subtract(value, weight, START)
+    assert h.empty
+    assert h.percentile(0.9) == 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples)
+def test_merging_groups_equals_adding_to_one(given_samples: list[tuple[int, float, float, int]]) -> None:
+    bank = Bank(SCHEME, DAY, block_width=2)
+    columns = np.array([bank.allocate() for _ in range(5)])
+    together = Histogram(SCHEME, DAY)
+    for number, value, weight, _ in given_samples:
+        bank.add([columns[number]], value, weight, START)
+        together.add(value, weight, START)
+    before = bank.select(columns).save()
+    merged = bank.merged(columns, np.zeros(5, dtype=np.int64), 1)
+    assert bank.select(columns).save() == before
+    # The sums are the same up to the order of addition.
+    assert np.allclose(merged.weights[:, 0], together.block.weights[:, 0], rtol=1e-12)
+    assert np.allclose(merged.total, together.block.total, rtol=1e-12)
+    assert (merged.low[0], merged.high[0]) == (together.block.low[0], together.block.high[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples)
+def test_saving_and_loading_keeps_percentiles(given_samples: list[tuple[int, float, float, int]]) -> None:
+    h = Histogram(SCHEME, DAY)
+    for _, value, weight, _ in given_samples:
+        h.add(value, weight, START)
+    restored = Histogram(SCHEME, DAY)
+    restored.load(h.save())
+    assert restored.save().weights.keys() == h.save().weights.keys()
+    for p in (0.0, 1.0):
+        assert restored.percentile(p) == h.percentile(p)
+    again = Histogram(SCHEME, DAY)
+    again.load(restored.save())
+    assert again.save().weights == restored.save().weights

@@ -23,6 +23,7 @@ from kubetide.kube.kubeconfig import Access
 from kubetide.kube.manager import Manager
 from kubetide.kube.settings import KubeSettings
 from kubetide.log import get_logger
+from kubetide.node.features import IGNORED as IGNORED_GATES
 from kubetide.node.settings import IGNORED_FLAGS, NodeSettings, PodSource
 from kubetide.settings import ProcessSettings
 from kubetide.telemetry import Telemetry
@@ -87,6 +88,7 @@ def command(ctx: click.Context) -> None:
     if parsed.words:
         raise SettingsError(f"unexpected word {parsed.words[0]!r}")
     invocation.configure_logging(parsed.verbosity)
+    ignored += [gate for gate in IGNORED_GATES if f"{gate}=true" in parsed.by_section["node"].get("feature-gates", "")]
     if ignored:
         log.warning("flags without meaning here were ignored", flags=", ".join(ignored))
     given = dict(parsed.by_section["node"])
@@ -142,6 +144,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     from kubetide.node.host.linux import LinuxHost, cgroup_version
     from kubetide.node.runtime.nvml import open_gpus
     from kubetide.node.server import NodeEndpoints
+    from kubetide.node.state.driver import find_driver
 
     clock = SystemClock()
     telemetry = Telemetry()
@@ -151,13 +154,17 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     roots = (settings.cgroup_root_dir.rstrip("/"), settings.proc_root_dir.rstrip("/") + "/stat")
     host = LinuxHost(nsenter=nsenter, keep_open=(*roots, settings.proc_root_dir.rstrip("/") + "/meminfo"))
     try:
+        layout = layout_of(settings, version=cgroup_version(settings.cgroup_root_dir))
+        if not settings.cgroup_driver and settings.node_name:
+            driver = await find_driver(client, clock, host, layout, settings.node_name)
+            settings = msgspec.structs.replace(settings, cgroup_driver=str(driver))
         agent = NodeAgent(
             client,
             clock,
             settings,
             host,
             telemetry,
-            layout=layout_of(settings, version=cgroup_version(settings.cgroup_root_dir)),
+            layout=layout,
             commands=host,
             kubelet=await _kubelet(client, access, settings),
             gpus=open_gpus() if "Accelerators=true" in settings.feature_gates else None,

@@ -34,6 +34,7 @@ from kubetide.node.host import detect
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Commands, Host
 from kubetide.node.host.readers import CgroupReader
+from kubetide.node.prediction.reclaimable import MinPredictor, NoPrediction, Predictor, Reclaimable
 from kubetide.node.prediction.reconciler import Prediction
 from kubetide.node.runtime.nvml import GpuSource
 from kubetide.node.series.history import History
@@ -163,6 +164,13 @@ class NodeAgent:
             late.append(DeviceReporter(client, host, self.layout, gpus, self.node_name, node))
         self._late = tuple(late)
         self._running = False
+        self._predicted = telemetry.gauge(
+            "koordlet_node_predicted_resource_reclaimable",
+            "What each predictor says could be lent out.",
+            ("node", "predictor", "resource", "unit"),
+        )
+        self._series = telemetry.gauge("kubetide_node_series", "Series with recent samples.", ("node",))
+        self._dropped = telemetry.gauge("kubetide_node_samples_dropped", "Samples that were not numbers.", ("node",))
         telemetry.gauge("koordlet_start_time", "Unix time at which the agent started.", ("node",)).labels(
             self.node_name
         ).set(clock.now().timestamp())
@@ -237,7 +245,8 @@ class NodeAgent:
 
     def build_status(self, spec: dict[str, Any]) -> report.Status:
         """Return the NodeMetric status of this moment."""
-        return report.status(
+        predictor = self.prediction.predictor()
+        status = report.status(
             self.store,
             spec,
             now=self.clock.now(),
@@ -245,8 +254,26 @@ class NodeAgent:
             host_applications=self.host_applications(),
             gpus=self.store.facts.gpus,
             cold_started=self.shared.cold_memory_started,
-            predictor=self.prediction.predictor(),
+            predictor=predictor,
         )
+        self._show_predicted(predictor)
+        return status
+
+    def _show_predicted(self, predictor: Predictor) -> None:
+        """Set what each predictor says, for people who want to know which one was the careful one."""
+        parts: dict[str, Predictor] = {"minPredictor": predictor}
+        if isinstance(predictor, MinPredictor):
+            parts |= {
+                "podReclaimablePredictor": predictor.pods,
+                "priorityReclaimablePredictor": predictor.priorities,
+            }
+        for name, part in parts.items():
+            try:
+                found = part.result()
+            except NoPrediction:
+                found = Reclaimable(0, 0)
+            self._predicted.labels(self.node_name, name, "cpu", "core").set(found.cpu_millis / 1000)
+            self._predicted.labels(self.node_name, name, "memory", "byte").set(found.memory_bytes)
 
     # ---- running
 
@@ -349,6 +376,8 @@ class NodeAgent:
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
             self.executor.collect_garbage()
             self.store.ring.expire()
+            self._series.labels(self.node_name).set(self.store.ring.series_count)
+            self._dropped.labels(self.node_name).set(self.store.dropped)
             if self._history is not None:
                 self._history.trim(int(self.clock.now().timestamp() * 1000))
             if self.audit is not None:
@@ -430,6 +459,7 @@ class NodeAgent:
                 ask = getattr(component, "explain", None)
                 if ask is not None and (more := ask(kind, key)) is not None:
                     answer[component.name] = more
+                    answer.setdefault("strategies", []).extend(_strategies(more))
             return answer
         if kind == "status" and key in (self.node_name, "self"):
             return self.status()
@@ -456,6 +486,15 @@ class NodeAgent:
                 name: {"cpuMillis": peak.cpu_millis, "memoryBytes": peak.memory_bytes} for name, peak in peaks.items()
             },
         }
+
+
+def _strategies(explained: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the last decision of every strategy in one line each."""
+    decided: dict[str, dict[str, Any]] = explained.get("strategies") or {}
+    return [
+        {"name": name, "reason": str(decision.get("reason") or decision.get("state") or "decided"), "trace": decision}
+        for name, decision in decided.items()
+    ]
 
 
 def _shown(state: ModuleState) -> dict[str, Any]:

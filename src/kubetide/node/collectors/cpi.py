@@ -12,6 +12,7 @@ from kubetide.node.series import kinds
 from kubetide.node.series.ring import Key
 from kubetide.node.series.store import key_of
 from kubetide.node.snapshot import ContainerState, PodState
+from kubetide.node.state.gauges import RoundGauge
 
 _FIELDS = {"cycle": "cycles", "instruction": "instructions"}
 
@@ -29,10 +30,12 @@ class CpiCollector(Round):
         self._events = events
         self._running: list[tuple[PodState, ContainerState, Counting]] = []
         self._told = False
-        self._gauge = context.telemetry.gauge(
-            "koordlet_container_cpi",
-            "Cycles and instructions of a container in the last window.",
-            ("node", "container_id", "container_name", "pod_uid", "pod_name", "pod_namespace", "cpi_field"),
+        self._gauge = RoundGauge(
+            context.telemetry.gauge(
+                "koordlet_container_cpi",
+                "Cycles and instructions of a container in the last window.",
+                ("node", "container_id", "container_name", "pod_uid", "pod_name", "pod_namespace", "cpi_field"),
+            )
         )
 
     def pause(self) -> float:
@@ -62,7 +65,7 @@ class CpiCollector(Round):
 
     def _finish(self) -> bool:
         samples: list[tuple[Key, float]] = []
-        self._gauge.clear()
+        self._gauge.begin()
         for pod, container, counters in self._running:
             try:
                 counts = counters.read()
@@ -75,8 +78,9 @@ class CpiCollector(Round):
             for name, value in counts.items():
                 who = ((kinds.POD_UID, pod.uid), (kinds.CONTAINER_ID, container.id), ("cpi_resource", name))
                 samples.append((key_of(kinds.CONTAINER_CPI, *who), value))
-                self._gauge.labels(*labels, _FIELDS.get(name, name)).set(value)
+                self._gauge.set((*labels, _FIELDS.get(name, name)), value)
         self._running = []
+        self._gauge.end()
         self.store(samples)
         return True
 

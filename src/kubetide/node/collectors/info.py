@@ -1,13 +1,16 @@
 """Facts about CPU and NUMA nodes, read now and then because CPUs can be switched off and on."""
 
+from dataclasses import replace
+
 from kubetide.errors import KubetideError
 from kubetide.node.collectors.base import Context, Round, log
 from kubetide.node.formats.numbers import FormatError
-from kubetide.node.formats.processors import Processor, lscpu
-from kubetide.node.host.facts import cpu_basic_info, numa_facts, processors_from_sysfs
+from kubetide.node.formats.processors import Processor, lscpu, threads_per_core
+from kubetide.node.host.facts import CpuBasicInfo, cpu_basic_info, numa_facts, processors_from_sysfs
 from kubetide.node.host.protocol import Commands
 
 LSCPU = ("lscpu", "-e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE")
+LSCPU_SUMMARY = ("lscpu", "-y")
 
 
 class NodeInfoCollector(Round):
@@ -21,10 +24,11 @@ class NodeInfoCollector(Round):
         super().__init__(context, interval)
         self._commands = commands
         self._huge_pages = huge_pages
-        self._cpu = context.telemetry.counter(
+        # A counter of this library would be renamed to `…_total`, and dashboards look for the original's names.
+        self._cpu = context.telemetry.gauge(
             "koordlet_collect_node_cpu_info_status", "Rounds of reading CPU facts.", ("node", "status")
         )
-        self._numa = context.telemetry.counter(
+        self._numa = context.telemetry.gauge(
             "koordlet_collect_node_numa_info_status", "Rounds of reading NUMA facts.", ("node", "status")
         )
 
@@ -34,7 +38,7 @@ class NodeInfoCollector(Round):
         node = self.context.node_name
         try:
             facts.processors = self._processors()
-            facts.basic = cpu_basic_info(host, layout)
+            facts.basic = self._with_threads(cpu_basic_info(host, layout))
         except (OSError, KubetideError) as error:
             self._cpu.labels(node, "failed").inc()
             log.warning("CPU facts not read", error=str(error))
@@ -48,6 +52,16 @@ class NodeInfoCollector(Round):
             return False
         self._numa.labels(node, "succeeded").inc()
         return True
+
+    def _with_threads(self, basic: CpuBasicInfo) -> CpuBasicInfo:
+        """Ask lscpu about hyper-threads where the kernel has no file that says."""
+        smt = self.context.layout.sys("devices/system/cpu/smt/active")
+        if self._commands is None or self.context.host.exists(smt):
+            return basic
+        try:
+            return replace(basic, hyper_threads=threads_per_core(self._commands.run(LSCPU_SUMMARY)) > 1)
+        except OSError:
+            return basic
 
     def _processors(self) -> tuple[Processor, ...]:
         try:

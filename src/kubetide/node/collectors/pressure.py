@@ -12,6 +12,7 @@ from kubetide.node.host.readers import CgroupPressure
 from kubetide.node.series import kinds
 from kubetide.node.series.ring import Key
 from kubetide.node.series.store import key_of
+from kubetide.node.state.gauges import RoundGauge
 
 PRECISION = "10"
 _POD_LABELS = ("node", "pod_uid", "pod_namespace", "pod_name")
@@ -38,19 +39,23 @@ class PressureCollector(Round):
         super().__init__(context, interval)
         self._reader = context.reader
         telemetry = context.telemetry
-        self._pod_gauge = telemetry.gauge("koordlet_pod_psi", "Pressure of a pod.", (*_POD_LABELS, *_PSI_LABELS))
-        self._container_gauge = telemetry.gauge(
-            "koordlet_container_psi",
-            "Pressure of a container.",
-            (*_POD_LABELS, "container_id", "container_name", *_PSI_LABELS),
+        self._pod_gauge = RoundGauge(
+            telemetry.gauge("koordlet_pod_psi", "Pressure of a pod.", (*_POD_LABELS, *_PSI_LABELS))
+        )
+        self._container_gauge = RoundGauge(
+            telemetry.gauge(
+                "koordlet_container_psi",
+                "Pressure of a container.",
+                (*_POD_LABELS, "container_id", "container_name", *_PSI_LABELS),
+            )
         )
 
     def collect(self) -> bool:
         """Read containers and pods; a kernel without the files leaves nothing to do."""
         if not has_pressure(self.context.host, self.context.layout):
             return True
-        self._pod_gauge.clear()
-        self._container_gauge.clear()
+        self._pod_gauge.begin()
+        self._container_gauge.begin()
         samples: list[tuple[Key, float]] = []
         for pod in self.context.pods():
             uid = (kinds.POD_UID, pod.uid)
@@ -73,11 +78,13 @@ class PressureCollector(Round):
                 supported = float(inner.cpu.full_supported)
                 samples.append((key_of(kinds.CONTAINER_PSI_CPU_FULL, identity, uid), supported))
                 for tail, value in _shown(inner):
-                    self._container_gauge.labels(*labels, container.id, container.name, *tail).set(value)
+                    self._container_gauge.set((*labels, container.id, container.name, *tail), value)
             samples += self._samples(kinds.POD_PSI, (uid,), pressure)
             samples.append((key_of(kinds.POD_PSI_CPU_FULL, uid), float(pressure.cpu.full_supported)))
             for tail, value in _shown(pressure):
-                self._pod_gauge.labels(*labels, *tail).set(value)
+                self._pod_gauge.set((*labels, *tail), value)
+        self._pod_gauge.end()
+        self._container_gauge.end()
         self.store(samples)
         return True
 

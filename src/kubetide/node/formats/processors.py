@@ -78,6 +78,15 @@ def lscpu(text: str, *, arm64: bool = False) -> tuple[Processor, ...]:
     return in_order(found)
 
 
+def threads_per_core(summary: str) -> int:
+    """Return the threads per core that the summary of lscpu shows; 1 if it does not."""
+    for line in summary.split("\n"):
+        name, colon, value = line.partition(":")
+        if colon and name.strip() == "Thread(s) per core" and value.strip().isdigit():
+            return int(value)
+    return 1
+
+
 def index(processors: Iterable[Processor]) -> ProcessorIndex:
     """Group processors by what they share."""
     listed = tuple(processors)

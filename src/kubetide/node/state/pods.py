@@ -22,6 +22,7 @@ from kubetide.log import get_logger
 from kubetide.node.host.layout import Layout
 from kubetide.node.snapshot import PodState, pod_state
 from kubetide.node.state.callbacks import Callbacks, News
+from kubetide.node.state.gauges import RoundGauge
 from kubetide.node.state.kubelet import Kubelet
 from kubetide.telemetry import Telemetry
 
@@ -69,11 +70,15 @@ class Pods:
         self._poke = asyncio.Event()
         self._informer = Informer(client, PODS, clock=clock, field_selector=f"spec.nodeName={node_name}")
         self._informer.add_handler(lambda old, new: self._changed())
-        self._requests = telemetry.gauge(
-            "koordlet_container_resource_requests", "Overcommitted resources a container requests.", _LABELS
+        self._requests = RoundGauge(
+            telemetry.gauge(
+                "koordlet_container_resource_requests", "Overcommitted resources a container requests.", _LABELS
+            )
         )
-        self._limits = telemetry.gauge(
-            "koordlet_container_resource_limits", "Overcommitted resources a container is limited to.", _LABELS
+        self._limits = RoundGauge(
+            telemetry.gauge(
+                "koordlet_container_resource_limits", "Overcommitted resources a container is limited to.", _LABELS
+            )
         )
 
     def states(self) -> tuple[PodState, ...]:
@@ -144,26 +149,21 @@ class Pods:
         self._callbacks.signal(News.PODS)
 
     def _show(self) -> None:
-        self._requests.clear()
-        self._limits.clear()
+        self._requests.begin()
+        self._limits.begin()
         for state in self._states:
+            who = (state.uid, state.name, state.namespace)
             for container in state.containers:
                 resources = container.spec.resources
                 if container.status is None or resources is None:
                     continue
                 for gauge, amounts, unit in (
-                    (self._requests, resources.requests, "integer"),
-                    (self._limits, resources.limits, "byte"),
+                    (self._requests, resources.requests or {}, "integer"),
+                    (self._limits, resources.limits or {}, "byte"),
                 ):
                     for name in _EXTENDED:
-                        if name in (amounts or {}):
-                            gauge.labels(
-                                self._node_name,
-                                name,
-                                unit,
-                                state.uid,
-                                state.name,
-                                state.namespace,
-                                container.id,
-                                container.name,
-                            ).set(float(parse_quantity((amounts or {})[name])))
+                        if name in amounts:
+                            labels = (self._node_name, name, unit, *who, container.id, container.name)
+                            gauge.set(labels, float(parse_quantity(amounts[name])))
+        self._requests.end()
+        self._limits.end()

@@ -1,0 +1,93 @@
+"""Which cgroup driver the kubelet uses, where its directories do not exist yet: its command line says.
+
+The kubelet is the process that listens on the node's kubelet port. Its flag wins, then its configuration file, then
+the default. It may not be up yet, so it is asked several times; if nobody knows, systemd is the better guess.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+from kubetide.api.cgroups import CgroupDriver
+from kubetide.api.scheme import NODES
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError
+from kubetide.kube.client import Client
+from kubetide.log import get_logger
+from kubetide.node.host.detect import driver_by_directories, driver_by_kubelet, kubelet_config_path
+from kubetide.node.host.layout import Layout
+from kubetide.node.host.protocol import Host
+from kubetide.node.state.kubelet import kubelet_port
+
+log = get_logger("node.driver")
+
+EVERY_SECONDS = 10.0
+AT_MOST_SECONDS = 60.0
+_LISTENING = "0A"
+
+
+async def find_driver(client: Client, clock: Clock, host: Host, layout: Layout, node_name: str) -> CgroupDriver:
+    """Return the driver by directories, else by the kubelet's command line, else systemd."""
+    deadline = clock.monotonic() + AT_MOST_SECONDS
+    while True:
+        found = driver_by_directories(host, layout)
+        if found is not None:
+            return found
+        try:
+            node = await client.get_raw(NODES, node_name)
+            asked = _ask_process(host, layout, kubelet_port(node))
+            if asked is not None:
+                log.info("cgroup driver of the kubelet", driver=str(asked))
+                return asked
+        except (KubetideError, OSError) as error:
+            log.info("cgroup driver not known yet", error=str(error))
+        if clock.monotonic() >= deadline:
+            log.warning("cgroup driver not found out, assuming systemd")
+            return CgroupDriver.SYSTEMD
+        await asyncio.sleep(EVERY_SECONDS)
+
+
+def _ask_process(host: Host, layout: Layout, port: int) -> CgroupDriver | None:
+    process = process_on_port(host, layout, port)
+    if process is None:
+        return None
+    command = [word for word in host.read(layout.proc(process, "cmdline")).split("\0") if word]
+    path = kubelet_config_path(command, os.path.realpath(layout.proc(process, "cwd")))
+    config = host.read(layout.proc(process, "root") + path) if path is not None else None
+    return driver_by_kubelet(command, config)
+
+
+def process_on_port(host: Host, layout: Layout, port: int) -> str | None:
+    """Return the id of the process that listens on a TCP port; IPv6 is looked at first."""
+    for table in ("net/tcp6", "net/tcp"):
+        try:
+            wanted = set(listening(host.read(layout.proc(table)), port))
+        except OSError:
+            continue
+        if wanted:
+            for process in host.list_dirs(layout.proc_root):
+                if process.isdigit() and wanted & set(_sockets(layout.proc(process, "fd"))):
+                    return process
+    return None
+
+
+def listening(table: str, port: int) -> Iterator[str]:
+    """Yield the inodes of the sockets that listen on a port, from a table of /proc/net."""
+    for line in table.split("\n")[1:]:
+        words = line.split()
+        if len(words) > 9 and words[3] == _LISTENING and int(words[1].rsplit(":", 1)[1], 16) == port:
+            yield words[9]
+
+
+def _sockets(directory: str) -> Iterator[str]:
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return
+    for name in names:
+        try:
+            target = os.readlink(f"{directory}/{name}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            yield target.removeprefix("socket:[").removesuffix("]")

@@ -1,0 +1,159 @@
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from kubetide.api.meta import ObjectKey
+from kubetide.api.selectors import NOTHING, parse_selector
+from kubetide.stats.histogram import ZERO_TIME, Saved, microseconds
+from kubetide.vpa.recommender.aggregate import Tuning
+from kubetide.vpa.recommender.model import Model, VpaState, oldest
+
+NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
+WEB = {"app": "web"}
+
+
+def key(name: str) -> ObjectKey:
+    return ObjectKey("shop", name)
+
+
+def vpa(name: str = "web", selector: str = "app=web", *, created: datetime = NOW) -> VpaState:
+    return VpaState(key(name), parse_selector(selector), created=created)
+
+
+def with_pod(model: Model, name: str, labels: dict[str, str], phase: str = "Running") -> int:
+    model.set_pod(key(name), labels, phase, now=NOW)
+    return model.set_container(key(name), "main", now=NOW)
+
+
+def sample(model: Model, row: int, at: datetime = NOW) -> None:
+    model.containers.add_cpu(np.array([row]), np.array([microseconds(at)]), np.array([100]))
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        pytest.param("app=web", True, id="equality"),
+        pytest.param("app in (web,api)", True, id="set"),
+        pytest.param("app", True, id="exists"),
+        pytest.param("app!=api", True, id="not-equal"),
+        pytest.param("", True, id="everything"),
+        pytest.param("app=web,tier=x", False, id="one-requirement-fails"),
+        pytest.param("!app", False, id="absent"),
+    ],
+)
+def test_selectors_match_whether_pods_or_vpas_come_first(selector: str, matches: bool) -> None:
+    before, after = Model(), Model()
+    first = before.set_vpa(vpa(selector=selector), keep_history=False)
+    with_pod(before, "p", WEB)
+    with_pod(after, "p", WEB)
+    second = after.set_vpa(vpa(selector=selector), keep_history=False)
+    assert first.pod_count == second.pod_count == int(matches)
+    assert bool(list(first.aggregates())) == bool(list(second.aggregates())) == matches
+    assert before.matches_any("shop", WEB) == matches
+
+
+def test_pods_with_equal_labels_share_an_aggregate_and_it_outlives_them() -> None:
+    model = Model()
+    state = model.set_vpa(vpa(), keep_history=False)
+    sample(model, with_pod(model, "a", WEB))
+    sample(model, with_pod(model, "b", WEB))
+    assert model.aggregate_count() == 1
+    model.delete_pod(key("a"))
+    model.delete_pod(key("b"))
+    assert state.pod_count == 0
+    assert [name for name, _ in state.aggregates()] == ["main"]
+    assert model.aggregates.count[next(slot for _, slot in state.aggregates())] == 2
+
+
+def test_a_relabelled_pod_feeds_the_aggregate_of_its_new_labels() -> None:
+    model = Model()
+    state = model.set_vpa(vpa(), keep_history=False)
+    row = with_pod(model, "a", {"app": "other"})
+    model.set_pod(key("a"), WEB, "Running", now=NOW)
+    assert state.pod_count == 1
+    sample(model, row)
+    assert model.aggregates.count[next(slot for _, slot in state.aggregates())] == 1
+
+
+def test_a_new_selector_forgets_restored_history_unless_told_to_keep_it() -> None:
+    for keep in (False, True):
+        model = Model()
+        state = model.set_vpa(vpa(), keep_history=False)
+        empty = Saved(ZERO_TIME, {}, 0.0)
+        model.restore(state, "main", cpu=Saved(0, {5: 10}, 1.0), memory=empty, first=0, last=0, count=7, now=NOW)
+        gone = model.set_vpa(VpaState(state.key, NOTHING, created=NOW), keep_history=keep)
+        assert bool(gone.history) == keep
+        back = model.set_vpa(vpa(), keep_history=keep)
+        assert bool(back.history) == keep
+        assert len(model.aggregates) == int(keep)
+
+
+def test_a_checkpoint_that_cannot_be_loaded_leaves_nothing_behind() -> None:
+    model = Model()
+    state = model.set_vpa(vpa(), keep_history=False)
+    empty = Saved(ZERO_TIME, {}, 0.0)
+    with pytest.raises(ValueError, match="outside"):
+        model.restore(state, "main", cpu=empty, memory=Saved(0, {999: 1}, 1.0), first=0, last=0, count=0, now=NOW)
+    assert len(model.aggregates) == 0
+
+
+def test_garbage_is_what_nobody_heard_of_for_eight_days() -> None:
+    model = Model()
+    sample(model, with_pod(model, "a", WEB))
+    with_pod(model, "silent", {"app": "quiet"})
+    assert model.collect_garbage(now=NOW, has_controller={}) == []
+    assert model.collect_garbage(now=NOW + timedelta(minutes=59), has_controller={}) is None
+    dropped = model.collect_garbage(now=NOW + timedelta(days=8), has_controller={})
+    assert dropped is not None
+    assert len(dropped) == 2
+    assert model.aggregate_count() == 0
+    # The pods are still there: the next sample makes a new aggregate.
+    sample(model, model.row(key("a"), "main", now=NOW), NOW + timedelta(days=9))
+    assert model.aggregate_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "controller", "stays"),
+    [
+        pytest.param("Running", False, True, id="a-running-pod-may-still-report"),
+        pytest.param("Succeeded", True, True, id="its-controller-may-start-another"),
+        pytest.param("Succeeded", False, False, id="nobody-will-ever-report"),
+    ],
+)
+def test_an_aggregate_without_samples_stays_while_somebody_may_feed_it(
+    phase: str, controller: bool, stays: bool
+) -> None:
+    model = Model()
+    state = model.set_vpa(vpa(), keep_history=False)
+    with_pod(model, "a", WEB, phase)
+    model.collect_garbage(now=NOW, has_controller={state.key: controller})
+    assert (model.aggregate_count() == 1) == stays
+
+
+def test_the_oldest_vpa_decides_how_samples_are_weighed() -> None:
+    model = Model()
+    young, old = vpa("young", created=NOW), vpa("old", created=NOW - timedelta(days=1))
+    old.tunings = {"*": Tuning(oom_ratio=2.0)}
+    young.tunings = {"*": Tuning(oom_ratio=3.0)}
+    for state in (young, old):
+        model.set_vpa(state, keep_history=False)
+    with_pod(model, "a", WEB)
+    slot = next(slot for _, slot in old.aggregates())
+    assert model.aggregates.oom_ratio[slot] == 2.0
+    assert oldest([young, old]) is old
+    assert oldest([]) is None
+
+
+def test_another_half_life_continues_with_what_is_there() -> None:
+    model = Model()
+    state = model.set_vpa(vpa(), keep_history=False)
+    row = with_pod(model, "a", WEB)
+    sample(model, row)
+    changed = vpa()
+    changed.tunings = {"main": Tuning(cpu_half_life=timedelta(hours=1))}
+    model.set_vpa(changed, keep_history=True)
+    slot = next(slot for _, slot in state.aggregates())
+    assert model.aggregates.cpu.half_life(slot) == timedelta(hours=1)
+    sample(model, row, NOW + timedelta(hours=1))
+    assert model.aggregates.count[slot] == 2

@@ -72,7 +72,7 @@ async def raw_server(handler: Callable[[web.Request], Any]) -> AsyncIterator[str
 
 async def first_line(client: Client) -> bytes:
     async with client.transport.watch(COLLECTION, query={"watch": "true", "timeoutSeconds": "0"}) as lines:
-        return await anext(aiter(lines))
+        return await anext(aiter(lines), b"")
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -341,6 +341,46 @@ async def test_answers_come_compressed_where_the_server_likes() -> None:
 
     async with raw_server(compressed) as url, client_of(url) as client:
         assert len((await client.list(CONFIG_MAPS)).items) == 1
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="closed-without-a-word"),
+        pytest.param(b"HTTP/1.1 200", id="half-a-status-line"),
+        pytest.param(b"\x15\x03\x01\x00\x02\x02\x16", id="tls-on-a-plain-port"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="another-protocol"),
+        pytest.param(HEAD + b"Content-Length: 100\r\n\r\n{}", id="shorter-than-declared"),
+        pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n", id="a-chunk-without-a-size"),
+        pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", id="chunks-without-an-end"),
+        pytest.param(HEAD + b"Content-Encoding: gzip\r\nContent-Length: 9\r\n\r\nno gzip!!", id="no-gzip"),
+        pytest.param(HEAD + b"X: " + b"y" * 100_000 + b"\r\n\r\n", id="a-header-without-an-end"),
+        pytest.param(b"HTTP/1.1 500 Oops\r\nContent-Length: 50\r\n\r\n{", id="half-a-refusal"),
+    ],
+)
+async def test_a_broken_answer_is_a_lost_connection(answer: bytes) -> None:
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    async with server, client_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
+        with pytest.raises(ConnectionLost):
+            await client.request("GET", "/api")
+        with pytest.raises(ConnectionLost):
+            await first_line(client)
+
+
+async def test_a_closed_transport_says_so() -> None:
+    async with client_of("http://127.0.0.1:1") as client:
+        await client.close()
+        with pytest.raises(ConnectionLost, match="closed"):
+            await client.request("GET", "/api")
 
 
 async def test_connections_are_used_again() -> None:

@@ -238,8 +238,8 @@ class WithHeaders:
 
 
 def bearer(token: str) -> Headers:
-    """Return the header of a bearer token."""
-    return (("Authorization", f"Bearer {token}"),)
+    """Return the header of a bearer token; tokens often come with the line break of their file."""
+    return (("Authorization", f"Bearer {token.strip()}"),)
 
 
 def basic(username: str, password: str) -> Headers:

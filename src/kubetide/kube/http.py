@@ -8,17 +8,17 @@ it open, so silence alone says nothing: TCP keep-alive finds a peer that is gone
 import asyncio
 import io
 import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from kubetide import __version__
-from kubetide.errors import KubetideError
 from kubetide.kube.credentials import Presented
 from kubetide.kube.errors import (
     ConnectionLost,
@@ -57,6 +57,7 @@ class HttpTransport:
         self._silence = silence
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def request(
         self,
@@ -94,22 +95,22 @@ class HttpTransport:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         presented = await self._access.credentials.present()
         for attempt in (1, 2):
-            try:
+            with _as_unavailable(what):
                 opened = await self._open("GET", path, query, None, headers, presented, timeout)
-            except (aiohttp.ClientError, OSError) as error:
-                raise _unavailable(error, what) from error
             async with _closing(opened):
                 if opened.status == 200:
                     _keep_alive(opened)
                     yield self._lines(opened, what)
                     return
-                refusal = Response(opened.status, _headers(opened), await self._read(opened, what))
+                with _as_unavailable(what):
+                    refusal = Response(opened.status, _headers(opened), await self._read(opened, what))
             if attempt == 2 or refusal.status != 401 or not await self._access.credentials.refused(presented):
                 raise error_from(refusal)
             presented = await self._access.credentials.present()
 
     async def close(self) -> None:
         """Close all connections."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -125,12 +126,10 @@ class HttpTransport:
         what: str,
     ) -> Response:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-        try:
+        with _as_unavailable(what):
             opened = await self._open(method, path, query, body, headers, presented, timeout)
             async with _closing(opened):
                 return Response(opened.status, _headers(opened), await self._read(opened, what))
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unavailable(error, what) from error
 
     async def _open(
         self,
@@ -164,6 +163,8 @@ class HttpTransport:
         )
 
     def _connected(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise ConnectionLost("the transport is closed")
         if self._session is None:
             # The client bounds how much is asked at once; watches hold one connection each.
             self._session = aiohttp.ClientSession(
@@ -191,21 +192,23 @@ class HttpTransport:
         """Split a stream into lines; a stream that ends inside one was cut off."""
         parts: list[bytes] = []
         size = 0
-        try:
-            async for chunk in response.content.iter_any():
-                head, *rest = chunk.split(b"\n")
-                parts.append(head)
-                size += len(head)
-                if size > self._body_limit:
-                    raise self._too_large(what)
-                if not rest:
-                    continue
-                for line in (b"".join(parts), *rest[:-1]):
-                    if line.strip():
-                        yield line
-                parts, size = [rest[-1]], len(rest[-1])
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unavailable(error, what) from error
+        chunks = response.content.iter_any()
+        while True:
+            with _as_unavailable(what):
+                chunk = await anext(chunks, b"")
+            if not chunk:
+                break
+            head, *rest = chunk.split(b"\n")
+            parts.append(head)
+            size += len(head)
+            if size > self._body_limit:
+                raise self._too_large(what)
+            if not rest:
+                continue
+            for line in (b"".join(parts), *rest[:-1]):
+                if line.strip():
+                    yield line
+            parts, size = [rest[-1]], len(rest[-1])
         if size:
             raise ConnectionLost(f"{what}: the stream ended inside a line")
 
@@ -242,12 +245,17 @@ def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in response.headers.items()}
 
 
-def _unavailable(error: Exception, what: str) -> KubetideError:
-    if isinstance(error, aiohttp.ClientSSLError):
-        return UntrustedServer(f"{what}: the server's certificate was not accepted: {error}")
-    if isinstance(error, TimeoutError):
-        return RequestTimeout(f"{what}: the server fell silent")
-    return ConnectionLost(f"{what}: {error or type(error).__name__}")
+@contextmanager
+def _as_unavailable(what: str) -> Iterator[None]:
+    """Turn everything that can go wrong on the way into an error of ours."""
+    try:
+        yield
+    except aiohttp.ClientSSLError as error:
+        raise UntrustedServer(f"{what}: the server's certificate was not accepted: {error}") from error
+    except TimeoutError as error:
+        raise RequestTimeout(f"{what}: the server fell silent") from error
+    except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+        raise ConnectionLost(f"{what}: {error or type(error).__name__}") from error
 
 
 def _proxy_from_environment(server: str) -> str:

@@ -12,10 +12,14 @@ from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import ready_pods, run
 from kubetide.testing.updating import install_crds, stop, vpa_parts, watch_disruptions
+from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.recommender.controller import Recommender
 from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.updater.settings import UpdaterSettings
 
 HOUR = timedelta(hours=1)
+# Nobody competes here, and hours of renewals every two seconds would be most of the work.
+ADMISSION = AdmissionSettings(local_name="vpa", lease_period=timedelta(seconds=30))
 
 
 class LowestReady:
@@ -51,10 +55,12 @@ def test_an_underprovisioned_deployment_is_raised_and_an_idle_one_lowered_within
         lowest = {name: LowestReady(cluster, name) for name in ("busy", "idle")}
         client = cluster.client()
         recorder = EventRecorder(client, clock=cluster.clock, component="vpa-recommender")
-        recommender = Recommender(client, cluster.clock, RecommenderSettings(), Telemetry(), recorder, Random(1))
+        recommender = Recommender(
+            client, cluster.clock, RecommenderSettings(leader_elect=False), Telemetry(), recorder, Random(1)
+        )
         task = asyncio.get_running_loop().create_task(recommender.run(), name="recommender")
         try:
-            async with vpa_parts(cluster) as running:
+            async with vpa_parts(cluster, UpdaterSettings(leader_elect=False), ADMISSION) as running:
                 await cluster.run_for(4 * HOUR)
                 for name in ("busy", "idle"):
                     assert running.condition(name, "UpdatesPaused") is None

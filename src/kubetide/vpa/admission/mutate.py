@@ -157,11 +157,13 @@ def _within_nodes(adjusted: Adjusted, pod: Pod, containers: Sequence[ContainerAm
     own = {container.name: container for container in containers}
     wanted = {one.container: one.target for one in adjusted.recommendations}
     today: dict[str, Amounts] = {name: own[name].requests for name in wanted}
-    replaced: Amounts = add(*({r: today[n][r] for r in wanted[n] if r in today[n]} for n in wanted))
-    spec = add(*(parse_list(c.resources.requests if c.resources else None) for c in pod.spec.containers or ()))
-    beside = subtract(pod_requests(pod), spec)
-    running = add(*(container.requests for container in containers))
-    beside = add(beside, subtract(running, replaced))
+    beside = add(
+        _besides_containers(pod),
+        *(
+            {r: amount for r, amount in container.requests.items() if r not in wanted.get(container.name, {})}
+            for container in containers
+        ),
+    )
     fitted, scaled = fit(wanted, today, beside, limits.nodes)
     if not scaled:
         return adjusted
@@ -177,6 +179,15 @@ def _within_nodes(adjusted: Adjusted, pod: Pod, containers: Sequence[ContainerAm
             one = replace(one, target=target, lower=lower)
         result.append(one)
     return Adjusted(tuple(result), notes)
+
+
+def _besides_containers(pod: Pod) -> Amounts:
+    """Return what a pod asks for besides its containers: overhead, sidecars, init containers that ask for more."""
+    spec = pod.spec
+    if not spec.init_containers and not spec.overhead and spec.resources is None:
+        return {}
+    containers = add(*(parse_list(c.resources.requests if c.resources else None) for c in spec.containers or ()))
+    return subtract(pod_requests(pod), containers)
 
 
 def _add(path: str, value: Any) -> Operation:

@@ -3,8 +3,11 @@
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
+
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load import Curve, Ramp, Spike, Step
+from kubetide.hpa.settings import HpaSettings, MetricsScope
 from kubetide.testing.autoscaling import Running, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
 from kubetide.testing.cluster import events, ready_pods, run
@@ -106,6 +109,33 @@ def test_a_changed_spec_is_handled_at_once() -> None:
             turns = running.counted("horizontal_pod_autoscaler_controller_reconciliations_total")
             await cluster.run_for(timedelta(seconds=13))
             assert running.counted("horizontal_pod_autoscaler_controller_reconciliations_total") == turns
+
+    run(main, nodes=3)
+
+
+@pytest.mark.parametrize(
+    ("scope", "namespaces", "lists"),
+    [
+        pytest.param(MetricsScope.AUTO, 8, 1, id="many-namespaces-share-one-list-of-the-cluster"),
+        pytest.param(MetricsScope.AUTO, 2, 2, id="few-namespaces-have-one-each"),
+        pytest.param(MetricsScope.NAMESPACE, 8, 8, id="one-each-if-told-so"),
+        pytest.param(MetricsScope.CLUSTER, 2, 1, id="one-for-all-if-told-so"),
+    ],
+)
+def test_usage_is_listed_per_namespace_or_for_the_cluster(scope: MetricsScope, namespaces: int, lists: int) -> None:
+    async def main(cluster: SimCluster) -> None:
+        for number in range(namespaces):
+            namespace = f"team-{number}"
+            await cluster.apply(make_deployment("web", namespace, replicas=1, cpu="100m", memory="32Mi"))
+            await cluster.apply(make_hpa("web", namespace, maximum=4, cpu_percent=50))
+            cluster.set_usage(namespace, "web", cpu="95m")
+        async with autoscaler(cluster, HpaSettings(metrics_scope=scope)) as running:
+            await cluster.run_for(timedelta(minutes=3))
+            assert all(running.replicas(f"team-{number}", "web") >= 2 for number in range(namespaces))
+            before = running.requests.counts["metrics"]
+            await cluster.run_for(timedelta(minutes=5))
+            asked = running.requests.counts["metrics"] - before
+            assert lists * 5 * 60 / 16.5 - lists <= asked <= lists * 5 * 60 / 13.5 + lists
 
     run(main, nodes=3)
 

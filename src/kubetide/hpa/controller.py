@@ -179,6 +179,8 @@ class HpaController:
             if old is not None:
                 # Its memory goes at its next turn; one of the same name made before that inherits it.
                 self._claims.forget(key_of(old))
+                if self._begin is None:
+                    self._history.forget(key_of(old))
             return
         key = key_of(new)
         self._claims.register(key)

@@ -19,7 +19,7 @@ from kubetide.api.core import Pod
 from kubetide.api.events import Event
 from kubetide.api.meta import ObjectKey, key_of
 from kubetide.clock import Clock
-from kubetide.errors import KubetideError, Unavailable
+from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client import Client
 from kubetide.kube.fence import FencedTransport
 from kubetide.kube.leader import LeaderElector
@@ -234,7 +234,12 @@ class Updater:
                 await asyncio.sleep(0)
             if not observation.pods:
                 continue
-            made = plan(observation, self._memory, self._rules, now=now)
+            try:
+                made = plan(observation, self._memory, self._rules, now=now)
+            except InvalidInput as error:
+                # One object that cannot be read must not keep the others from being looked at.
+                log.warning("VPA cannot be planned", vpa=str(key_of(observation.vpa)), error=str(error))
+                continue
             plans.append(made)
             self._count(made)
             for judgement in made.judged:

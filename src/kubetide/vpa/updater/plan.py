@@ -210,8 +210,11 @@ def new_requests(fitted: Fitted) -> Targets:
 
 
 def status_targets(vpa: VerticalPodAutoscaler) -> Targets | None:
-    """Return the targets in the status; None when there is no recommendation."""
-    given = recommendations(vpa.status.recommendation if vpa.status is not None else None)
+    """Return the targets in the status; None when there is no recommendation, or none that can be read."""
+    try:
+        given = recommendations(vpa.status.recommendation if vpa.status is not None else None)
+    except InvalidInput:
+        return None
     return None if given is None else _targets(given)
 
 

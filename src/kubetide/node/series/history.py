@@ -59,8 +59,12 @@ class History:
         self._retention = int(retention.total_seconds() * 1000)
         self._max_bytes = max_bytes
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.lost = 0
+        self._failing = False
         self._database = self._open()
+        # Two generations, so that the names of pods that are gone do not stay in memory as long as on disk.
         self._ids: dict[Key, int] = {}
+        self._older_ids: dict[Key, int] = {}
         self._minutes: dict[str, int] = {}
 
     def _open(self) -> sqlite3.Connection:
@@ -87,6 +91,17 @@ class History:
         return database
 
     def append(self, producer: str, interval: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
+        """Store one batch. A full or broken disk loses the past, never the present: it is said once."""
+        try:
+            self._append(producer, interval, at, samples)
+            self._failing = False
+        except sqlite3.Error as error:
+            self.lost += 1
+            if not self._failing:
+                self._failing = True
+                log.warning("samples not kept on disk", path=str(self.path), error=str(error))
+
+    def _append(self, producer: str, interval: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
         """Store one batch; compress the previous minute of the producer when a new one begins."""
         listed = list(samples)
         minute = at // MINUTE_MILLIS
@@ -100,18 +115,23 @@ class History:
             self._database.execute("INSERT INTO tick VALUES (?, ?, ?, ?)", (producer, at, interval, body))
             self._database.execute("COMMIT")
         except BaseException:
-            self._database.execute("ROLLBACK")
-            self._ids.clear()
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            self._ids, self._older_ids = {}, {}
             raise
         self._minutes[producer] = minute
 
     def _id(self, key: Key, at: int) -> int:
         found = self._ids.get(key)
+        if found is not None:
+            return found
+        found = self._older_ids.get(key)
         if found is None:
             identity = msgspec.json.encode(key).decode()
             self._database.execute("INSERT OR IGNORE INTO series (identity, last) VALUES (?, ?)", (identity, at))
             row = self._database.execute("SELECT id FROM series WHERE identity = ?", (identity,)).fetchone()
-            found = self._ids[key] = int(row[0])
+            found = int(row[0])
+        self._ids[key] = found
         return found
 
     def _fold(self, producer: str, minute: int) -> None:
@@ -139,11 +159,16 @@ class History:
 
     def trim(self, now: int) -> None:
         """Drop what is too old, then the oldest while the file is too large; forget series without samples."""
+        try:
+            self._trim(now)
+        except sqlite3.Error as error:
+            log.warning("sample history not trimmed", path=str(self.path), error=str(error))
+
+    def _trim(self, now: int) -> None:
         self._database.execute("DELETE FROM minute WHERE at < ?", (now - self._retention,))
         self._database.execute("DELETE FROM tick WHERE at < ?", (now - self._retention,))
         forgotten = self._database.execute("DELETE FROM series WHERE last < ?", (now - self._retention,))
-        if forgotten.rowcount:
-            self._ids.clear()
+        self._older_ids, self._ids = ({} if forgotten.rowcount else self._ids), {}
         while self.size > self._max_bytes:
             oldest = self._database.execute("SELECT min(at) FROM minute").fetchone()[0]
             if oldest is None:

@@ -37,9 +37,12 @@ class Facts:
     gpus: tuple[Gpu, ...] = ()
 
 
-@lru_cache(maxsize=131072)
+@lru_cache(maxsize=32768)
 def key_of(kind: str, *pairs: tuple[str, str]) -> Key:
-    """Return the identity of a series, remembered because it is asked for every second."""
+    """Return the identity of a series, remembered because it is asked for every second.
+
+    The bound is what pods that are gone may hold: about 16 MiB.
+    """
     return series_key(kind, dict(pairs))
 
 

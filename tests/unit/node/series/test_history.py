@@ -122,3 +122,13 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     points = ring.query(kinds.NODE_CPU, None, 0, end)
     assert points.values[:acknowledged].tolist() == pytest.approx(list(range(acknowledged)), rel=1.3e-4)
     history.close()
+
+
+def test_a_full_disk_loses_the_past_and_not_the_agent(tmp_path: Path) -> None:
+    history = History(tmp_path / "samples.sqlite")
+    history._database.execute("PRAGMA max_page_count = 12")
+    for second in range(300):
+        history.append("pods", 1.0, START + second * 1000, [(pod(str(n)), 1.0) for n in range(100)])
+    assert history.lost > 0
+    history.trim(START)
+    history.close()

@@ -1,0 +1,119 @@
+"""`kubetide node` as a process of its own: started with flags, asked, stopped by a signal."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from kernel.tree import Tree, cgroup_tree
+from kubetide import crds
+from kubetide.api.scheme import CRDS, NODES
+from kubetide.cli.node_status import fetch
+from kubetide.clock import SystemClock
+from kubetide.errors import Unavailable
+from kubetide.kube.client import Client
+from kubetide.kube.connect import connect
+from kubetide.kube.errors import AlreadyExists
+from kubetide.kube.settings import KubeSettings
+
+PATIENCE = 600.0 if "KUBETIDE_IN_VM" in os.environ else 120.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def process(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    started = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "kubetide",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.kill()
+        await started.communicate()
+
+
+async def seed(kubeconfig: Path) -> None:
+    client, _ = connect(KubeSettings(kubeconfig=kubeconfig), clock=SystemClock())
+    for definition in crds.load_all():
+        await create(client, CRDS, dict(definition))
+    await create(client, NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}})
+    await client.close()
+
+
+async def create(client: Client, resource: Any, body: dict[str, Any]) -> None:
+    try:
+        await client.create(resource, body)
+    except AlreadyExists:
+        return
+
+
+async def answered(address: str, agent: asyncio.subprocess.Process) -> dict[str, Any]:
+    """Ask until the agent has measured something."""
+    async with asyncio.timeout(PATIENCE):
+        while agent.returncode is None:
+            try:
+                status = await fetch(address, "self", "")
+                if status["cpuCores"] is not None:
+                    return status
+            except Unavailable:
+                pass
+            await asyncio.sleep(0.2)
+    raise AssertionError("the agent ended")
+
+
+def flags(tree: Tree, port: int, folder: Path) -> list[str]:
+    return [
+        "--node-name=here",
+        f"--cgroup-prefix={tree.prefix}",
+        "-cgroup-driver=cgroupfs",
+        f"--addr=127.0.0.1:{port}",
+        f"--audit-log-dir={folder / 'audit'}",
+        f"--metric-history-path={folder / 'history'}",
+        "--pod-source",
+        "apiserver",
+        "--tsdb-path=/ignored",
+        "--enable-nri-runtime-hook=false",
+        "--v=2",
+    ]
+
+
+async def test_the_agent_runs_answers_and_stops_on_a_signal(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    with cgroup_tree() as tree:
+        tree.tiers()
+        async with process("up", "--port", "0", "--kubeconfig", str(kubeconfig)) as api:
+            assert api.stdout is not None
+            async with asyncio.timeout(PATIENCE):
+                await api.stdout.readline()
+            await seed(kubeconfig)
+            port = free_port()
+            async with process("--kubeconfig", str(kubeconfig), "node", *flags(tree, port, tmp_path)) as agent:
+                address = f"127.0.0.1:{port}"
+                status = await answered(address, agent)
+                assert status["node"] == "here"
+                async with aiohttp.ClientSession() as session, session.get(f"http://{address}/metrics") as answer:
+                    assert "koordlet_node_used_cpu_cores" in await answer.text()
+                agent.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(PATIENCE):
+                    assert await agent.wait() == 0
+        assert (tmp_path / "history" / "samples.sqlite").exists()

@@ -62,11 +62,11 @@ class QueueState(Generic[K]):
         self._sequence += 1
         heapq.heappush(self._heap, (due, self._sequence, key))
 
-    def add_failed(self, key: K, now: float) -> float:
-        """Ask again after the delay that the failures of `key` have earned, and return it."""
+    def add_failed(self, key: K, now: float, at_least: float = 0.0) -> float:
+        """Ask again after the delay that the failures of `key` have earned, or `at_least`, and return it."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay = self._backoff.delay(failures)
+        delay = max(at_least, self._backoff.delay(failures))
         self.add_at(key, now + delay, now)
         return delay
 

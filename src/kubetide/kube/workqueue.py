@@ -1,4 +1,8 @@
-"""A work queue that waits: the state of `kube.queueing` with a clock and sleeping workers around it."""
+"""A work queue that waits: the state of `kube.queueing` with a clock and sleeping workers around it.
+
+A key that fails comes back later each time; with a rate, all failing keys together also come back no faster than
+that, so that a server which refuses ten thousand objects at once is not asked ten thousand times at once again.
+"""
 
 import asyncio
 from collections.abc import Hashable
@@ -7,6 +11,7 @@ from typing import Generic, TypeVar
 
 from kubetide.clock import Clock
 from kubetide.kube.backoff import Backoff
+from kubetide.kube.flow import TokenBucket
 from kubetide.kube.queueing import FAILURE_BACKOFF, QueueState
 
 K = TypeVar("K", bound=Hashable)
@@ -15,8 +20,17 @@ K = TypeVar("K", bound=Hashable)
 class WorkQueue(Generic[K]):
     """Keys to work on. Adding never waits; `get` waits for the next key, or returns None once shut down."""
 
-    def __init__(self, *, clock: Clock, name: str = "", backoff: Backoff = FAILURE_BACKOFF) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        name: str = "",
+        backoff: Backoff = FAILURE_BACKOFF,
+        retry_qps: float | None = None,
+        retry_burst: int = 100,
+    ) -> None:
         self.name = name
+        self._retries = TokenBucket(retry_qps, retry_burst) if retry_qps else None
         self._clock = clock
         self._state: QueueState[K] = QueueState(backoff)
         self._changed = asyncio.Event()
@@ -56,7 +70,9 @@ class WorkQueue(Generic[K]):
         """Ask again after a delay that doubles with each failure of `key`; return the seconds."""
         if self._shut:
             return 0.0
-        delay = self._state.add_failed(key, self._clock.monotonic())
+        now = self._clock.monotonic()
+        at_least = self._retries.reserve(now) if self._retries is not None else 0.0
+        delay = self._state.add_failed(key, now, at_least)
         self._changed.set()
         return delay
 

@@ -1,0 +1,83 @@
+"""The queue that waits: for keys, for delays, and no faster than its rate."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.kube.backoff import Backoff
+from kubetide.kube.workqueue import WorkQueue
+
+
+def test_a_worker_waits_until_a_key_comes() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(queue.get())
+            await asyncio.sleep(5)
+            queue.add("a")
+            assert await waiting == "a"
+
+    run_virtual(main())
+
+
+def test_a_delay_can_be_cut_short() -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        queue: WorkQueue[str] = WorkQueue(clock=clock)
+        queue.add_after("a", timedelta(hours=1))
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(queue.get())
+            await asyncio.sleep(10)
+            queue.add_after("a", 5)
+            assert await waiting == "a"
+        assert clock.monotonic() == pytest.approx(15)
+        assert queue.delayed == 0
+
+    run_virtual(main())
+
+
+def test_every_waiting_worker_gets_a_key() -> None:
+    async def main() -> None:
+        queue: WorkQueue[int] = WorkQueue(clock=virtual_clock())
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(queue.get()) for _ in range(5)]
+            await asyncio.sleep(1)
+            for number in range(5):
+                queue.add(number)
+            assert sorted([await task or 0 for task in waiting]) == [0, 1, 2, 3, 4]
+        assert queue.running == 5
+
+    run_virtual(main())
+
+
+def test_failing_keys_together_come_back_no_faster_than_the_rate() -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        queue: WorkQueue[int] = WorkQueue(
+            clock=clock, backoff=Backoff(base=0.1, cap=0.1, jitter=0), retry_qps=10, retry_burst=20
+        )
+        for number in range(220):
+            queue.add_rate_limited(number)
+        for _ in range(220):
+            await queue.get()
+        assert clock.monotonic() == pytest.approx(20, abs=0.2)
+
+    run_virtual(main())
+
+
+def test_nothing_is_taken_or_added_after_the_end() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(queue.get())
+            await asyncio.sleep(1)
+            queue.shut_down()
+            assert await waiting is None
+        queue.add("a")
+        queue.add_after("b", 1)
+        assert queue.add_rate_limited("c") == 0
+        assert (len(queue), queue.delayed) == (0, 0)
+
+    run_virtual(main())

@@ -30,7 +30,7 @@ def peaks(aggregates: Aggregates, slot: int) -> int:
     """Return how many peaks the memory histogram holds, by its weight as of one window end."""
     block = aggregates.memory.select(np.array([slot]))
     reference = block.reference[0]
-    return round(float(block.total[0]) / 2.0 ** ((START + DAY - reference) / DAY))
+    return round(float(block.total[0]) / float(2.0 ** ((START + DAY - reference) / DAY)))
 
 
 def test_cpu_samples_must_move_forward_in_time() -> None:

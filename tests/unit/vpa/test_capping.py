@@ -1,0 +1,162 @@
+"""Recommendations within policies, LimitRanges and limits. The golden vectors cover the combinations."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.api.codec import convert
+from kubetide.api.core import LimitRangeItem
+from kubetide.api.quantity import parse_quantity
+from kubetide.api.vpa import PodResourcePolicy
+from kubetide.vpa.capping import adjust, cap_to_policy, container_resources, refuse_invalid
+from kubetide.vpa.limits import NamespaceLimits, effective_item, proportional_limit
+from kubetide.vpa.policy import (
+    ContainerAmounts,
+    Recommended,
+    amounts,
+    container_policy,
+    controlled_resources,
+    controlled_values,
+    texts,
+)
+
+NO_LIMITS = NamespaceLimits()
+
+
+def policy(*entries: dict[str, Any]) -> PodResourcePolicy:
+    return convert({"containerPolicies": list(entries)}, PodResourcePolicy)
+
+
+def recommended(container: str = "app", **target: str) -> Recommended:
+    given = amounts(dict(target))
+    return Recommended(container=container, target=given, lower=dict(given), upper=dict(given), uncapped=dict(given))
+
+
+def container(name: str = "app", requests: dict[str, Any] | None = None, limits: Any = None) -> ContainerAmounts:
+    return ContainerAmounts(name=name, requests=amounts(requests), limits=amounts(limits))
+
+
+def test_a_named_policy_beats_the_star_and_the_last_star_wins() -> None:
+    given = policy(
+        {"containerName": "*", "mode": "Off"},
+        {"containerName": "app", "mode": "Auto"},
+        {"containerName": "*", "controlledValues": "RequestsOnly"},
+    )
+    named = container_policy(given, "app")
+    assert named is not None
+    assert named.mode == "Auto"
+    assert controlled_values(given, "app") == "RequestsAndLimits"
+    assert controlled_values(given, "sidecar") == "RequestsOnly"
+    assert container_policy(None, "app") is None
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        pytest.param(None, ("cpu", "memory"), id="unset-is-both"),
+        pytest.param([], (), id="empty-is-none"),
+        pytest.param(["memory", "gold"], ("memory",), id="unknown-names-are-ignored"),
+    ],
+)
+def test_controlled_resources(listed: list[str] | None, expected: tuple[str, ...]) -> None:
+    entry = container_policy(policy({"containerName": "app", "controlledResources": listed}), "app")
+    assert controlled_resources(entry) == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        pytest.param({"minAllowed": {"cpu": "300m"}}, "300m", id="raised"),
+        pytest.param({"maxAllowed": {"cpu": "100m"}}, "100m", id="cut"),
+        pytest.param({"minAllowed": {"cpu": "0"}, "maxAllowed": {"cpu": "0"}}, "200m", id="zero-is-no-bound"),
+        pytest.param({"minAllowed": {"cpu": "4"}, "maxAllowed": {"cpu": "3"}}, "3", id="the-maximum-wins"),
+    ],
+)
+def test_the_recommender_caps_by_policy(entry: dict[str, Any], expected: str) -> None:
+    capped = cap_to_policy([recommended(cpu="200m")], policy({"containerName": "app", **entry}))[0]
+    assert texts(capped.target) == {"cpu": expected}
+    assert capped.uncapped == amounts({"cpu": "200m"})
+
+
+def test_a_general_maximum_stands_in_for_a_missing_one() -> None:
+    largest = amounts({"cpu": "150m", "memory": "1Gi"})
+    assert texts(cap_to_policy([recommended(cpu="200m")], None, largest)[0].target) == {"cpu": "150m"}
+    own = policy({"containerName": "*", "maxAllowed": {"cpu": "1"}})
+    assert texts(cap_to_policy([recommended(cpu="200m")], own, largest)[0].target) == {"cpu": "200m"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "request_now", "new", "default", "expected"),
+    [
+        pytest.param("2", "1", "3", "0", "6", id="keeps-the-proportion"),
+        pytest.param("0", "1", "3", "0", None, id="no-limit-stays-no-limit"),
+        pytest.param("0", "1", "3", "2", "6", id="the-default-counts-as-own"),
+        pytest.param("2", "0", "3", "0", "3", id="no-request-is-equal-to-the-limit"),
+        pytest.param("2", "2", "3", "0", "3", id="equal-stays-equal"),
+        pytest.param("2", "1", "0", "0", None, id="nothing-recommended"),
+        pytest.param("1m", "1", "1m", "0", "0", id="rounded-to-zero-is-a-limit"),
+    ],
+)
+def test_limits_keep_their_proportion(
+    limit: str, request_now: str, new: str, default: str, expected: str | None
+) -> None:
+    found = proportional_limit(
+        "cpu",
+        limit=parse_quantity(limit),
+        request=parse_quantity(request_now),
+        new_request=parse_quantity(new),
+        default=parse_quantity(default),
+    ).limit
+    assert (None if found is None else str(found)) == expected
+
+
+def test_the_strictest_limit_range_counts() -> None:
+    items = [
+        convert({"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "100m"}}, LimitRangeItem),
+        convert({"type": "Container", "max": {"cpu": "1"}, "min": {"cpu": "50m"}, "default": {}}, LimitRangeItem),
+        convert({"type": "Pod", "max": {"cpu": "9"}}, LimitRangeItem),
+    ]
+    item = effective_item(items, "Container")
+    assert item is not None
+    assert texts(item.maximum or {}) == {"cpu": "1"}
+    assert texts(item.minimum or {}) == {"cpu": "100m"}
+    assert effective_item(items, "PersistentVolumeClaim") is None
+
+
+def test_neither_recommendation_nor_policy_is_nothing() -> None:
+    assert adjust(None, None, [container()], NO_LIMITS) is None
+    empty = adjust(None, policy(), [container()], NO_LIMITS)
+    assert empty is not None
+    assert empty.recommendations == ()
+
+
+def test_containers_that_the_pod_does_not_have_are_dropped() -> None:
+    found = adjust([recommended("gone", cpu="1"), recommended(cpu="1")], None, [container()], NO_LIMITS)
+    assert found is not None
+    assert [one.container for one in found.recommendations] == ["app"]
+
+
+def test_a_container_that_the_api_server_would_refuse_is_left_alone() -> None:
+    own = container(requests={"cpu": "1"}, limits={"cpu": "1500m"})
+    given = [recommended(cpu="2")]
+    only = policy({"containerName": "app", "controlledValues": "RequestsOnly"})
+    adjusted = adjust(given, only, [own], NO_LIMITS)
+    new = container_resources(given, adjusted, only, [own], NO_LIMITS, mode="Recreate")[0]
+    assert texts(new.requests) == {"cpu": "1500m"}
+    assert refuse_invalid(new, own) == new
+    too_much = container_resources(given, adjust(given, None, [own], NO_LIMITS), None, [own], NO_LIMITS, mode="Auto")[0]
+    forced = container(requests={"memory": "2Gi"}, limits={"memory": "1Gi", "cpu": "1"})
+    refused = refuse_invalid(too_much, forced)
+    assert refused.requests == {}
+    assert refused.refused == "memory"
+
+
+def test_a_pod_limit_range_scales_all_containers_together() -> None:
+    item = effective_item([convert({"type": "Pod", "max": {"cpu": "1"}}, LimitRangeItem)], "Pod")
+    own = [
+        container("a", requests={"cpu": "500m"}, limits={"cpu": "500m"}),
+        container("b", requests={"cpu": "500m"}, limits={"cpu": "500m"}),
+    ]
+    found = adjust([recommended("a", cpu="3"), recommended("b", cpu="1")], None, own, NamespaceLimits(pod=item))
+    assert found is not None
+    assert [texts(one.target) for one in found.recommendations] == [{"cpu": "750m"}, {"cpu": "250m"}]

@@ -55,7 +55,7 @@ _CORE = [
         "Pod",
         short=("po",),
         categories=_ALL,
-        sub=("status", "eviction", "binding", "resize", "ephemeralcontainers", "log"),
+        sub=("status", "eviction", "binding", "resize"),
         generation=True,
     ),
     _resource("", "v1", "bindings", "Binding", verbs=CREATE_ONLY),

@@ -13,12 +13,10 @@ _SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "status": ("get", "patch", "update"),
     "scale": ("get", "patch", "update"),
     "resize": ("get", "patch", "update"),
-    "ephemeralcontainers": ("get", "patch", "update"),
     "finalize": ("update",),
     "eviction": ("create",),
     "binding": ("create",),
     "token": ("create",),
-    "log": ("get",),
     "proxy": ("get",),
 }
 _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {

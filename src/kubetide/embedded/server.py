@@ -40,6 +40,8 @@ class ServerOptions:
     body_seconds: float = 30.0
     write_seconds: float = 20.0
     """How long a watcher may leave its bytes unread."""
+    watch_pause: float = 0.02
+    """At least this long between two writes to one watcher: bursts are joined, a single change is told at once."""
 
 
 @dataclass(slots=True)
@@ -174,23 +176,48 @@ class _Front:
         task = asyncio.current_task()
         if task is not None:
             self._watches.add(task)
+        plan.pause = self.options.watch_pause
         batches = plan.batches()
+        guard = _Guard(http, self.options.write_seconds)
         try:
             async for lines in batches:
-                async with asyncio.timeout(self.options.write_seconds):
-                    await response.write(b"\n".join(lines) + b"\n")
+                guard.writing_since = guard.now()
+                await response.write(b"\n".join(lines) + b"\n")
+                guard.writing_since = None
             await response.write_eof()
-        except TimeoutError:
-            log.info("cut off a slow watcher", path=http.path)
-            if http.transport is not None:
-                http.transport.abort()
         except ConnectionError:
             log.debug("a watcher went away", path=http.path)
         finally:
+            guard.cancel()
             await batches.aclose()
             if task is not None:
                 self._watches.discard(task)
         return response
+
+
+class _Guard:
+    """Cuts off a watcher that leaves its bytes unread. One timer per watch: a timeout around every write costs more."""
+
+    def __init__(self, http: web.BaseRequest, limit: float) -> None:
+        self._http = http
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self.writing_since: float | None = None
+        self._timer = self._loop.call_later(limit / 2, self._look)
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if self.writing_since is not None and self.now() - self.writing_since > self._limit:
+            log.info("cut off a slow watcher", path=self._http.path)
+            if self._http.transport is not None:
+                self._http.transport.abort()
+            return
+        self._timer = self._loop.call_later(self._limit / 2, self._look)
 
 
 def _query(text: str) -> dict[str, str]:

@@ -18,6 +18,9 @@ from kubetide.embedded.status import Raw, Refusal
 
 BOOKMARK_SECONDS = 60.0
 _CHUNK = 500
+_LONGEST_PAUSE = 0.5
+_PATIENCE = 4.0
+"""How many times the lateness of the loop a busy watch waits."""
 
 Tamper = Callable[[list[bytes]], list[bytes]]
 
@@ -40,6 +43,8 @@ class WatchPlan:
     bookmarks: bool = False
     timeout: float | None = None
     bookmark_seconds: float = BOOKMARK_SECONDS
+    pause: float = 0.0
+    """At least this long between two batches, so that a burst is told in few of them; the first comes at once."""
     tamper: Tamper | None = None
     frozen: Callable[[], bool] | None = None
     render_bookmark: Callable[[Raw], Raw] | None = None
@@ -53,6 +58,7 @@ class WatchPlan:
             yield [self._bookmark(self.revision, initial_end=True)]
         alarm = _Alarm(self.bookmark_seconds if self.bookmarks else None, self.timeout)
         unsubscribe = self.log.subscribe(alarm.wake)
+        pace = _Pace(self.pause)
         try:
             while True:
                 try:
@@ -60,6 +66,8 @@ class WatchPlan:
                 except Refusal as refusal:
                     yield [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
                     return
+                if events and self.pause and await pace.waited():
+                    continue
                 if events:
                     self.position += len(events)
                     lines = self._lines(events)
@@ -76,6 +84,8 @@ class WatchPlan:
                     alarm.bookmark_due = False
                     yield [self._bookmark(self.store.revision)]
                 await alarm.wait()
+                if self.pause:
+                    pace.was_late(alarm.lateness())
         finally:
             unsubscribe()
             alarm.cancel()
@@ -118,6 +128,31 @@ class WatchPlan:
         return watch_line("BOOKMARK", msgspec.json.encode(obj))
 
 
+class _Pace:
+    """Keeps batches apart: by the pause asked for, and by more when the loop is so busy that it runs late."""
+
+    def __init__(self, pause: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._shortest = self._pause = pause
+        self._next = 0.0
+
+    async def waited(self) -> bool:
+        """Wait if the last batch was just told; say whether it did, because there may be more to tell then."""
+        now = self._loop.time()
+        wait = self._next - now
+        if wait > 0:
+            await asyncio.sleep(wait)
+            self.was_late(self._loop.time() - self._next)
+            self._next = 0.0
+            return True
+        self._next = now + self._pause
+        return False
+
+    def was_late(self, seconds: float) -> None:
+        """Take note of how long after its time something ran."""
+        self._pause = min(_LONGEST_PAUSE, max(self._shortest, _PATIENCE * seconds))
+
+
 class _Alarm:
     """Lets one reader sleep until there is something to look at: a change, a due bookmark, the end."""
 
@@ -127,12 +162,18 @@ class _Alarm:
         self._period = bookmark_seconds
         self._bookmark_timer = self._loop.call_later(bookmark_seconds, self._ring) if bookmark_seconds else None
         self._timeout_timer = self._loop.call_later(timeout, self._expire) if timeout is not None else None
+        self._woken_at = self._loop.time()
         self.bookmark_due = False
         self.expired = False
 
     def wake(self) -> None:
         if self._future is not None and not self._future.done():
+            self._woken_at = self._loop.time()
             self._future.set_result(None)
+
+    def lateness(self) -> float:
+        """Return how long the reader had to wait for its turn after it was woken."""
+        return self._loop.time() - self._woken_at
 
     async def wait(self) -> None:
         self._future = self._loop.create_future()

@@ -1,0 +1,83 @@
+"""The NodeMetric status: heartbeats, cold start, pods without data."""
+
+from datetime import timedelta
+from typing import Any
+
+from kubetide.api.cgroups import CgroupPaths
+from kubetide.api.codec import convert
+from kubetide.api.core import Pod
+from kubetide.node import report, slo
+from kubetide.node.prediction.reclaimable import EmptyPredictor, NoPrediction, Reclaimable
+from kubetide.node.series import kinds
+from kubetide.node.series.ring import Ring, series_key
+from kubetide.node.snapshot import PodState, pod_state
+from unit.node.memory_host import START
+
+SPEC = slo.complete_collect_policy({"metricCollectPolicy": {"nodeAggregatePolicy": {"durations": ["1m0s", "10m0s"]}}})
+
+
+def filled(seconds: int = 60, **kind_values: float) -> Ring:
+    ring = Ring()
+    now = int(START.timestamp() * 1000)
+    for ago in range(seconds, 0, -1):
+        samples = [(series_key(kind), value) for kind, value in kind_values.items()]
+        ring.append("node", 1.0, now - ago * 1000, samples)
+    return ring
+
+
+def pod(uid: str) -> PodState:
+    raw = {"metadata": {"name": uid, "namespace": "x", "uid": uid}, "status": {"qosClass": "Burstable"}}
+    return pod_state(convert(raw, Pod), CgroupPaths())
+
+
+def build(ring: Ring, **more: Any) -> dict[str, Any]:
+    arguments = {"now": START, "pods": (), "predictor": EmptyPredictor(), **more}
+    return report.status(ring, SPEC, **arguments).body
+
+
+def test_usage_is_truncated_and_not_rounded() -> None:
+    body = build(filled(node_cpu_usage=1.2349, node_memory_usage=999.9))
+    assert body["nodeMetric"]["nodeUsage"]["resources"] == {"cpu": "1234m", "memory": "999"}
+
+
+def test_a_window_that_is_hardly_filled_is_empty_but_there() -> None:
+    minute, ten = build(filled(node_cpu_usage=1.0, node_memory_usage=1.0))["nodeMetric"]["aggregatedNodeUsages"]
+    assert minute["usage"]["p50"]["resources"]["cpu"] == "1"
+    assert ten["usage"] == {"p50": {}, "p90": {}, "p95": {}, "p99": {}}
+
+
+def test_half_a_measurement_is_none() -> None:
+    assert build(filled(node_cpu_usage=1.0))["nodeMetric"]["nodeUsage"] == {}
+
+
+def test_pods_without_data_are_left_out_and_not_predicted() -> None:
+    ring = filled()
+    now = int(START.timestamp() * 1000)
+    uid = {kinds.POD_UID: "a"}
+    batch = [(series_key(kinds.POD_CPU, uid), 0.5), (series_key(kinds.POD_MEMORY, uid), 100.0)]
+    ring.append("pods", 1.0, now - 1000, batch)
+    asked: list[str] = []
+
+    class Predictor:
+        def add_pod(self, pod: Pod) -> None:
+            asked.append(pod.metadata.uid)
+            raise NoPrediction("not known")
+
+        def result(self) -> Reclaimable:
+            return Reclaimable(1500, 10)
+
+    body = build(ring, pods=(pod("a"), pod("b")), predictor=Predictor())
+    assert [one["name"] for one in body["podsMetric"]] == ["a"]
+    assert asked == ["a"]
+    assert body["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "1500m", "memory": "10"}}}
+
+
+def test_without_a_prediction_the_map_is_empty() -> None:
+    assert build(filled())["prodReclaimableMetric"] == {"resource": {}}
+
+
+def test_the_time_of_the_report_is_the_heartbeat() -> None:
+    assert build(Ring())["updateTime"] == "2026-03-01T12:00:00Z"
+    assert report.report_interval(
+        slo.complete_collect_policy({"metricCollectPolicy": {"reportIntervalSeconds": 5}})
+    ) == (timedelta(seconds=30))

@@ -1,0 +1,164 @@
+"""Zones, pools and CPUs taken by topology."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.api import qos
+from kubetide.api.codec import convert
+from kubetide.api.core import Pod
+from kubetide.api.cpuset import CpuSet
+from kubetide.errors import DecodeError
+from kubetide.node.formats.memory import MemInfo
+from kubetide.node.formats.processors import Processor
+from kubetide.node.host.facts import NumaNode
+from kubetide.node.topology import kubelet, pools, zones
+from kubetide.node.topology.take import NotEnoughCpus, take
+
+
+def machine(cores: int = 4, sockets: int = 2) -> list[Processor]:
+    """Two threads a core: CPU n and n + all cores are siblings."""
+    total = cores * sockets
+    return [
+        Processor(cpu=cpu, core=cpu % total, socket=(cpu % total) // cores, node=(cpu % total) // cores)
+        for cpu in range(2 * total)
+    ]
+
+
+def numa(count: int = 2) -> list[NumaNode]:
+    pages = {"1Gi": 1, "2Mi": 0}
+    return [NumaNode(node=node, memory=MemInfo({"MemTotal": 4 * 2**20}), huge_pages=pages) for node in range(count)]
+
+
+def pod(uid: str, cpus: str = "", label: str = "") -> Pod:
+    annotations = {qos.ANNOTATION_RESOURCE_STATUS: f'{{"cpuset":"{cpus}"}}'} if cpus else {}
+    labels = {qos.LABEL_QOS: label} if label else {}
+    return convert({"metadata": {"name": uid, "uid": uid, "annotations": annotations, "labels": labels}}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "expected"),
+    [
+        pytest.param("0-15", 8, "0-3,8-11", id="a-whole-socket"),
+        pytest.param("0-15", 2, "0,8", id="both-threads-of-a-core"),
+        pytest.param("0-15", 3, "0-1,8", id="a-core-and-one-thread"),
+        pytest.param("1-15", 2, "1,9", id="whole-cores-before-single-threads"),
+        pytest.param("0,4-7,12-15", 1, "0", id="the-smallest-hole-first"),
+        pytest.param("0-15", 0, "", id="nothing-wanted"),
+    ],
+)
+def test_cpus_are_packed(free: str, count: int, expected: str) -> None:
+    assert str(take(machine(), CpuSet.parse(free), count)) == expected
+
+
+def test_more_than_there_is_cannot_be_taken() -> None:
+    with pytest.raises(NotEnoughCpus):
+        take(machine(), CpuSet.parse("0-1"), 3)
+
+
+def test_lsr_cpus_leave_one_pool_and_lse_cpus_both() -> None:
+    found = pools.share_pools(machine(), [pod("r", "0", "LSR"), pod("e", "1", "LSE")], [], CpuSet(), None)
+    assert str(found.latency_sensitive[0].cpus) == "2-3,8-11"
+    assert str(found.best_effort[0].cpus) == "0,2-3,8-11"
+
+
+def test_system_cpus_leave_both_pools_unless_shared() -> None:
+    exclusive = {qos.ANNOTATION_SYSTEM_QOS: '{"cpuset":"0-3,8-11"}'}
+    shared = {qos.ANNOTATION_SYSTEM_QOS: '{"cpuset":"0-3,8-11","cpusetExclusive":false}'}
+    empty = pools.share_pools(machine(), [], [], CpuSet(), exclusive)
+    assert [str(pool.cpus) for pool in empty.best_effort] == ["", "4-7,12-15"]
+    assert str(pools.share_pools(machine(), [], [], CpuSet(), shared).best_effort[0].cpus) == "0-3,8-11"
+
+
+def test_an_unreadable_system_annotation_fails_the_round() -> None:
+    with pytest.raises(DecodeError):
+        pools.share_pools(machine(), [], [], CpuSet(), {qos.ANNOTATION_SYSTEM_QOS: "bad"})
+
+
+def test_pods_that_the_kubelet_pinned_are_listed_and_leave_the_pools() -> None:
+    state = '{"entries":{"theirs":{"c":"4-5"},"ours":{"c":"6"},"broken":{"c":"x"}}}'
+    pods = [pod("theirs"), pod("ours", label="LS"), pod("broken")]
+    allocations = kubelet.kubelet_allocations(state, pods)
+    assert [one.to_json() for one in allocations] == [
+        {"name": "theirs", "uid": "theirs", "cpuset": "4-5", "managedByKubelet": True}
+    ]
+    found = pools.share_pools(machine(), pods, allocations, CpuSet(), None)
+    assert str(found.latency_sensitive[1].cpus) == "6-7,12-15"
+
+
+def test_a_reservation_that_cannot_be_met_reserves_nothing() -> None:
+    too_much = {qos.ANNOTATION_RESERVATION: '{"resources":{"cpu":"99"}}'}
+    assert len(pools.node_reserved(too_much, machine())) == 0
+    two = {qos.ANNOTATION_RESERVATION: '{"resources":{"cpu":"1500m"}}'}
+    assert str(pools.node_reserved(two, machine())) == "0,8"
+
+
+def test_huge_pages_are_not_memory() -> None:
+    found = zones.zones(machine(), numa(), huge_pages=True)[0]
+    resources = {one["name"]: one["capacity"] for one in found["resources"]}
+    assert resources == {"cpu": "8", "hugepages-1Gi": "1Gi", "hugepages-2Mi": "0", "memory": "3Gi"}
+
+
+def test_cpu_and_memory_must_agree_about_the_nodes() -> None:
+    with pytest.raises(zones.ZonesUnknown):
+        zones.zones(machine(), numa(1), huge_pages=False)
+
+
+def zone(name: str, **resources: str) -> dict[str, Any]:
+    listed = [
+        {"name": key, "capacity": value, "allocatable": value, "available": value} for key, value in resources.items()
+    ]
+    return {"name": name, "type": "Node", "resources": listed}
+
+
+def test_merging_keeps_what_others_put_into_our_zones() -> None:
+    old = zone("node-0", cpu="2", gpu="1")
+    old["costs"] = [{"name": "node-1", "value": 20}]
+    old["resources"][1]["available"] = "0"
+    merged = zones.merge_zones([old, zone("stranger", cpu="1")], [zone("node-0", cpu="4")])
+    assert [one["name"] for one in merged] == ["node-0"]
+    assert merged[0]["costs"] == [{"name": "node-1", "value": 20}]
+    resources = {one["name"]: one for one in merged[0]["resources"]}
+    assert (resources["cpu"]["capacity"], resources["gpu"]["available"]) == ("4", "0")
+
+
+def stored(annotations: dict[str, str] | None, policy: str, *found: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"annotations": annotations}, "topologyPolicies": [policy], "zones": list(found)}
+
+
+ANNOTATIONS = {qos.ANNOTATION_CPU_TOPOLOGY: '{"detail":[]}'}
+
+
+@pytest.mark.parametrize(
+    ("old", "changed"),
+    [
+        pytest.param(None, True, id="missing"),
+        pytest.param(stored(None, "None", zone("node-0", cpu="4")), True, id="no-annotations-yet"),
+        pytest.param(stored(ANNOTATIONS, "None", zone("node-0", cpu="4")), False, id="same"),
+        pytest.param(
+            stored({qos.ANNOTATION_CPU_TOPOLOGY: '{ "detail" : [] }'}, "None", zone("node-0", cpu="4000m")),
+            False,
+            id="same-in-other-words",
+        ),
+        pytest.param(stored(ANNOTATIONS, "Restricted", zone("node-0", cpu="4")), True, id="other-policy"),
+        pytest.param(stored(ANNOTATIONS, "None", zone("node-0", cpu="5")), True, id="other-cpus"),
+        pytest.param(
+            stored({**ANNOTATIONS, qos.ANNOTATION_POD_CPU_ALLOCS: "[]"}, "None", zone("node-0", cpu="4")),
+            True,
+            id="an-annotation-too-many",
+        ),
+        pytest.param(
+            stored({**ANNOTATIONS, "foreign": "x"}, "None", zone("node-0", cpu="4", gpu="1")), False, id="foreign-parts"
+        ),
+    ],
+)
+def test_only_what_counts_is_a_change(old: dict[str, Any] | None, changed: bool) -> None:
+    assert zones.changed(old, ANNOTATIONS, "None", [zone("node-0", cpu="4")]) is changed
+
+
+def test_the_kubelet_configuration_is_read_whatever_else_is_in_it() -> None:
+    config = kubelet.config_from(
+        {"kubeletconfig": {"cpuManagerPolicy": "static", "logging": 5, "kubeReserved": {"cpu": "1"}}}
+    )
+    assert kubelet.manager_annotation(config, machine()) == {"policy": "static", "reservedCPUs": "0"}
+    assert kubelet.config_from({}).cpu_manager_policy == "none"

@@ -118,6 +118,10 @@ async def _serve(
             from kubetide.embedded.sim.scenario import load_scenario
 
             await stack.enter_async_context(SimCluster(load_scenario(sim), api=api))
+        else:
+            from kubetide.embedded.sim.housekeeping import housekeeping
+
+            await stack.enter_async_context(housekeeping(api))
         write_private(kubeconfig, identity.kubeconfig(serving.url))
         click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")
         await _until_told_to_stop()

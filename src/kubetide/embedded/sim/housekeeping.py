@@ -1,0 +1,41 @@
+"""What even a bare API server needs somebody to do: empty namespaces that go away, and collect orphans.
+
+Without these two, `kubectl delete` would wait for ever. Nothing else runs: no workload gets pods, no pod gets a node.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+from kubetide import crds
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.requests import Answer, Request
+from kubetide.embedded.sim.controllers.garbage import Garbage
+from kubetide.embedded.sim.controllers.namespaces import Namespaces
+from kubetide.embedded.sim.world import World
+from kubetide.embedded.strategy import CRDS
+
+
+@asynccontextmanager
+async def housekeeping(api: EmbeddedApi) -> AsyncIterator[None]:
+    """Install kubetide's custom resources and keep house while the context lasts."""
+    for definition in crds.load_all():
+        if api.store.get(CRDS, StoreKey("", definition["metadata"]["name"])) is None:
+            api.insert(definition)
+
+    async def send(request: Request) -> Answer:
+        answer = await api.handle(request)
+        if not isinstance(answer, Answer):
+            raise TypeError("housekeeping opened a watch")
+        return answer
+
+    world = World(api.store, api.clock, send, Random(0))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(controller.run()) for controller in (Namespaces(world), Garbage(world))]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

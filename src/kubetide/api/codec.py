@@ -113,7 +113,7 @@ def decode_folded(data: bytes | str, kind: type[T], *, what: str = "") -> T:
 
 def fold_keys(raw: Any, kind: Any) -> Any:
     """Rename the keys of `raw` to the declared spelling of `kind`, in depth. Unknown keys stay as they are."""
-    return _fold(raw, msgspec.inspect.type_info(kind))
+    return _fold(raw, _type_info(kind))
 
 
 def _fold(raw: Any, info: msgspec.inspect.Type) -> Any:
@@ -162,3 +162,9 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 @lru_cache(maxsize=512)
 def _cached_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
+
+
+@lru_cache(maxsize=512)
+def _type_info(kind: Any) -> msgspec.inspect.Type:
+    """Return how a type looks inside; finding out takes longer than decoding an annotation."""
+    return msgspec.inspect.type_info(kind)

@@ -20,6 +20,7 @@ from kubetide.api.scheme import HPAS, PODS
 from kubetide.clock import Clock
 from kubetide.hpa import events
 from kubetide.hpa.annotations import own_annotations, wishes_of
+from kubetide.hpa.audit import BuiltInWatch
 from kubetide.hpa.claims import Claims
 from kubetide.hpa.client import MetricsReader
 from kubetide.hpa.conclude import conclude
@@ -34,7 +35,7 @@ from kubetide.hpa.slim import slim_pod
 from kubetide.hpa.takeover import WARN_EVERY, Stance
 from kubetide.hpa.trace import shown_time, trace_of
 from kubetide.hpa.turn import Options
-from kubetide.hpa.watch import BuiltInWatch
+from kubetide.hpa.watch import ScaleWatch
 from kubetide.hpa.writer import Recorder, Writer
 from kubetide.kube.client import Client
 from kubetide.kube.fence import FencedTransport
@@ -106,7 +107,10 @@ class HpaController:
         metrics = MetricsReader(
             self._client, clock, settings, tally=self._instruments, cluster_wide=self._reads_whole_cluster
         )
-        self._observer = Observer(scales, clock, settings, PodCache(self._pods.store), self._claims, metrics)
+        self._targets = ScaleWatch(client, clock, settings)
+        self._observer = Observer(
+            scales, clock, settings, PodCache(self._pods.store), self._claims, metrics, self._targets
+        )
         self._writer = Writer(self._client, scales, recorder)
         self._built_in = BuiltInWatch(self._client, clock, settings)
         self._states: dict[ObjectKey, _State] = {}
@@ -145,6 +149,7 @@ class HpaController:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hpas.run())
             group.create_task(self._pods.run())
+            group.create_task(self._targets.run(self._hpas.store))
             if self._elector is None:
                 await self._lead()
             else:
@@ -238,6 +243,10 @@ class HpaController:
         seen = await self._observer.observe(hpa, asker)
         state.used = asker.used or state.used
         decision = decide(seen.observation, state.memory, self._options, now=self._clock.now())
+        if decision.rescale and not seen.fresh:
+            # What was followed may be a moment old: before a write the scale is read, and all is decided anew.
+            seen = await self._observer.observe(hpa, asker, live=True)
+            decision = decide(seen.observation, state.memory, self._options, now=self._clock.now())
         stance = await self._built_in.stance(hpa, wishes, seen.target, rescale=decision.rescale)
         self._warn(hpa, state, stance, wishes.problems)
         if stance.acts:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kubetide.api.core import Pod
-from kubetide.api.hpa import HorizontalPodAutoscaler, MetricSpec
+from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, MetricSpec
 from kubetide.api.meta import key_of
 from kubetide.api.selectors import Selector
 from kubetide.clock import Clock
@@ -76,13 +76,30 @@ class Seen:
 
     observation: Observation
     target: ScaleTarget | None = None
+    fresh: bool = True
+    """The scale was read from the server just now; only then may it be written."""
+
+
+class KnownScales(Protocol):
+    """Scales that are known without asking."""
+
+    def get(self, namespace: str, reference: CrossVersionObjectReference) -> ScaleTarget | None:
+        """Return the scale as last seen; None if the server has to be asked."""
+        ...
 
 
 class Observer:
     """Gathers observations for many autoscalers."""
 
     def __init__(
-        self, scales: ScaleClient, clock: Clock, settings: HpaSettings, pods: Pods, claims: Claims, metrics: Metrics
+        self,
+        scales: ScaleClient,
+        clock: Clock,
+        settings: HpaSettings,
+        pods: Pods,
+        claims: Claims,
+        metrics: Metrics,
+        known: KnownScales | None = None,
     ) -> None:
         self._scales = scales
         self._clock = clock
@@ -90,12 +107,17 @@ class Observer:
         self._pods = pods
         self._claims = claims
         self._metrics = metrics
+        self._known = known
 
-    async def observe(self, hpa: HorizontalPodAutoscaler, asker: Asker) -> Seen:
-        """Look at everything that one turn needs; what cannot be read is part of the observation."""
-        namespace = hpa.metadata.namespace
+    async def observe(self, hpa: HorizontalPodAutoscaler, asker: Asker, *, live: bool = False) -> Seen:
+        """Look at everything that one turn needs; what cannot be read is part of the observation.
+
+        With `live` the scale is read from the server; otherwise one that is followed may be a moment old.
+        """
+        namespace, reference = hpa.metadata.namespace, hpa.spec.scale_target_ref
+        known = self._known.get(namespace, reference) if self._known is not None and not live else None
         try:
-            target = await self._scales.get(namespace, hpa.spec.scale_target_ref)
+            target = known or await self._scales.get(namespace, reference)
         except InvalidApiVersion as error:
             return _unreadable(hpa, TurnError.INVALID_API_VERSION, error)
         except NoMapping as error:
@@ -103,7 +125,8 @@ class Observer:
         except KubetideError as error:
             return _unreadable(hpa, TurnError.GET_SCALE, error)
         scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
-        bare = Seen(Observation(hpa=hpa, scale=scale, fallback=asker.wishes.fallback), target)
+        fresh = known is None
+        bare = Seen(Observation(hpa=hpa, scale=scale, fallback=asker.wishes.fallback), target, fresh)
         if not needs_metrics(hpa.spec, scale) or not scale.selector:
             return bare
         try:
@@ -126,7 +149,7 @@ class Observer:
             passed_over=rollout_pods(pods, scale.replicas, now=self._clock.now()) if aware else frozenset(),
             fallback=asker.wishes.fallback,
         )
-        return Seen(observation, target)
+        return Seen(observation, target, fresh)
 
     async def _read(
         self,

@@ -87,6 +87,13 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
     metrics_timeout: Annotated[
         timedelta, Doc("How long a metrics API may take to answer before the metric counts as failed.")
     ] = timedelta(seconds=30)
+    scale_watch_from: Annotated[
+        int,
+        Doc(
+            "With this many autoscalers of one kind of target, the targets are followed by a watch instead of reading "
+            "each scale every turn (needs the right to list and watch them); 0: never."
+        ),
+    ] = 200
     history: Annotated[int, Doc("How many past decisions of each autoscaler explain can show.")] = 20
     namespace: Annotated[
         str, Doc("Look at the autoscalers of this namespace only; empty: all.", flag="hpa-namespace")

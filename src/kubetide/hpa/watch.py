@@ -1,87 +1,142 @@
-"""Looks out for the built-in controller: its lease, and its marks on autoscalers and targets.
+"""Scales of targets from a watch, instead of one request per autoscaler and turn, where many share a kind.
 
-The lease is one object for the whole cluster, so it is read once for all turns of a few seconds. The target is read
-only before its scale is written.
+The scale of a Deployment, StatefulSet or ReplicaSet is a view of three of its fields. With hundreds of autoscalers it
+is cheaper to follow these objects than to read thousands of scales a minute. What is seen here may be a moment old, so
+it is good for deciding to do nothing: before anything is written, the scale itself is read and the decision made anew.
+
+It needs the right to list and watch these kinds. Without it, and for every other kind, each turn reads the scale.
 """
 
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from datetime import timedelta
 
-from kubetide.api.hpa import HorizontalPodAutoscaler, HpaMeta
-from kubetide.api.meta import TypedObject
-from kubetide.api.scheme import LEASES, Resource
+from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
+from kubetide.api.meta import ApiObject, ObjectKey, TypedObject
+from kubetide.api.scheme import Resource
+from kubetide.api.selectors import LabelSelector, selector_from
 from kubetide.clock import Clock
-from kubetide.errors import KubetideError
-from kubetide.hpa.annotations import Wishes
+from kubetide.errors import InvalidInput, KubetideError, SelectorError
 from kubetide.hpa.settings import HpaSettings
-from kubetide.hpa.takeover import LEASE_NAME, LEASE_NAMESPACE, Signs, Stance, lease_is_fresh, stance, wrote_lately
+from kubetide.hpa.turn import target_group
 from kubetide.kube.client import Client
-from kubetide.kube.errors import NotFound
-from kubetide.kube.scale import ScaleTarget
+from kubetide.kube.discovery import ApiResource
+from kubetide.kube.informer import Informer
+from kubetide.kube.scale import ScaleTarget, normalise_selector
+from kubetide.kube.store import Store
+from kubetide.log import get_logger
 
-LEASE_AGE = timedelta(seconds=5)
+log = get_logger("hpa")
+
+OLDEST = timedelta(seconds=90)
+"""A watch that has been silent for longer than servers send bookmarks is not trusted."""
 
 
-class _Target(TypedObject, frozen=True, kw_only=True, gc=False):
-    metadata: HpaMeta = HpaMeta()
+class _Spec(ApiObject, frozen=True, kw_only=True, gc=False):
+    replicas: int | None = None
+    selector: LabelSelector | None = None
 
 
-class BuiltInWatch:
-    """Tells whether kubetide may act beside kube-controller-manager."""
+class _Status(ApiObject, frozen=True, kw_only=True, gc=False):
+    replicas: int = 0
+
+
+class Workload(TypedObject, frozen=True, kw_only=True, gc=False):
+    """What a scale shows of a workload."""
+
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+Kind = tuple[str, str]
+
+RESOURCES: dict[Kind, Resource[Workload]] = {
+    ("apps", kind): Resource("apps", "v1", plural, kind, Workload)
+    for kind, plural in (("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets"))
+}
+
+
+class ScaleWatch:
+    """Follows the kinds that many autoscalers scale."""
 
     def __init__(self, client: Client, clock: Clock, settings: HpaSettings) -> None:
         self._client = client
         self._clock = clock
         self._settings = settings
-        self._lease_text = ""
-        self._lease_read_at: float | None = None
+        self._informers: dict[Kind, Informer[Workload]] = {}
+        self._refused: set[Kind] = set()
 
-    async def stance(
-        self, hpa: HorizontalPodAutoscaler, wishes: Wishes, target: ScaleTarget | None, *, rescale: bool
-    ) -> Stance:
-        """Decide whether to act in this turn."""
-        told = self._settings.take_over or wishes.managed_by is not None
-        signs = Signs(
-            wrote=await self._marks(hpa, target if rescale else None),
-            runs="" if told else await self._lease(),
+    def get(self, namespace: str, reference: CrossVersionObjectReference) -> ScaleTarget | None:
+        """Return the scale as last seen; None if the server has to be asked."""
+        kind = _kind_of(reference)
+        informer = self._informers.get(kind) if kind is not None else None
+        if kind is None or informer is None or not informer.has_synced:
+            return None
+        age = informer.staleness()
+        found = informer.store.get(ObjectKey(namespace, reference.name))
+        if found is None or age is None or age > OLDEST or found.spec.selector is None:
+            return None
+        try:
+            selector = normalise_selector(str(selector_from(found.spec.selector)))
+        except SelectorError:
+            return None
+        resource = RESOURCES[kind]
+        return ScaleTarget(
+            resource=ApiResource(
+                group=resource.group, version=resource.version, plural=resource.plural, kind=kind[1], namespaced=True
+            ),
+            namespace=namespace,
+            name=reference.name,
+            spec_replicas=1 if found.spec.replicas is None else found.spec.replicas,
+            status_replicas=found.status.replicas,
+            selector=selector,
+            raw={},
         )
-        return stance(wishes, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
 
-    async def _lease(self) -> str:
-        """Say what the lease shows; empty if nobody holds it."""
-        now = self._clock.monotonic()
-        if self._lease_read_at is not None and now - self._lease_read_at < LEASE_AGE.total_seconds():
-            return self._lease_text
-        self._lease_text = await self._read_lease()
-        self._lease_read_at = now
-        return self._lease_text
+    async def run(self, hpas: Store[HorizontalPodAutoscaler]) -> None:
+        """Begin to follow a kind once enough autoscalers name it; until cancelled."""
+        if self._settings.scale_watch_from <= 0:
+            return
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for kind in self._worth_it(hpas):
+                    resource = RESOURCES[kind]
+                    if await self._may_list(kind, resource):
+                        log.info("following scale targets", kind=kind[1])
+                        informer = Informer(
+                            self._client, resource, clock=self._clock, namespace=self._settings.namespace or None
+                        )
+                        self._informers[kind] = informer
+                        group.create_task(informer.run())
+                await asyncio.sleep(self._settings.sync_period.total_seconds())
 
-    async def _read_lease(self) -> str:
-        name = f"{LEASE_NAMESPACE}/{LEASE_NAME}"
+    def _worth_it(self, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Kind]:
+        named = Counter(_kind_of(hpa.spec.scale_target_ref) for hpa in hpas)
+        return [
+            kind
+            for kind, count in named.items()
+            if kind is not None
+            and count >= self._settings.scale_watch_from
+            and kind not in self._informers
+            and kind not in self._refused
+        ]
+
+    async def _may_list(self, kind: Kind, resource: Resource[Workload]) -> bool:
+        """Try once; a right that is missing is not asked for again before the next start."""
+        path = resource.path(namespace=self._settings.namespace or None)
         try:
-            lease = await self._client.get(LEASES, LEASE_NAME, namespace=LEASE_NAMESPACE)
-        except NotFound:
-            return ""
+            await self._client.request("GET", path, query={"limit": "1"})
         except KubetideError as error:
-            return f"the lease {name} cannot be read: {error}"
-        if lease_is_fresh(lease, now=self._clock.now()):
-            return f"the lease {name} is held by {lease.spec.holder_identity}"
-        return ""
+            self._refused.add(kind)
+            log.info("reading each scale by itself", kind=kind[1], error=str(error))
+            return False
+        return True
 
-    async def _marks(self, hpa: HorizontalPodAutoscaler, target: ScaleTarget | None) -> str:
-        """Say what the built-in controller wrote lately; empty if nothing."""
-        period, now = self._settings.sync_period, self._clock.now()
-        if wrote_lately(hpa.metadata.managed_fields, "status", sync_period=period, now=now):
-            return "kube-controller-manager wrote the status of this object lately"
-        if target is None:
-            return ""
-        found = target.resource
-        resource = Resource(found.group, found.version, found.plural, found.kind, _Target, found.namespaced)
-        try:
-            read = await self._client.get(resource, target.name, namespace=target.namespace)
-        except NotFound:
-            return ""
-        except KubetideError as error:
-            return f"the writers of {found.kind} {target.name} cannot be read: {error}"
-        if wrote_lately(read.metadata.managed_fields, "scale", sync_period=period, now=now):
-            return f"kube-controller-manager wrote the scale of {found.kind} {target.name} lately"
-        return ""
+
+def _kind_of(reference: CrossVersionObjectReference) -> Kind | None:
+    try:
+        kind = (target_group(reference), reference.kind)
+    except InvalidInput:
+        return None
+    return kind if kind in RESOURCES else None

@@ -1,0 +1,107 @@
+"""The metrics APIs of the simulated cluster, and a cluster that goes on where it was stopped."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.objects import ObjectStore
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.embedded.sim.load import Step
+from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.embedded.sim.scenario import parse_scenario
+from kubetide.kube.errors import NotFound
+from kubetide.kube.metrics import ResourceMetrics
+from kubetide.testing.builders import make_deployment
+from kubetide.testing.cluster import deployment, pods, ready_pods, run
+
+MINUTE = timedelta(minutes=1)
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+
+
+async def values(cluster: SimCluster, path: str, **query: str) -> list[str]:
+    response = await cluster.client().request("GET", path, query=query)
+    return [item["value"] for item in json.loads(response.body)["items"]]
+
+
+def test_requests_and_latency_of_pods_are_custom_metrics() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=4, cpu_limit="1"))
+        cluster.set_load("default", "web", 100)
+        await cluster.run_for(MINUTE)
+        rates = await values(cluster, f"{CUSTOM}/pods/*/http_requests_per_second", labelSelector="app=web")
+        assert len(rates) == 4
+        assert sum(int(rate.removesuffix("m")) for rate in rates) == pytest.approx(100_000, rel=0.01)
+        latency = await values(cluster, f"{CUSTOM}/pods/*/http_request_duration_seconds")
+        assert all(12 <= int(each.removesuffix("m")) <= 15 for each in latency)
+        assert await values(cluster, f"{CUSTOM}/deployments.apps/web/http_requests_per_second") == ["100"]
+
+    run(main, nodes=1)
+
+
+def test_values_can_be_set_by_hand() -> None:
+    async def main(cluster: SimCluster) -> None:
+        cluster.metrics.set_object_metric("services", "default", "web", "queue", 7.5)
+        assert await values(cluster, f"{CUSTOM}/services/web/queue") == ["7500m"]
+        with pytest.raises(NotFound):
+            await values(cluster, f"{CUSTOM}/services/web/nothing")
+        cluster.metrics.set_external_metric("default", "jobs", 3, {"queue": "a"})
+        cluster.metrics.set_external_metric("default", "jobs", 4, {"queue": "b"})
+        cluster.metrics.set_external_metric("default", "jobs", Step(((60, 9),), initial=5), {"queue": "b"})
+        assert await values(cluster, f"{EXTERNAL}/jobs") == ["3", "5"]
+        await cluster.run_for(2 * MINUTE)
+        assert await values(cluster, f"{EXTERNAL}/jobs", labelSelector="queue=b") == ["9"]
+
+    run(main, nodes=1)
+
+
+def test_a_scrape_is_served_after_its_delay_and_until_the_next() -> None:
+    scenario = "metrics: {interval: 30s, delay: 10s}\nnodes: [{name: node}]\nworkloads: [{name: web, cpu: 100m}]"
+
+    async def main(cluster: SimCluster) -> None:
+        metrics = ResourceMetrics(cluster.client())
+        await cluster.run_for(timedelta(seconds=69))
+        assert await metrics.pods("default") == ()
+        await cluster.run_for(timedelta(seconds=2))
+        (first,) = await metrics.pods("default")
+        assert first.timestamp is not None
+        assert (first.timestamp - cluster.scenario.start).total_seconds() == 60
+        await cluster.run_for(timedelta(seconds=28))
+        assert (await metrics.pods("default"))[0].timestamp == first.timestamp
+        await cluster.run_for(timedelta(seconds=2))
+        assert (await metrics.pods("default"))[0].timestamp != first.timestamp
+        assert len(await metrics.nodes()) == 1
+
+    run(main, scenario=scenario)
+
+
+def test_a_cluster_goes_on_where_it_was_stopped() -> None:
+    scenario = parse_scenario("nodes: [{name: node, count: 2}]\nworkloads: [{name: web, replicas: 2}]")
+    kept = ObjectStore()
+
+    async def first() -> set[str]:
+        async with SimCluster(scenario) as cluster:
+            await cluster.run_for(MINUTE)
+            await cluster.apply(make_deployment("web", replicas=4))
+            await cluster.run_for(MINUTE)
+            store = cluster.api.store
+            for resource in store.resources():
+                for entry in store.collection(resource).entries():
+                    kept.restore(resource, entry.key, entry.copy(), entry.revision)
+            kept.revision = store.revision
+            return {pod["metadata"]["name"] for pod in ready_pods(cluster)}
+
+    async def second() -> set[str]:
+        async with SimCluster(scenario, api=EmbeddedApi(clock=virtual_clock(), store=kept)) as cluster:
+            await cluster.run_for(MINUTE)
+            assert deployment(cluster, "default", "web")["spec"]["replicas"] == 4
+            assert len(pods(cluster)) == 4
+            assert all(host.read("/proc/stat") for host in cluster.hosts.values())
+            assert len(cluster.kubelets.runs()) == 4
+            return {pod["metadata"]["name"] for pod in ready_pods(cluster)}
+
+    before = run_virtual(first())
+    assert len(before) == 4
+    assert run_virtual(second()) == before

@@ -23,6 +23,7 @@ from kubetide.api.scheme import CRDS, MUTATING_WEBHOOKS, PODS, REPLICA_SETS, VPA
 from kubetide.clock import SystemClock
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.server import serve
+from kubetide.errors import InvalidInput
 from kubetide.kube.certificates import issue, make_ca
 from kubetide.kube.client import Client
 from kubetide.kube.credentials import Static
@@ -107,7 +108,7 @@ async def webhook(given: Cluster, settings: AdmissionSettings = FAST) -> AsyncIt
                 if task.done():
                     task.result()
                 number += 1
-                pod = await given.create_pod(f"warm-{number}")
+                pod = await given.create_pod(f"warm-{number}-{id(task):x}")
                 if patched(pod):
                     break
                 await asyncio.sleep(0.1)
@@ -263,3 +264,29 @@ async def test_a_wrong_vpa_is_refused_with_its_fields() -> None:
         created = await given.client.create(VPAS, plain, namespace="default")
         assert created.spec.update_policy is not None
         assert created.spec.update_policy.update_mode == "Recreate"
+
+
+async def test_conditions_that_the_server_cannot_evaluate_are_left_out() -> None:
+    settings = msgspec.structs.replace(FAST, webhook_match_conditions=True)
+    async with cluster() as given:
+
+        def refuse(*_: object) -> bool:
+            raise InvalidInput("this server evaluates nothing")
+
+        async def convicted() -> dict[str, Any]:
+            async with asyncio.timeout(15):
+                while True:
+                    config = await given.client.get_raw(MUTATING_WEBHOOKS, "vpa-webhook-config")
+                    if "annotations" in config["metadata"]:
+                        return config
+                    await asyncio.sleep(0.1)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("kubetide.embedded.admission.evaluate_conditions", refuse)
+            async with webhook(given, settings):
+                config = await convicted()
+        assert not any(hook.get("matchConditions") for hook in config["webhooks"])
+        assert config["metadata"]["annotations"] == {"kubetide.io/without-conditions": "true"}
+        # The next one does not try again.
+        async with webhook(given, settings):
+            assert not any(hook.get("matchConditions") for hook in (await convicted())["webhooks"])

@@ -14,6 +14,9 @@ from kubetide.api.selectors import Operator, Selector
 from kubetide.vpa.admission.review import PROBE
 
 CONFIGURATION = "vpa-webhook-config"
+WITHOUT_CONDITIONS = "kubetide.io/without-conditions"
+"""Annotation of the configuration: with conditions the webhook was not called, without them it was."""
+PROBES_BEFORE_DOUBT = 3
 PODS_HOOK = "vpa.k8s.io"
 VPAS_HOOK = "vpas.vpa.k8s.io"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -21,6 +24,36 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 MOST_SELECTORS = 100
 MOST_NAMESPACES = 500
 LONGEST_EXPRESSION = 16_000
+
+
+class ConditionTrial:
+    """Whether conditions are used, found out by trying: an API server that cannot evaluate them asks about nothing.
+
+    Three probes in vain with conditions -> try without. If that helps, they stay out, and an annotation tells the other
+    replicas; if three more are in vain the fault lies elsewhere, and the conditions come back for good.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self.used = wanted
+        self.convicted = False
+        self._trying = wanted
+        self._vain = 0
+
+    def convict(self) -> None:
+        """Leave conditions out for good."""
+        self.used, self.convicted, self._trying = False, True, False
+
+    def probed(self, patched: bool) -> None:
+        """Take note of a probe."""
+        if not self._trying:
+            return
+        self._vain = 0 if patched else self._vain + 1
+        if patched and not self.used:
+            self.convict()
+        elif self._vain == PROBES_BEFORE_DOUBT and self.used:
+            self.used, self._vain = False, 0
+        elif self._vain == PROBES_BEFORE_DOUBT:
+            self.used, self._trying = True, False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +71,7 @@ class Registration:
     ignored_namespaces: Sequence[str] = ()
     own_namespace: str = ""
     conditions: Sequence[Mapping[str, str]] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def configuration(given: Registration) -> dict[str, Any]:
@@ -72,6 +106,8 @@ def configuration(given: Registration) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": CONFIGURATION}
     if given.labels:
         metadata["labels"] = dict(given.labels)
+    if given.annotations:
+        metadata["annotations"] = dict(given.annotations)
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -81,8 +117,10 @@ def configuration(given: Registration) -> dict[str, Any]:
 
 
 def same_webhooks(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Tell whether a stored configuration already says what is wanted; fields that the server added do not matter."""
-    return _includes(current.get("webhooks"), wanted["webhooks"])
+    """Tell whether a stored configuration already says what is wanted; what others added does not matter."""
+    notes = (current.get("metadata") or {}).get("annotations") or {}
+    said = wanted["metadata"].get("annotations") or {}
+    return _includes(current.get("webhooks"), wanted["webhooks"]) and said.items() <= notes.items()
 
 
 def conditions(selected: Iterable[tuple[str, Selector]]) -> list[dict[str, str]]:

@@ -36,6 +36,8 @@ from kubetide.vpa.admission.heartbeat import annotations, read_heartbeat
 from kubetide.vpa.admission.observe import AdmissionView
 from kubetide.vpa.admission.registration import (
     CONFIGURATION,
+    WITHOUT_CONDITIONS,
+    ConditionTrial,
     Registration,
     conditions,
     configuration,
@@ -55,9 +57,6 @@ LATENCY_BUCKETS = (
     *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0),
     *(60.0, 120.0, 300.0),
 )
-PROBES_BEFORE_DOUBT = 3
-"""Probes in vain after which conditions are left out: an API server that cannot evaluate them asks about nothing."""
-
 NEVER = timedelta(days=36500)
 TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
 
@@ -178,9 +177,7 @@ class AdmissionController:
         self._holder = socket.gethostname()
         self.certificates: Certificates | None = None
         self.server: WebhookServer | None = None
-        self._registered = False
-        self._vain_probes = 0
-        self._with_conditions = settings.webhook_match_conditions and local is None
+        self._trial = ConditionTrial(wanted=settings.webhook_match_conditions and local is None)
 
     def ready(self) -> bool:
         """Whether reviews are answered."""
@@ -262,18 +259,21 @@ class AdmissionController:
         """Write the webhook configuration where it does not say what it should."""
         if not self._settings.register_webhook:
             return
-        wanted = configuration(await self._registration())
         try:
-            current = await self._client.get_raw(MUTATING_WEBHOOKS, CONFIGURATION)
+            current: dict[str, Any] | None = await self._client.get_raw(MUTATING_WEBHOOKS, CONFIGURATION)
         except NotFound:
+            current = None
+        if current is not None and WITHOUT_CONDITIONS in (current["metadata"].get("annotations") or {}):
+            # Another replica found out; two that disagree would undo each other's work for ever.
+            self._trial.convict()
+        wanted = configuration(await self._registration())
+        if current is None:
             try:
                 await self._client.create(MUTATING_WEBHOOKS, wanted)
             except AlreadyExists:
                 return
             log.info("registered the webhook")
-            self._registered = True
             return
-        self._registered = True
         if same_webhooks(current, wanted):
             return
         # Replaced in one step: there is no moment without a webhook, as deleting and creating would leave.
@@ -292,7 +292,8 @@ class AdmissionController:
             only_namespace=settings.vpa_object_namespace,
             ignored_namespaces=settings.ignored_vpa_object_namespaces,
             own_namespace=self._namespace,
-            conditions=conditions(await self._view.selected()) if self._with_conditions else (),
+            conditions=conditions(await self._view.selected()) if self._trial.used else (),
+            annotations={WITHOUT_CONDITIONS: "true"} if self._trial.convicted else {},
         )
 
     def _client_config(self) -> dict[str, Any]:
@@ -371,10 +372,7 @@ class AdmissionController:
             log.debug("cannot probe the webhook", error=str(error))
             return None
         patched = PROBE in (pod.metadata.annotations or {})
-        self._vain_probes = 0 if patched else self._vain_probes + 1
-        if self._vain_probes == PROBES_BEFORE_DOUBT and self._with_conditions:
-            log.warning("the webhook is not called; registering it without conditions")
-            self._with_conditions = False
+        self._trial.probed(patched)
         return patched
 
 

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from kubetide.api.selectors import parse_selector
-from kubetide.vpa.admission.registration import Registration, conditions, configuration, parse_labels, same_webhooks
+from kubetide.vpa.admission.registration import (
+    ConditionTrial,
+    Registration,
+    conditions,
+    configuration,
+    parse_labels,
+    same_webhooks,
+)
 
 SERVICE = {"service": {"namespace": "kube-system", "name": "vpa-webhook"}}
 
@@ -65,3 +72,21 @@ def test_what_the_server_adds_is_no_difference() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("", {}), ("a:b", {"a": "b"}), ("a:b, c:d", {"a": "b", "c": "d"})])
 def test_labels_come_as_pairs(text: str, expected: dict[str, str]) -> None:
     assert parse_labels(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("probes", "used", "convicted"),
+    [
+        pytest.param([True] * 9, True, False, id="they-work"),
+        pytest.param([False, False, True] * 3, True, False, id="a-hiccup"),
+        pytest.param([False] * 3, False, False, id="doubt"),
+        pytest.param([False] * 4 + [True, False, False, False], False, True, id="without-them-it-works"),
+        pytest.param([False] * 6 + [True], True, False, id="the-fault-lies-elsewhere"),
+        pytest.param([False] * 60, True, False, id="and-stays-there"),
+    ],
+)
+def test_conditions_are_judged_by_trying(probes: list[bool], used: bool, convicted: bool) -> None:
+    trial = ConditionTrial(wanted=True)
+    for patched in probes:
+        trial.probed(patched)
+    assert (trial.used, trial.convicted) == (used, convicted)

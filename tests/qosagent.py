@@ -35,10 +35,14 @@ def make_agent(cluster: SimCluster, node: str = "node-1", **settings: Any) -> No
 
 @asynccontextmanager
 async def running(agent: NodeAgent) -> AsyncIterator[NodeAgent]:
-    """Run an agent until the block ends."""
+    """Run an agent until the block ends; no strategy and no hook may have failed meanwhile."""
     task = asyncio.get_running_loop().create_task(agent.run())
     try:
         yield agent
+        explained = agent.explain("node", agent.node_name) or {}
+        assert explained["qos"]["failing"] == {}
+        assert explained["runtime-hooks"]["failing"] == ""
+        assert not [name for name, module in explained["modules"].items() if "restarts" in module]
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

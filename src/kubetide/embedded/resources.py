@@ -4,6 +4,7 @@ An `ApiResource` is one resource in one version. Versions of the same resource s
 `storage_version` and converted when it is read or written through another one.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -71,13 +72,6 @@ class Registry:
     def all(self) -> list[ApiResource]:
         return [*self._builtin.values(), *self._custom.values()]
 
-    def by_storage(self, storage: ResourceKey) -> ApiResource | None:
-        """Return the resource in the version its objects are stored in."""
-        for resource in self.all():
-            if resource.storage == storage and resource.version == resource.storage_version:
-                return resource
-        return None
-
     def by_kind(self, group: str, kind: str, version: str | None = None) -> ApiResource | None:
         """Return the resource of a kind: in the version given, else in its storage version."""
         best: ApiResource | None = None
@@ -107,8 +101,6 @@ class Registry:
 
 def version_rank(version: str) -> tuple[int, int, int, str]:
     """Sort key that puts v2 before v1, v1 before v1beta2, v1beta1 before v1alpha1, and the rest last by name."""
-    import re
-
     match = re.fullmatch(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?", version)
     if match is None:
         return (1, 0, 0, version)

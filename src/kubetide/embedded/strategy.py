@@ -161,11 +161,6 @@ def content(obj: Raw, *, with_status: bool = False) -> Raw:
     return {key: value for key, value in obj.items() if key not in skipped}
 
 
-def is_same(new: Raw, old: Raw) -> bool:
-    """Whether a write changes nothing, so that nothing is written."""
-    return new == old
-
-
 def pod_qos_class(spec: Raw) -> str:
     """Return the QoS class: Guaranteed if every container has equal cpu and memory requests and limits."""
     guaranteed, burstable = True, False

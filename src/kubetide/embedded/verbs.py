@@ -23,9 +23,10 @@ from kubetide.embedded.bodies import (
     with_warnings,
 )
 from kubetide.embedded.calls import AdmissionCall, Steps
-from kubetide.embedded.listing import list_page, parse_version, plan_watch, request_filter, too_new
+from kubetide.embedded.listing import parse_version
 from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
-from kubetide.embedded.render import View, answer_list, answer_object, answer_raw, in_version, make_view
+from kubetide.embedded.reading import Reading
+from kubetide.embedded.render import answer_object, answer_raw, in_version, make_view
 from kubetide.embedded.requests import Answer, Request, Target
 from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.shapes import check_shape
@@ -36,13 +37,9 @@ from kubetide.embedded.status import (
     already_exists,
     bad_request,
     conflict,
-    forbidden,
     method_not_allowed,
-    no_such_path,
-    not_found,
     unsupported_media,
 )
-from kubetide.embedded.watching import WatchPlan
 from kubetide.errors import InvalidInput
 
 _MAX_ATTEMPTS = 16
@@ -52,7 +49,7 @@ Transform = Callable[[Raw], Raw]
 VirtualCreate = Callable[[Request, Target, Raw], Raw]
 
 
-class Verbs:
+class Verbs(Reading):
     """API semantics over a store."""
 
     def __init__(
@@ -63,67 +60,11 @@ class Verbs:
         random: Random,
         gates: frozenset[str] = frozenset(),
     ) -> None:
-        self.store = store
-        self.registry = registry
-        self.clock = clock
+        super().__init__(store, registry, clock)
         self.random = random
         self.gates = gates
         self.virtual: dict[tuple[str, str], VirtualCreate] = {}
         """Resources that exist only as an answer, such as access reviews, by group and plural."""
-
-    # -- reading
-
-    def resolve(self, target: Target) -> ApiResource:
-        """Return the resource that a path names, or refuse."""
-        resource = self.registry.find(target.group, target.version, target.plural)
-        if resource is None or (target.namespace and not resource.namespaced):
-            raise no_such_path()
-        known = (*resource.subresources, "") if target.name else ("",)
-        if target.subresource not in known:
-            raise no_such_path()
-        return resource
-
-    def read(self, request: Request, target: Target) -> Answer | WatchPlan:
-        """Answer a GET: one object, a list, or a watch."""
-        resource = self.resolve(target)
-        view = make_view(resource, request, self.clock.now())
-        watches = request.flag("watch")
-        if target.name and not watches:
-            return self._get(request, target, resource, view)
-        if resource.verbs == ("create",):
-            raise method_not_allowed(resource.group, resource.plural, "list")
-        if watches:
-            plan = plan_watch(self.store, resource, target, request, view.line)
-            plan.render_bookmark = view.bookmark
-            plan.plain = view.form == "object" and resource.from_storage is None and resource.crd is None
-            return plan
-        page = list_page(self.store, resource, target, request)
-        metadata: Raw = {"resourceVersion": str(page.revision)}
-        if page.continue_token:
-            metadata["continue"] = page.continue_token
-            if page.remaining is not None:
-                metadata["remainingItemCount"] = page.remaining
-        return answer_list(view, page.entries, metadata)
-
-    def _get(self, request: Request, target: Target, resource: ApiResource, view: View) -> Answer:
-        revision = parse_version(request.query.get("resourceVersion", ""))
-        if revision > self.store.revision:
-            raise too_new(revision, self.store.revision)
-        entry = self.existing(resource, target)
-        if target.subresource == "scale":
-            return answer_raw(subresources.scale_of(resource, entry.obj))
-        return answer_object(view, entry)
-
-    def existing(self, resource: ApiResource, target: Target) -> Entry:
-        """Return the object that a path names, or refuse."""
-        if resource.namespaced and not target.namespace:
-            raise bad_request("an empty namespace may not be set when a resource name is provided")
-        entry = self.store.get(resource.storage, StoreKey(target.namespace, target.name))
-        if entry is None:
-            raise not_found(resource.group, resource.plural, target.name)
-        return entry
-
-    # -- writing
 
     def write(self, request: Request, target: Target) -> Steps:
         """Carry out a POST, PUT, PATCH or DELETE."""
@@ -379,23 +320,6 @@ class Verbs:
         if uid and uid != old["metadata"]["uid"]:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
             raise conflict(resource.group, resource.plural, target.name, why)
-
-    def check_namespace(self, resource: ApiResource, namespace: str) -> None:
-        """Refuse to create anything in a namespace that is not there, or is going away."""
-        if not resource.namespaced:
-            return
-        entry = self.store.get(strategy.NAMESPACES, StoreKey("", namespace))
-        if entry is None:
-            raise not_found("", "namespaces", namespace)
-        if entry.obj["metadata"].get("deletionTimestamp"):
-            why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise forbidden(resource.group, resource.plural, "", why)
-
-    def matching(self, resource: ApiResource, target: Target, request: Request) -> list[Entry]:
-        """Return the objects that a collection request is about."""
-        wanted = request_filter(resource, target, request)
-        entries = self.store.collection(resource.storage).entries(wanted.namespace)
-        return [entry for entry in entries if wanted.matches(entry)]
 
     def success(self, details: Raw | None = None) -> Answer:
         """Return the Status that says it is done."""

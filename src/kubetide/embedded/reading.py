@@ -1,0 +1,87 @@
+"""What a path names, and reading it: one object, a list, a watch."""
+
+from kubetide.clock import Clock
+from kubetide.embedded import strategy, subresources
+from kubetide.embedded.listing import list_page, parse_version, plan_watch, request_filter, too_new
+from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
+from kubetide.embedded.render import View, answer_list, answer_object, answer_raw, make_view
+from kubetide.embedded.requests import Answer, Request, Target
+from kubetide.embedded.resources import ApiResource, Registry
+from kubetide.embedded.status import Raw, bad_request, forbidden, method_not_allowed, no_such_path, not_found
+from kubetide.embedded.watching import WatchPlan
+
+
+class Reading:
+    """The verbs that change nothing."""
+
+    def __init__(self, store: ObjectStore, registry: Registry, clock: Clock) -> None:
+        self.store = store
+        self.registry = registry
+        self.clock = clock
+
+    def resolve(self, target: Target) -> ApiResource:
+        """Return the resource that a path names, or refuse."""
+        resource = self.registry.find(target.group, target.version, target.plural)
+        if resource is None or (target.namespace and not resource.namespaced):
+            raise no_such_path()
+        known = (*resource.subresources, "") if target.name else ("",)
+        if target.subresource not in known:
+            raise no_such_path()
+        return resource
+
+    def read(self, request: Request, target: Target) -> Answer | WatchPlan:
+        """Answer a GET: one object, a list, or a watch."""
+        resource = self.resolve(target)
+        view = make_view(resource, request, self.clock.now())
+        watches = request.flag("watch")
+        if target.name and not watches:
+            return self._get(request, target, resource, view)
+        if resource.verbs == ("create",):
+            raise method_not_allowed(resource.group, resource.plural, "list")
+        if watches:
+            plan = plan_watch(self.store, resource, target, request, view.line)
+            plan.render_bookmark = view.bookmark
+            plan.plain = view.form == "object" and resource.from_storage is None and resource.crd is None
+            return plan
+        page = list_page(self.store, resource, target, request)
+        metadata: Raw = {"resourceVersion": str(page.revision)}
+        if page.continue_token:
+            metadata["continue"] = page.continue_token
+            if page.remaining is not None:
+                metadata["remainingItemCount"] = page.remaining
+        return answer_list(view, page.entries, metadata)
+
+    def _get(self, request: Request, target: Target, resource: ApiResource, view: View) -> Answer:
+        revision = parse_version(request.query.get("resourceVersion", ""))
+        if revision > self.store.revision:
+            raise too_new(revision, self.store.revision)
+        entry = self.existing(resource, target)
+        if target.subresource == "scale":
+            return answer_raw(subresources.scale_of(resource, entry.obj))
+        return answer_object(view, entry)
+
+    def existing(self, resource: ApiResource, target: Target) -> Entry:
+        """Return the object that a path names, or refuse."""
+        if resource.namespaced and not target.namespace:
+            raise bad_request("an empty namespace may not be set when a resource name is provided")
+        entry = self.store.get(resource.storage, StoreKey(target.namespace, target.name))
+        if entry is None:
+            raise not_found(resource.group, resource.plural, target.name)
+        return entry
+
+    def check_namespace(self, resource: ApiResource, namespace: str) -> None:
+        """Refuse to create anything in a namespace that is not there, or is going away."""
+        if not resource.namespaced:
+            return
+        entry = self.store.get(strategy.NAMESPACES, StoreKey("", namespace))
+        if entry is None:
+            raise not_found("", "namespaces", namespace)
+        if entry.obj["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise forbidden(resource.group, resource.plural, "", why)
+
+    def matching(self, resource: ApiResource, target: Target, request: Request) -> list[Entry]:
+        """Return the objects that a collection request is about."""
+        wanted = request_filter(resource, target, request)
+        entries = self.store.collection(resource.storage).entries(wanted.namespace)
+        return [entry for entry in entries if wanted.matches(entry)]

@@ -6,6 +6,7 @@ is written goes into the model, so that a written quota really slows the simulat
 
 import errno
 import posixpath
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from kubetide.api.cgroups import CgroupDriver, CgroupPaths
@@ -53,8 +54,8 @@ class SimHost:
             self.add_file(path, text)
         for path in _DYNAMIC:
             self._note_directories(path)
-        self.writes: list[tuple[float, str, str]] = []
-        """What was written: (second, path, text), in order."""
+        self.writes: deque[tuple[float, str, str]] = deque(maxlen=10_000)
+        """What was written of late: (second, path, text), in order."""
         for kube_qos in ("Burstable", "BestEffort"):
             machine.tree.make(self.paths.tier(kube_qos))
         machine.tree.make(self.paths.tier("BestEffort")).shares = 2

@@ -5,6 +5,7 @@ thousands of pods cheap. What users could object to goes through the API as anyb
 and deleted under admission); status, which belongs to the cluster, is written straight into the store.
 """
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from hashlib import blake2b
@@ -38,6 +39,8 @@ PRIORITY_CLASSES = ResourceKey("scheduling.k8s.io", "priorityclasses")
 LEASES = ResourceKey("coordination.k8s.io", "leases")
 
 CONTROLLER_USER = User("system:kube-controller-manager", ("system:masters", "system:authenticated"))
+
+MOST_EVENTS = 10_000
 
 Handler = Callable[[Raw | None, Raw | None], None]
 _encode = msgspec.json.Encoder().encode
@@ -94,6 +97,8 @@ class World:
         self._any: list[Callable[[ResourceKey, Raw | None, Raw | None], None]] = []
         self._children: dict[str, dict[tuple[ResourceKey, StoreKey], None]] = {}
         self._event_keys: list[StoreKey] = []
+        self._news: deque[tuple[ResourceKey, Raw | None, Raw | None]] = deque()
+        self._telling = False
         for resource in store.resources():
             for entry in store.collection(resource).entries():
                 self._index(resource, None, entry.obj)
@@ -115,6 +120,20 @@ class World:
         old = event.previous.obj if event.previous is not None else None
         new = None if event.change == "DELETED" else event.entry.obj
         self._index(resource, old, new)
+        self._news.append((resource, old, new))
+        if self._telling:
+            return
+        # A handler may itself change something: everybody hears of one change before anybody hears of the next.
+        self._telling = True
+        try:
+            while self._news:
+                self._tell(*self._news.popleft())
+        finally:
+            self._telling = False
+
+    def _tell(self, resource: ResourceKey, old: Raw | None, new: Raw | None) -> None:
+        if resource == EVENTS and old is None and new is not None:
+            self._forget_old_events(new)
         for handler in self._handlers.get(resource, ()):
             handler(old, new)
         for watcher in self._any:
@@ -200,7 +219,7 @@ class World:
         return self.store.put(resource, key_of(obj), {**obj, "metadata": metadata}).obj
 
     def record(self, involved: Raw, reason: str, message: str, *, kind: str = "Normal", component: str) -> None:
-        """Leave an event about an object; the same one again only counts up. Old events are dropped."""
+        """Leave an event about an object; the same one again only counts up."""
         metadata = involved["metadata"]
         namespace = metadata.get("namespace") or "default"
         digest = format(_stable_hash(f"{metadata.get('uid')}/{reason}/{message}"), "016x")
@@ -238,11 +257,15 @@ class World:
                 "reportingInstance": "",
             },
         )
-        self._event_keys.append(key)
-        if len(self._event_keys) > 4000:
-            for old in self._event_keys[:1000]:
-                self.remove(EVENTS, old)
-            del self._event_keys[:1000]
+
+    def _forget_old_events(self, new: Raw) -> None:
+        """Events are the one thing that only grows: the oldest go when there are very many."""
+        self._event_keys.append(key_of(new))
+        if len(self._event_keys) > MOST_EVENTS:
+            surplus = MOST_EVENTS // 5
+            for key in self._event_keys[:surplus]:
+                self.remove(EVENTS, key)
+            del self._event_keys[:surplus]
 
     # -- asking the API
 

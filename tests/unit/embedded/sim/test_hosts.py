@@ -150,6 +150,6 @@ def test_system_settings_remember_what_was_written() -> None:
     node = Node(2)
     node.host.write("/proc/sys/vm/min_free_kbytes", "99999")
     assert node.host.read("/proc/sys/vm/min_free_kbytes") == "99999\n"
-    assert node.host.writes == [(0.0, "/proc/sys/vm/min_free_kbytes", "99999")]
+    assert list(node.host.writes) == [(0.0, "/proc/sys/vm/min_free_kbytes", "99999")]
     with pytest.raises(FileNotFoundError):
         node.host.read("/proc/sys/vm/nothing")

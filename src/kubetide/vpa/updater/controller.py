@@ -162,7 +162,9 @@ class Updater:
                 heartbeat = await self._heartbeat()
             self._problem = heartbeat.problem if heartbeat is not None else ""
             with self._audit.step("ListVPAs"):
-                observations = await self._view.observe()
+                vpas = self._view.updated_vpas()
+            with self._audit.step("ListPods"):
+                observations = await self._view.observe(vpas)
             with self._audit.step("FilterPods"):
                 self._forget(observations)
                 await self._breakers.begin_run(observations, heartbeat, now=self._clock.now())
@@ -178,7 +180,7 @@ class Updater:
         """Judge every pod as a run would, and change nothing."""
         heartbeat = await self._heartbeat()
         self._problem = heartbeat.problem if heartbeat is not None else ""
-        observations = await self._view.observe()
+        observations = await self._view.observe(self._view.updated_vpas())
         for observation in observations:
             status = observation.vpa.status
             known = state_from(status.conditions if status is not None else None)

@@ -115,9 +115,8 @@ class ClusterView:
         boosts = self._settings.gate("CPUStartupBoost")
         return [v for v in self.targets.all_vpas() if update_mode(v) in modes or (boosts and has_boost(v))]
 
-    async def observe(self) -> list[Observation]:
-        """Return every VPA that may change pods, with its pods."""
-        vpas = self.updated_vpas()
+    async def observe(self, vpas: list[VerticalPodAutoscaler]) -> list[Observation]:
+        """Return these VPAs with their pods and everything else that decides about them."""
         if not vpas:
             return []
         grouped = await self._group(vpas)

@@ -162,10 +162,14 @@ def _judge(
         return False, "within the recommended range, and the pod has not started"
     age = now - pod.status.start_time
     if age < rules.minimum_age:
-        return False, f"within the recommended range, and the pod is younger than {rules.minimum_age}"
+        return False, f"within the recommended range, and the pod is younger than {_hours(rules.minimum_age)}"
     if priority.diff < rules.minimum_change:
         return False, f"within the recommended range, and the difference is below {rules.minimum_change:.0%}"
-    return True, f"the pod is older than {rules.minimum_age} and differs by {priority.diff:.0%}"
+    return True, f"the pod is older than {_hours(rules.minimum_age)} and differs by {priority.diff:.0%}"
+
+
+def _hours(span: timedelta) -> str:
+    return f"{span.total_seconds() / 3600:g} hours"
 
 
 def _holds(requirement: EvictionRequirement, target: Mapping[str, Quantity], requests: Amounts) -> bool:

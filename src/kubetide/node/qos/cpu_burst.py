@@ -85,10 +85,7 @@ class CpuBurst:
         bursts: list[Write] = []
         moved: dict[str, object] = {}
         for pod in snapshot.pods:
-            if pod.raw_qos in (qos.LSE, qos.LSR, qos.BE) or not pod.is_active:
-                continue
-            if not pod.raw_qos and qos.dedicated_cpus(pod.pod.metadata.annotations) is not None:
-                # It owns its CPUs, so the cpuset hook removed its quota; a base quota would only bring it back.
+            if not _may_burst(pod):
                 continue
             config = pod_config(pod.pod.metadata.annotations, plain, self.injected.get(pod.uid)) or CPUBurstConfig()
             bursts += burst_writes(pod, config)
@@ -103,6 +100,19 @@ class CpuBurst:
         quota = Batch(levels=(tuple(pod_quotas), tuple(container_quotas)), leveled=True)
         trace = {"pool": str(state), "quotas": moved, "limiters": len(self.limiters)}
         return Plan(batches=(quota, Batch.flat(*bursts)), trace=trace)
+
+    def release(self, snapshot: Snapshot) -> Plan:
+        """Return the writes that bring raised quotas back to their base: nobody would lower them without the agent."""
+        above: list[Write] = []
+        below: list[Write] = []
+        for pod in snapshot.pods:
+            if not _may_burst(pod):
+                continue
+            steps = self.quota_steps(snapshot, pod, CPUBurstConfig(policy="none"), PoolState.UNKNOWN)
+            of_pod, of_containers = quota_writes(snapshot, pod, steps)
+            above += of_pod
+            below += of_containers
+        return Plan(batches=(Batch(levels=(tuple(above), tuple(below)), leveled=True),))
 
     def quota_steps(
         self, snapshot: Snapshot, pod: PodState, config: CPUBurstConfig, state: PoolState
@@ -291,6 +301,13 @@ def quota_writes(
         message=f"{delta:+d} for its containers",
     )
     return (above,), below
+
+
+def _may_burst(pod: PodState) -> bool:
+    """Tell whether a pod lives in the shared pool. One that owns CPUs has no quota: a base would bring it back."""
+    if pod.raw_qos in (qos.LSE, qos.LSR, qos.BE) or not pod.is_active:
+        return False
+    return bool(pod.raw_qos) or qos.dedicated_cpus(pod.pod.metadata.annotations) is None
 
 
 def _subject(pod: PodState, container: str = "") -> Subject:

@@ -170,3 +170,17 @@ def test_a_broken_annotation_counts_as_none_and_keys_may_have_any_case() -> None
     folded = pod_config({qos.ANNOTATION_CPU_BURST: '{"CPUBURSTPERCENT": 10, "Policy": "none"}'}, base)
     assert folded is not None
     assert (folded.policy, folded.cpu_burst_percent) == ("none", 10)
+
+
+def test_stopping_the_agent_brings_raised_quotas_back() -> None:
+    world = node()
+    pod = bursting_pod(world)
+    strategy = CpuBurst(Limiters(lambda: 0.5))
+    throttled(world, 0.4)
+    for _ in range(3):
+        world.clock.advance(1)
+        world.apply(strategy.decide(world.snapshot()))
+    assert quota(world, pod.directory) == 172800
+    world.apply(strategy.release(world.snapshot()))
+    assert quota(world, pod.directory) == quota(world, pod.containers[0].directory) == 100000
+    assert burst(world, pod.directory) <= 100000

@@ -210,16 +210,13 @@ def resident() -> float:
 @asynccontextmanager
 async def running(made: Recommender) -> AsyncIterator[None]:
     """Keep the informers of a recommender going, without its own loop."""
-    loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(made._vpas.run()), loop.create_task(made._observer.run())]
+    task = asyncio.get_running_loop().create_task(made.watch_cluster())
     try:
-        await made._vpas.wait_synced()
-        await made._observer.pods.wait_synced()
+        await made.synced()
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def measure(vpas: int, containers: int, loops: int, *, memory: bool = False) -> Raw:
@@ -240,7 +237,8 @@ async def measure(vpas: int, containers: int, loops: int, *, memory: bool = Fals
     transport = MeasuredTransport(InProcessTransport(api, user=ADMIN), swallow=memory)
     client = Client(transport, clock=clock)
     telemetry = Telemetry()
-    settings = RecommenderSettings(step_timeout=timedelta(minutes=10), checkpoints_timeout=timedelta(minutes=10))
+    long = timedelta(minutes=10)
+    settings = RecommenderSettings(step_timeout=long, checkpoints_timeout=long, leader_elect=False)
     recorder = EventRecorder(client, clock=clock, component="bench")
     made = Recommender(client, clock, settings, telemetry, recorder, Random(0))
     if memory:

@@ -5,7 +5,10 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+import pytest
+
 from kubetide.api import scheme
+from kubetide.api.meta import ObjectKey
 from kubetide.api.patch import MergePatch
 from kubetide.embedded.faults import Faults
 from kubetide.embedded.objects import StoreKey
@@ -22,6 +25,7 @@ from kubetide.testing.recommending import (
     recommender,
     vpa_status,
 )
+from kubetide.vpa.recommender.controller import recompute
 from kubetide.vpa.settings import RecommenderSettings
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -297,7 +301,9 @@ def test_two_shards_share_the_vpas_of_a_cluster() -> None:
     run(main, nodes=2)
 
 
-def test_a_metrics_outage_changes_nothing_and_the_health_check_fails_only_when_the_loop_stalls() -> None:
+def test_a_metrics_outage_changes_nothing_and_the_health_check_fails_only_when_the_loop_stalls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_deployment("web", replicas=1, cpu="100m", memory="128Mi"))
         await cluster.apply(make_vpa("web", target="web"))
@@ -310,11 +316,10 @@ def test_a_metrics_outage_changes_nothing_and_the_health_check_fails_only_when_t
                 assert running.recommender.healthy()
             assert running.counted("vpa_recommender_metric_server_responses_total", is_error="true") >= 15
             assert running.counted("vpa_recommender_execution_latency_seconds_count", step="total") >= 75
-            running.task.cancel()
-            await asyncio.gather(running.task, return_exceptions=True)
+            monkeypatch.setattr(running.recommender, "_maintain_checkpoints", asyncio.Event().wait)
             await cluster.run_for(4 * MINUTE)
             assert running.recommender.healthy()
-            await cluster.run_for(3 * MINUTE)
+            await cluster.run_for(4 * MINUTE)
             assert not running.recommender.healthy()
 
     run(main, nodes=1)
@@ -364,5 +369,64 @@ def test_a_deployment_scaled_to_zero_keeps_its_recommendation() -> None:
             assert recommended(cluster, "default", "web") == before
             assert condition(cluster, "default", "web", "NoPodsMatched")["status"] == "True"
             assert condition(cluster, "default", "web", "RecommendationProvided")["status"] == "True"
+
+    run(main, nodes=1)
+
+
+def test_of_two_copies_one_leads_and_the_other_takes_over_what_is_stored() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=1, cpu="100m", memory="128Mi"))
+        await cluster.apply(make_vpa("web", target="web"))
+        cluster.set_usage("default", "web", cpu="400m", memory="300Mi")
+        async with recommender(cluster, seed=2) as second:
+            async with recommender(cluster, seed=1) as first:
+                await cluster.run_for(HOUR)
+                leaders = [one for one in (first, second) if one.recommender.ready()]
+                assert len(leaders) == 1
+                before, stored = recommended(cluster, "default", "web"), _samples(cluster, "web-main")
+            await cluster.run_for(3 * MINUTE)
+            assert second.recommender.ready()
+            after = recommended(cluster, "default", "web")
+            assert all(abs(after[resource] / before[resource] - 1) < 0.01 for resource in before)
+            assert stored < _samples(cluster, "web-main") < stored + 10
+
+    run(main, nodes=1)
+
+
+def test_an_older_recommender_that_holds_its_lease_is_waited_for() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=1, cpu="100m", memory="128Mi"))
+        await cluster.apply(make_vpa("web", target="web"))
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "vpa-recommender", "namespace": "kube-system"},
+            "spec": {
+                "holderIdentity": "old",
+                "leaseDurationSeconds": 600,
+                "renewTime": cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%S.000000Z"),
+            },
+        }
+        await cluster.apply(lease)
+        async with recommender(cluster):
+            await cluster.run_for(8 * MINUTE)
+            assert recommended(cluster, "default", "web") == {}
+            await cluster.run_for(5 * MINUTE)
+            assert recommended(cluster, "default", "web") != {}
+
+    run(main, nodes=1)
+
+
+def test_a_recommendation_can_be_recomputed_from_what_is_stored() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=2, cpu="100m", memory="128Mi"))
+        await cluster.apply(make_vpa("web", target="web"))
+        async with recommender(cluster):
+            await cluster.run_for(HOUR)
+        settings = RecommenderSettings()
+        told = await recompute(cluster.client(), cluster.clock, settings, ObjectKey("default", "web"))
+        found = recommended(cluster, "default", "web")
+        assert told["containers"][0]["resources"]["cpu"]["bounds"]["target"]["result"] == found["cpu"]
+        assert told["source"] == "checkpoints"
 
     run(main, nodes=1)

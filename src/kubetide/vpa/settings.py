@@ -6,10 +6,14 @@ from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from kubetide.api.quantity import Quantity, parse_quantity
+from kubetide.api.vpa import DEFAULT_RECOMMENDER
 from kubetide.config import Doc, Settings
 from kubetide.errors import InvalidInput, SettingsError
 
 PROMETHEUS = "prometheus"
+DEFAULT_LEASE = "vpa-recommender-lease"
+OLD_LEASE = "vpa-recommender"
+"""The lease of versions before 1.3: while one of them holds it, kubetide waits."""
 _DAY = timedelta(days=1)
 _PROMETHEUS_UNITS = {"y": 365 * 86400.0, "w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PROMETHEUS_PART = re.compile(r"([0-9]+)(ms|[ywdhms])")
@@ -155,8 +159,13 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     leader_elect: Annotated[
         bool, Doc("Act only while holding the lease. Off in the original; on here, so that two never act at once.")
     ] = True
-    leader_elect_resource_name: Annotated[str, Doc("Name of the leader lease.")] = "vpa-recommender-lease"
+    leader_elect_resource_name: Annotated[str, Doc("Name of the leader lease.")] = DEFAULT_LEASE
     leader_elect_resource_namespace: Annotated[str, Doc("Namespace of the leader lease.")] = "kube-system"
+    leader_elect_lease_duration: Annotated[timedelta, Doc("How long others wait for a silent leader.")] = timedelta(
+        seconds=15
+    )
+    leader_elect_renew_deadline: Annotated[timedelta, Doc("How long a leader tries to renew.")] = timedelta(seconds=10)
+    leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried.")] = timedelta(seconds=2)
 
     step_timeout: Annotated[
         timedelta, Doc("How long reading VPAs, usage or writing statuses may take in one loop; what is left waits.")
@@ -205,9 +214,11 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def lease_name(self) -> str:
-        """Return the name of the lease; each shard has its own."""
+        """Return the name of the lease; each recommender name and each shard has its own."""
         number, count = self.shard_of
         name = self.leader_elect_resource_name
+        if self.recommender_name != DEFAULT_RECOMMENDER and name == DEFAULT_LEASE:
+            name = f"{name}-{self.recommender_name}"
         return name if count == 1 else f"{name}-{number}-of-{count}"
 
     @property

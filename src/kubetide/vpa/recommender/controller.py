@@ -16,12 +16,13 @@ from typing import Any
 
 from kubetide.api.meta import ObjectKey
 from kubetide.api.patch import JsonPatch
-from kubetide.api.scheme import VPAS
+from kubetide.api.scheme import LEASES, VPA_CHECKPOINTS, VPAS
 from kubetide.api.vpa import VerticalPodAutoscaler
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
 from kubetide.kube.errors import ApiError, NotFound
+from kubetide.kube.leadership import Leadership
 from kubetide.kube.recorder import EventRecorder
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -35,11 +36,11 @@ from kubetide.vpa.recommender.observe import Observer
 from kubetide.vpa.recommender.oom import Oom
 from kubetide.vpa.recommender.recommend import recommend
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry
-from kubetide.vpa.recommender.trace import trace
+from kubetide.vpa.recommender.trace import trace, trace_from_checkpoints
 from kubetide.vpa.recommender.tracking import Tracked, fetching, judge, may_save, options_of, tuning_of
 from kubetide.vpa.recommender.watch import VPAS_PER_TURN, VpaWatch
 from kubetide.vpa.recommender.writer import CheckpointStore, each
-from kubetide.vpa.settings import PROMETHEUS, HpaConflicts, RecommenderSettings
+from kubetide.vpa.settings import DEFAULT_LEASE, OLD_LEASE, PROMETHEUS, HpaConflicts, RecommenderSettings
 
 log = get_logger("vpa.recommender")
 
@@ -70,32 +71,41 @@ class Recommender:
         self.name = "recommender"
         self.settings = settings.checked()
         self.options = options_of(settings)
-        self.model = Model(tuning_of(settings))
         self._client = client
         self._clock = clock
         self._telemetry = RecommenderTelemetry(telemetry)
-        self._observer = Observer(client, clock=clock, settings=settings, chance=rng)
-        keep_for = settings.memory_aggregation_interval * settings.memory_aggregation_interval_count
-        self._store = CheckpointStore(client, clock=clock, keep_for=keep_for)
-        self._windows = OpenWindows()
-        self._vpas = VpaWatch(
+        self._leadership = Leadership(
             client,
             clock=clock,
-            settings=settings,
-            model=self.model,
-            store=self._store,
-            windows=self._windows,
-            recorder=recorder,
+            enabled=settings.leader_elect,
+            lease_name=settings.lease_name,
+            namespace=settings.leader_elect_resource_namespace,
             chance=rng,
+            lease_duration=settings.leader_elect_lease_duration,
+            renew_deadline=settings.leader_elect_renew_deadline,
+            retry_period=settings.leader_elect_retry_period,
         )
+        self._observer = Observer(client, clock=clock, settings=settings, chance=rng)
+        self._vpas = VpaWatch(client, clock=clock, settings=settings, recorder=recorder, chance=rng)
         self._history: PrometheusHistory | None = None
         if settings.storage == PROMETHEUS:
             source = prometheus or PrometheusHttp(settings, telemetry, clock)
             self._history = PrometheusHistory(source, settings, clock=clock, chance=rng)
+        self._last_activity: datetime | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start from nothing, as after a restart: whoever led in between wrote what has to be known."""
+        settings = self.settings
+        self.model = Model(tuning_of(settings))
+        keep_for = settings.memory_aggregation_interval * settings.memory_aggregation_interval_count
+        self._store = CheckpointStore(self._leadership.writer, clock=self._clock, keep_for=keep_for)
+        self._windows = OpenWindows()
         # A shard that followed all pods would save nothing.
         self._feed = PodFeed(track_all=not settings.memory_saver and settings.shard_of[1] == 1)
-        self._last_checkpoint_gc = clock.now()
-        self._last_activity: datetime | None = None
+        self._vpas.begin(self.model, self._store, self._windows)
+        self._observer.begin()
+        self._last_checkpoint_gc = self._clock.now()
         self._loops = 0
 
     # ------------------------------------------------------------------ life
@@ -105,31 +115,63 @@ class Recommender:
         return self._loops > 0
 
     def healthy(self) -> bool:
-        """Whether a loop ended lately; before the first interval there is nothing to complain about."""
+        """Whether a loop ended lately; while another process leads there is nothing to complain about."""
         if self._last_activity is None:
             return True
         return self._clock.now() - self._last_activity <= STALLED_LOOPS * self.settings.interval
 
     async def run(self) -> None:
-        """Recommend until cancelled."""
+        """Recommend whenever this process leads, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.watch_cluster(), name="recommender/watch")
+            await self.synced()
+            await self._leadership.run(self._lead)
+
+    async def watch_cluster(self) -> None:
+        """Keep the copies of the cluster fresh until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._vpas.run(), name="recommender/vpas")
             group.create_task(self._observer.run(), name="recommender/observer")
-            await self._start()
-            while True:
-                started = self._clock.monotonic()
-                await self.run_once()
-                spent = self._clock.monotonic() - started
-                await asyncio.sleep(max(0.0, self.settings.interval.total_seconds() - spent))
 
-    async def _start(self) -> None:
-        """Wait for the local copies and for history; the first loop runs one interval later."""
+    async def synced(self) -> None:
+        """Wait until the copies are complete."""
         await self._vpas.wait_synced()
         await self._observer.pods.wait_synced()
+
+    async def _lead(self) -> None:
+        """Read history, then run once per interval, the first time one interval from now."""
+        await self._wait_for_predecessor()
+        self._begin()
         if self._history is not None:
             await load_history(self._history, self.model)
         self._last_activity = self._clock.now()
-        await asyncio.sleep(self.settings.interval.total_seconds())
+        try:
+            started = self._clock.monotonic()
+            while True:
+                spent = self._clock.monotonic() - started
+                await asyncio.sleep(max(0.0, self.settings.interval.total_seconds() - spent))
+                started = self._clock.monotonic()
+                await self.run_once()
+        finally:
+            self._last_activity = None
+
+    async def _wait_for_predecessor(self) -> None:
+        """Wait while a recommender from before version 1.3 holds its own lease: two must never write."""
+        settings = self.settings
+        while settings.leader_elect and settings.lease_name == DEFAULT_LEASE:
+            try:
+                lease = await self._client.get(LEASES, OLD_LEASE, namespace=settings.leader_elect_resource_namespace)
+            except NotFound:
+                return
+            except KubetideError as error:
+                log.warning("the old lease cannot be read", lease=OLD_LEASE, error=str(error))
+            else:
+                spec = lease.spec
+                until = (spec.renew_time or self._clock.now()) + timedelta(seconds=spec.lease_duration_seconds)
+                if not spec.holder_identity or until <= self._clock.now():
+                    return
+                log.info("an older recommender is still active", lease=OLD_LEASE, holder=spec.holder_identity)
+            await asyncio.sleep(settings.leader_elect_lease_duration.total_seconds())
 
     async def run_once(self) -> None:
         """Run one loop."""
@@ -300,7 +342,7 @@ class Recommender:
             {"op": "add", "path": "/status", "value": status},
         ]
         try:
-            await self._client.patch(
+            await self._leadership.writer.patch(
                 VPAS, meta.name, JsonPatch(operations), namespace=meta.namespace, subresource="status"
             )
         except NotFound:
@@ -369,3 +411,10 @@ class Recommender:
             memory_floors=self._floors(tracked, now),
             excluded=self._left_alone(tracked),
         )
+
+
+async def recompute(client: Client, clock: Clock, settings: RecommenderSettings, key: ObjectKey) -> dict[str, Any]:
+    """Say what a recommendation would be from what is stored; the running windows of a recommender are missing."""
+    vpa = await client.get(VPAS, key.name, namespace=key.namespace)
+    stored = await client.list(VPA_CHECKPOINTS, namespace=key.namespace)
+    return trace_from_checkpoints(vpa, stored.items, now=clock.now(), options=options_of(settings))

@@ -90,6 +90,14 @@ class Observer:
             group.create_task(self.pods.run(), name=self.pods.name)
             group.create_task(self._watch_evictions(), name="vpa-recommender/evictions")
 
+    def begin(self) -> None:
+        """Look at every pod as if for the first time."""
+        self.seen = Seen()
+        self._queue.clear()
+        self._early.clear()
+        for pod in self.pods.store.values():
+            self._early.extend(self.seen.fresh(from_pod(pod)))
+
     def take_early(self) -> list[Oom]:
         """Return and forget the kills found on pods seen for the first time."""
         found = list(self._early)

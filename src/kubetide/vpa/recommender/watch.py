@@ -57,9 +57,6 @@ class VpaWatch:
         *,
         clock: Clock,
         settings: RecommenderSettings,
-        model: Model,
-        store: CheckpointStore,
-        windows: OpenWindows,
         recorder: EventRecorder,
         chance: random.Random,
     ) -> None:
@@ -68,9 +65,6 @@ class VpaWatch:
         """Whether the target of a VPA is there; unknown counts as there."""
         self._clock = clock
         self._settings = settings
-        self._model = model
-        self._store = store
-        self._windows = windows
         self._recorder = recorder
         self._tuning, self._estimation = tuning_of(settings), options_of(settings).estimation
         namespace = settings.vpa_object_namespace
@@ -85,6 +79,12 @@ class VpaWatch:
         self._hpas: Informer[HorizontalPodAutoscaler] | None = None
         if settings.hpa_conflicts is not HpaConflicts.IGNORE:
             self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace or None)
+
+    def begin(self, model: Model, store: CheckpointStore, windows: OpenWindows) -> None:
+        """Fill this model from now on; nothing is known of any VPA yet."""
+        self._model, self._store, self._windows = model, store, windows
+        self.tracked.clear()
+        self.resolves.clear()
 
     async def run(self) -> None:
         """Keep the local copies fresh until cancelled."""

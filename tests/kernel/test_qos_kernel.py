@@ -27,7 +27,7 @@ from kubetide.node.qos.blkio import BlkIo
 from kubetide.node.qos.burst_limiter import Limiters
 from kubetide.node.qos.cpu_burst import CpuBurst
 from kubetide.node.qos.memory import MemoryQos
-from kubetide.node.qos.suppress import CpuSuppress
+from kubetide.node.qos.suppress import USING, CpuSuppress
 from kubetide.node.series import kinds
 from kubetide.node.snapshot import PodState, Snapshot, pod_state
 from nodeworld import Samples
@@ -263,6 +263,7 @@ def test_cpus_are_taken_and_given_back_in_an_order_that_the_kernel_accepts() -> 
             assert {CpuSet.parse(tree.read("cpuset", place, "cpuset.cpus").strip()) for place in places} == {
                 CpuSet.parse(cpus)
             }
+        strategy.cpuset_status = USING
         machine.executor.apply(strategy.release(machine.snapshot()))
         assert {len(CpuSet.parse(tree.read("cpuset", place, "cpuset.cpus").strip())) for place in places} == {CPUS}
         assert machine.executor.counts.failed == 0

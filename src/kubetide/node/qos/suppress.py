@@ -84,9 +84,13 @@ class CpuSuppress:
         return Plan(batches=(*batches, *self._recover_quota(snapshot)), trace=trace)
 
     def release(self, snapshot: Snapshot) -> Plan:
-        """Return the writes that lift every limit when the agent stops."""
-        self.quota_status = None
-        return Plan(batches=(*self._recover_quota(snapshot), *self._recover_cpusets(snapshot)))
+        """Return the writes that lift what this strategy narrowed; nobody would lift it without the agent."""
+        batches: list[Batch] = []
+        if self.quota_status == USING:
+            batches += self._recover_quota(snapshot)
+        if self.cpuset_status == USING:
+            batches += self._recover_cpusets(snapshot)
+        return Plan(batches=tuple(batches))
 
     def _by_quota(self, snapshot: Snapshot, left: int, cpus: int, trace: dict[str, object]) -> tuple[Batch, ...]:
         tier = snapshot.paths.tier(BEST_EFFORT)

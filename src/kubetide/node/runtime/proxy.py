@@ -43,7 +43,7 @@ from kubetide.node.runtime.proxy_store import (
 
 log = get_logger("runtime-proxy")
 
-RESCAN_SECONDS = 60.0
+FRESH_SECONDS = 1.0
 HOOK_SECONDS = 10.0
 CLIENTS = 10
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -75,6 +75,7 @@ class RuntimeProxy:
         self._hook_timeout = hook_timeout
         self._hook_clients: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
         self._serving = False
+        self._scanned = float("-inf")
         self._channel: grpc.aio.Channel | None = None
         self.calls: dict[str, Callable[[str, bytes], Awaitable[bytes]]] = {
             "RunPodSandbox": self._run_pod_sandbox,
@@ -100,7 +101,6 @@ class RuntimeProxy:
         self.version = await client.negotiate()
         await self.restore(client)
         await client.close()
-        self._directory.scan()
         self._endpoint.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._endpoint.unlink(missing_ok=True)
         server = grpc.aio.server(options=UNLIMITED)
@@ -110,9 +110,7 @@ class RuntimeProxy:
         log.info("proxying", endpoint=str(self._endpoint), backend=str(self._backend_socket), version=self.version)
         try:
             self._serving = True
-            while True:
-                await asyncio.sleep(RESCAN_SECONDS)
-                self._directory.scan()
+            await asyncio.Event().wait()
         finally:
             self._serving = False
             await server.stop(grace=1.0)
@@ -249,6 +247,7 @@ class RuntimeProxy:
         """Ask the hook server of a stage; None means that the call passes unchanged."""
         if pod.labels.get(self._skip[0]) == self._skip[1] and self._skip[0]:
             return None
+        self._rescan()
         target = self._directory.target(stage)
         if target is None:
             return None
@@ -266,6 +265,13 @@ class RuntimeProxy:
             if target.policy is FailurePolicy.FAIL:
                 raise HookRefused(f"hook server err: {detail}") from error
             return None
+
+    def _rescan(self) -> None:
+        """Look at the registrations again, at most once a second: a hook server may just have come or gone."""
+        now = asyncio.get_running_loop().time()
+        if now - self._scanned >= FRESH_SECONDS:
+            self._scanned = now
+            self._directory.scan()
 
     def _hook_client(self, endpoint: str) -> grpc.aio.Channel:
         if endpoint in self._hook_clients:

@@ -109,7 +109,29 @@ def _merge_list(old: Any, field: str, patch: list[Any]) -> list[Any]:
         if not isinstance(element, Mapping) or key not in element:
             raise PatchError(f"an element of {field} lacks its merge key {key!r}")
         _merge_element(result, key, element)
-    return result
+    return _in_order(result, existing, patch, key)
+
+
+def _in_order(merged: list[Any], existing: list[Any], patch: list[Any], key: str) -> list[Any]:
+    """Return merged elements as an API server orders them: those of the patch in its order, the others where they
+    were, and what is new before what it is not anchored behind.
+    """
+    places = {_identity(item, key): place for place, item in enumerate(existing)}
+    named = [_identity(item, key) for item in patch]
+    theirs = [item for item in merged if _identity(item, key) not in named]
+    ours = sorted(
+        (item for item in merged if _identity(item, key) in named), key=lambda item: named.index(_identity(item, key))
+    )
+    ordered: list[Any] = []
+    while theirs and ours:
+        place = places.get(_identity(ours[0], key))
+        earlier = place is not None and places[_identity(theirs[0], key)] < place
+        ordered.append(theirs.pop(0) if earlier else ours.pop(0))
+    return ordered + theirs + ours
+
+
+def _identity(item: Any, key: str) -> Any:
+    return item.get(key) if isinstance(item, Mapping) else None
 
 
 def _merge_element(result: list[Any], key: str, element: Mapping[str, Any]) -> None:

@@ -4,12 +4,15 @@ Each function fills what is absent in a raw object, in place. They run on every 
 complete in the fields named here; fields not named stay as the user wrote them.
 """
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
 from kubetide.api import hpa_versions
+from kubetide.api.quantity import parse_quantity
 from kubetide.embedded.objects import ResourceKey
 from kubetide.embedded.status import Raw
+from kubetide.errors import QuantityError
 
 
 def set_default(obj: Raw, field: str, value: Any) -> Any:
@@ -44,12 +47,28 @@ def _container(container: Raw) -> None:
     set_default(container, "terminationMessagePolicy", "File")
     resources = set_default(container, "resources", {})
     if isinstance(resources, dict):
+        _canonical(resources)
         _requests_from_limits(resources)
     for port in _dicts(container.get("ports")):
         set_default(port, "protocol", "TCP")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         if isinstance(container.get(probe), dict):
             _probe(container[probe])
+
+
+def _canonical(resources: Raw) -> None:
+    """Write amounts the way the API shows them: 0.5 is 500m, 1024Mi is 1Gi. What is no amount is left to validation."""
+    for kind in ("limits", "requests"):
+        amounts = resources.get(kind)
+        if not isinstance(amounts, dict):
+            continue
+        for name, amount in amounts.items():
+            try:
+                text = str(parse_quantity(amount))
+            except (QuantityError, TypeError):
+                continue
+            if text != amount:
+                amounts[name] = text
 
 
 def _requests_from_limits(resources: Raw) -> None:
@@ -224,6 +243,10 @@ def _namespace(obj: Raw) -> None:
 
 def _secret(obj: Raw) -> None:
     set_default(obj, "type", "Opaque")
+    plain = obj.pop("stringData", None)
+    if isinstance(plain, dict) and plain:
+        encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()}
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
 
 
 def _hpa(obj: Raw) -> None:

@@ -120,10 +120,10 @@ def _meta(resource: ApiResource, obj: Raw) -> Iterator[Cause]:
         yield Cause(
             "metadata.annotations", "FieldValueTooLong", f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes"
         )
-    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
+    for owner in metadata.get("ownerReferences") or ():
         for field in ("apiVersion", "kind", "name", "uid"):
             if not isinstance(owner, dict) or not owner.get(field):
-                yield required(f"metadata.ownerReferences[{index}].{field}")
+                yield required(f"metadata.ownerReferences.{field}")
 
 
 def _specific(resource: ApiResource, obj: Raw, old: Raw | None, gates: frozenset[str]) -> list[Cause]:
@@ -158,6 +158,8 @@ def _immutable(resource: ApiResource, new: Raw, old: Raw) -> Iterator[Cause]:
         yield bad_value("spec.selector", str(spec.get("selector")), "field is immutable")
     if resource.storage == ("", "pods"):
         yield from _pod_immutable(spec, was)
+    if resource.plural in ("rolebindings", "clusterrolebindings") and new.get("roleRef") != old.get("roleRef"):
+        yield bad_value("roleRef", str(new.get("roleRef")), "cannot change roleRef")
     if resource.plural == "jobs":
         for field in ("selector", "template", "completionMode"):
             if spec.get(field) != was.get(field) and not was.get("suspend"):

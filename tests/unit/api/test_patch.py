@@ -91,8 +91,8 @@ def test_json_test_tells_true_from_one() -> None:
         ),
         pytest.param(
             {"spec": {"containers": [{"name": "new", "image": "new:1"}]}},
-            [("app", "app:1"), ("log", "log:1"), ("new", "new:1")],
-            id="adds-a-new-element",
+            [("new", "new:1"), ("app", "app:1"), ("log", "log:1")],
+            id="puts-a-new-element-first",
         ),
         pytest.param(
             {"spec": {"containers": [{"name": "app", "$patch": "delete"}]}}, [("log", "log:1")], id="deletes-one"
@@ -126,7 +126,7 @@ def test_strategic_merge_of_nested_lists_sets_and_atomic_lists() -> None:
     }
     result = StrategicMergePatch(patch).apply(POD)
     app = result["spec"]["containers"][0]
-    assert app["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    assert app["env"] == [{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]
     assert app["ports"] == [{"containerPort": 80, "name": "http"}]
     assert result["metadata"]["finalizers"] == ["b", "c"]
     assert result["spec"]["tolerations"] == [{"key": "y"}]

@@ -139,7 +139,7 @@ def complete(settings: NodeSettings, environment: dict[str, str], *, exists: Any
 
 async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSettings) -> None:
     from kubetide.cli.run import run_until_signal
-    from kubetide.node.agent import NodeAgent, layout_of
+    from kubetide.node.agent import HostUnreadable, NodeAgent, layout_of
     from kubetide.node.controller import make_modules
     from kubetide.node.host.linux import LinuxHost, cgroup_version
     from kubetide.node.runtime.nvml import open_gpus
@@ -154,7 +154,11 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     roots = (settings.cgroup_root_dir.rstrip("/"), settings.proc_root_dir.rstrip("/") + "/stat")
     host = LinuxHost(nsenter=nsenter, keep_open=(*roots, settings.proc_root_dir.rstrip("/") + "/meminfo"))
     try:
-        layout = layout_of(settings, version=cgroup_version(settings.cgroup_root_dir))
+        await _check_identity(client, settings)
+        try:
+            layout = layout_of(settings, version=cgroup_version(settings.cgroup_root_dir))
+        except OSError as error:
+            raise HostUnreadable(f"no cgroups at {settings.cgroup_root_dir}: {error.strerror}") from error
         if not settings.cgroup_driver and settings.node_name:
             driver = await find_driver(client, clock, host, layout, settings.node_name)
             settings = msgspec.structs.replace(settings, cgroup_driver=str(driver))
@@ -171,6 +175,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
             modules=make_modules,
             inotify=True,
         )
+        agent.check_host()
         address, port = parse_address(settings.addr)
         endpoints = NodeEndpoints(
             telemetry,
@@ -189,6 +194,22 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     finally:
         host.close()
         await client.close()
+
+
+async def _check_identity(client: Client, settings: NodeSettings) -> None:
+    """Raise if the API server does not let this agent in; that it cannot be reached now is no reason to give up."""
+    from kubetide.api.scheme import NODES
+    from kubetide.errors import KubetideError
+    from kubetide.kube.errors import Forbidden, Unauthorized
+
+    if not settings.node_name:
+        return
+    try:
+        await client.get_raw(NODES, settings.node_name)
+    except (Unauthorized, Forbidden):
+        raise
+    except KubetideError as error:
+        log.info("node not read yet", node=settings.node_name, error=str(error))
 
 
 async def _kubelet(client: Client, access: Access, settings: NodeSettings) -> Any:

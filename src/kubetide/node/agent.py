@@ -19,7 +19,7 @@ from typing import Any
 from kubetide.api.cgroups import CgroupDriver, CgroupPaths
 from kubetide.api.slo_strategies import HostApplication
 from kubetide.clock import Clock
-from kubetide.errors import KubetideError, TerminalError
+from kubetide.errors import KubetideError, SettingsError, TerminalError
 from kubetide.kube.backoff import Backoff
 from kubetide.kube.client import Client
 from kubetide.kube.manager import Component
@@ -194,8 +194,11 @@ class NodeAgent:
     def _with_driver(self, layout: Layout) -> Layout:
         """Return the layout with the driver that the flag or the directories say; systemd if neither does."""
         prefix = self.settings.cgroup_prefix
-        if self.settings.cgroup_driver:
-            return replace(layout, paths=CgroupPaths(CgroupDriver(self.settings.cgroup_driver), prefix))
+        named = self.settings.cgroup_driver
+        if named:
+            if named not in list(CgroupDriver):
+                raise SettingsError(f"{named!r} is neither systemd nor cgroupfs", field="cgroup-driver")
+            return replace(layout, paths=CgroupPaths(CgroupDriver(named), prefix))
         layout = replace(layout, paths=CgroupPaths(layout.paths.driver, prefix or layout.paths.prefix))
         found = detect.driver_by_directories(self.host, layout)
         if found is None:
@@ -279,7 +282,7 @@ class NodeAgent:
 
     async def run(self) -> None:
         """Run all parts until cancelled."""
-        self._check_host()
+        self.check_host()
         self._tell_features()
         self.executor.start()
         self._open_history()
@@ -390,7 +393,8 @@ class NodeAgent:
         if not change.container:
             self.pods.poke()
 
-    def _check_host(self) -> None:
+    def check_host(self) -> None:
+        """Raise HostUnreadable if a root of the host cannot be read: nothing the agent does would work."""
         for path in (self.layout.proc("stat"), self.layout.proc("meminfo")):
             try:
                 self.host.read(path)

@@ -117,6 +117,8 @@ class HpaController:
         self._forced: set[ObjectKey] = set()
         self._begin: datetime | None = None
         self._options = options_of(settings)
+        self._whole_cluster = False
+        self._scope_until = 0.0
 
     def ready(self) -> bool:
         """Whether both caches are filled; a standby is ready too."""
@@ -290,6 +292,13 @@ class HpaController:
 
     def _reads_whole_cluster(self) -> bool:
         """Tell whether one list of the whole cluster reads less than one list per namespace with autoscalers."""
+        now = self._clock.monotonic()
+        if now >= self._scope_until:
+            self._scope_until = now + self._settings.sync_period.total_seconds()
+            self._whole_cluster = self._most_namespaces_have_autoscalers()
+        return self._whole_cluster
+
+    def _most_namespaces_have_autoscalers(self) -> bool:
         namespaces = self._hpas.store.index_values(NAMESPACE)
         if self._settings.namespace or len(namespaces) <= CLUSTER_FROM:
             return False

@@ -9,9 +9,10 @@ A metric that fails never lets the target shrink: unknown is not low. `decide` g
 `hpa.conclude` tells what follows once the write of the scale has worked or not.
 """
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from kubetide.api.hpa import HpaSpec, MetricSpec, MetricTarget, ResourceMetricSource
 from kubetide.api.quantity import quantity_float

@@ -89,7 +89,7 @@ def evaluate(
         source = source_of(spec)
         if isinstance(reading, MetricFailure):
             raise reading
-        everyone = replace(target, passed_over=frozenset())
+        everyone = replace(target, passed_over=frozenset()) if target.passed_over else target
         proposal = _propose(spec, source, reading, everyone, tolerance, readiness, now)
         if target.passed_over:
             aware = _proposal_without(spec, source, reading, target, tolerance, readiness, now)

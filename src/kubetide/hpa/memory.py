@@ -11,16 +11,17 @@ older than the moment this process began to act:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
 
 from kubetide.api.hpa import HorizontalPodAutoscaler
 from kubetide.hpa.behavior import Rules, ScaleEvent, ScaleEvents, longest_period, remember_event
 from kubetide.hpa.stabilization import Recommendation, Recommendations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AfterStart:
+class AfterStart(msgspec.Struct, frozen=True, kw_only=True):
     """Care after a restart, for one autoscaler."""
 
     held: Recommendation | None = None
@@ -46,8 +47,7 @@ class AfterStart:
         return self.last_scale is not None and now < self.last_scale + longest_period(rules.down)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one autoscaler remembers. No list of recommendations is not the same as an empty one."""
 
     recommendations: Recommendations | None = None
@@ -55,7 +55,7 @@ class Memory:
     downs: ScaleEvents = ()
     after_start: AfterStart | None = None
     """None: the object is younger than this process, or the rule is off."""
-    last_good: Mapping[str, Recommendation] = field(default_factory=dict)
+    last_good: Mapping[str, Recommendation] = msgspec.field(default_factory=dict)
     """What each metric proposed when it last worked."""
 
     def seeded(self, current: int, now: datetime) -> "Memory":

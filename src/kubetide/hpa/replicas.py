@@ -15,8 +15,10 @@ Every function returns what it computed on the way, so that a person can follow 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
 
 from kubetide.api.core import Pod
 from kubetide.hpa.metrics import Tolerance, Usage, divided, raw_usage_of, rounded_up, utilization_of
@@ -26,8 +28,7 @@ from kubetide.hpa.samples import ZERO_TIME, ErrorKind, MetricFailure, PodReading
 _NOTHING = Sample(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """The count that one metric asks for, the figures it reports, and how it came about."""
 
     replicas: int

@@ -11,8 +11,9 @@ So the rule can only hold back; it never moves a target that the plain formula w
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from kubetide.api.core import Pod
 from kubetide.api.meta import controller_of

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from kubetide.api.core import Pod
 from kubetide.api.events import Event
 from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HpaStatus
@@ -87,9 +89,11 @@ class Observation:
     fallback: Fallback | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleDecision:
-    """What a turn wants, why, and everything it looked at on the way."""
+class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn wants, why, and everything it looked at on the way.
+
+    A Struct, because a decision is built up in steps and there are hundreds a second: replacing fields is cheap.
+    """
 
     hpa: HorizontalPodAutoscaler
     at: datetime

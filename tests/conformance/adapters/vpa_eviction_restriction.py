@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 from conformance.registry import suite
-
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
 from kubetide.vpa.updater.budget import Budget, BudgetRules, Creator, build_budget

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from conformance.registry import suite
-
 from kubetide.vpa.admission.validate import default_patch, validate
 
 

@@ -378,8 +378,8 @@ def test_of_two_copies_one_leads_and_the_other_takes_over_what_is_stored() -> No
         await cluster.apply(make_deployment("web", replicas=1, cpu="100m", memory="128Mi"))
         await cluster.apply(make_vpa("web", target="web"))
         cluster.set_usage("default", "web", cpu="400m", memory="300Mi")
-        async with recommender(cluster, seed=2) as second:
-            async with recommender(cluster, seed=1) as first:
+        async with recommender(cluster, seed=2, elect=True) as second:
+            async with recommender(cluster, seed=1, elect=True) as first:
                 await cluster.run_for(HOUR)
                 leaders = [one for one in (first, second) if one.recommender.ready()]
                 assert len(leaders) == 1
@@ -408,7 +408,7 @@ def test_an_older_recommender_that_holds_its_lease_is_waited_for() -> None:
             },
         }
         await cluster.apply(lease)
-        async with recommender(cluster):
+        async with recommender(cluster, elect=True):
             await cluster.run_for(8 * MINUTE)
             assert recommended(cluster, "default", "web") == {}
             await cluster.run_for(5 * MINUTE)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import msgspec
+
 from kubetide.api.quantity import parse_quantity
 from kubetide.embedded.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
@@ -86,15 +88,20 @@ async def recommender(
     client: Client | None = None,
     seed: int = 0,
     prometheus: Prometheus | None = None,
+    elect: bool = False,
 ) -> AsyncIterator[RunningRecommender]:
-    """Run the recommender beside the cluster; an error of it is an error of the test."""
+    """Run the recommender beside the cluster; an error of it is an error of the test.
+
+    Without `elect` it always leads: renewing a lease every two seconds would dominate days of simulated time.
+    """
     used = client or cluster.client()
+    chosen = msgspec.structs.replace(settings or RecommenderSettings(), leader_elect=elect)
     telemetry = Telemetry()
     recorder = EventRecorder(used, clock=cluster.clock, component="vpa-recommender")
     made = Recommender(
         used,
         cluster.clock,
-        settings or RecommenderSettings(),
+        chosen,
         telemetry,
         recorder,
         Random(seed),

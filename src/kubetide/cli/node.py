@@ -153,6 +153,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     nsenter = "" if settings.host_mode else f"{settings.proc_root_dir.rstrip('/')}/1/ns/mnt"
     roots = (settings.cgroup_root_dir.rstrip("/"), settings.proc_root_dir.rstrip("/") + "/stat")
     host = LinuxHost(nsenter=nsenter, keep_open=(*roots, settings.proc_root_dir.rstrip("/") + "/meminfo"))
+    kubelet = None
     try:
         await _check_identity(client, settings)
         try:
@@ -162,6 +163,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
         if not settings.cgroup_driver and settings.node_name:
             driver = await find_driver(client, clock, host, layout, settings.node_name)
             settings = msgspec.structs.replace(settings, cgroup_driver=str(driver))
+        kubelet = await _kubelet(client, access, settings)
         agent = NodeAgent(
             client,
             clock,
@@ -170,7 +172,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
             telemetry,
             layout=layout,
             commands=host,
-            kubelet=await _kubelet(client, access, settings),
+            kubelet=kubelet,
             gpus=open_gpus() if "Accelerators=true" in settings.feature_gates else None,
             modules=make_modules,
             inotify=True,
@@ -192,6 +194,8 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
         manager.add(agent)
         await run_until_signal(manager)
     finally:
+        if kubelet is not None:
+            await kubelet.close()
         host.close()
         await client.close()
 
@@ -233,7 +237,11 @@ async def _kubelet(client: Client, access: Access, settings: NodeSettings) -> An
             server = f"https://{address}:{kubelet_port(node)}"
         target = Access(server=server, trust=ServerTrust(insecure=True), credentials=access.credentials)
         kubelet = HttpKubelet(HttpTransport(target), settings.kubelet_sync_timeout.total_seconds())
-        await kubelet.pods()
+        try:
+            await kubelet.pods()
+        except KubetideError:
+            await kubelet.close()
+            raise
     except KubetideError as error:
         if settings.pod_source is PodSource.KUBELET:
             raise

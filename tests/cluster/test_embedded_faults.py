@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -102,8 +102,18 @@ def test_a_frozen_watch_is_silent_and_catches_up_when_it_thaws() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(300):
                     await anext(lines)
+        async with transport.watch(PATH, query=query) as lines, asyncio.TaskGroup() as group:
+            task = group.create_task(_first(lines))
+            await asyncio.sleep(300)
+            assert not task.done()
+            api.thaw()
+        assert json.loads(task.result())["type"] == "ADDED"
 
     run(main)
+
+
+async def _first(lines: AsyncIterator[bytes]) -> bytes:
+    return await anext(lines)
 
 
 def test_bookmarks_come_every_minute_and_at_the_end() -> None:

@@ -171,6 +171,12 @@ class EmbeddedApi:
             answer.frozen = self._is_frozen
         return answer
 
+    def thaw(self) -> None:
+        """Let frozen watches go on, with everything they missed."""
+        self.faults.frozen = False
+        for resource in self.store.resources():
+            self.store.collection(resource).log.notify()
+
     def _is_frozen(self) -> bool:
         return self.faults.frozen
 

@@ -251,9 +251,8 @@ class RuntimeProxy:
         target = self._directory.target(stage)
         if target is None:
             return None
-        call = self._hook_client(target.endpoint).unary_unary(
-            f"/{SERVICE}/{stage}Hook", request_serializer=bytes, response_deserializer=bytes
-        )
+        client = await self._hook_client(target.endpoint)
+        call = client.unary_unary(f"/{SERVICE}/{stage}Hook", request_serializer=bytes, response_deserializer=bytes)
         try:
             body: bytes = await call(request.SerializeToString(), timeout=self._hook_timeout)
             if stage in POD_STAGES:
@@ -273,13 +272,14 @@ class RuntimeProxy:
             self._scanned = now
             self._directory.scan()
 
-    def _hook_client(self, endpoint: str) -> grpc.aio.Channel:
+    async def _hook_client(self, endpoint: str) -> grpc.aio.Channel:
         if endpoint in self._hook_clients:
             self._hook_clients.move_to_end(endpoint)
         else:
             self._hook_clients[endpoint] = grpc.aio.insecure_channel(f"unix://{endpoint}")
             while len(self._hook_clients) > CLIENTS:
-                self._hook_clients.popitem(last=False)
+                _, oldest = self._hook_clients.popitem(last=False)
+                await oldest.close(None)
         return self._hook_clients[endpoint]
 
 

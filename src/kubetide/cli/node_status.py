@@ -64,16 +64,17 @@ async def fetch(address: str, node_name: str, token: str) -> dict[str, Any]:
 
 def table(status: dict[str, Any]) -> Any:
     """Return the table for a terminal."""
+    from rich import box
     from rich.table import Table
 
     title = (
         f"{status['node']}   CPU {_cores(status['cpuCores'])} (system {_cores(status['systemCpuCores'])})   "
         f"memory {_size(status['memoryBytes'])} (system {_size(status['systemMemoryBytes'])})"
     )
-    shown = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("QOS", "POD", "PHASE"):
-        shown.add_column(name, no_wrap=True)
-    for name in ("CPU", "LIMIT", "THROTTLED", "MEMORY", "LIMIT", "PSI C/M/I", "PEAK CPU", "PEAK MEM"):
+    shown = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown.add_column("QOS", no_wrap=True)
+    shown.add_column("POD", overflow="fold", ratio=1)
+    for name in ("CPU/LIMIT", "THROT", "MEMORY/LIMIT", "PSI C/M/I", "PEAK"):
         shown.add_column(name, justify="right", no_wrap=True)
     previous = None
     for pod in status["pods"]:
@@ -81,28 +82,25 @@ def table(status: dict[str, Any]) -> Any:
             shown.add_section()
         previous = pod["qos"]
         predicted = pod["predicted"] or {}
+        phase = "" if pod["phase"] == "Running" else f" ({pod['phase']})"
         shown.add_row(
             pod["qos"],
-            f"{pod['namespace']}/{pod['name']}",
-            pod["phase"],
-            _cores(pod["cpuCores"]),
-            _millis(pod["cpuLimitMillis"]),
+            f"{pod['namespace']}/{pod['name']}{phase}",
+            f"{_cores(pod['cpuCores'])}/{_millis(pod['cpuLimitMillis'])}",
             _percent(pod["throttled"]),
-            _size(pod["memoryBytes"]),
-            _size(pod["memoryLimitBytes"]),
+            f"{_size(pod['memoryBytes'])}/{_size(pod['memoryLimitBytes'])}",
             "/".join(_number(pod["pressure"][name]) for name in ("cpu", "mem", "io")),
-            _millis(predicted.get("cpuMillis")),
-            _size(predicted.get("memoryBytes")),
+            f"{_millis(predicted.get('cpuMillis'))} {_size(predicted.get('memoryBytes'))}",
         )
     return shown
 
 
 def _cores(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _millis(value: int | None) -> str:
-    return "-" if value is None else f"{value / 1000:.3f}"
+    return "-" if value is None else f"{value / 1000:.2f}"
 
 
 def _percent(value: float | None) -> str:

@@ -430,3 +430,21 @@ def test_a_recommendation_can_be_recomputed_from_what_is_stored() -> None:
         assert told["source"] == "checkpoints"
 
     run(main, nodes=1)
+
+
+def test_a_step_that_hangs_is_cut_short_and_the_loop_goes_on() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=1, cpu="100m", memory="128Mi"))
+        await cluster.apply(make_vpa("web", target="web"))
+        settings = RecommenderSettings(step_timeout=timedelta(seconds=20))
+        async with recommender(cluster, settings) as running:
+            await cluster.run_for(30 * MINUTE)
+            before = recommended(cluster, "default", "web")
+            seen = running.counted("vpa_recommender_execution_latency_seconds_count", step="total")
+            cluster.api.faults = Faults(latency=HOUR, resources=frozenset({"pods"}))
+            await cluster.run_for(10 * MINUTE)
+            assert running.counted("vpa_recommender_execution_latency_seconds_count", step="total") >= seen + 8
+            assert running.recommender.healthy()
+            assert recommended(cluster, "default", "web") == before
+
+    run(main, nodes=1)

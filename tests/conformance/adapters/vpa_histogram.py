@@ -59,7 +59,8 @@ def histogram(case: Case) -> Iterable[str]:
         yield f"number of buckets: got {buckets.count}, expected {case['numBuckets']}"
         return
     registers = [Histogram(buckets, half_life) for _ in range(case["registers"])]
-    expected = {r["step"]: r for r in case.get("resultsV171", case["results"])}
+    recorded = case["resultsV171"] if "resultsV171" in case else case["results"]
+    expected = {result["step"]: result for result in recorded}
     for step, op in enumerate(case["ops"]):
         h = registers[op["h"]]
         match op["op"]:

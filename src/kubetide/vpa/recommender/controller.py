@@ -390,9 +390,12 @@ class Recommender:
 
     def _collect_garbage(self) -> None:
         dropped = self.model.collect_garbage(now=self._clock.now(), has_controller=self._vpas.resolves)
-        for labels, container in dropped or ():
+        if dropped is None:
+            return
+        for labels, container in dropped:
             for key in labels.vpas:
                 self._store.allow_less(key, container)
+        self._observer.seen.keep(self._observer.pods.store.keys())
 
     # ------------------------------------------------------------------ explaining
 

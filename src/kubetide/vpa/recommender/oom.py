@@ -153,5 +153,10 @@ class Seen:
         """Drop what is remembered of a pod that is gone."""
         self._by_pod.pop((namespace, pod, uid), None)
 
+    def keep(self, pods: Iterable[tuple[str, str]]) -> None:
+        """Drop what is remembered of all other pods: events tell of pods that were gone already."""
+        there = set(pods)
+        self._by_pod = {key: marks for key, marks in self._by_pod.items() if key[:2] in there}
+
     def __len__(self) -> int:
         return len(self._by_pod)

@@ -62,6 +62,15 @@ def test_what_is_remembered_goes_with_the_pod() -> None:
     assert len(seen) == 0
 
 
+def test_kills_of_pods_that_were_gone_already_are_dropped_in_time() -> None:
+    seen = Seen()
+    list(seen.fresh(from_pod(pod(state=killed()))))
+    seen.keep([("shop", "web-0")])
+    assert len(seen) == 1
+    seen.keep([("shop", "web-1")])
+    assert len(seen) == 0
+
+
 def test_other_deaths_are_no_kills() -> None:
     crash = {"terminated": {"reason": "Error", "finishedAt": NOON.isoformat()}}
     assert from_pod(pod(state=crash, last=crash)) == []

@@ -120,13 +120,13 @@ def container_values(request: ContainerRequest, rule: BatchRule) -> Response:
 
 
 def _total(limits: Iterable[int | None]) -> int:
-    """Return the sum of limits, -1 as soon as one is missing or nothing is limited."""
+    """Return the sum of limits, -1 as soon as one is missing."""
     total = 0
     for limit in limits:
         if limit is None or limit <= 0:
             return -1
         total += limit
-    return total or -1
+    return total
 
 
 def _quota(limit_milli: int, rule: BatchRule) -> int:

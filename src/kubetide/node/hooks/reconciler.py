@@ -58,6 +58,11 @@ class HookReconciler:
             "Core scheduling cookie of containers.",
             ("node", "pod_namespace", "pod_name", "container_id", "core_sched_group"),
         )
+        self._cookie_status = telemetry.counter(
+            "koordlet_core_sched_cookie_manage_status",
+            "Containers whose cookie was kept or could not be had, by group.",
+            ("node", "core_sched_group", "status"),
+        )
 
     def ready(self) -> bool:
         """Whether a first pass was made."""
@@ -151,6 +156,8 @@ class HookReconciler:
                 self.cookies.disable(key, pids, snapshot.now)
                 continue
             cookie = self.cookies.enable(key, group, pids, snapshot.now)
+            if pids:
+                self._cookie_status.labels(self._node_name, group, "success" if cookie else "fail").inc()
             if cookie:
                 labels = (self._node_name, pod.namespace, pod.name, identity, group)
                 self._cookie_gauge.labels(*labels).set(float(cookie))

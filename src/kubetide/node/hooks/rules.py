@@ -12,7 +12,7 @@ An unlabeled pod with CPUs of its own counts as LSR here.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kubetide.api import qos
 from kubetide.api.cgroups import KUBE_QOS_CLASSES
@@ -120,7 +120,7 @@ class Plugins:
         if self.on(CPUSET) and condition in (qos.LSE, qos.LSR):
             yield CPUSET, Response(cfs_quota=cpuset.unset_quota(request))
         if self.on(BATCH) and condition == qos.BE:
-            yield BATCH, batch_resource.pod_values(request, self.rules.batch)
+            yield BATCH, self._batch_pod(request)
         if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
             yield NORMALIZATION, self._normalized(request, request.resources.quota if request.resources else None)
 
@@ -169,11 +169,7 @@ class Plugins:
         if self.on(GPU):
             self.hooks.add_container(Stage.PRE_CREATE_CONTAINER, GPU, _gpu)
         if self.on(BATCH):
-            self.hooks.add_pod(
-                Stage.PRE_RUN_POD_SANDBOX,
-                BATCH,
-                lambda request: batch_resource.pod_values(request, self.rules.batch),
-            )
+            self.hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, BATCH, self._batch_pod)
             for stage in _CONTAINER_STAGES:
                 self.hooks.add_container(
                     stage, BATCH, lambda request: batch_resource.container_values(request, self.rules.batch)
@@ -183,6 +179,11 @@ class Plugins:
         if self.rules.bvt is None or not self.bvt_ready:
             return Response()
         return Response(cpu_bvt=group_identity.pod_bvt(self.rules.bvt, request.qos, request.kube_qos))
+
+    def _batch_pod(self, request: PodRequest) -> Response:
+        values = batch_resource.pod_values(request, self.rules.batch)
+        # Without any container the sum of limits is 0, and a memory limit of 0 would kill the pod.
+        return replace(values, memory_limit=-1) if values.memory_limit == 0 else values
 
     def _cpuset(self, request: ContainerRequest) -> str | None:
         return cpuset.container_cpuset(

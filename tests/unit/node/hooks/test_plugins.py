@@ -266,3 +266,13 @@ def test_a_best_effort_container_of_unknown_place_gets_no_pool() -> None:
     assert plugins.hooks.run_container(Stage.PRE_UPDATE_CONTAINER_RESOURCES, lost).response.cpuset is None
     known = ContainerRequest(pod=lost.pod, cgroup_parent=f"{World().paths.tier(BEST_EFFORT)}/p/c")
     assert plugins.hooks.run_container(Stage.PRE_UPDATE_CONTAINER_RESOURCES, known).response.cpuset == ""
+
+
+def test_a_batch_pod_without_containers_is_not_limited_to_no_memory() -> None:
+    notes = {qos.ANNOTATION_EXTENDED_RESOURCES: '{"containers":{}}'}
+    world = World()
+    job = world.add_pod(raw_pod("job", label="BE", kube="BestEffort", annotations=notes))
+    from kubetide.node.hooks.requests import pod_request
+
+    response = Plugins().hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, pod_request(job)).response
+    assert (response.cpu_shares, response.cfs_quota, response.memory_limit) == (2, -1, -1)

@@ -46,7 +46,7 @@ class Finding:
 
 _RIVALS = {
     "hpa": (("kube-system", "kube-controller-manager"),),
-    "recommender": (("kube-system", "vpa-recommender"),),
+    "recommender": (("kube-system", "vpa-recommender"), ("kube-system", "vpa-recommender-lease")),
     "updater": (("kube-system", "vpa-updater"),),
     "admission": (("kube-system", "vpa-admission-controller"),),
     "slo": (("koordinator-system", "koordinator-manager"),),

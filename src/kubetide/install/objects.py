@@ -110,6 +110,8 @@ def _deployment(component: str, namespace: str, image: str, replicas: int) -> Ra
     container = {
         **_container(component, image),
         "args": ["run", component],
+        # The admission controller looks there for its lease, its certificate and its Service.
+        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
         "ports": ports,
         "securityContext": {
             "allowPrivilegeEscalation": False,

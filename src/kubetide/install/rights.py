@@ -127,10 +127,14 @@ class Local:
 LOCAL: dict[str, tuple[Local, ...]] = {
     "hpa": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
     "recommender": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
-    "updater": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
-    "admission": (
+    "updater": (
         Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),
-        Local(Right("", ("secrets",), ("get", "create", "update")), "kube-system"),
+        # The admission controller's lease lies where both run.
+        Local(Right("coordination.k8s.io", ("leases",), ("get",))),
+    ),
+    "admission": (
+        Local(Right("coordination.k8s.io", ("leases",), _LEASE)),
+        Local(Right("", ("secrets",), ("get", "create", "update"))),
     ),
     "slo": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
     "node": (),

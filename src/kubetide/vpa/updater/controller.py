@@ -8,7 +8,6 @@ candidates                                               -> evictions and resize
 
 import asyncio
 import random
-import socket
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -21,8 +20,7 @@ from kubetide.api.meta import ObjectKey, key_of
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client import Client
-from kubetide.kube.fence import FencedTransport
-from kubetide.kube.leader import LeaderElector
+from kubetide.kube.leadership import Leadership
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.heartbeat import Heartbeat
@@ -65,24 +63,19 @@ class Updater:
         self._settings = settings
         self._recorder = recorder
         self._rng = rng
-        self._elector: LeaderElector | None = None
-        writer = client
-        if settings.leader_elect:
-            self._elector = LeaderElector(
-                client,
-                clock=clock,
-                lease_name=settings.leader_elect_resource_name,
-                namespace=settings.leader_elect_resource_namespace,
-                identity=f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
-                lease_duration=settings.leader_elect_lease_duration,
-                renew_deadline=settings.leader_elect_renew_deadline,
-                retry_period=settings.leader_elect_retry_period,
-                chance=rng,
-            )
-            fenced = FencedTransport(client.transport, lambda: self.is_leader)
-            writer = Client(fenced, clock=clock, chance=rng)
+        self._leadership = Leadership(
+            client,
+            clock=clock,
+            enabled=settings.leader_elect,
+            lease_name=settings.leader_elect_resource_name,
+            namespace=settings.leader_elect_resource_namespace,
+            chance=rng,
+            lease_duration=settings.leader_elect_lease_duration,
+            renew_deadline=settings.leader_elect_renew_deadline,
+            retry_period=settings.leader_elect_retry_period,
+        )
         self._view = ClusterView(client, clock=clock, settings=settings, chance=rng)
-        self._evictor = Evictor(writer, chance=rng)
+        self._evictor = Evictor(self._leadership.writer, chance=rng)
         self._audit = Audit(telemetry, clock=clock)
         self._rules = _rules(settings)
         self._memory, self._breakers, self._disruptor = self._new_memory()
@@ -98,7 +91,7 @@ class Updater:
     @property
     def is_leader(self) -> bool:
         """Whether this process may act."""
-        return self._elector is None or self._elector.is_leader
+        return self._leadership.is_leader
 
     @property
     def problem(self) -> str:
@@ -119,10 +112,7 @@ class Updater:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watch_cluster(), name="updater informers")
             await self.synced()
-            if self._elector is None:
-                await self._lead()
-            else:
-                await self._elector.run(self._lead)
+            await self._leadership.run(self._lead)
 
     async def watch_cluster(self) -> None:
         """Keep the copies of the cluster fresh until cancelled."""

@@ -5,11 +5,12 @@ or several simulated processes in one test, never share a number by accident. As
 the same instrument.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 # The originals expose no `_created` series; dashboards and alerts made for them should see the same names.
@@ -24,8 +25,12 @@ class Telemetry:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._known: dict[str, Counter | Gauge | Histogram] = {}
+        self._plain_counters: list[bytes] = []
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:  # noqa: A002
+        """Return a counter that is shown under just this name, with `_total` at its end or not."""
+        if not name.endswith("_total") and name not in self._known:
+            self._plain_counters.append(name.encode())
         return self._once(name, Counter, lambda: Counter(name, help, labels, registry=self.registry))
 
     def gauge(self, name: str, help: str, labels: Sequence[str] = ()) -> Gauge:  # noqa: A002
@@ -48,7 +53,11 @@ class Telemetry:
 
     def render(self) -> bytes:
         """Return all instruments in the Prometheus text format."""
-        return generate_latest(self.registry)
+        text = generate_latest(_Joined(self.registry))
+        # The library appends `_total` to every counter; several originals do not have it.
+        for name in self._plain_counters:
+            text = text.replace(name + b"_total", name)
+        return text
 
     def _once(self, name: str, kind: type[Instrument], make: Callable[[], Instrument]) -> Instrument:
         existing = self._known.get(name)
@@ -59,3 +68,19 @@ class Telemetry:
         if not isinstance(existing, kind):
             raise TypeError(f"{name} is already a {type(existing).__name__.lower()}")
         return existing
+
+
+class _Joined(CollectorRegistry):
+    """A registry seen with one family per name: two collectors may both know queues, a scraper wants one block."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for family in self._registry.collect():
+            known = families.setdefault(family.name, family)
+            if known is not family:
+                known.samples = [*known.samples, *family.samples]
+        return families.values()

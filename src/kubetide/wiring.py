@@ -65,25 +65,32 @@ def process(
     telemetry: Telemetry,
     *,
     address: str,
+    health_address: str = "",
     explain_token: str = "",
 ) -> Manager:
-    """Return the manager of a process: its endpoints first, so that health can be asked from the start."""
+    """Return the manager of a process: its endpoints first, so that health can be asked from the start.
+
+    With a `health_address` the same is served there too, for probes that look for health on a port of its own.
+    """
     manager = Manager(name="kubetide")
     work = Manager(name="components")
     for components in parts.values():
         for component in components:
             work.add(component)
-    host, port = parse_address(address)
-    endpoints = Endpoints(
-        telemetry,
-        healthy=work.healthy,
-        ready=work.ready,
-        explain=work.explain,
-        host=host,
-        port=port,
-        explain_token=explain_token,
-    )
-    manager.add(endpoints, wait_ready=True)
+    for where in (address, health_address):
+        if not where:
+            continue
+        host, port = parse_address(where)
+        endpoints = Endpoints(
+            telemetry,
+            healthy=work.healthy,
+            ready=work.ready,
+            explain=work.explain,
+            host=host,
+            port=port,
+            explain_token=explain_token,
+        )
+        manager.add(endpoints, wait_ready=True)
     manager.add(work)
     return manager
 

@@ -1,10 +1,12 @@
 """Logs and telemetry."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from kubetide import log
 from kubetide.telemetry import Telemetry
@@ -63,3 +65,32 @@ def test_instruments_are_made_once_and_rendered() -> None:
     assert "_created" not in text
     with pytest.raises(TypeError):
         telemetry.gauge("kubetide_things_total", "Things.")
+
+
+def test_a_counter_is_shown_under_the_name_it_was_given() -> None:
+    telemetry = Telemetry()
+    telemetry.counter("koordlet_pod_eviction", "Evictions.", ("node",)).labels("n").inc()
+    telemetry.counter("kubetide_things_total", "Things.").inc()
+    text = telemetry.render().decode()
+    assert '# TYPE koordlet_pod_eviction counter\nkoordlet_pod_eviction{node="n"} 1.0\n' in text
+    assert "# TYPE kubetide_things_total counter\nkubetide_things_total 1.0\n" in text
+
+
+def test_two_collectors_that_know_one_name_make_one_family() -> None:
+    telemetry = Telemetry()
+    for name in ("hpa", "slo"):
+        telemetry.register(OneQueue(name))
+    text = telemetry.render().decode()
+    assert text.count("# TYPE workqueue_depth gauge") == 1
+    assert 'workqueue_depth{name="hpa"} 1.0' in text
+    assert 'workqueue_depth{name="slo"} 1.0' in text
+
+
+class OneQueue(Collector):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily("workqueue_depth", "Keys waiting.", labels=["name"])
+        family.add_metric([self._name], 1)
+        yield family

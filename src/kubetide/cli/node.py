@@ -139,6 +139,7 @@ def complete(settings: NodeSettings, environment: dict[str, str], *, exists: Any
 
 async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSettings) -> None:
     from kubetide.cli.run import run_until_signal
+    from kubetide.kube.instruments import Instruments
     from kubetide.node.agent import HostUnreadable, NodeAgent, layout_of
     from kubetide.node.controller import make_modules
     from kubetide.node.host.linux import LinuxHost, cgroup_version
@@ -149,7 +150,10 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     clock = SystemClock()
     telemetry = Telemetry()
     chance = random.Random()
-    client, access = connect(connection, clock=clock, chance=chance)
+    instruments = Instruments(telemetry)
+    client, access = connect(
+        connection, clock=clock, chance=chance, observe=instruments.request, announce=instruments.of("node")
+    )
     nsenter = "" if settings.host_mode else f"{settings.proc_root_dir.rstrip('/')}/1/ns/mnt"
     roots = (settings.cgroup_root_dir.rstrip("/"), settings.proc_root_dir.rstrip("/") + "/stat")
     host = LinuxHost(nsenter=nsenter, keep_open=(*roots, settings.proc_root_dir.rstrip("/") + "/meminfo"))

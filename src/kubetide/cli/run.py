@@ -21,6 +21,7 @@ from kubetide.errors import SettingsError
 from kubetide.flags import ParsedFlags, parse_flags
 from kubetide.kube.connect import connect
 from kubetide.kube.gc_tuning import tune_gc
+from kubetide.kube.instruments import Instruments
 from kubetide.kube.manager import Component, Manager
 from kubetide.kube.settings import KubeSettings
 from kubetide.settings import COMPONENTS, ProcessSettings
@@ -63,6 +64,10 @@ class _Part:
     def address(self, name: str) -> str:
         return getattr(self.settings, "address", "") or default_address(name)
 
+    @property
+    def health_address(self) -> str:
+        return getattr(self.settings, "health_address", "")
+
 
 def _part(invocation: Invocation, name: str, flags: dict[str, str], file: dict[str, Any]) -> _Part:
     given = _with_invocation(invocation, flags)
@@ -98,17 +103,23 @@ def read_file(path: str) -> dict[str, Any]:
 async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
     clock = SystemClock()
     telemetry = Telemetry()
+    instruments = Instruments(telemetry)
     rng = random.Random()
     built: dict[str, list[Component]] = {}
     clients = []
     try:
         for name, part in parts.items():
-            client, _ = connect(part.connection, clock=clock, chance=rng)
+            client, _ = connect(
+                part.connection, clock=clock, chance=rng, observe=instruments.request, announce=instruments.of(name)
+            )
             clients.append(client)
             built[name] = build(name, World(client=client, clock=clock, telemetry=telemetry, rng=rng), part.settings)
         only = next(iter(parts)) if len(parts) == 1 else None
         address = parts[only].address(only) if only is not None else own.listen
-        await run_until_signal(process(built, telemetry, address=address, explain_token=own.explain_token))
+        health = parts[only].health_address if only is not None else ""
+        await run_until_signal(
+            process(built, telemetry, address=address, health_address=health, explain_token=own.explain_token)
+        )
     finally:
         for client in clients:
             await client.close()

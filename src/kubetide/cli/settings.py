@@ -56,4 +56,7 @@ def _row(option: Option) -> str:
     default = option.show(option.default)
     shown = f"`{default}`" if default else ""
     meaning = option.doc.replace("|", "\\|")
-    return f"| `{option.name}` | `--{option.flag}` | `{option.env}` | {shown} | {meaning} |"
+    # The setting's own name is a flag too; only other projects' names need to be told.
+    own = option.name.replace("_", "-")
+    flags = ", ".join(f"`--{flag}`" for flag in (option.flag, *(name for name in option.aliases if name != own)))
+    return f"| `{option.name}` | {flags} | `{option.env}` | {shown} | {meaning} |"

@@ -54,7 +54,8 @@ class Listing(Generic[T]):
 class Client:
     """Reads and writes the objects of one API server as one identity.
 
-    `observe(method, status, seconds)` is told of every request; status 0 means that nobody answered.
+    `observe(method, status, seconds)` is told of every request; status 0 means that nobody answered. `announce(part)`
+    is told of every informer, elector, recorder and queue that works with this client, so that all can be shown.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Client:
         chance: random.Random | None = None,
         timeout: float = REQUEST_TIMEOUT,
         observe: Callable[[str, int, float], None] | None = None,
+        announce: Callable[[object], None] | None = None,
     ) -> None:
         self.transport = transport
         self.clock = clock
@@ -76,6 +78,7 @@ class Client:
         self._timeout = timeout
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
+        self._announce = announce
         self._bucket = TokenBucket(qps, burst or max(1, int(2 * qps))) if qps else None
 
     async def request(
@@ -328,9 +331,21 @@ class Client:
 
     def over(self, transport: Transport) -> "Client":
         """Return a client over another transport that shares this one's limits, discovery and observer."""
-        other = Client(transport, clock=self.clock, chance=self.chance, timeout=self._timeout, observe=self._observe)
+        other = Client(
+            transport,
+            clock=self.clock,
+            chance=self.chance,
+            timeout=self._timeout,
+            observe=self._observe,
+            announce=self._announce,
+        )
         other.discovery, other._slots, other._bucket = self.discovery, self._slots, self._bucket
         return other
+
+    def announce(self, part: object) -> None:
+        """Tell whoever shows the machinery of this process of a part that works with this client."""
+        if self._announce is not None:
+            self._announce(part)
 
     async def close(self) -> None:
         """Close the transport."""

@@ -1,6 +1,7 @@
 """From settings to a client that is ready to be used."""
 
 import random
+from collections.abc import Callable
 
 from kubetide.clock import Clock
 from kubetide.kube.client import Client
@@ -9,7 +10,14 @@ from kubetide.kube.kubeconfig import Access, load
 from kubetide.kube.settings import KubeSettings
 
 
-def connect(settings: KubeSettings, *, clock: Clock, chance: random.Random | None = None) -> tuple[Client, Access]:
+def connect(
+    settings: KubeSettings,
+    *,
+    clock: Clock,
+    chance: random.Random | None = None,
+    observe: Callable[[str, int, float], None] | None = None,
+    announce: Callable[[object], None] | None = None,
+) -> tuple[Client, Access]:
     """Return a client of the cluster that the settings name, and the access it uses (its namespace, its context)."""
     access = load(clock=clock, path=settings.kubeconfig, context=settings.context)
     client = Client(
@@ -20,5 +28,7 @@ def connect(settings: KubeSettings, *, clock: Clock, chance: random.Random | Non
         burst=settings.burst or None,
         chance=chance,
         timeout=settings.request_timeout.total_seconds(),
+        observe=observe,
+        announce=announce,
     )
     return client, access

@@ -81,6 +81,7 @@ class Informer(Generic[T]):
         self._synced = asyncio.Event()
         self._last_contact: float | None = None
         self._log = log.bind(resource=str(resource), namespace=namespace or "")
+        client.announce(self)
 
     @property
     def name(self) -> str:

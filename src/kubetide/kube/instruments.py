@@ -1,11 +1,15 @@
 """What the machinery shows of itself: requests, queues, informers, leadership, events.
 
-The names are those that Kubernetes components use, so that existing dashboards find them. Queues, informers and
-electors are read when somebody asks, and cost nothing in between.
+The names are those that Kubernetes components use, so that existing dashboards find them. A client announces what is
+built on it; queues, informers and electors are then read when somebody asks, and cost nothing in between. They are
+held weakly: an informer that its component has dropped is no longer shown.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -20,6 +24,23 @@ from kubetide.telemetry import Telemetry
 SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
+class Reconciles:
+    """Counts what reconcilers came to."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._count = telemetry.counter(
+            "controller_runtime_reconcile_total", "Reconciliations by controller and result.", ("controller", "result")
+        )
+        self._seconds = telemetry.histogram(
+            "controller_runtime_reconcile_time_seconds", "How long one reconciliation took.", ("controller",), SECONDS
+        )
+
+    def outcome(self, controller: str, outcome: Outcome[Any]) -> None:
+        """Note a reconciliation: with the controller's name bound, the `observe` of Workers."""
+        self._count.labels(controller, "error" if outcome.error is not None else "success").inc()
+        self._seconds.labels(controller).observe(outcome.seconds)
+
+
 class Instruments:
     """The telemetry of one process's machinery."""
 
@@ -30,12 +51,6 @@ class Instruments:
         self._latency = telemetry.histogram(
             "rest_client_request_duration_seconds", "How long requests to the API server took.", ("verb",), SECONDS
         )
-        self._reconciles = telemetry.counter(
-            "controller_runtime_reconcile_total", "Reconciliations by controller and result.", ("controller", "result")
-        )
-        self._reconcile_seconds = telemetry.histogram(
-            "controller_runtime_reconcile_time_seconds", "How long one reconciliation took.", ("controller",), SECONDS
-        )
         self._machinery = _Machinery()
         telemetry.register(self._machinery)
 
@@ -44,73 +59,77 @@ class Instruments:
         self._requests.labels(str(status) if status else "<error>", method).inc()
         self._latency.labels(method).observe(seconds)
 
-    def outcome(self, controller: str, outcome: Outcome[Any]) -> None:
-        """Note a reconciliation: with the controller's name bound, the `observe` of Workers."""
-        self._reconciles.labels(controller, "error" if outcome.error is not None else "success").inc()
-        self._reconcile_seconds.labels(controller).observe(outcome.seconds)
+    def of(self, component: str) -> Callable[[object], None]:
+        """Return the `announce` of a component's client: what is built on it is shown under its name."""
 
-    def watch_queue(self, queue: WorkQueue[Any]) -> None:
-        """Show a queue."""
-        self._machinery.queues.append(queue)
+        def watch(part: object) -> None:
+            self._machinery.parts[part] = component
 
-    def watch_informer(self, informer: Informer[Any]) -> None:
-        """Show an informer."""
-        self._machinery.informers.append(informer)
+        return watch
 
-    def watch_elector(self, elector: LeaderElector) -> None:
-        """Show an elector."""
-        self._machinery.electors.append(elector)
 
-    def watch_recorder(self, recorder: EventRecorder) -> None:
-        """Show a recorder."""
-        self._machinery.recorders.append(recorder)
+@dataclass(slots=True)
+class _Copies:
+    """What the informers of one component and resource come to together."""
+
+    objects: int = 0
+    rejected: int = 0
+    lists: int = 0
+    stale_seconds: float | None = None
+
+    def add(self, informer: Informer[Any]) -> None:
+        self.objects += len(informer.store)
+        self.rejected += len(informer.rejected)
+        self.lists += informer.relists
+        age = informer.staleness()
+        if age is not None:
+            self.stale_seconds = max(self.stale_seconds or 0.0, age.total_seconds())
 
 
 class _Machinery(Collector):
     """Reads the state of the parts when asked."""
 
     def __init__(self) -> None:
-        self.queues: list[WorkQueue[Any]] = []
-        self.informers: list[Informer[Any]] = []
-        self.electors: list[LeaderElector] = []
-        self.recorders: list[EventRecorder] = []
+        self.parts: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 
     def collect(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily("workqueue_depth", "Keys that wait for a worker.", labels=["name"])
-        running = GaugeMetricFamily("workqueue_unfinished_keys", "Keys being worked on.", labels=["name"])
-        for queue in self.queues:
-            depth.add_metric([queue.name], len(queue))
-            running.add_metric([queue.name], queue.running)
-        yield depth
-        yield running
-        yield from self._informers()
+        running = GaugeMetricFamily("kubetide_workqueue_running_keys", "Keys being worked on.", labels=["name"])
+        delayed = GaugeMetricFamily("kubetide_workqueue_delayed_keys", "Keys that wait for a time.", labels=["name"])
         leading = GaugeMetricFamily(
             "leader_election_master_status", "1 while this process leads, else 0.", labels=["name"]
         )
-        for elector in self.electors:
-            leading.add_metric([elector.lease_name], float(elector.is_leader))
-        yield leading
         dropped = CounterMetricFamily("kubetide_events_dropped", "Events that were not written.", labels=["component"])
-        for recorder in self.recorders:
-            dropped.add_metric([recorder.component], recorder.dropped)
-        yield dropped
+        copies: defaultdict[tuple[str, str], _Copies] = defaultdict(_Copies)
+        for part, component in list(self.parts.items()):
+            if isinstance(part, WorkQueue):
+                depth.add_metric([part.name], len(part))
+                running.add_metric([part.name], part.running)
+                delayed.add_metric([part.name], part.delayed)
+            elif isinstance(part, LeaderElector):
+                leading.add_metric([part.lease_name], float(part.is_leader))
+            elif isinstance(part, EventRecorder):
+                dropped.add_metric([part.component], part.dropped)
+            elif isinstance(part, Informer):
+                copies[component, str(part.resource)].add(part)
+        yield from (depth, running, delayed, leading, dropped)
+        yield from _copies(copies)
 
-    def _informers(self) -> Iterator[Metric]:
-        label = ["resource"]
-        objects = GaugeMetricFamily("kubetide_informer_objects", "Objects in the local copy.", labels=label)
-        stale = GaugeMetricFamily(
-            "kubetide_informer_staleness_seconds", "Since the server last said anything.", labels=label
-        )
-        rejected = GaugeMetricFamily(
-            "kubetide_informer_rejected_objects", "Objects that cannot be read; the last good one counts.", labels=label
-        )
-        lists = CounterMetricFamily("kubetide_informer_lists", "Whole lists read.", labels=label)
-        for informer in self.informers:
-            name = [str(informer.resource)]
-            objects.add_metric(name, len(informer.store))
-            rejected.add_metric(name, len(informer.rejected))
-            lists.add_metric(name, informer.relists)
-            age = informer.staleness()
-            if age is not None:
-                stale.add_metric(name, age.total_seconds())
-        yield from (objects, stale, rejected, lists)
+
+def _copies(copies: dict[tuple[str, str], _Copies]) -> Iterator[Metric]:
+    labels = ["component", "resource"]
+    objects = GaugeMetricFamily("kubetide_informer_objects", "Objects in the local copy.", labels=labels)
+    stale = GaugeMetricFamily(
+        "kubetide_informer_staleness_seconds", "Since the server last said anything.", labels=labels
+    )
+    rejected = GaugeMetricFamily(
+        "kubetide_informer_rejected_objects", "Objects that cannot be read; the last good one counts.", labels=labels
+    )
+    lists = CounterMetricFamily("kubetide_informer_lists", "Whole lists read.", labels=labels)
+    for key, found in copies.items():
+        objects.add_metric(key, found.objects)
+        rejected.add_metric(key, found.rejected)
+        lists.add_metric(key, found.lists)
+        if found.stale_seconds is not None:
+            stale.add_metric(key, found.stale_seconds)
+    yield from (objects, stale, rejected, lists)

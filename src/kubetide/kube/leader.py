@@ -57,6 +57,7 @@ class LeaderElector:
         self._raw: dict[str, Any] = {}
         self._renewed_at: float | None = None
         self._log = log.bind(lease=f"{namespace}/{lease_name}", identity=identity)
+        client.announce(self)
 
     @property
     def is_leader(self) -> bool:

@@ -40,6 +40,7 @@ class EventRecorder:
         self._instance = instance
         self._correlator = Correlator()
         self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE_SIZE)
+        client.announce(self)
 
     def publish(self, event: Event) -> None:
         """Write the event soon, or not at all; never wait."""

@@ -21,9 +21,17 @@ class KubeSettings(Settings, frozen=True, kw_only=True):
         Doc(
             "Requests a second on average; 0 leaves the pace to the server's own flow control.",
             flag="kube-api-qps",
+            aliases=("rest-config-qps",),
         ),
     ] = 0.0
-    burst: Annotated[int, Doc("Requests at once after a pause, where a rate is set.", flag="kube-api-burst")] = 0
+    burst: Annotated[
+        int,
+        Doc(
+            "Requests at once after a pause, where a rate is set.",
+            flag="kube-api-burst",
+            aliases=("rest-config-burst",),
+        ),
+    ] = 0
     concurrency: Annotated[int, Doc("Requests in flight at most. More is faster and costs the server more.")] = 64
     request_timeout: Annotated[
         timedelta, Doc("How long one request may take before it is given up and tried again.")

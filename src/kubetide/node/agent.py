@@ -334,7 +334,7 @@ class NodeAgent:
                 state.restarts += 1
                 log.exception("module failed, starting it again", module=name)
             self.telemetry.counter(
-                "kubetide_node_module_restarts", "Restarts of parts of the agent.", ("node", "module")
+                "kubetide_node_module_restarts_total", "Restarts of parts of the agent.", ("node", "module")
             ).labels(self.node_name, name).inc()
             await asyncio.sleep(_RESTART.delay(failures, self.client.chance))
             failures += 1

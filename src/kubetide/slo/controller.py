@@ -13,7 +13,7 @@ report falls silent is looked at again when the report becomes too old: no event
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from kubetide.api.codec import convert, to_builtins, without_nulls
@@ -27,11 +27,13 @@ from kubetide.api.slo import NodeMetric, NodeResourceTopology
 from kubetide.clock import Clock
 from kubetide.kube.client import Client
 from kubetide.kube.errors import NotFound
+from kubetide.kube.informer import Informer
+from kubetide.kube.instruments import Reconciles
 from kubetide.kube.leadership import Leadership
 from kubetide.kube.reconcile import Result, Workers
 from kubetide.kube.workqueue import WorkQueue
 from kubetide.log import get_logger
-from kubetide.slo.audit import Audit
+from kubetide.slo.audit import NODE_METRIC, NODE_RESOURCE, NODE_SLO, PLUGINS, Audit
 from kubetide.slo.config import ColocationState, NodeSLOConfig, NormalizationState, Problem
 from kubetide.slo.continuity import Departure
 from kubetide.slo.decide import NodeDecision, NodeObservation, decide_node
@@ -40,13 +42,15 @@ from kubetide.slo.observe import RAW_NODE_SLOS, RAW_TOPOLOGIES, SloView
 from kubetide.slo.overcommit.claims import claim_of
 from kubetide.slo.settings import SloSettings
 from kubetide.slo.strategy import metric_spec
+from kubetide.slo.writer import NodeWriter
 from kubetide.telemetry import Telemetry
 
 log = get_logger("slo")
 
 T = TypeVar("T")
 
-NODE_SLO, NODE_METRIC, NODE_RESOURCE = "nodeslo", "nodemetric", "noderesource"
+_EXPIRE_SECONDS = 60
+_GET_ERRORS = {NODE_SLO: "reconcileNodeSLOGetError", NODE_METRIC: "reconcileNodeMetricGetError"}
 _REMEMBERED_DEPARTURES = 64
 
 
@@ -84,7 +88,8 @@ class SloController:
         self._clock = clock
         self._settings = settings
         self._recorder = recorder
-        self._audit = Audit(telemetry)
+        self._audit = Audit(telemetry, plugins=tuple(plugin for plugin in PLUGINS if settings.calculates(plugin)))
+        self._reconciles = Reconciles(telemetry)
         self._leadership = Leadership(
             client,
             clock=clock,
@@ -96,18 +101,20 @@ class SloController:
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
         )
-        self._writer = self._leadership.writer
+        self._client = self._leadership.writer
+        self._writer = NodeWriter(self._client, clock=clock, audit=self._audit)
         self._view = SloView(client, clock=clock, settings=settings, chance=rng)
         self._queues: dict[str, WorkQueue[str]] = {
             name: WorkQueue(clock=clock, name=name)
             for name in (NODE_SLO, NODE_METRIC, NODE_RESOURCE)
             if settings.runs(name)
         }
+        for queue in self._queues.values():
+            client.announce(queue)
         self._slo_config = NodeSLOConfig()
         self._colocation = ColocationState()
         self._normalization = NormalizationState()
         self._said: set[Problem] = set()
-        self._written: dict[str, dict[str, datetime]] = {}
         self._departures: dict[str, list[Departure]] = {}
         self._decisions: dict[str, NodeDecision] = {}
         self._connect()
@@ -124,14 +131,28 @@ class SloController:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._view.run(), name="slo informers")
+            group.create_task(self._expire(), name="slo telemetry")
             await self._view.wait_synced()
             self._take_in(self._view.configs.store.get(self._view.config_key))
             await self._leadership.run(self._lead)
 
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_SECONDS)
+            self._audit.expire(self._clock.now())
+
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return how the resources of a node came about."""
         decision = self._decisions.get(key) if kind == "node" else None
-        return None if decision is None else {"kind": "node", "overcommit": decision.trace}
+        return None if decision is None else {"kind": "node", "overcommit": decision.trace | {"ages": self._ages()}}
+
+    def _ages(self) -> dict[str, float]:
+        """Return for each input how many seconds ago the API server last confirmed it."""
+        view = self._view
+        inputs: dict[str, Informer[Any]] = {"node": view.nodes, "pods": view.pods, "report": view.metrics}
+        inputs |= {"configuration": view.configs, "topology": view.topologies}
+        found = {name: informer.staleness() for name, informer in inputs.items()}
+        return {name: round(age.total_seconds(), 1) for name, age in found.items() if age is not None}
 
     def wake_all(self) -> None:
         """Look at every node again."""
@@ -143,7 +164,7 @@ class SloController:
             node,
             colocation=self._colocation.config,
             normalization=self._normalization.config,
-            written=self._written.get(name, {}),
+            written=self._writer.written(name),
             departures=tuple(self._departures.get(name, ())),
         )
 
@@ -160,7 +181,7 @@ class SloController:
                     queue,
                     _Reconciler(reconcilers[name]),
                     workers=self._settings.workers,
-                    observe=self._audit.observer(name),
+                    observe=partial(self._reconciles.outcome, name),
                 )
                 group.create_task(workers.run(), name=name)
 
@@ -197,7 +218,7 @@ class SloController:
     def _metric_changed(self, old: NodeMetric | None, new: NodeMetric | None) -> None:
         name = _name(old, new)
         if new is None:
-            self._written.pop(name, None)
+            self._writer.forget(name)
         if old is None or new is None or old.status != new.status:
             self._enqueue(name, NODE_RESOURCE)
         if old is None or new is None or old.spec != new.spec:
@@ -247,84 +268,77 @@ class SloController:
             self._enqueue_all()
 
     def _forget(self, name: str) -> None:
-        for memory in (self._written, self._departures, self._decisions):
-            memory.pop(name, None)
+        self._departures.pop(name, None)
+        self._decisions.pop(name, None)
+        self._writer.forget(name)
         self._audit.forget(name)
 
     # The three reconcilers.
 
     async def _reconcile_slo(self, name: str) -> Result:
-        if not self._slo_config.available:
+        if not self._slo_config.available or self._unreadable(NODE_SLO, name):
             return Result()
         node, stored = self._view.node(name), self._view.slos.store.get(ObjectKey("", name))
+        counted = partial(self._audit.counted, NODE_SLO)
         if node is None:
             if stored is not None:
-                await _unless_gone(self._writer.delete(RAW_NODE_SLOS, name))
+                await counted("deleteNodeSLO", self._client.delete(RAW_NODE_SLOS, name))
             return Result()
         spec = render(self._slo_config, node.metadata.labels, stored.spec if stored else None)
+        self._audit.rendered_slo({problem.key for problem in self._said})
         if stored is None:
-            await self._writer.create(RAW_NODE_SLOS, _object("NodeSLO", name, spec))
+            await counted("createNodeSLO", self._client.create(RAW_NODE_SLOS, _object("NodeSLO", name, spec)))
         elif not same_spec(stored.spec or {}, spec):
             body = _object("NodeSLO", name, spec)
             body["metadata"] |= {"resourceVersion": stored.metadata.resource_version, "labels": stored.metadata.labels}
             body["metadata"]["annotations"] = stored.metadata.annotations
-            await self._writer.update(RAW_NODE_SLOS, name, body)
+            await counted("updateNodeSLO", self._client.update(RAW_NODE_SLOS, name, body))
         return Result()
 
     async def _reconcile_metric(self, name: str) -> Result:
-        if not self._colocation.available:
+        if not self._colocation.available or self._unreadable(NODE_METRIC, name):
             return Result()
         node, stored = self._view.node(name), self._view.metric(name)
+        counted = partial(self._audit.counted, NODE_METRIC)
         if node is None:
             if stored is not None:
-                await _unless_gone(self._writer.delete(NODE_METRICS, name))
+                await counted("deleteNodeMetric", self._client.delete(NODE_METRICS, name))
             return Result()
         old = without_nulls(to_builtins(stored.spec)) if stored is not None else None
         spec = metric_spec(self._colocation.config, error=self._colocation.error, node=node, old=old)
+        self._audit.rendered_metric(failed=self._colocation.error)
         if stored is None:
-            await self._writer.create(NODE_METRICS, _object("NodeMetric", name, spec))
+            await counted("createNodeMetric", self._client.create(NODE_METRICS, _object("NodeMetric", name, spec)))
         elif not same_spec(old, spec):
-            await self._writer.patch(NODE_METRICS, name, MergePatch({"spec": spec}))
+            patch = MergePatch({"spec": spec})
+            await counted("updateNodeMetric", self._client.patch(NODE_METRICS, name, patch))
         return Result()
+
+    def _unreadable(self, controller: str, name: str) -> bool:
+        """Tell whether the node or its object is there but cannot be read: that is neither absent nor anything else."""
+        key = ObjectKey("", name)
+        own: Informer[Any] = self._view.slos if controller == NODE_SLO else self._view.metrics
+        copies: dict[str, Informer[Any]] = {"reconcileNodeGetError": self._view.nodes, _GET_ERRORS[controller]: own}
+        for reason, informer in copies.items():
+            if key in informer.rejected and informer.store.get(key) is None:
+                self._audit.reconciled(controller, reason, failed=True)
+                return True
+        return False
 
     async def _reconcile_resource(self, name: str) -> Result:
         node = self._view.node(name)
-        if not self._colocation.available or node is None:
+        if not self._colocation.available:
+            return Result()
+        if node is None:
+            rejected = ObjectKey("", name) in self._view.nodes.rejected
+            reason = "reconcileNodeGetError" if rejected else "reconcileNodeNotFound"
+            self._audit.reconciled(NODE_RESOURCE, reason, failed=True)
             return Result()
         decision = decide_node(self._observe(node), self._settings, self._clock.now())
         self._decisions[name] = decision
-        self._audit.decided(name, decision)
-        await self._apply(name, decision)
+        self._audit.decided(name, decision, self._clock.now())
+        await self._writer.write(name, decision)
         return Result(requeue_after=decision.look_again_after)
-
-    async def _apply(self, name: str, decision: NodeDecision) -> None:
-        if decision.zones is not None:
-            await self._write(
-                name, "zones", self._writer.patch(RAW_TOPOLOGIES, name, MergePatch({"zones": decision.zones}))
-            )
-        if decision.status_patch:
-            await self._write_node(name, "status", decision.status_patch)
-        if decision.metadata_patch:
-            await self._write_node(name, "metadata", decision.metadata_patch)
-        if decision.device_patch:
-            labels = decision.device_patch.get("labels")
-            patch = {part: value for part, value in decision.device_patch.items() if part != "labels"}
-            if labels:
-                patch["metadata"] = {**patch.get("metadata", {}), "labels": labels}
-            await self._write_node(name, "devices", patch)
-
-    async def _write_node(self, name: str, what: str, patch: dict[str, Any]) -> None:
-        """Write status through its subresource and metadata through the object: each takes only its own part."""
-        if "status" in patch:
-            body = MergePatch({"status": patch["status"]})
-            await self._write(name, what, self._writer.patch(NODES, name, body, subresource="status"))
-        if "metadata" in patch:
-            await self._write(name, what, self._writer.patch(NODES, name, MergePatch({"metadata": patch["metadata"]})))
-
-    async def _write(self, name: str, what: str, request: Awaitable[Any]) -> None:
-        await _unless_gone(request)
-        self._written.setdefault(name, {})[what] = self._clock.now()
-        log.debug("wrote", node=name, part=what)
 
 
 async def recompute(client: Client, clock: Clock, settings: SloSettings, key: ObjectKey) -> dict[str, Any]:
@@ -378,11 +392,3 @@ async def _or_none(client: Client, resource: Resource[T], name: str, namespace: 
         return await client.get(resource, name, namespace=namespace)
     except NotFound:
         return None
-
-
-async def _unless_gone(request: Awaitable[Any]) -> None:
-    """Await a write; that its object has gone meanwhile is fine."""
-    try:
-        await request
-    except NotFound:
-        log.debug("the object has gone")

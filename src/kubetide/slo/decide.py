@@ -65,6 +65,15 @@ class NodeObservation:
     departures: Sequence[Departure] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PluginProblem:
+    """A plugin that could not do its part, and at which stage."""
+
+    plugin: str
+    stage: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDecision:
     """What to write (None: leave alone), when to look again, and why."""
@@ -75,8 +84,9 @@ class NodeDecision:
     device_patch: Raw | None = None
     look_again_after: timedelta | None = None
     items: tuple[ResourceItem, ...] = ()
-    problems: tuple[tuple[str, str], ...] = ()
-    """(plugin, what went wrong)."""
+    problems: tuple[PluginProblem, ...] = ()
+    disabled: bool = False
+    """Colocation is off: what was lent is taken away."""
     trace: Raw = field(default_factory=dict)
 
 
@@ -85,7 +95,7 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
     strategy = node_strategy(seen.colocation, seen.node) or {}
     if colocation_disabled(seen.colocation, seen.node):
         return _reset(seen, strategy, now)
-    problems: list[tuple[str, str]] = []
+    problems: list[PluginProblem] = []
     annotations = _normalization(seen, settings, problems)
     amplified = _amplification(seen, settings, problems)
     metric = seen.metric if seen.metric is not None else NodeMetric()
@@ -103,7 +113,7 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
     old = NodeState.of_node(seen.node)
     new = prepare(old, by_name, annotations, amplified)
     if new.error:
-        problems.append(("BatchResource", new.error))
+        problems.append(PluginProblem("BatchResource", "NodePrepare", new.error))
     zones, zones_differ = _zones(seen, by_name, annotations, strategy)
     return NodeDecision(
         status_patch=_status_patch(old, new, _OVERCOMMITTED)
@@ -115,7 +125,8 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
         look_again_after=_next_look(strategy, metric, now),
         items=tuple(items),
         problems=tuple(problems),
-        trace=_trace(seen, strategy, batch.sums, items, new, now),
+        trace=_trace(seen, strategy, batch.sums, items, new, now)
+        | {"problems": [f"{problem.plugin}: {problem.message}" for problem in problems]},
     )
 
 
@@ -135,6 +146,7 @@ def _reset(seen: NodeObservation, strategy: Raw, now: datetime) -> NodeDecision:
         if AMPLIFICATION_ANNOTATION in old.annotations
         else None,
         items=items,
+        disabled=True,
         trace=_trace(seen, strategy, None, list(items), new, now),
     )
 
@@ -144,7 +156,7 @@ def _same_origin(annotations: Mapping[str, str], old: Mapping[str, str]) -> dict
     return {**kept, **({ORIGIN_ANNOTATION: old[ORIGIN_ANNOTATION]} if ORIGIN_ANNOTATION in old else {})}
 
 
-def _normalization(seen: NodeObservation, settings: SloSettings, problems: list[tuple[str, str]]) -> dict[str, str]:
+def _normalization(seen: NodeObservation, settings: SloSettings, problems: list[PluginProblem]) -> dict[str, str]:
     if not settings.calculates("CPUNormalization"):
         return {}
     strategy = normalization_strategy(seen.normalization, seen.node)
@@ -152,18 +164,16 @@ def _normalization(seen: NodeObservation, settings: SloSettings, problems: list[
     try:
         return {ANNOTATION_CPU_NORMALIZATION: normalization_annotation(strategy, seen.node, info)}
     except NormalizationError as error:
-        problems.append(("CPUNormalization", str(error)))
+        problems.append(PluginProblem("CPUNormalization", "ResourceCalculate", str(error)))
         return {}
 
 
-def _amplification(
-    seen: NodeObservation, settings: SloSettings, problems: list[tuple[str, str]]
-) -> Amplification | None:
+def _amplification(seen: NodeObservation, settings: SloSettings, problems: list[PluginProblem]) -> Amplification | None:
     if not settings.calculates("ResourceAmplification"):
         return None
     found = amplification(seen.node)
     if found.error:
-        problems.append(("ResourceAmplification", found.error))
+        problems.append(PluginProblem("ResourceAmplification", "ResourceCalculate", found.error))
     return found
 
 

@@ -43,11 +43,18 @@ def _inputs(trace: Raw) -> list[str]:
     strategy = trace["strategy"]
     limit = strategy.get("degradeTimeMinutes")
     told = "never" if age is None else f"{age:.0f} s ago (too old after {limit} min)"
-    return [
+    lines = [
         f"  colocation    {'enabled' if trace['enabled'] else 'disabled'}",
+        f"  calculated    {trace['at']}",
         f"  last report   {told}",
         f"  pods          {trace['pods']} on the node, {trace['reportedPods']} in the report",
     ]
+    ages = trace.get("ages")
+    if ages:
+        heard = ", ".join(f"{name} {age:.0f} s" for name, age in ages.items())
+        lines.append(f"  last heard    {heard} ago")
+    lines += [f"  problem       {problem}" for problem in trace.get("problems", ())]
+    return lines
 
 
 def _sum(resource: str, item: Raw, sums: Raw | None, strategy: Raw) -> list[str]:

@@ -35,6 +35,19 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     webhook_cert_dir: Annotated[
         str, Doc("Folder with tls.crt and tls.key of the webhook; reloaded when they change.")
     ] = "/tmp/k8s-webhook-server/serving-certs"
+    address: Annotated[
+        str, Doc("Where metrics are served when the SLO controller runs alone.", flag="metrics-addr")
+    ] = ":8080"
+    health_address: Annotated[
+        str,
+        Doc(
+            "Where health is served as well when it runs alone, so that probes of existing manifests find it; "
+            "empty: only beside the metrics.",
+            flag="health-probe-addr",
+        ),
+    ] = ":8000"
+    pprof_addr: Annotated[str, Doc("Accepted for compatibility; has no effect.")] = ""
+    enable_pprof: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
     growth_limit_percent: Annotated[
         int,
         Doc(
@@ -53,7 +66,9 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     leader_elect_resource_name: Annotated[
         str, Doc("Name of the leader lease: the original's, so that both never act at once.")
     ] = "koordinator-manager"
-    leader_elect_resource_namespace: Annotated[str, Doc("Namespace of the leader lease.")] = "koordinator-system"
+    leader_elect_resource_namespace: Annotated[
+        str, Doc("Namespace of the leader lease.", aliases=("leader-election-namespace",))
+    ] = "koordinator-system"
     leader_elect_lease_duration: Annotated[timedelta, Doc("How long others wait for a silent leader.")] = timedelta(
         seconds=15
     )

@@ -1,18 +1,20 @@
 """What the machinery shows of itself, and the indexes it offers."""
 
 import asyncio
+import gc
 
 import pytest
 
-from kubetide.api.core import Pod, PodSpec
-from kubetide.api.meta import ObjectMeta, OwnerReference
+from kubetide.api.core import ConfigMap, Pod, PodSpec
+from kubetide.api.meta import ObjectKey, ObjectMeta, OwnerReference
 from kubetide.api.scheme import CONFIG_MAPS
+from kubetide.clock import SystemClock
 from kubetide.embedded.sim.loop import run_virtual, virtual_clock
 from kubetide.kube.client import Client
 from kubetide.kube.errors import NotFound
 from kubetide.kube.indexes import by_controller, by_label, by_node, by_owner
 from kubetide.kube.informer import Informer
-from kubetide.kube.instruments import Instruments
+from kubetide.kube.instruments import Instruments, Reconciles
 from kubetide.kube.leader import LeaderElector
 from kubetide.kube.reconcile import Outcome
 from kubetide.kube.recorder import EventRecorder
@@ -25,19 +27,19 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
     async def main() -> str:
         telemetry, clock, api = Telemetry(), virtual_clock(), MemoryApi()
         instruments = Instruments(telemetry)
-        client = Client(MemoryTransport(api), clock=clock, observe=instruments.request)
+        reconciles = Reconciles(telemetry)
+        client = Client(
+            MemoryTransport(api), clock=clock, observe=instruments.request, announce=instruments.of("autoscaler")
+        )
         queue: WorkQueue[str] = WorkQueue(clock=clock, name="hpa")
         queue.add("a")
         informer = Informer(client, CONFIG_MAPS, clock=clock)
         elector = LeaderElector(client, clock=clock, lease_name="hpa", namespace="x", identity="me")
         recorder = EventRecorder(client, clock=clock, component="hpa")
         recorder.dropped = 2
-        instruments.watch_queue(queue)
-        instruments.watch_informer(informer)
-        instruments.watch_elector(elector)
-        instruments.watch_recorder(recorder)
-        instruments.outcome("hpa", Outcome(key="a", seconds=0.5))
-        instruments.outcome("hpa", Outcome(key="a", seconds=0.5, error=ValueError()))
+        client.announce(queue)
+        reconciles.outcome("hpa", Outcome(key="a", seconds=0.5))
+        reconciles.outcome("hpa", Outcome(key="a", seconds=0.5, error=ValueError()))
         api.put("/api/v1/configmaps", {"metadata": {"namespace": "x", "name": "a"}})
         with pytest.raises(NotFound):
             await client.get(CONFIG_MAPS, "nothing", namespace="x")
@@ -54,13 +56,27 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
         'rest_client_requests_total{code="404",method="GET"} 2.0',
         'controller_runtime_reconcile_total{controller="hpa",result="error"} 1.0',
         'workqueue_depth{name="hpa"} 1.0',
-        'kubetide_informer_objects{resource="configmaps"} 1.0',
-        'kubetide_informer_staleness_seconds{resource="configmaps"} 5.0',
-        'kubetide_informer_lists_total{resource="configmaps"} 1.0',
+        'kubetide_informer_objects{component="autoscaler",resource="configmaps"} 1.0',
+        'kubetide_informer_staleness_seconds{component="autoscaler",resource="configmaps"} 5.0',
+        'kubetide_informer_lists_total{component="autoscaler",resource="configmaps"} 1.0',
         'leader_election_master_status{name="hpa"} 1.0',
         'kubetide_events_dropped_total{component="hpa"} 2.0',
     ):
         assert line in shown
+
+
+def test_informers_of_one_resource_are_one_series_and_dropped_ones_go() -> None:
+    telemetry, clock = Telemetry(), SystemClock()
+    client = Client(MemoryTransport(MemoryApi()), clock=clock, announce=Instruments(telemetry).of("slo"))
+    series = 'kubetide_informer_objects{component="slo",resource="configmaps"}'
+    first = Informer(client, CONFIG_MAPS, clock=clock, namespace="a")
+    second = Informer(client.over(client.transport), CONFIG_MAPS, clock=clock, namespace="b")
+    for informer, name in ((first, "x"), (second, "y")):
+        informer.store.put(ObjectKey("", name), ConfigMap(metadata=ObjectMeta(name=name)))
+    assert telemetry.render().decode().count(f"{series} 2.0") == 1
+    del first, informer, second
+    gc.collect()
+    assert series not in telemetry.render().decode()
 
 
 def test_pods_are_filed_by_node_owner_and_label() -> None:

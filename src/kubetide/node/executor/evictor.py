@@ -127,7 +127,7 @@ class Evictor:
             ("node", "pod_namespace", "pod_name", "reason"),
         )
         self._refused = telemetry.counter(
-            "kubetide_node_eviction_refused", "Evictions that a disruption budget refused.", ("node", "reason")
+            "kubetide_node_eviction_refused_total", "Evictions that a disruption budget refused.", ("node", "reason")
         )
 
     def evicted(self) -> dict[str, datetime]:

@@ -72,7 +72,7 @@ class QosController:
         self._release_on_stop = release_on_stop
         self._gauges = Gauges(telemetry, node_name)
         self._rounds = telemetry.counter(
-            "kubetide_node_strategy_rounds",
+            "kubetide_node_strategy_rounds_total",
             "Rounds of the strategies, by outcome.",
             ("node", "strategy", "outcome"),
         )

@@ -99,7 +99,8 @@ def test_annotation_keys_match_in_any_case() -> None:
 
 
 def test_an_object_metric_from_v1_always_has_a_value() -> None:
-    text = '[{"type": "Object", "object": {"target": {"kind": "Ingress", "name": "main"}, "metricName": "q", "averageValue": "3"}}]'
+    source = '{"target": {"kind": "Ingress", "name": "main"}, "metricName": "q", "averageValue": "3"}'
+    text = f'[{{"type": "Object", "object": {source}}}]'
     stored = hpa_versions.to_v2(hpa("autoscaling/v1", annotations={v1.METRICS: text}))
     assert stored["spec"]["metrics"][0]["object"]["target"] == {
         "type": "AverageValue",

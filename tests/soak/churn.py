@@ -40,6 +40,7 @@ class Measure:
     hours: float
     pods_seen: int
     resident_mib: float
+    agent_objects: int
     descriptors: int
     series: int
     ring_mib: float
@@ -56,6 +57,12 @@ def resident_mib() -> float:
     """Return the memory of this process."""
     text = Path("/proc/self/status").read_text()
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def agent_objects() -> int:
+    """Return how many objects of the agent's own types are alive; the simulated cluster is not counted."""
+    owners = ("kubetide.node", "kubetide.stats", "prometheus_client")
+    return sum(str(type(one).__module__).startswith(owners) for one in gc.get_objects())
 
 
 def soak(
@@ -98,6 +105,7 @@ def soak(
                 hours=cluster.elapsed() / 3600,
                 pods_seen=seen,
                 resident_mib=resident_mib(),
+                agent_objects=agent_objects(),
                 descriptors=len(os.listdir("/proc/self/fd")),
                 series=agent.store.ring.series_count,
                 ring_mib=agent.store.ring.nbytes / 2**20,

@@ -13,5 +13,6 @@ def test_half_an_hour_of_churn_leaves_nothing_behind(tmp_path: Path) -> None:
     assert last.restarts == 0
     assert last.known_pods <= PODS_AT_ONCE + 2
     assert last.descriptors <= first.descriptors
+    assert last.agent_objects - last.series <= (first.agent_objects - first.series) * 1.5
     assert last.executor_entries <= first.executor_entries * 1.5 + 50
     assert last.telemetry_lines <= first.telemetry_lines * 1.5

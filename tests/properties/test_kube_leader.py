@@ -83,11 +83,13 @@ def test_no_two_candidates_act_at_the_same_time(plan: list[tuple[str, int, int]]
                         overlaps.append(set(acting))
                     await asyncio.sleep(0.25)
             finally:
-                # Winding down takes time too, as much as the workers' stop grace allows.
-                await asyncio.sleep(3)
-                if len(acting) > 1:
-                    overlaps.append(set(acting))
-                acting.discard(name)
+                # Winding down takes time too, as much as the workers' stop grace allows; a second stop cuts it short.
+                try:
+                    await asyncio.sleep(3)
+                finally:
+                    if len(acting) > 1:
+                        overlaps.append(set(acting))
+                    acting.discard(name)
 
         async with asyncio.TaskGroup() as group:
             tasks = [

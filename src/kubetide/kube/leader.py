@@ -83,7 +83,8 @@ class LeaderElector:
 
     async def _acquire(self) -> None:
         while True:
-            if await self._try():
+            # An answer that took longer than the renew deadline won a Lease that may not be used any more.
+            if await self._try() and self.is_leader:
                 return
             await asyncio.sleep(self._period * (1 + (RETRY_JITTER - 1) * self._chance.random()))
 

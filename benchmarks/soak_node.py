@@ -27,7 +27,8 @@ every pod that ever was. The agent is judged by what it holds: objects, descript
 def show(measure: Measure) -> None:
     print(
         f"{measure.hours:5.1f} h  pods {measure.pods_seen:6}  RSS {measure.resident_mib:6.1f} MiB  "
-        f"objects {measure.agent_objects:6}  descriptors {measure.descriptors:4}  series {measure.series:5}  ring {measure.ring_mib:5.1f} MiB  "
+        f"objects {measure.agent_objects:6}  descriptors {measure.descriptors:4}  "
+        f"series {measure.series:5}  ring {measure.ring_mib:5.1f} MiB  "
         f"models {measure.models:4} ({measure.model_files} files)  executor {measure.executor_entries:5}  "
         f"history {measure.history_mib:5.1f} MiB  telemetry {measure.telemetry_lines:5}  "
         f"restarts {measure.restarts}",

@@ -1,0 +1,156 @@
+"""The webhooks of the SLO controller over real TLS: what is refused, how it is said, what passes."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubetide.api.patch import MergePatch
+from kubetide.api.scheme import CONFIG_MAPS, NODES, VALIDATING_WEBHOOKS
+from kubetide.clock import SystemClock
+from kubetide.kube.certificates import issue, make_ca
+from kubetide.kube.client import Client
+from kubetide.kube.errors import ApiError
+from kubetide.slo.server import CONFIG_PATH, NODE_PATH, webhook_server
+from kubetide.slo.settings import SloSettings
+from kubetide.testing.embedded_server import running
+
+NAMESPACE, NAME = "koordinator-system", "slo-controller-config"
+COLOCATION, THRESHOLD = "colocation-config", "resource-threshold-config"
+Raw = dict[str, Any]
+
+
+def hook(name: str, url: str, bundle: str, resource: str) -> Raw:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE", "DELETE"]}
+    return {
+        "name": name,
+        "clientConfig": {"url": url, "caBundle": bundle},
+        "rules": [{**rule, "resources": [resource]}],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+@asynccontextmanager
+async def guarded(folder: Path) -> AsyncIterator[Client]:
+    """Yield a client of an API server that asks the webhooks of a running SLO controller."""
+    clock = SystemClock()
+    ca = make_ca("slo-webhook-ca", now=clock.now())
+    pair = issue(ca, "slo-webhook", now=clock.now(), addresses=("127.0.0.1",))
+    (folder / "tls.crt").write_text(pair.certificate)
+    (folder / "tls.key").write_text(pair.key)
+    async with running() as server, asyncio.TaskGroup() as group:
+        client = Client(server.transport(), clock=clock)
+        settings = SloSettings(
+            feature_gates=("ConfigMapValidatingWebhook=true", "NodeValidatingWebhook=true"),
+            webhook_port=0,
+            webhook_cert_dir=str(folder),
+            names_needed=True,
+        )
+        webhook = webhook_server(client, settings)
+        assert webhook is not None
+        task = group.create_task(webhook.run())
+        async with asyncio.timeout(10):
+            while not webhook.ready():  # noqa: ASYNC110 - readiness has no event
+                await asyncio.sleep(0.01)
+        bundle = base64.b64encode(ca.certificate.encode()).decode()
+        address = f"https://127.0.0.1:{webhook.port}"
+        await client.request("POST", "/api/v1/namespaces", body=msgspec.json.encode({"metadata": {"name": NAMESPACE}}))
+        await client.create(
+            VALIDATING_WEBHOOKS,
+            {
+                "metadata": {"name": "slo"},
+                "webhooks": [
+                    hook("vconfigmap.koordinator.sh", f"{address}{CONFIG_PATH}", bundle, "configmaps"),
+                    hook("vnode.koordinator.sh", f"{address}{NODE_PATH}", bundle, "nodes"),
+                ],
+            },
+        )
+        yield client
+        await client.close()
+        task.cancel()
+
+
+async def create(client: Client, data: dict[str, str], name: str = NAME) -> None:
+    await client.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": data}, namespace=NAMESPACE)
+
+
+async def change(client: Client, data: dict[str, str | None]) -> None:
+    await client.patch(CONFIG_MAPS, NAME, MergePatch({"data": data}), namespace=NAMESPACE)
+
+
+def told(refusal: ApiError) -> Raw:
+    """Return what stands between the marks in the message of a refusal."""
+    assert refusal.status == 400
+    _, text, _ = str(refusal).split("___")
+    found: Raw = msgspec.json.decode(text)
+    return found
+
+
+def entries(*labels: str, names: tuple[str, ...] = ("one", "two")) -> str:
+    pairs = zip(names, labels, strict=True)
+    found = [{"name": name, "nodeSelector": {"matchLabels": {label: "yes"}}} for name, label in pairs]
+    return msgspec.json.encode({"clusterStrategy": {"enable": True}, "nodeStrategies": found}).decode()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "said"),
+    [
+        pytest.param({COLOCATION: '{"enable": "yes"}'}, "ParseConfigFail", "colocation-config", id="not-readable"),
+        pytest.param(
+            {COLOCATION: '{"cpuReclaimThresholdPercent": 101}'},
+            "ConfigParamInvalid",
+            "cpuReclaimThresholdPercent",
+            id="out-of-range",
+        ),
+        pytest.param(
+            {THRESHOLD: entries("big", "big")}, "NodeStrategiesOverlap", '"strategies":["one","two"]', id="overlap"
+        ),
+        pytest.param(
+            {THRESHOLD: entries("big", "fast", names=("one", "one"))}, "ConfigParamInvalid", "names", id="name-twice"
+        ),
+        pytest.param({THRESHOLD: entries("big", "fast")}, "ExistNodeConfict", "node-1", id="existing-node-matches-two"),
+    ],
+)
+async def test_a_configuration_that_cannot_work_is_refused(
+    tmp_path: Path, data: dict[str, str], reason: str, said: str
+) -> None:
+    async with guarded(tmp_path) as client:
+        await client.create(NODES, {"metadata": {"name": "node-1", "labels": {"big": "yes", "fast": "yes"}}})
+        with pytest.raises(ApiError) as refused:
+            await create(client, data)
+    answer = told(refused.value)
+    assert answer["reason"] == reason
+    assert said in answer["message"]
+
+
+async def test_what_works_passes_and_only_what_changed_is_looked_at(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as client:
+        await create(client, {"anything": "{"}, name="somebody-elses")
+        await create(client, {COLOCATION: '{"enable": true}', "unknown": "{"})
+        await change(client, {COLOCATION: '{"enable": false}', THRESHOLD: '{"clusterStrategy": {"enable": true}}'})
+        with pytest.raises(ApiError):
+            await change(client, {THRESHOLD: '{"clusterStrategy": {"cpuSuppressThresholdPercent": -1}}'})
+        kept = await client.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)
+        assert kept.data is not None
+        assert kept.data[THRESHOLD] == '{"clusterStrategy": {"enable": true}}'
+        await client.delete(CONFIG_MAPS, NAME, namespace=NAMESPACE)
+
+
+async def test_a_label_that_would_match_two_entries_is_refused_and_others_pass(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as client:
+        await create(client, {THRESHOLD: entries("big", "fast"), COLOCATION: ""})
+        await client.create(NODES, {"metadata": {"name": "node-1", "labels": {"big": "yes"}}})
+        await client.patch(NODES, "node-1", MergePatch({"metadata": {"labels": {"colour": "red"}}}))
+        with pytest.raises(ApiError) as refused:
+            await client.patch(NODES, "node-1", MergePatch({"metadata": {"labels": {"fast": "yes"}}}))
+        assert told(refused.value)["reason"] == "ExistNodeConfict"
+        await client.patch(NODES, "node-1", MergePatch({"metadata": {"labels": {"big": None, "fast": "yes"}}}))
+        await client.delete(CONFIG_MAPS, NAME, namespace=NAMESPACE)
+        await client.patch(NODES, "node-1", MergePatch({"metadata": {"labels": {"big": "yes"}}}))

@@ -38,9 +38,8 @@ from kubetide.hpa.turn import Options
 from kubetide.hpa.watch import ScaleWatch
 from kubetide.hpa.writer import Recorder, Writer
 from kubetide.kube.client import Client
-from kubetide.kube.fence import FencedTransport
 from kubetide.kube.informer import Informer
-from kubetide.kube.leader import LeaderElector
+from kubetide.kube.leadership import Leadership
 from kubetide.kube.reconcile import Result, Workers
 from kubetide.kube.scale import ScaleClient
 from kubetide.kube.store import NAMESPACE, Store
@@ -91,8 +90,16 @@ class HpaController:
         self._clock = clock
         self._settings = settings
         self._rng = rng
-        self._elector = _elector(client, clock, settings, rng) if settings.leader_elect else None
-        self._client = _fenced(client, clock, self._elector)
+        self._leadership = Leadership(
+            client,
+            clock=clock,
+            enabled=settings.leader_elect,
+            lease_name=settings.leader_elect_resource_name,
+            namespace=settings.leader_elect_resource_namespace,
+            chance=rng,
+            identity=settings.identity,
+        )
+        self._client = self._leadership.writer
         namespace = settings.namespace or None
         self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace)
         self._pods = Informer(
@@ -131,7 +138,7 @@ class HpaController:
     @property
     def leading(self) -> bool:
         """Whether this process acts."""
-        return self._begin is not None and (self._elector is None or self._elector.is_leader)
+        return self._begin is not None and self._leadership.is_leader
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return the last decision about an autoscaler with its trace and history."""
@@ -152,10 +159,7 @@ class HpaController:
             group.create_task(self._hpas.run())
             group.create_task(self._pods.run())
             group.create_task(self._targets.run(self._hpas.store))
-            if self._elector is None:
-                await self._lead()
-            else:
-                await self._elector.run(self._lead)
+            await self._leadership.run(self._lead)
 
     async def _lead(self) -> None:
         """Act until the lease is lost: begin with empty memory, as after a restart."""
@@ -346,22 +350,3 @@ def _asks_for_a_turn(old: HorizontalPodAutoscaler, new: HorizontalPodAutoscaler)
 
 def _version(hpa: HorizontalPodAutoscaler) -> str:
     return hpa.metadata.resource_version
-
-
-def _elector(client: Client, clock: Clock, settings: HpaSettings, rng: random.Random) -> LeaderElector:
-    return LeaderElector(
-        client,
-        clock=clock,
-        lease_name=settings.leader_elect_resource_name,
-        namespace=settings.leader_elect_resource_namespace,
-        identity=settings.identity or f"kubetide-{rng.getrandbits(64):016x}",
-    )
-
-
-def _fenced(client: Client, clock: Clock, elector: LeaderElector | None) -> Client:
-    """Return a client whose writes stop the moment the lease is lost."""
-    if elector is None:
-        return client
-    fenced = Client(FencedTransport(client.transport, lambda: elector.is_leader), clock=clock, chance=client.chance)
-    fenced.discovery = client.discovery
-    return fenced

@@ -20,10 +20,10 @@ class ProcessSettings(Settings, frozen=True, kw_only=True):
     listen: Annotated[
         str,
         Doc(
-            "Where metrics, health and explain are served when several components share one process, "
-            "such as :8080 or 127.0.0.1:9000. A component that runs alone uses its own address."
+            "Where metrics, health and explain are served, such as :8080 or 127.0.0.1:9000. "
+            "Empty: the address of the component, or of the first one named when several share the process."
         ),
-    ] = ":8080"
+    ] = ""
     explain_token: Annotated[
         str, Doc("A bearer token that opens /explain to others than loopback. Empty: loopback only.")
     ] = ""

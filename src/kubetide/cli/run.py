@@ -114,9 +114,9 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
             )
             clients.append(client)
             built[name] = build(name, World(client=client, clock=clock, telemetry=telemetry, rng=rng), part.settings)
-        only = next(iter(parts)) if len(parts) == 1 else None
-        address = parts[only].address(only) if only is not None else own.listen
-        health = parts[only].health_address if only is not None else ""
+        first = next(iter(parts))
+        address = own.listen or parts[first].address(first)
+        health = parts[first].health_address if len(parts) == 1 else ""
         await run_until_signal(
             process(built, telemetry, address=address, health_address=health, explain_token=own.explain_token)
         )

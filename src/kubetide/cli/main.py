@@ -112,8 +112,26 @@ def run_cli(arguments: list[str] | None = None) -> int:
     except KubetideError as error:
         click.echo(f"kubetide: {error}", err=True)
         return EXIT_FAILED
+    except ExceptionGroup as group:
+        return tell_group(group)
     except BrokenPipeError:
         # The reader went away (`kubetide … | head`). Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     return result if isinstance(result, int) else 0
+
+
+def tell_group(group: ExceptionGroup[Exception]) -> int:
+    """Say in one line each why the parts of a process failed; what is no failure of the world outside is raised."""
+    leaves = _leaves(group)
+    if not all(isinstance(leaf, KubetideError | OSError) for leaf in leaves):
+        raise group
+    for text in dict.fromkeys(str(leaf) for leaf in leaves):
+        click.echo(f"kubetide: {text}", err=True)
+    return EXIT_USAGE if all(isinstance(leaf, InvalidInput) for leaf in leaves) else EXIT_FAILED
+
+
+def _leaves(error: Exception) -> list[Exception]:
+    if isinstance(error, ExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]

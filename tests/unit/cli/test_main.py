@@ -1,12 +1,14 @@
 """The command line: verbs, exit codes, lazy imports."""
 
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from kubetide import __version__
-from kubetide.cli.main import EXIT_FAILED, EXIT_USAGE, VERBS, run_cli
+from kubetide.cli.main import EXIT_FAILED, EXIT_USAGE, VERBS, run_cli, tell_group
 from kubetide.cli.run import read_file, read_flags
 from kubetide.errors import SettingsError
 from kubetide.wiring import parse_address, parse_names
@@ -51,10 +53,40 @@ def test_completion_scripts_are_printed(shell: str, capsys: pytest.CaptureFixtur
 def test_errors_are_one_line_with_an_exit_code(
     arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_cli(arguments) in (code, EXIT_FAILED)
+    assert run_cli(arguments) == code
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
+
+
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+
+
+def test_what_keeps_a_process_from_starting_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG)
+    given = ["--kubeconfig", str(kubeconfig), "run", "slo", "--health-probe-addr="]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run_cli([*given, f"--metrics-addr=127.0.0.1:{port}"]) == EXIT_FAILED
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("kubetide: ")
+    assert str(port) in said[-1]
+    webhook = ["--feature-gates=ConfigMapValidatingWebhook=true", f"--webhook-cert-dir={tmp_path}"]
+    assert run_cli([*given, "--metrics-addr=127.0.0.1:0", *webhook]) == EXIT_FAILED
+    text = capsys.readouterr().err
+    assert f"kubetide: cannot read {tmp_path}/tls.crt" in text
+    assert "Traceback" not in text
+
+
+def test_a_fault_of_our_own_is_not_hidden() -> None:
+    with pytest.raises(ExceptionGroup):
+        tell_group(ExceptionGroup("all", [OSError("outside"), ExceptionGroup("some", [ValueError("ours")])]))
 
 
 def test_flags_of_the_connection_belong_to_every_component() -> None:

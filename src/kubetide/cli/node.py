@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from kubetide.cli.main import Invocation
+from kubetide.cli.settings_file import read_process
 from kubetide.clock import SystemClock
 from kubetide.config import load, options
 from kubetide.errors import SettingsError
@@ -92,15 +93,15 @@ def command(ctx: click.Context) -> None:
     if ignored:
         log.warning("flags without meaning here were ignored", flags=", ".join(ignored))
     given = dict(parsed.by_section["node"])
-    settings = complete(load(NodeSettings, flags=given, env=os.environ), dict(os.environ))
+    own, file = read_process(parsed.by_section["process"], os.environ)
+    settings = complete(load(NodeSettings, flags=given, env=os.environ, file=file.get("node")), dict(os.environ))
     if invocation.kubeconfig is not None:
         given.setdefault("kubeconfig", str(invocation.kubeconfig))
     if invocation.context:
         given.setdefault("context", invocation.context)
-    connection = load(KubeSettings, flags=given, env=os.environ)
+    connection = load(KubeSettings, flags=given, env=os.environ, file=file.get("kube"))
     if not connection.qps:
         connection = msgspec.structs.replace(connection, qps=_DEFAULT_QPS, burst=_DEFAULT_BURST)
-    own = load(ProcessSettings, flags=parsed.by_section["process"], env=os.environ)
     asyncio.run(_run(settings, connection, own))
 
 

@@ -8,13 +8,11 @@ import os
 import random
 import signal
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import click
-import yaml
 
 from kubetide.cli.main import Invocation
+from kubetide.cli.settings_file import Sections, read_process
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load, options
 from kubetide.errors import SettingsError
@@ -46,8 +44,7 @@ def command(invocation: Invocation, components: str, flags: tuple[str, ...]) -> 
     names = parse_names(components)
     parsed = read_flags(names, flags)
     invocation.configure_logging(parsed.verbosity)
-    own = load(ProcessSettings, flags=parsed.by_section["process"], env=os.environ)
-    file = read_file(own.config)
+    own, file = read_process(parsed.by_section["process"], os.environ)
     # All settings are read before anything starts: a typing error must not leave half a process running.
     parts = {name: _part(invocation, name, parsed.by_section[name], file) for name in names}
     tune_gc()
@@ -69,7 +66,7 @@ class _Part:
         return getattr(self.settings, "health_address", "")
 
 
-def _part(invocation: Invocation, name: str, flags: dict[str, str], file: dict[str, Any]) -> _Part:
+def _part(invocation: Invocation, name: str, flags: dict[str, str], file: Sections) -> _Part:
     given = _with_invocation(invocation, flags)
     return _Part(
         load(COMPONENTS[name], flags=flags, env=os.environ, file=file.get(name)),
@@ -85,19 +82,6 @@ def read_flags(names: tuple[str, ...], flags: tuple[str, ...]) -> ParsedFlags:
     if parsed.words:
         raise SettingsError(f"unexpected word {parsed.words[0]!r}")
     return parsed
-
-
-def read_file(path: str) -> dict[str, Any]:
-    """Read the YAML file of settings, if one is named."""
-    if not path:
-        return {}
-    try:
-        raw = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, yaml.YAMLError) as error:
-        raise SettingsError(f"cannot read settings: {error}", subject=path) from error
-    if raw is not None and not isinstance(raw, dict):
-        raise SettingsError("must hold sections such as hpa: and kube:", subject=path)
-    return raw or {}
 
 
 async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:

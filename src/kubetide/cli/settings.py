@@ -14,6 +14,18 @@ file (`--config`, one section per component, the names of the first column). A f
 beats the file, the file beats the default. A flag that several components of one process share may be prefixed:
 `--recommender.kube-api-qps=50`.
 
+```yaml
+# kubetide run hpa,slo --config settings.yaml
+process: {listen: "127.0.0.1:9000"}
+kube: {qps: 50, burst: 100}
+hpa: {sync_period: 30s, tolerance: 0.05}
+slo: {growth_limit_percent: 10, feature_gates: [ConfigMapValidatingWebhook=true]}
+```
+
+Durations are texts such as `1m30s`, lists may be YAML lists or texts with commas, dashes may stand for underscores. A
+section or a setting that does not exist is refused with its name; a section whose component does not run is passed
+over, so that one file may serve several processes.
+
 This page is generated: `make docs`.
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from kubetide import __version__
 from kubetide.cli.main import EXIT_FAILED, EXIT_USAGE, VERBS, run_cli, tell_group
-from kubetide.cli.run import read_file, read_flags
+from kubetide.cli.run import read_flags
 from kubetide.errors import SettingsError
 from kubetide.wiring import parse_address, parse_names
 
@@ -107,9 +107,3 @@ def test_names_and_addresses_are_checked() -> None:
     for text in ("", "hpa,hpa"):
         with pytest.raises(SettingsError):
             parse_names(text)
-
-
-def test_a_settings_file_that_cannot_be_used_is_named() -> None:
-    assert read_file("") == {}
-    with pytest.raises(SettingsError, match=r"/no/such\.yaml"):
-        read_file("/no/such.yaml")

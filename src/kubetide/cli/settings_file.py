@@ -1,0 +1,46 @@
+"""The YAML file of settings: one section per component, beside `kube` and `process`.
+
+A file may serve several processes, so sections of components that do not run here are fine; a section that nobody
+knows is a typing error and refused, as is an unknown setting within a section that is read.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kubetide.config import load
+from kubetide.errors import SettingsError
+from kubetide.settings import SECTIONS, ProcessSettings
+
+Sections = dict[str, dict[str, Any]]
+
+
+def read_process(flags: Mapping[str, str], env: Mapping[str, str]) -> tuple[ProcessSettings, Sections]:
+    """Return the settings of the process and the sections of the file that they name."""
+    named = load(ProcessSettings, flags=flags, env=env)
+    sections = read_file(named.config)
+    return load(ProcessSettings, flags=flags, env=env, file=sections.get("process")), sections
+
+
+def read_file(path: str) -> Sections:
+    """Read the YAML file of settings, if one is named."""
+    if not path:
+        return {}
+    try:
+        raw = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(f"cannot read settings: {error}", subject=path) from error
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise SettingsError("must hold sections such as hpa: and kube:", subject=path)
+    sections: Sections = {}
+    for name, section in raw.items():
+        if name not in SECTIONS:
+            raise SettingsError(f"unknown section (known: {', '.join(SECTIONS)})", subject=path, field=str(name))
+        if section is not None and not isinstance(section, dict):
+            raise SettingsError("must hold settings by name", subject=path, field=str(name))
+        sections[name] = {str(key): value for key, value in (section or {}).items()}
+    return sections

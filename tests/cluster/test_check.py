@@ -1,6 +1,7 @@
 """The preflight: what is missing is named, what is there is counted."""
 
 from datetime import timedelta
+from typing import Any
 
 from kubetide import crds
 from kubetide.api.scheme import CRDS
@@ -8,6 +9,8 @@ from kubetide.cli.check import Finding, Verdict, examine
 from kubetide.embedded.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import COMPONENTS, account, manifests
+from kubetide.kube.client import Client
+from kubetide.kube.transport import Response, Transport
 from kubetide.testing.cluster import run
 
 
@@ -50,3 +53,38 @@ def test_a_service_account_has_just_the_rights_of_its_component() -> None:
     own, other = run(main, nodes=1)
     assert any("rights are there" in finding.text for finding in own)
     assert any("may not" in finding.text and "pods/eviction" in finding.text for finding in other)
+
+
+def test_rights_in_the_namespace_of_the_lease_are_asked_for_too() -> None:
+    async def main(cluster: SimCluster) -> list[Finding]:
+        objects = manifests(("slo",), namespace="kube-system", image="x")
+        await cluster.apply([o for o in objects if o["kind"].startswith("ClusterRole")])
+        user = User(f"system:serviceaccount:kube-system:{account('slo')}", ("system:authenticated",))
+        return await examine(cluster.client(user), ("slo",), cluster.clock)
+
+    found = wrong(run(main, nodes=1))
+    assert any("may not" in text and "leases.coordination.k8s.io in koordinator-system" in text for text in found)
+
+
+def test_versions_and_subresources_that_are_not_served_are_named() -> None:
+    class Old:
+        """An API server without resize and without the autoscaling version that is needed."""
+
+        def __init__(self, inner: Transport) -> None:
+            self._inner = inner
+            self.close, self.watch = inner.close, inner.watch
+
+        async def request(self, method: str, path: str, **parts: Any) -> Response:
+            if path == "/apis/autoscaling/v2":
+                return Response(404, {}, b"{}")
+            answer = await self._inner.request(method, path, **parts)
+            return Response(answer.status, answer.headers, answer.body.replace(b'"pods/resize"', b'"pods/other"'))
+
+    async def main(cluster: SimCluster) -> list[Finding]:
+        client = Client(Old(cluster.transport()), clock=cluster.clock)
+        return await examine(client, ("hpa", "updater"), cluster.clock)
+
+    findings = run(main, nodes=1)
+    verdicts = {finding.text.partition(" is not served")[0]: finding.verdict for finding in findings}
+    assert verdicts["autoscaling/v2 horizontalpodautoscalers"] is Verdict.WRONG
+    assert verdicts["v1 pods/resize"] is Verdict.LOOK

@@ -18,7 +18,7 @@ from kubetide.clock import Clock, SystemClock
 from kubetide.config import load
 from kubetide.errors import KubetideError
 from kubetide.install.objects import COMPONENTS, required_crds
-from kubetide.install.rights import CLUSTER, Right
+from kubetide.install.rights import CLUSTER, LOCAL, Right
 from kubetide.kube.client import Client
 from kubetide.kube.connect import connect
 from kubetide.kube.errors import NotFound
@@ -51,6 +51,22 @@ _RIVALS = {
     "admission": (("kube-system", "vpa-admission-controller"),),
     "slo": (("koordinator-system", "koordinator-manager"),),
     "node": (),
+}
+# What must be served, as a resource below its API version; without it: what it means.
+_SERVED = {
+    "hpa": (("autoscaling/v2", "horizontalpodautoscalers", Verdict.WRONG, "Kubernetes is older than 1.23"),),
+    "updater": (
+        ("policy/v1", "poddisruptionbudgets", Verdict.WRONG, "Kubernetes is older than 1.21"),
+        ("v1", "pods/resize", Verdict.LOOK, "pods are not resized in place, only evicted"),
+    ),
+    "admission": (
+        (
+            "admissionregistration.k8s.io/v1",
+            "mutatingwebhookconfigurations",
+            Verdict.WRONG,
+            "no webhook can be registered",
+        ),
+    ),
 }
 _METRICS = {
     "hpa": (
@@ -86,19 +102,22 @@ async def _check(invocation: Invocation, components: tuple[str, ...]) -> list[Fi
         flags["context"] = invocation.context
     client, _ = connect(load(KubeSettings, flags=flags, env=os.environ), clock=clock)
     try:
-        return await examine(client, components, clock)
+        return await examine(client, components, clock, namespace=invocation.namespace or "kube-system")
     finally:
         await client.close()
 
 
-async def examine(client: Client, components: tuple[str, ...], clock: Clock) -> list[Finding]:
+async def examine(
+    client: Client, components: tuple[str, ...], clock: Clock, *, namespace: str = "kube-system"
+) -> list[Finding]:
     """Ask every question about the components; one that cannot be answered is a finding too."""
     findings = await _asked("server", _server(client))
     for component in components:
         for question in (
+            _served(client, component),
             _crds(client, component),
             _metrics(client, component),
-            _rights(client, component),
+            _rights(client, component, namespace),
             _rivals(client, component, clock),
         ):
             findings += await _asked(component, question)
@@ -119,6 +138,23 @@ async def _server(client: Client) -> list[Finding]:
     if minor < 27:
         return [Finding(Verdict.LOOK, "server", f"Kubernetes {text}: older than 1.27, not tried")]
     return [Finding(Verdict.FINE, "server", f"Kubernetes {text}")]
+
+
+async def _served(client: Client, component: str) -> list[Finding]:
+    """Tell whether the versions and subresources that a component uses are served."""
+    findings = []
+    for version, resource, verdict, meaning in _SERVED.get(component, ()):
+        path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        try:
+            body = decode_raw((await client.request("GET", path)).body, what=path)
+            names = {found["name"] for found in body.get("resources") or ()}
+        except NotFound:
+            names = set()
+        if resource in names:
+            findings.append(Finding(Verdict.FINE, component, f"{version} {resource} is served"))
+        else:
+            findings.append(Finding(verdict, component, f"{version} {resource} is not served: {meaning}"))
+    return findings
 
 
 async def _crds(client: Client, component: str) -> list[Finding]:
@@ -144,23 +180,28 @@ async def _metrics(client: Client, component: str) -> list[Finding]:
     ]
 
 
-async def _rights(client: Client, component: str) -> list[Finding]:
+async def _rights(client: Client, component: str, own_namespace: str) -> list[Finding]:
     missing = []
     asked = 0
-    for right in CLUSTER[component]:
+    needed = [(right, "") for right in CLUSTER[component]]
+    needed += [(local.right, local.namespace or own_namespace) for local in LOCAL[component]]
+    for right, namespace in needed:
         for resource in right.resources:
             for verb in right.verbs:
                 asked += 1
-                if not await _may(client, right, resource, verb):
-                    missing.append(f"{verb} {resource}{f'.{right.group}' if right.group else ''}")
+                if not await _may(client, right, resource, verb, namespace):
+                    where = f" in {namespace}" if namespace else ""
+                    missing.append(f"{verb} {resource}{f'.{right.group}' if right.group else ''}{where}")
     if missing:
         return [Finding(Verdict.LOOK, component, f"this identity may not {', '.join(missing)}")]
     return [Finding(Verdict.FINE, component, f"all {asked} rights are there")]
 
 
-async def _may(client: Client, right: Right, resource: str, verb: str) -> bool:
+async def _may(client: Client, right: Right, resource: str, verb: str, namespace: str) -> bool:
     name, _, subresource = resource.partition("/")
-    attributes = {"group": right.group, "resource": name, "verb": verb}
+    attributes = {"group": right.group, "resource": name, "verb": verb, "namespace": namespace}
+    if len(right.names) == 1:
+        attributes["name"] = right.names[0]
     if subresource:
         attributes["subresource"] = subresource
     review = {

@@ -133,7 +133,9 @@ class SloController:
             group.create_task(self._view.run(), name="slo informers")
             group.create_task(self._expire(), name="slo telemetry")
             await self._view.wait_synced()
-            self._take_in(self._view.configs.store.get(self._view.config_key))
+            if self._view.configs.store.get(self._view.config_key) is None:
+                # That there is none is a state too, of which no event tells.
+                self._take_in(None)
             await self._leadership.run(self._lead)
 
     async def _expire(self) -> None:

@@ -20,6 +20,7 @@ from kubetide.clock import SystemClock
 from kubetide.config import Settings, load
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.connect import connect
+from kubetide.kube.kubeconfig import load as access
 from kubetide.kube.settings import KubeSettings
 from kubetide.settings import COMPONENTS
 
@@ -60,7 +61,7 @@ def command(
     found = KINDS[kind]
     key = ObjectKey.parse(name)
     if found.namespaced and not key.namespace:
-        key = ObjectKey(invocation.namespace or "default", key.name)
+        key = ObjectKey(invocation.namespace or _context_namespace(invocation), key.name)
     trace = asyncio.run(_explain(invocation, kind, found, key, address, token, recompute=recompute))
     if output == "json":
         click.echo(encode(trace))
@@ -69,6 +70,14 @@ def command(
     click.echo(text)
     if trace.get("recomputed"):
         click.echo("\nNo running controller answered: recomputed from the cluster; history is missing.", err=True)
+
+
+def _context_namespace(invocation: Invocation) -> str:
+    """Return the namespace of the chosen context; a running controller can be asked without any."""
+    try:
+        return access(clock=SystemClock(), path=invocation.kubeconfig, context=invocation.context or "").namespace
+    except KubetideError:
+        return "default"
 
 
 async def _explain(

@@ -27,12 +27,22 @@ from kubetide.telemetry import Telemetry
 from kubetide.wiring import World, build, default_address, parse_names, process
 
 
+def complete_components(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the last of a list of components, for the shell."""
+    *given, last = incomplete.split(",")
+    if not given and "all".startswith(last):
+        names = [*COMPONENTS, "all"]
+    else:
+        names = [name for name in COMPONENTS if name not in given]
+    return [",".join((*given, name)) for name in names if name.startswith(last)]
+
+
 @click.command(
     "run",
     short_help="Run controllers against a cluster.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
 )
-@click.argument("components")
+@click.argument("components", shell_complete=complete_components)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def command(invocation: Invocation, components: str, flags: tuple[str, ...]) -> None:

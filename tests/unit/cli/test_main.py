@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from kubetide import __version__
-from kubetide.cli.main import EXIT_FAILED, EXIT_USAGE, VERBS, run_cli, tell_group
+from kubetide.cli.main import EXIT_FAILED, EXIT_USAGE, VERBS, cli, run_cli, tell_group
 from kubetide.cli.run import read_flags
 from kubetide.errors import SettingsError
 from kubetide.wiring import parse_address, parse_names
@@ -36,6 +37,25 @@ def test_every_verb_helps(verb: str, capsys: pytest.CaptureFixture[str]) -> None
 def test_completion_scripts_are_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["completion", shell]) == 0
     assert "_KUBETIDE_COMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        pytest.param([], "ma", ["manifests"], id="a-verb"),
+        pytest.param(["check"], "s", ["slo"], id="a-component"),
+        pytest.param(["run"], "up", ["updater"], id="the-first-of-a-list"),
+        pytest.param(["run"], "hpa,", ["hpa,recommender", "hpa,updater", "hpa,admission", "hpa,slo"], id="the-next"),
+        pytest.param(["run"], "al", ["all"], id="all"),
+        pytest.param(["explain"], "h", ["hpa"], id="a-kind"),
+        pytest.param(["explain", "hpa", "web"], "--rec", ["--recompute"], id="an-option"),
+    ],
+)
+def test_the_shell_completes_verbs_components_and_options(
+    words: list[str], incomplete: str, offered: list[str]
+) -> None:
+    completer = ShellComplete(cli, {}, "kubetide", "_KUBETIDE_COMPLETE")
+    assert [found.value for found in completer.get_completions(words, incomplete)] == offered
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ reason, for the caller to judge.
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -221,9 +221,24 @@ class Client:
             query["allowWatchBookmarks"] = "true"
         if timeout_seconds:
             query["timeoutSeconds"] = str(timeout_seconds)
-        async with self.transport.watch(resource.path(namespace=namespace), query=query) as lines:
+        async with AsyncExitStack() as stack:
+            lines = await self._open(stack, resource.path(namespace=namespace), query)
             async for line in lines:
                 yield parse_line(line, resource.type)
+
+    async def _open(self, stack: AsyncExitStack, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """Open a watch; to the observer it is a request that took as long as its answer needed to begin."""
+        started, status = self.clock.monotonic(), 0
+        try:
+            lines = await stack.enter_async_context(self.transport.watch(path, query=query))
+            status = 200
+            return lines
+        except ApiError as error:
+            status = error.status
+            raise
+        finally:
+            if self._observe is not None:
+                self._observe("GET", status, self.clock.monotonic() - started)
 
     async def create(
         self,

@@ -65,6 +65,22 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
         assert line in shown
 
 
+def test_a_watch_is_a_request_too() -> None:
+    async def main() -> list[tuple[str, int, float]]:
+        api, clock = MemoryApi(), virtual_clock()
+        api.put("/api/v1/configmaps", {"metadata": {"namespace": "x", "name": "a"}})
+        seen: list[tuple[str, int, float]] = []
+        client = Client(MemoryTransport(api), clock=clock, observe=lambda *request: seen.append(request))
+        informer = Informer(client, CONFIG_MAPS, clock=clock)
+        task = asyncio.get_running_loop().create_task(informer.run())
+        await asyncio.sleep(5)
+        task.cancel()
+        await asyncio.wait({task})
+        return seen
+
+    assert run_virtual(main()) == [("GET", 200, 0.0), ("GET", 200, 0.0)]  # the list, then the watch
+
+
 def test_informers_of_one_resource_are_one_series_and_dropped_ones_go() -> None:
     telemetry, clock = Telemetry(), SystemClock()
     client = Client(MemoryTransport(MemoryApi()), clock=clock, announce=Instruments(telemetry).of("slo"))

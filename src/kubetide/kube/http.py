@@ -114,6 +114,9 @@ class HttpTransport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            # What was cut off is gone only after the loop has turned: once for TLS, once for the socket below.
+            for _ in range(2):
+                await asyncio.sleep(0)
 
     async def _send(
         self,
@@ -218,13 +221,17 @@ class HttpTransport:
 
 @asynccontextmanager
 async def _closing(response: aiohttp.ClientResponse) -> AsyncIterator[None]:
-    """Give the connection back if the answer was read to its end, else close it."""
+    """Give the connection back if the answer was read to its end, else cut it off."""
     try:
         yield
     finally:
         if response.content.at_eof():
             response.release()
         else:
+            # Not a polite goodbye: the peer of a watch may not answer one for a long time.
+            transport = response.connection.transport if response.connection is not None else None
+            if transport is not None:
+                transport.abort()
             response.close()
 
 

@@ -7,6 +7,7 @@ and busybox (static). They are looked for in the directories of KUBETIDE_CRI_PAT
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -42,6 +43,10 @@ def need_containerd() -> None:
         pytest.skip(
             f"{', '.join(missing)} not found: install containerd, runc and busybox-static, or set KUBETIDE_CRI_PATH"
         )
+    said = subprocess.run([find("containerd") or "", "--version"], capture_output=True, text=True, timeout=30).stdout
+    found = re.search(r"\bv?(\d+)\.(\d+)\.\d+", said)
+    if found is not None and (int(found[1]), int(found[2])) < (1, 7):
+        pytest.skip(f"containerd {found[0]} has no NRI: install 1.7 or newer, or set KUBETIDE_CRI_PATH")
 
 
 @dataclass

@@ -30,6 +30,7 @@ def test_the_contracts_hold() -> None:
         pytest.param("hpa/decide.py", "import asyncio", "Decisions are pure", id="io-in-a-decision"),
         pytest.param("vpa/policy.py", "import kubetide.kube.client", "Decisions are pure", id="client-in-a-decision"),
         pytest.param("embedded/verbs.py", "import kubetide.slo.config", "The embedded cluster", id="no-control-plane"),
+        pytest.param("slo/validate.py", "import kubetide.slo.controller", "Shells are put", id="shell-in-a-decision"),
         pytest.param("utils.py", '"""Odds and ends."""', "Imports go downward only", id="a-name-without-a-place"),
     ],
 )

@@ -68,11 +68,14 @@ async def test_health_and_readiness_follow_the_component() -> None:
         assert (await get(f"{url}/readyz"))[0] == 503
         component.started = True
         assert (await get(f"{url}/readyz")) == (200, "ok")
-        for path in ("/healthz", "/livez", "/health-check"):
+        for path in ("/healthz", "/livez"):
             assert (await get(url + path)) == (200, "ok")
+        assert (await get(f"{url}/health-check")) == (200, "OK")
         component.fine = False
-        for path in ("/healthz", "/livez", "/health-check"):
+        for path in ("/healthz", "/livez"):
             assert (await get(url + path))[0] == 503
+        status, text = await get(f"{url}/health-check")
+        assert (status, text.split(":")[0]) == (500, "Error")
 
 
 @pytest.mark.parametrize(

@@ -55,20 +55,10 @@ class MemoryQOS(ApiObject, frozen=True, kw_only=True, gc=False):
     oom_kill_group: int | None = None
 
 
-class PodMemoryQOS(ApiObject, frozen=True, kw_only=True, gc=False):
+class PodMemoryQOS(MemoryQOS, frozen=True, kw_only=True, gc=False):
     """The memoryQOS annotation of a pod: a policy and single fields that override it."""
 
     policy: str | None = None
-    enable: bool | None = None
-    min_limit_percent: int | None = None
-    low_limit_percent: int | None = None
-    throttling_percent: int | None = None
-    wmark_ratio: int | None = None
-    wmark_scale_permill: int | None = None
-    wmark_min_adj: int | None = None
-    priority_enable: int | None = None
-    priority: int | None = None
-    oom_kill_group: int | None = None
 
 
 class ResctrlQOS(ApiObject, frozen=True, kw_only=True, gc=False):

@@ -5,15 +5,21 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
+from kubetide.api.scheme import NODE_METRICS
 from kubetide.embedded.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import account, manifests
 from kubetide.kube.client import Client
 from kubetide.kube.transport import Response, Transport
+from kubetide.node.agent import NodeAgent
+from kubetide.node.controller import make_modules
+from kubetide.node.host.layout import Layout
+from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map, make_deployment, make_hpa, make_vpa
@@ -111,3 +117,34 @@ def test_nothing_is_refused(component: str) -> None:
     transport = run(main, nodes=2)
     assert transport.refused == []
     assert transport.written
+
+
+def test_the_agent_of_a_node_is_refused_nothing() -> None:
+    async def main(cluster: SimCluster) -> Watched:
+        objects = manifests(("slo", "node"), namespace="kube-system", image="x")
+        await cluster.apply([each for each in objects if each["kind"] not in ("Deployment", "DaemonSet")])
+        await work(cluster)
+        await cluster.apply(
+            {"apiVersion": NODE_METRICS.api_version, "kind": "NodeMetric", "metadata": {"name": "node-1"}}
+        )
+        transport = Watched(cluster.transport(service_account("node")))
+        host = cluster.hosts["node-1"]
+        agent = NodeAgent(
+            Client(transport, clock=cluster.clock, chance=random.Random(1)),
+            cluster.clock,
+            NodeSettings(node_name="node-1", audit_log_dir="", pod_source=PodSource.API_SERVER),
+            host,
+            Telemetry(),
+            layout=Layout(version=host.version, paths=host.paths),
+            commands=host,
+            modules=partial(make_modules, sockets=False, chance=random.Random(1)),
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(agent.run())
+            await cluster.run_for(timedelta(minutes=5))
+            task.cancel()
+        return transport
+
+    transport = run(main, nodes=1)
+    assert transport.refused == []
+    assert any("nodemetrics/node-1/status" in request for request in transport.written)

@@ -96,13 +96,17 @@ def status_body(status: HpaStatus) -> dict[str, Any]:
     return body
 
 
+# Reading the fields off the struct evaluates its annotations each time.
+_META_FIELDS = tuple((field.encode_name, field.name) for field in msgspec.structs.fields(ObjectMeta))
+
+
 def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, Any]:
     """Return the object for a write of its status.
 
     Such a write replaces the metadata too, so all of it is sent back; the resourceVersion makes the write fail if
     somebody else was faster. The spec is not sent: the server keeps the stored one.
     """
-    known = {field.encode_name: getattr(hpa.metadata, field.name) for field in msgspec.structs.fields(ObjectMeta)}
+    known = {written: getattr(hpa.metadata, name) for written, name in _META_FIELDS}
     metadata = {name: msgspec.to_builtins(value) for name, value in known.items() if value not in (None, "", 0)}
     for reference in metadata.get("ownerReferences", ()):
         for optional in ("controller", "blockOwnerDeletion"):

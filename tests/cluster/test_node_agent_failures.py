@@ -15,9 +15,10 @@ from kubetide.errors import KubetideError, SettingsError, Unavailable
 from kubetide.kube.client import Client
 from kubetide.kube.errors import ConnectionLost
 from kubetide.kube.transport import Response, Transport
-from kubetide.node.agent import HostUnreadable, NodeAgent, NoNodeName
+from kubetide.node.agent import NodeAgent, NoNodeName
 from kubetide.node.controller import make_modules
 from kubetide.node.host.layout import Layout
+from kubetide.node.roots import HostUnreadable
 from kubetide.node.series import kinds
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.kubelet import Kubelet

@@ -115,7 +115,7 @@ def soak(
                 known_pods=len(agent.pods.states()),
                 history_mib=history.stat().st_size / 2**20 if history.exists() else 0.0,
                 telemetry_lines=telemetry.render().count(b"\n"),
-                restarts=sum(state.restarts for state in agent.states.values()),
+                restarts=sum(state.restarts for state in agent.modules.states.values()),
             )
 
         task = asyncio.get_running_loop().create_task(agent.run())

@@ -141,9 +141,10 @@ def complete(settings: NodeSettings, environment: dict[str, str], *, exists: Any
 async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSettings) -> None:
     from kubetide.cli.run import run_until_signal
     from kubetide.kube.instruments import Instruments
-    from kubetide.node.agent import HostUnreadable, NodeAgent, layout_of
+    from kubetide.node.agent import NodeAgent
     from kubetide.node.controller import make_modules
     from kubetide.node.host.linux import LinuxHost, cgroup_version
+    from kubetide.node.roots import HostUnreadable, layout_of
     from kubetide.node.runtime.nvml import open_gpus
     from kubetide.node.server import NodeEndpoints
     from kubetide.node.state.driver import find_driver

@@ -19,6 +19,7 @@ from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
 from kubetide.node.executor.plan import Write
+from kubetide.node.settings import NodeSettings
 
 log = get_logger("node.audit")
 
@@ -208,6 +209,24 @@ class Audit:
     def close(self) -> None:
         """Write what is left."""
         self.flush()
+
+
+def open_audit(settings: NodeSettings, clock: Clock) -> Audit | None:
+    """Return the audit log of the settings; None when there is none or its directory cannot be made."""
+    if not settings.audit_log_dir:
+        return None
+    try:
+        return Audit(
+            Path(settings.audit_log_dir),
+            clock,
+            verbosity=settings.audit_verbose,
+            max_bytes=settings.audit_max_disk_space_mb * 1024 * 1024,
+            max_readers=settings.audit_max_concurrent_readers,
+            max_page=settings.audit_max_events_limit,
+        )
+    except OSError as error:
+        log.warning("no audit log", directory=settings.audit_log_dir, error=str(error))
+        return None
 
 
 def lines_backwards(path: Path) -> Iterator[bytes]:

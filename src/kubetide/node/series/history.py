@@ -8,7 +8,7 @@ the present is exact. Retention is by age and by size, whichever is less.
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,8 @@ import numpy as np
 
 from kubetide.log import get_logger
 from kubetide.node.series.ring import Key, Ring
+from kubetide.node.series.store import SeriesStore
+from kubetide.node.settings import NodeSettings
 
 log = get_logger("node.history")
 
@@ -222,6 +224,21 @@ class History:
     def close(self) -> None:
         """Finish the file."""
         self._database.close()
+
+
+def open_history(settings: NodeSettings, store: SeriesStore, now: datetime) -> History | None:
+    """Open the history of the settings, if there is one, fill the ring from it and let the store write to it."""
+    if not settings.metric_history_path:
+        return None
+    history = History(
+        Path(settings.metric_history_path) / "samples.sqlite",
+        retention=settings.metric_history_retention,
+        max_bytes=settings.metric_history_max_mb * 1024 * 1024,
+    )
+    batches = history.restore(store.ring, int(now.timestamp() * 1000))
+    store.journal = history
+    log.info("sample history opened", path=settings.metric_history_path, batches=batches)
+    return history
 
 
 def _key(identity: str) -> Key:

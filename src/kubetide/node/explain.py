@@ -1,0 +1,36 @@
+"""What the agent says about its node and its pods when asked why: values for `/explain`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubetide.node.prediction.peak import PeakModels
+from kubetide.node.snapshot import PodState
+
+
+def explain_pod(pod: PodState, models: PeakModels) -> dict[str, Any]:
+    """Return how the agent classifies a pod, where its cgroup is and what it predicts."""
+    peaks = models.predict(pod.uid) or {}
+    return {
+        "pod": pod.key,
+        "qos": {"label": pod.raw_qos, "used": pod.qos, "kubernetes": pod.kube_qos},
+        "priority": pod.priority,
+        "cgroup": pod.directory,
+        "predicted": {
+            name: {"cpuMillis": peak.cpu_millis, "memoryBytes": peak.memory_bytes} for name, peak in peaks.items()
+        },
+    }
+
+
+def with_components(answer: dict[str, Any], components: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer about a node with what its components say, the strategies once more in one list."""
+    strategies = [line for explained in components.values() for line in _strategies(explained)]
+    return {**answer, **components, **({"strategies": strategies} if components else {})}
+
+
+def _strategies(explained: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the last decision of every strategy in one line each."""
+    decided: dict[str, dict[str, Any]] = explained.get("strategies") or {}
+    return [
+        {"name": name, "reason": str(decision.get("reason") or decision.get("state") or "decided"), "trace": decision}
+        for name, decision in decided.items()
+    ]

@@ -12,14 +12,13 @@ Annotations are JSON as Go reads it: keys in any letter case.
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
 from kubetide.api.codec import decode_folded
-from kubetide.api.core import Container, Node, Pod, ResourceList
-from kubetide.api.cpuset import CpuSet, CpuSetError
+from kubetide.api.core import Container, Pod, ResourceList
+from kubetide.api.cpuset import CpuSet
 from kubetide.api.meta import ApiObject
 from kubetide.api.quantity import ZERO, Quantity, int_value, milli_value, parse_quantity
+from kubetide.api.resources import parse_list
 from kubetide.errors import InvalidInput
 
 LABEL_QOS = "koordinator.sh/qosClass"
@@ -58,9 +57,6 @@ MID_CPU, MID_MEMORY = "kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"
 
 _QOS_OF_KUBE = {GUARANTEED: LSR, BURSTABLE: LS, BEST_EFFORT: BE}
 _PRIORITY_OF_QOS = {SYSTEM: PROD, LSE: PROD, LSR: PROD, LS: PROD, BE: BATCH}
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_SAME_RATIO = 0.01
 
 
 def raw_qos(labels: Mapping[str, str] | None) -> str:
@@ -139,10 +135,6 @@ def sub_priority(labels: Mapping[str, str] | None) -> int:
     return value
 
 
-def _quantities(resources: ResourceList | None) -> dict[str, Quantity]:
-    return {name: parse_quantity(text) for name, text in (resources or {}).items()}
-
-
 def pod_request(pod: Pod) -> dict[str, Quantity]:
     """Return the cpu and memory request: containers summed, at least each init container, plus overhead."""
     total: dict[str, Quantity] = {}
@@ -152,13 +144,13 @@ def pod_request(pod: Pod) -> dict[str, Quantity]:
     for container in pod.spec.init_containers or ():
         for name, quantity in _requests(container).items():
             total[name] = max(total[name], quantity) if name in total else quantity
-    for name, quantity in _quantities(pod.spec.overhead).items():
+    for name, quantity in parse_list(pod.spec.overhead).items():
         total[name] = total[name] + quantity if name in total else quantity
     return {name: total[name] for name in ("cpu", "memory") if name in total}
 
 
 def _requests(container: Container) -> dict[str, Quantity]:
-    return _quantities(container.resources.requests if container.resources else None)
+    return parse_list(container.resources.requests if container.resources else None)
 
 
 def container_request(container: Container, resource: str) -> int:
@@ -235,126 +227,6 @@ def pod_memory_limit(pod: Pod) -> int:
             return -1
         total = max(total, limit)
     return total if total > 0 else -1
-
-
-class Reservation(ApiObject, frozen=True, kw_only=True, gc=False):
-    """The reservation annotation of a node."""
-
-    resources: ResourceList | None = None
-    reserved_cpus: str = msgspec.field(name="reservedCPUs", default="")
-    apply_policy: str = ""
-
-
-def reservation(annotations: Mapping[str, str] | None) -> Reservation | None:
-    """Return the reservation annotation; None when absent, empty or broken."""
-    text = (annotations or {}).get(ANNOTATION_RESERVATION, "")
-    if not text:
-        return None
-    try:
-        found = decode_folded(text, Reservation, what=ANNOTATION_RESERVATION)
-        _quantities(found.resources)
-    except InvalidInput:
-        return None
-    return found
-
-
-def reserved_cpus(annotations: Mapping[str, str] | None) -> tuple[str, int]:
-    """Return reserved CPUs as (text of the list, 0) or ("", count); a list wins over a quantity."""
-    found = reservation(annotations)
-    if found is None:
-        return "", 0
-    if found.reserved_cpus:
-        return found.reserved_cpus, 0
-    cpu = parse_quantity((found.resources or {}).get("cpu", 0))
-    return "", max(-(-cpu.milli // 1000), 0)
-
-
-def annotation_reserved(annotations: Mapping[str, str] | None) -> dict[str, Quantity] | None:
-    """Return what the annotation reserves as resources; a CPU list counts by its length. None: nothing."""
-    found = reservation(annotations)
-    if found is None:
-        return None
-    resources = _quantities(found.resources)
-    if found.reserved_cpus:
-        try:
-            resources["cpu"] = Quantity.of(len(CpuSet.parse(found.reserved_cpus)))
-        except CpuSetError:
-            return None
-    return resources or None
-
-
-def kubelet_reserved(node: Node) -> dict[str, Quantity]:
-    """Return capacity minus allocatable for cpu and memory, never negative."""
-    capacity, allocatable = _quantities(node.status.capacity), _quantities(node.status.allocatable)
-    return {name: max(capacity.get(name, ZERO) - allocatable.get(name, ZERO), ZERO) for name in ("cpu", "memory")}
-
-
-def node_reserved(node: Node) -> dict[str, Quantity]:
-    """Return what must be left to the system: the larger of the kubelet's and the annotation's reservation."""
-    reserved = kubelet_reserved(node)
-    for name, quantity in (annotation_reserved(node.metadata.annotations) or {}).items():
-        reserved[name] = max(reserved.get(name, ZERO), quantity)
-    return reserved
-
-
-class SystemQos(ApiObject, frozen=True, kw_only=True, gc=False):
-    """The CPUs of system daemons."""
-
-    cpuset: str = ""
-    cpuset_exclusive: bool | None = None
-
-    @property
-    def exclusive(self) -> bool:
-        """Exclusive unless it says otherwise."""
-        return self.cpuset_exclusive is not False
-
-
-def system_qos(annotations: Mapping[str, str] | None) -> SystemQos | None:
-    """Return the system QoS annotation: None without any annotations, an empty one when the key is absent.
-
-    Raise DecodeError when it cannot be read.
-    """
-    if annotations is None:
-        return None
-    if ANNOTATION_SYSTEM_QOS not in annotations:
-        return SystemQos()
-    return decode_folded(annotations[ANNOTATION_SYSTEM_QOS], SystemQos, what=ANNOTATION_SYSTEM_QOS)
-
-
-def cpu_normalization_ratio(annotations: Mapping[str, str] | None) -> float:
-    """Return the normalization ratio of a node, -1 when not set; raise InvalidInput unless it is above 0."""
-    text = (annotations or {}).get(ANNOTATION_CPU_NORMALIZATION)
-    if text is None:
-        return -1.0
-    try:
-        ratio = float(text)
-    except ValueError as error:
-        raise InvalidInput(f"{text!r} is not a number", field=ANNOTATION_CPU_NORMALIZATION) from error
-    if not ratio > 0 or text != text.strip():
-        raise InvalidInput(f"{text!r} is not a positive number", field=ANNOTATION_CPU_NORMALIZATION)
-    return ratio
-
-
-def cpu_normalization_text(ratio: float) -> str:
-    """Return the text of a ratio: two decimals."""
-    return f"{ratio:.2f}"
-
-
-def ratios_differ(old: float, new: float) -> bool:
-    """Tell whether two ratios differ by at least a hundredth."""
-    return abs(old - new) >= _SAME_RATIO
-
-
-def cpu_normalization_enabled(labels: Mapping[str, str] | None) -> bool | None:
-    """Return the switch on the node's label; None when absent; raise InvalidInput for what is no boolean."""
-    text = (labels or {}).get(LABEL_CPU_NORMALIZATION_ENABLED)
-    if text is None:
-        return None
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise InvalidInput(f"{text!r} is not a boolean", field=LABEL_CPU_NORMALIZATION_ENABLED)
 
 
 class DeviceAllocation(ApiObject, frozen=True, kw_only=True, gc=False):

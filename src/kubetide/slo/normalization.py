@@ -8,14 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubetide.api import cpu_normalization
 from kubetide.api.codec import decode_folded
 from kubetide.api.core import Node
 from kubetide.api.meta import ApiObject
-from kubetide.api.qos import (
-    cpu_normalization_enabled,
-    cpu_normalization_ratio,
-    cpu_normalization_text,
-)
 from kubetide.errors import InvalidInput
 from kubetide.slo.config import choose, own_fields
 
@@ -59,21 +55,21 @@ def normalization_strategy(config: Mapping[str, Any], node: Node) -> Raw:
 def normalization_annotation(strategy: Mapping[str, Any], node: Node, info_text: str | None) -> str:
     """Return the text of the ratio annotation; raise NormalizationError if it cannot be known."""
     try:
-        switch = cpu_normalization_enabled(node.metadata.labels)
+        switch = cpu_normalization.node_switch(node.metadata.labels)
     except InvalidInput as error:
         raise NormalizationError(str(error)) from error
     enabled = switch if switch is not None else strategy.get("enable") is True
-    return cpu_normalization_text(_ratio(strategy, info_text) if enabled else 1.0)
+    return cpu_normalization.ratio_text(_ratio(strategy, info_text) if enabled else 1.0)
 
 
 def annotation_needs_write(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
     """Tell whether the ratio on the node must change; an unreadable new ratio is not written."""
     try:
-        wanted = cpu_normalization_ratio(new)
+        wanted = cpu_normalization.node_ratio(new)
     except InvalidInput:
         return False
     try:
-        found = cpu_normalization_ratio(old)
+        found = cpu_normalization.node_ratio(old)
     except InvalidInput:
         return True
     if (found == -1) != (wanted == -1):
@@ -84,7 +80,7 @@ def annotation_needs_write(old: Mapping[str, str] | None, new: Mapping[str, str]
 def amplification(node: Node) -> Amplification:
     """Return the amplification annotation that follows from the ratio already on the node."""
     try:
-        ratio = cpu_normalization_ratio(node.metadata.annotations)
+        ratio = cpu_normalization.node_ratio(node.metadata.annotations)
     except InvalidInput as error:
         return Amplification(None, str(error))
     return Amplification(f'{{"cpu":{ratio:.2f}}}' if ratio > 1 else None)
@@ -93,7 +89,7 @@ def amplification(node: Node) -> Amplification:
 def ratio_above_one(annotations: Mapping[str, str] | None) -> float:
     """Return the calculated ratio if it enlarges anything, else 1."""
     try:
-        return max(cpu_normalization_ratio(annotations), 1.0)
+        return max(cpu_normalization.node_ratio(annotations), 1.0)
     except InvalidInput:
         return 1.0
 

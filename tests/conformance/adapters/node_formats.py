@@ -7,7 +7,7 @@ from conformance.adapters.nodeqos_cgroups import FilesOnly
 from conformance.adapters.nodeqos_protocol import processor, texts
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api import qos
+from kubetide.api import qos, reservation
 from kubetide.api.cgroups import CgroupDriver, CgroupPaths, ContainerIdError
 from kubetide.api.codec import convert
 from kubetide.api.core import Node, Pod
@@ -342,13 +342,13 @@ def pod_request(case: Case) -> Iterable[str]:
 def node_reservation(case: Case) -> Iterable[str]:
     node = convert(case["input"]["node"], Node)
     actual = {
-        "kubelet": texts(qos.kubelet_reserved(node)),
-        "annotation": texts(qos.annotation_reserved(node.metadata.annotations)),
+        "kubelet": texts(reservation.kubelet_reserved(node)),
+        "annotation": texts(reservation.annotation_reserved(node.metadata.annotations)),
     }
     yield from differences(case["expected"], actual, drop_empty=True, quantities=True)
 
 
 @suite("node/reserved_cpus")
 def reserved_cpus(case: Case) -> Iterable[str]:
-    text, count = qos.reserved_cpus(case["input"]["annotations"])
+    text, count = reservation.reserved_cpus(case["input"]["annotations"])
     yield from differences(case["expected"], {"reservedCPUs": text, "number": count}, drop_empty=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api import qos
+from kubetide.api import cpu_normalization
 from kubetide.api.codec import convert
 from kubetide.api.core import ResourceRequirements
 from kubetide.api.slo_strategies import NodeSLOSpec
@@ -25,9 +25,9 @@ def _bvt_rule(raw: Any) -> group_identity.BvtRule | None:
         return None
     return group_identity.BvtRule(
         enable=raw.get("enable", False),
-        pod=raw.get("podQOSParams", {}),
-        kube_dir=raw.get("kubeQOSDirParams", {}),
-        kube_pod=raw.get("kubeQOSPodParams", {}),
+        pod=raw.get("podQOSParams") or {},
+        kube_dir=raw.get("kubeQOSDirParams") or {},
+        kube_pod=raw.get("kubeQOSPodParams") or {},
     )
 
 
@@ -189,7 +189,7 @@ def batchresource_rule_node(case: Case) -> Iterable[str]:
     )
     error = updated = False
     try:
-        rule, updated = batch_resource.with_ratio(rule, qos.cpu_normalization_ratio(given["nodeAnnotations"]))
+        rule, updated = batch_resource.with_ratio(rule, cpu_normalization.node_ratio(given["nodeAnnotations"]))
     except KubetideError:
         error = True
     effective = {"cfsQuotaEnabled": rule.effective_quota_enabled, "ratio": rule.effective_ratio}
@@ -275,9 +275,9 @@ class _Kernel:
     """A kernel in memory: cookies by process, processes that fail, the next cookie."""
 
     def __init__(self, raw: Case) -> None:
-        self.cookies: dict[int, int] = {int(pid): cookie for pid, cookie in (raw["pidToCookie"] or {}).items()}
-        self.failing = set(raw["errorPIDs"] or ())
-        self.next = raw["nextCookie"]
+        self.cookies: dict[int, int] = {int(pid): cookie for pid, cookie in (raw.get("pidToCookie") or {}).items()}
+        self.failing = set(raw.get("errorPIDs") or ())
+        self.next = raw.get("nextCookie") or 1
 
     def get(self, pid: int) -> int:
         if pid in self.failing or pid not in self.cookies:

@@ -8,7 +8,7 @@ from conformance.adapters.nodeqos_cgroups import outcome
 from conformance.compare import differences
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api import qos
+from kubetide.api import cpu_normalization, qos, reservation
 from kubetide.api.codec import convert
 from kubetide.api.core import Node, Pod
 from kubetide.api.slo_strategies import HostApplication
@@ -45,27 +45,27 @@ def kube_qos_class(case: Case) -> Iterable[str]:
 
 @suite("node-qos/node_reserved_cpus")
 def node_reserved_cpus(case: Case) -> Iterable[str]:
-    text, count = qos.reserved_cpus(case["input"]["annotations"])
+    text, count = reservation.reserved_cpus(case["input"]["annotations"])
     yield from expect(case, {"reservedCPUs": text, "numReservedCPUs": count})
 
 
 @suite("node-qos/node_reserved_kubelet")
 def node_reserved_kubelet(case: Case) -> Iterable[str]:
     raw = case["input"]["node"]
-    reserved = {} if raw is None else texts(qos.kubelet_reserved(convert(raw, Node)))
+    reserved = {} if raw is None else texts(reservation.kubelet_reserved(convert(raw, Node)))
     yield from differences(case["expected"]["reserved"], reserved, quantities=True)
 
 
 @suite("node-qos/node_reserved_annotation")
 def node_reserved_annotation(case: Case) -> Iterable[str]:
-    reserved = texts(qos.annotation_reserved(case["input"]["annotations"]))
+    reserved = texts(reservation.annotation_reserved(case["input"]["annotations"]))
     yield from differences(case["expected"]["reserved"], reserved, quantities=True)
 
 
 @suite("node-qos/system_qos_resource")
 def system_qos_resource(case: Case) -> Iterable[str]:
     def compute(given: Case) -> Any:
-        found = qos.system_qos(given["annotations"])
+        found = reservation.system_qos(given["annotations"])
         if found is None:
             return None
         fields = {"cpuset": found.cpuset, "cpusetExclusive": found.cpuset_exclusive}
@@ -76,24 +76,24 @@ def system_qos_resource(case: Case) -> Iterable[str]:
 
 @suite("node-qos/system_qos_exclusive")
 def system_qos_exclusive(case: Case) -> Iterable[str]:
-    found = qos.SystemQos(cpuset_exclusive=case["input"]["cpusetExclusive"])
+    found = reservation.SystemQos(cpuset_exclusive=case["input"]["cpusetExclusive"])
     yield from differences(case["expected"]["exclusive"], found.exclusive)
 
 
 @suite("node-qos/cpu_normalization_ratio")
 def cpu_normalization_ratio(case: Case) -> Iterable[str]:
-    yield from outcome(case, lambda i: qos.cpu_normalization_ratio(i["annotations"]))
+    yield from outcome(case, lambda i: cpu_normalization.node_ratio(i["annotations"]))
 
 
 @suite("node-qos/cpu_normalization_enabled_label")
 def cpu_normalization_enabled_label(case: Case) -> Iterable[str]:
-    yield from outcome(case, lambda i: qos.cpu_normalization_enabled(i["labels"]))
+    yield from outcome(case, lambda i: cpu_normalization.node_switch(i["labels"]))
 
 
 @suite("node-qos/cpu_normalization_ratio_format")
 def cpu_normalization_ratio_format(case: Case) -> Iterable[str]:
     before = case["input"]["annotations"] or {}
-    text = qos.cpu_normalization_text(case["input"]["ratio"])
+    text = cpu_normalization.ratio_text(case["input"]["ratio"])
     changed = before.get(qos.ANNOTATION_CPU_NORMALIZATION) != text
     after = {**before, qos.ANNOTATION_CPU_NORMALIZATION: text}
     yield from expect(case, {"changed": changed, "annotations": after})
@@ -101,7 +101,7 @@ def cpu_normalization_ratio_format(case: Case) -> Iterable[str]:
 
 @suite("node-qos/cpu_normalization_ratio_diff")
 def cpu_normalization_ratio_diff(case: Case) -> Iterable[str]:
-    yield from outcome(case, lambda i: qos.ratios_differ(i["old"], i["new"]), key="different")
+    yield from outcome(case, lambda i: cpu_normalization.ratios_differ(i["old"], i["new"]), key="different")
 
 
 @suite("node-qos/device_allocations")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.api import qos
+from kubetide.api import cpu_normalization, qos, reservation
 from kubetide.api.codec import convert
 from kubetide.api.core import Node, Pod
 from kubetide.errors import InvalidInput
@@ -55,12 +55,12 @@ def test_one_container_without_limit_makes_the_pod_unlimited() -> None:
 
 def test_a_list_of_cpus_wins_over_their_number() -> None:
     annotations = {qos.ANNOTATION_RESERVATION: '{"resources":{"cpu":"5"},"RESERVEDCPUS":"0-1"}'}
-    assert qos.reserved_cpus(annotations) == ("0-1", 0)
-    assert str((qos.annotation_reserved(annotations) or {})["cpu"]) == "2"
+    assert reservation.reserved_cpus(annotations) == ("0-1", 0)
+    assert str((reservation.annotation_reserved(annotations) or {})["cpu"]) == "2"
 
 
 def test_a_broken_reservation_reserves_nothing() -> None:
-    assert qos.annotation_reserved({qos.ANNOTATION_RESERVATION: "{"}) is None
+    assert reservation.annotation_reserved({qos.ANNOTATION_RESERVATION: "{"}) is None
 
 
 def test_the_node_reserves_the_larger_of_kubelet_and_annotation() -> None:
@@ -71,19 +71,19 @@ def test_the_node_reserves_the_larger_of_kubelet_and_annotation() -> None:
         },
         Node,
     )
-    reserved = qos.node_reserved(node)
+    reserved = reservation.node_reserved(node)
     assert (str(reserved["cpu"]), str(reserved["memory"])) == ("3", "1Gi")
 
 
 def test_system_cpus_are_exclusive_unless_they_say_otherwise() -> None:
-    assert qos.SystemQos().exclusive
-    assert not qos.SystemQos(cpuset_exclusive=False).exclusive
+    assert reservation.SystemQos().exclusive
+    assert not reservation.SystemQos(cpuset_exclusive=False).exclusive
 
 
 @pytest.mark.parametrize("text", ["zero", "0", "-1", " 1.0"])
 def test_a_ratio_must_be_a_positive_number(text: str) -> None:
     with pytest.raises(InvalidInput):
-        qos.cpu_normalization_ratio({qos.ANNOTATION_CPU_NORMALIZATION: text})
+        cpu_normalization.node_ratio({qos.ANNOTATION_CPU_NORMALIZATION: text})
 
 
 def test_sub_priorities_are_integers_of_any_base() -> None:

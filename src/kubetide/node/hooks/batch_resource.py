@@ -11,7 +11,7 @@ quota smaller than its children's is refused.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kubetide.api import qos
+from kubetide.api import cpu_normalization, qos
 from kubetide.api.codec import decode_folded
 from kubetide.api.core import Pod, ResourceList, ResourceRequirements
 from kubetide.api.meta import ApiObject
@@ -57,7 +57,7 @@ def with_switch(rule: BatchRule, spec: NodeSLOSpec | None) -> tuple[BatchRule, b
 
 def with_ratio(rule: BatchRule, ratio: float) -> tuple[BatchRule, bool]:
     """Return the rule after a ratio and whether it changed; the first ratio always counts."""
-    if rule.ratio is not None and not qos.ratios_differ(rule.ratio, ratio):
+    if rule.ratio is not None and not cpu_normalization.ratios_differ(rule.ratio, ratio):
         return rule, False
     return replace(rule, ratio=ratio), True
 

@@ -8,7 +8,7 @@ quota: it owns the CPUs, and throttling it would only waste them.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kubetide.api import qos
+from kubetide.api import qos, reservation
 from kubetide.api.cgroups import BEST_EFFORT, kube_qos_of_path
 from kubetide.api.codec import decode_folded
 from kubetide.api.core import ResourceList
@@ -57,7 +57,7 @@ def numa_aware(status: ResourceStatus) -> bool:
 def rule_from_topology(annotations: Mapping[str, str] | None) -> CpusetRule:
     """Return the pools that a NodeResourceTopology describes; raise when one of them is broken."""
     notes = annotations or {}
-    system = (qos.system_qos(notes) or qos.SystemQos()).cpuset
+    system = (reservation.system_qos(notes) or reservation.SystemQos()).cpuset
     try:
         CpuSet.parse(system)
     except InvalidInput as error:

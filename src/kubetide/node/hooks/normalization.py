@@ -8,7 +8,7 @@ Only pods of the shared pool are scaled; pods with CPUs of their own have no quo
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kubetide.api import qos
+from kubetide.api import cpu_normalization
 from kubetide.node.formats import cpu
 from kubetide.node.hooks.context import PodRequest
 from kubetide.node.hooks.cpuset import resource_status
@@ -24,9 +24,9 @@ class NormalizationRule:
 
 def next_rule(rule: NormalizationRule, annotations: Mapping[str, str] | None) -> tuple[NormalizationRule, bool]:
     """Return the rule after a change of the node and whether it differs from the one that is applied."""
-    ratio = qos.cpu_normalization_ratio(annotations)
+    ratio = cpu_normalization.node_ratio(annotations)
     enable = ratio > 0
-    if enable == rule.enable and not qos.ratios_differ(rule.ratio, ratio):
+    if enable == rule.enable and not cpu_normalization.ratios_differ(rule.ratio, ratio):
         return rule, False
     return NormalizationRule(enable=enable, ratio=ratio), True
 

@@ -14,7 +14,7 @@ An unlabeled pod with CPUs of its own counts as LSR here.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kubetide.api import qos
+from kubetide.api import cpu_normalization, qos
 from kubetide.api.cgroups import KUBE_QOS_CLASSES
 from kubetide.api.slo_strategies import NodeSLOSpec
 from kubetide.errors import InvalidInput
@@ -101,7 +101,7 @@ class Plugins:
         """Take over a Node; return the plugins whose rule changed. Raise when it cannot be read."""
         changed: set[str] = set()
         self.rules.batch, updated = batch_resource.with_ratio(
-            self.rules.batch, qos.cpu_normalization_ratio(annotations)
+            self.rules.batch, cpu_normalization.node_ratio(annotations)
         )
         if updated:
             changed.add(BATCH)

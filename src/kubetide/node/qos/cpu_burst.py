@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import msgspec
 
-from kubetide.api import qos
+from kubetide.api import cpu_normalization, qos
 from kubetide.api.codec import decode_folded
 from kubetide.api.quantity import ZERO
 from kubetide.api.slo_strategies import CPUBurstConfig
@@ -158,7 +158,7 @@ class CpuBurst:
         if not snapshot.gates.get("CPUNormalization", False) or snapshot.node is None or pod.raw_qos == qos.SYSTEM:
             return base
         try:
-            ratio = qos.cpu_normalization_ratio(snapshot.node.metadata.annotations)
+            ratio = cpu_normalization.node_ratio(snapshot.node.metadata.annotations)
         except InvalidInput:
             return base
         return cpu.normalized_quota(base, ratio)

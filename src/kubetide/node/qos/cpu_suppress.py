@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubetide.api import qos
+from kubetide.api import qos, reservation
 from kubetide.api.cpuset import CpuSet
 from kubetide.node.formats.cpu import PERIOD_MICROS
 from kubetide.node.formats.processors import Processor
@@ -64,8 +64,8 @@ def cpu_count(left: int, current: int, processors: int) -> int:
 
 def excluded_cpus(annotations: Mapping[str, str]) -> CpuSet:
     """Return the CPUs that nobody but the system may use; raise when an annotation cannot be read."""
-    reserved, _ = qos.reserved_cpus(annotations)
-    system = qos.system_qos(annotations)
+    reserved, _ = reservation.reserved_cpus(annotations)
+    system = reservation.system_qos(annotations)
     excluded = CpuSet.parse(reserved)
     if system is not None and system.exclusive:
         excluded = excluded | CpuSet.parse(system.cpuset)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from kubetide.api import qos, resources
+from kubetide.api import qos, reservation, resources
 from kubetide.api.cgroups import BEST_EFFORT, join
 from kubetide.api.cpuset import CpuSet
 from kubetide.api.quantity import ZERO
@@ -185,7 +185,7 @@ class CpuSuppress:
 
 
 def _usage(snapshot: Snapshot, node_used: float) -> UsageSplit:
-    reserved = qos.node_reserved(snapshot.node).get(resources.CPU, ZERO) if snapshot.node else ZERO
+    reserved = reservation.node_reserved(snapshot.node).get(resources.CPU, ZERO) if snapshot.node else ZERO
     return split_usage(
         node_used,
         float(reserved),

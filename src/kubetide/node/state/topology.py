@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from kubetide.api import qos
+from kubetide.api import qos, reservation
 from kubetide.api.codec import encode
 from kubetide.api.core import Node, Pod
 from kubetide.api.meta import TypedObject
@@ -197,7 +197,7 @@ class TopologyReporter:
 
 
 def _system_qos(annotations: Mapping[str, str] | None) -> dict[str, Any] | None:
-    found = qos.system_qos(annotations)
+    found = reservation.system_qos(annotations)
     if found is None:
         return None
     fields = {"cpuset": found.cpuset, "cpusetExclusive": found.cpuset_exclusive}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubetide.api import qos
+from kubetide.api import qos, reservation
 from kubetide.api.core import Pod
 from kubetide.api.cpuset import CpuSet, CpuSetError
 from kubetide.errors import KubetideError
@@ -51,7 +51,7 @@ def cpu_topology(processors: Iterable[Processor]) -> dict[str, Any]:
 
 def node_reserved(annotations: Mapping[str, str] | None, processors: Iterable[Processor]) -> CpuSet:
     """Return the CPUs that the node's annotation reserves, by list or by number; what cannot be met is nothing."""
-    text, count = qos.reserved_cpus(annotations)
+    text, count = reservation.reserved_cpus(annotations)
     known = tuple(processors)
     try:
         if text:
@@ -62,7 +62,7 @@ def node_reserved(annotations: Mapping[str, str] | None, processors: Iterable[Pr
 
 
 def _system_exclusive(annotations: Mapping[str, str] | None) -> CpuSet:
-    found = qos.system_qos(annotations)
+    found = reservation.system_qos(annotations)
     if found is None or not found.exclusive:
         return CpuSet()
     try:

@@ -17,8 +17,8 @@ from datetime import datetime
 from typing import Any
 
 from kubetide.api.core import Node
-from kubetide.api.qos import node_reserved
 from kubetide.api.quantity import ZERO, Notation, Quantity, parse_quantity
+from kubetide.api.reservation import node_reserved
 from kubetide.api.resources import CPU, MEMORY, Amounts, add, maximum, parse_list, subtract
 from kubetide.api.slo import NodeMetric, NodeResourceTopology, ResourceMap
 from kubetide.slo.arithmetic import divide, scale_milli, scale_value

@@ -86,6 +86,7 @@ def process(
             healthy=work.healthy,
             ready=work.ready,
             explain=work.explain,
+            notes=work.notes,
             host=host,
             port=port,
             explain_token=explain_token,

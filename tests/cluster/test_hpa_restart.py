@@ -97,6 +97,8 @@ def test_of_two_controllers_one_acts_and_the_other_takes_over() -> None:
             async with autoscaler(cluster, seed=2) as second:
                 await cluster.run_for(timedelta(minutes=1))
                 assert (first.controller.leading, second.controller.leading) == (True, False)
+                assert first.controller.notes() == ()
+                assert second.controller.notes() == ("stands by: does not hold the lease kube-system/kubetide-hpa",)
                 assert second.controller.ready()
                 assert second.requests.writes == []
                 first.requests.interfere = lambda method, path: Unavailable("cut off")

@@ -57,9 +57,13 @@ def test_it_looks_and_does_not_act_while_the_built_in_controller_runs() -> None:
             assert "--take-over" in told[0]["message"]
             assert running.counted("kubetide_hpa_desired_replicas", name="web") == 4
             assert running.counted("kubetide_hpa_acting", name="web") == 0
+            (note,) = running.controller.notes()
+            assert note.startswith("1 of 1 autoscalers: looks and does not act: the built-in controller is at work")
+            assert "--take-over" in note
             # The lease runs out: nobody else is there, so it acts without being asked.
             await cluster.run_for(timedelta(minutes=4))
             assert running.replicas("default", "web") == 5
+            assert running.controller.notes() == ()
 
     run(main, nodes=1)
 
@@ -125,6 +129,7 @@ def test_a_fight_is_told_but_goes_on() -> None:
             assert running.replicas("default", "web") == 5
             assert len(events(cluster, reason="BuiltInControllerActive", name="web")) == 1
             assert running.counted("kubetide_hpa_built_in_controller_conflicts_total") >= 2
+            assert "the built-in controller writes too" in running.controller.notes()[0]
 
     run(main, nodes=1)
 

@@ -78,6 +78,18 @@ async def test_health_and_readiness_follow_the_component() -> None:
         assert (status, text.split(":")[0]) == (500, "Error")
 
 
+async def test_what_components_have_to_tell_stands_below_the_verdict() -> None:
+    component = Component()
+    notes = ["hpa: stands by"]
+    async with serving(component, notes=lambda: notes) as url:
+        assert await get(f"{url}/readyz") == (503, "not yet\nhpa: stands by")
+        component.started = True
+        for path in ("/healthz", "/livez", "/readyz"):
+            assert await get(url + path) == (200, "ok\nhpa: stands by")
+        notes.clear()
+        assert await get(f"{url}/healthz") == (200, "ok")
+
+
 @pytest.mark.parametrize(
     ("path", "status", "text"),
     [

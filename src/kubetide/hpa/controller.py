@@ -9,6 +9,7 @@ annotation is handled at once. Whether anything may be written is decided in `hp
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,7 +33,7 @@ from kubetide.hpa.pods import ReadinessRules
 from kubetide.hpa.queries import Asker, Used
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.slim import slim_pod
-from kubetide.hpa.takeover import WARN_EVERY, Stance
+from kubetide.hpa.takeover import WARN_EVERY, Stance, stance_notes
 from kubetide.hpa.trace import shown_time, trace_of
 from kubetide.hpa.turn import Options
 from kubetide.hpa.watch import ScaleWatch
@@ -134,6 +135,15 @@ class HpaController:
     def healthy(self) -> bool:
         """The loop outlives every failure of an object; there is nothing that a restart would cure."""
         return True
+
+    def notes(self) -> Sequence[str]:
+        """Tell where it does not act, or not alone."""
+        if not self._leadership.is_leader:
+            settings = self._settings
+            lease = f"{settings.leader_elect_resource_namespace}/{settings.leader_elect_resource_name}"
+            return (f"stands by: does not hold the lease {lease}",)
+        # What was decided before the lease was lost is no longer true of this process.
+        return stance_notes(record.stance for _, record in self._history.records()) if self.leading else ()
 
     @property
     def leading(self) -> bool:
@@ -264,7 +274,7 @@ class HpaController:
             outcome = replace(conclude(decision), memory=decision.memory, action="none")
             problem, wrote = outcome.problem, False
         state.memory = outcome.memory
-        self._history.add(key, decision, outcome, problem, acts=stance.acts, stance=stance.why, wrote=wrote)
+        self._history.add(key, decision, outcome, problem, stance=stance, wrote=wrote)
         self._instruments.turn(decision, outcome, problem, self._clock.monotonic() - started)
         if problem is not None:
             log.debug("turn ended with a problem", autoscaler=str(key), kind=str(problem.kind), error=problem.message)

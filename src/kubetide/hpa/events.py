@@ -1,6 +1,6 @@
 """What an autoscaler tells people: every event reason in one list, and the events themselves.
 
-Reasons are words that dashboards and alerts match on; they are those of Kubernetes, and three of kubetide's own.
+Reasons are words that dashboards and alerts match on; they are those of Kubernetes, and a few of kubetide's own.
 """
 
 from enum import StrEnum
@@ -8,6 +8,7 @@ from enum import StrEnum
 from kubetide.api.events import Event, normal, warning
 from kubetide.api.hpa import HorizontalPodAutoscaler, MetricType
 from kubetide.api.meta import ObjectReference
+from kubetide.hpa.takeover import HAND_OVER
 
 
 class Reason(StrEnum):
@@ -78,8 +79,7 @@ def built_in_active(hpa: HorizontalPodAutoscaler, sign: str, *, acting: bool) ->
         text = f"kubetide scales this target while the built-in controller does so too ({sign}): switch one of them off"
     else:
         text = (
-            f"kubetide computes but does not act, because the built-in controller is at work ({sign}). To hand over, "
-            "run kube-controller-manager with --controllers=*,-horizontal-pod-autoscaler-controller and kubetide with "
-            "--take-over, or annotate this object with kubetide.io/managed-by: kubetide"
+            f"kubetide computes but does not act, because the built-in controller is at work ({sign}); "
+            f"{HAND_OVER}, or annotate this object with kubetide.io/managed-by: kubetide"
         )
     return failed(hpa, Reason.BUILT_IN_CONTROLLER_ACTIVE, text)

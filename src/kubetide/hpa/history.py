@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kubetide.api.meta import ObjectKey
+from kubetide.hpa.takeover import Stance
 from kubetide.hpa.trace import Line, line_of, shown_line, trace_of
 from kubetide.hpa.turn import Outcome, Problem, ScaleDecision, computation_labels, reconciliation_labels
 from kubetide.telemetry import Telemetry
@@ -27,8 +28,7 @@ class Record:
     decision: ScaleDecision
     outcome: Outcome
     problem: Problem | None
-    acts: bool
-    stance: str
+    stance: Stance
     past: deque[Line] = field(default_factory=deque)
 
 
@@ -46,15 +46,14 @@ class History:
         outcome: Outcome,
         problem: Problem | None,
         *,
-        acts: bool,
-        stance: str,
+        stance: Stance,
         wrote: bool,
     ) -> None:
         """Keep a decision as the last one."""
         known = self._records.get(key)
         past = known.past if known is not None else deque(maxlen=max(1, self._length))
         past.append(line_of(decision, problem, wrote=wrote))
-        self._records[key] = Record(decision, outcome, problem, acts, stance, past)
+        self._records[key] = Record(decision, outcome, problem, stance, past)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop all that is known of an autoscaler."""
@@ -67,8 +66,8 @@ class History:
             return None
         return {
             **trace_of(record.decision, record.outcome, record.problem),
-            "acts": record.acts,
-            "stance": record.stance,
+            "acts": record.stance.acts,
+            "stance": record.stance.why,
             "history": [shown_line(line) for line in record.past],
         }
 
@@ -194,5 +193,5 @@ class _Sizes(Collector):
             desired.add_metric(key, float(record.decision.desired))
             if record.decision.current is not None:
                 current.add_metric(key, float(record.decision.current))
-            acting.add_metric(key, float(record.acts))
+            acting.add_metric(key, float(record.stance.acts))
         return (desired, current, acting)

@@ -24,6 +24,11 @@ LEASE_NAME = "kube-controller-manager"
 FIELD_MANAGER = "kubetide-hpa"
 RECENT_PERIODS = 3
 WARN_EVERY = timedelta(hours=1)
+DRY_RUN = "dry run"
+HAND_OVER = (
+    "to hand over, run kube-controller-manager with --controllers=*,-horizontal-pod-autoscaler-controller "
+    "and kubetide with --take-over"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +57,31 @@ def stance(wishes: Wishes, signs: Signs, *, take_over: bool, dry_run: bool) -> S
     if wishes.managed_by is not None and wishes.managed_by != KUBETIDE:
         return Stance(acts=False, why=f"left to {wishes.managed_by or 'somebody else'} by annotation")
     if wishes.dry_run if wishes.dry_run is not None else dry_run:
-        return Stance(acts=False, why="dry run")
+        return Stance(acts=False, why=DRY_RUN)
     if take_over or wishes.managed_by == KUBETIDE:
         return Stance(acts=True, warn=bool(signs.wrote), why=signs.wrote)
     if signs.any:
         return Stance(acts=False, warn=True, why=signs.any)
     return Stance(acts=True)
+
+
+def stance_notes(stances: Iterable[Stance]) -> tuple[str, ...]:
+    """Sum up for the health output where kubetide does not act, or not alone; nothing where it simply acts.
+
+    Health is shown to anybody, so autoscalers are counted and not named.
+    """
+    seen = tuple(stances)
+    looking = sum(one.warn and not one.acts for one in seen)
+    fighting = sum(one.warn and one.acts for one in seen)
+    dry = sum(not one.acts and one.why == DRY_RUN for one in seen)
+    left = sum(not one.acts for one in seen) - looking - dry
+    lines = (
+        (looking, f"looks and does not act: the built-in controller is at work; {HAND_OVER}"),
+        (fighting, "acts as told to, but the built-in controller writes too: switch one of them off"),
+        (dry, "computes and writes nothing: dry run"),
+        (left, "leaves it to another controller, by annotation"),
+    )
+    return tuple(f"{count} of {len(seen)} autoscalers: {text}" for count, text in lines if count)
 
 
 def wrote_lately(

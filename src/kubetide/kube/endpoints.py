@@ -5,18 +5,21 @@
     /readyz                               200 once everything does its work
     /explain/{kind}/[{namespace}/]{name}  the last decisions about an object with their traces, read-only
 
-A trace tells what a namespace runs, so `/explain` answers on loopback, or to who shows the bearer token given.
+Below the verdict, health and readiness carry what components have to tell, a line each: the first line is for probes,
+the rest for people, and since anybody may ask, it names no object. A trace tells what a namespace runs, so `/explain`
+answers on loopback, or to who shows the bearer token given.
 """
 
 import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiohttp import web
 
 from kubetide.api.codec import encode
+from kubetide.kube.listener import listening
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 
@@ -39,6 +42,7 @@ class Endpoints:
         port: int = 8080,
         explain_token: str = "",
         health_check: Callable[[], bool] | None = None,
+        notes: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.name = "endpoints"
         self.port = port
@@ -47,6 +51,7 @@ class Endpoints:
         self._ready = ready
         self._explain = explain
         self._health_check = health_check or healthy
+        self._notes = notes
         self._host = host
         self._explain_token = explain_token
         self._serving = False
@@ -74,23 +79,22 @@ class Endpoints:
     async def run(self) -> None:
         """Serve until cancelled."""
         runner = web.AppRunner(self.application(), access_log=None)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self._host, self.port).start()
-            self.port = runner.addresses[0][1]
+        async with listening(runner, self._host, self.port) as self.port:
             self._serving = True
             log.info("serving", port=self.port)
-            await asyncio.Event().wait()
-        finally:
-            self._serving = False
-            await runner.cleanup()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._serving = False
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._telemetry.render(), headers={"Content-Type": METRICS_TYPE})
 
     def _check(self, passes: Callable[[], bool]) -> Callable[[web.Request], Any]:
         async def answer(_: web.Request) -> web.Response:
-            return web.Response(text="ok") if passes() else web.Response(status=503, text="not yet")
+            fine = passes()
+            lines = ["ok" if fine else "not yet", *self._notes()]
+            return web.Response(status=200 if fine else 503, text="\n".join(lines))
 
         return answer
 

@@ -48,6 +48,15 @@ class Explains(Protocol):
         ...
 
 
+@runtime_checkable
+class Notes(Protocol):
+    """A component that has something to tell to who asks for its health, though all is well."""
+
+    def notes(self) -> Sequence[str]:
+        """Return a line for each thing that people should know; it is read by everybody, so it names no object."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     component: Component
@@ -86,6 +95,16 @@ class Manager:
             if isinstance(component, Explains) and (answer := component.explain(kind, key)) is not None:
                 return answer
         return None
+
+    def notes(self) -> Sequence[str]:
+        """Return what the components have to tell, each line with the name of its component."""
+        lines: list[str] = []
+        for component in self.components:
+            if isinstance(component, Manager):
+                lines += component.notes()
+            elif isinstance(component, Notes):
+                lines += (f"{component.name}: {note}" for note in component.notes())
+        return lines
 
     async def run(self) -> None:
         """Start in order and run until cancelled or until a component fails; then stop in reverse."""

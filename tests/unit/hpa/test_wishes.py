@@ -16,7 +16,7 @@ from kubetide.hpa.pods import ReadinessRules
 from kubetide.hpa.rollout import rollout_pods
 from kubetide.hpa.samples import ErrorKind, MetricFailure
 from kubetide.hpa.stabilization import Recommendation
-from kubetide.hpa.takeover import Signs, lease_is_fresh, stance, wrote_lately
+from kubetide.hpa.takeover import Signs, Stance, lease_is_fresh, stance, stance_notes, wrote_lately
 from unit.hpa.worlds import CPU_50, NOW, QUEUE, ago, hpa, metric, observation, pod, pods, reading, turn, value
 
 AWAY = MetricFailure(ErrorKind.FETCH_FAILED, "away")
@@ -102,6 +102,22 @@ def test_marks_of_the_built_in_controller_fade() -> None:
     assert not wrote_lately(entry(built_in, "scale", 1), "status", sync_period=period, now=NOW)
     assert not wrote_lately(entry("kubetide-hpa", "status", 1), "status", sync_period=period, now=NOW)
     assert not wrote_lately(None, "status", sync_period=period, now=NOW)
+
+
+def test_the_notes_count_where_it_does_not_act_or_not_alone() -> None:
+    acting, looking = Stance(acts=True), Stance(acts=False, warn=True, why="the lease is held by node-1")
+    fighting = Stance(acts=True, warn=True, why="it wrote the scale of Deployment web lately")
+    dry = stance(Wishes(dry_run=True), Signs(), take_over=False, dry_run=False)
+    left = stance(Wishes(managed_by="somebody"), Signs(runs="x"), take_over=True, dry_run=True)
+    assert stance_notes(()) == stance_notes((acting, acting)) == ()
+    first, second, third, fourth = stance_notes((acting, looking, looking, fighting, dry, left))
+    assert first.startswith("2 of 6 autoscalers: looks and does not act")
+    assert "--take-over" in first
+    assert "--controllers=*,-horizontal-pod-autoscaler-controller" in first
+    assert second.startswith("1 of 6 autoscalers: acts as told to, but the built-in controller writes too")
+    assert third == "1 of 6 autoscalers: computes and writes nothing: dry run"
+    assert fourth == "1 of 6 autoscalers: leaves it to another controller, by annotation"
+    assert not any(name in note for note in (first, second, third, fourth) for name in ("web", "node-1", "somebody"))
 
 
 def test_a_lease_is_fresh_for_its_own_duration() -> None:

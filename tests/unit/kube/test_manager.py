@@ -99,3 +99,18 @@ def test_explanations_come_from_the_component_that_knows() -> None:
     manager.add(Knows("wise", []))
     assert manager.explain("pod", "shop/web") == {"key": "shop/web"}
     assert manager.explain("hpa", "shop/web") is None
+
+
+class Talks(Part):
+    """A component that has something to tell."""
+
+    def notes(self) -> list[str]:
+        return ["stands by", "is bored"]
+
+
+def test_what_components_have_to_tell_carries_their_names_once() -> None:
+    inner, outer = Manager(name="components"), Manager()
+    inner.add(Part("silent", []))
+    inner.add(Talks("hpa", []))
+    outer.add(inner)
+    assert outer.notes() == ["hpa: stands by", "hpa: is bored"]

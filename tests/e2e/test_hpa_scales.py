@@ -27,6 +27,7 @@ from kubetide.kube.certificates import issue
 from kubetide.kube.client import Client
 from kubetide.kube.http import HttpTransport
 from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.listener import listening
 from kubetide.kube.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
@@ -103,11 +104,13 @@ async def serving(plane: ControlPlane, folder: Path, admin: Client) -> AsyncIter
     context.load_cert_chain(chain)
     app = web.Application()
     app.router.add_get("/{path:.*}", metrics.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
-    port = runner.addresses[0][1]
+    async with listening(web.AppRunner(app), "127.0.0.1", 0, tls=context) as port, registered(plane, admin, name, port):
+        yield metrics
+
+
+@asynccontextmanager
+async def registered(plane: ControlPlane, admin: Client, name: str, port: int) -> AsyncIterator[None]:
+    """Have the API server forward metrics.k8s.io to a port of this machine."""
     service = {"metadata": {"name": name}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
     await admin.create(SERVICES, service, namespace="kube-system")
     registration = {
@@ -123,11 +126,10 @@ async def serving(plane: ControlPlane, folder: Path, admin: Client) -> AsyncIter
     }
     await admin.create(API_SERVICES, registration)
     try:
-        yield metrics
+        yield
     finally:
         await admin.delete(API_SERVICES, "v1beta1.metrics.k8s.io")
         await admin.delete(SERVICES, name, namespace="kube-system")
-        await runner.cleanup()
 
 
 async def prepare(admin: Client) -> None:

@@ -30,6 +30,7 @@ from kubetide.kube.credentials import Static
 from kubetide.kube.errors import ApiError
 from kubetide.kube.http import HttpTransport
 from kubetide.kube.kubeconfig import Access
+from kubetide.kube.listener import listening
 from kubetide.kube.tls import Certificate, Pem, ServerTrust, load_identity
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod, make_replica_set, make_vpa
@@ -156,13 +157,8 @@ async def broken_webhook(handler: Any) -> AsyncIterator[tuple[int, str]]:
     app = web.Application()
     app.router.add_post("/", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, LOCALHOST, 0, ssl_context=context)
-    await site.start()
-    try:
-        yield runner.addresses[0][1], ca.certificate
-    finally:
-        await runner.cleanup()
+    async with listening(runner, LOCALHOST, 0, tls=context) as port:
+        yield port, ca.certificate
 
 
 @pytest.mark.parametrize("handler", [hangs, fails, answers_nonsense, None], ids=["hangs", "500", "nonsense", "down"])

@@ -15,6 +15,7 @@ from aiohttp import web
 from kubetide.api.admission import review_response
 from kubetide.clock import SystemClock
 from kubetide.kube.certificates import KeyPair, issue, make_ca
+from kubetide.kube.listener import listening
 from kubetide.testing.embedded_server import Running, running
 
 Raw = dict[str, Any]
@@ -37,12 +38,8 @@ async def https(folder: Path, handler: Handler, *names: str) -> AsyncIterator[tu
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        yield runner.addresses[0][1], ca
-    finally:
-        await runner.cleanup()
+    async with listening(runner, "127.0.0.1", 0, tls=context) as port:
+        yield port, ca
 
 
 def configuration(port: int, ca: KeyPair, *, mutating: bool = True, **more: Any) -> Raw:

@@ -22,6 +22,7 @@ from kubetide.kube.errors import ConnectionLost, RequestTimeout, ResponseTooLarg
 from kubetide.kube.http import HttpTransport
 from kubetide.kube.informer import Informer
 from kubetide.kube.kubeconfig import Access
+from kubetide.kube.listener import listening
 from kubetide.kube.tls import ServerTrust
 from kubetide.kube.transport import Response
 from kubetide.testing.memory_api import Faults, MemoryApi, MemoryTransport
@@ -62,12 +63,8 @@ async def raw_server(handler: Callable[[web.Request], Any]) -> AsyncIterator[str
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with listening(runner, "127.0.0.1", 0) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def first_line(client: Client) -> bytes:

@@ -15,6 +15,7 @@ from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
 from kubetide.kube.credentials import Static, bearer
 from kubetide.kube.kubeconfig import Access
+from kubetide.kube.listener import listening
 from kubetide.kube.tls import ServerTrust
 from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.node.state.kubelet import HttpKubelet
@@ -38,12 +39,8 @@ async def kubelet_at() -> AsyncIterator[tuple[int, list[str]]]:
     app.router.add_get("/pods/", pods)
     app.router.add_get("/configz", config)
     runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield runner.addresses[0][1], seen
-    finally:
-        await runner.cleanup()
+    async with listening(runner, "127.0.0.1", 0) as port:
+        yield port, seen
 
 
 def api_client(address: str | None) -> Client:

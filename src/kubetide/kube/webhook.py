@@ -17,6 +17,7 @@ from kubetide.api.admission import AdmissionReview, review_response
 from kubetide.api.codec import decode, encode
 from kubetide.errors import DecodeError
 from kubetide.kube.errors import CredentialsFailed
+from kubetide.kube.listener import listening
 from kubetide.kube.tls import Certificate, load_identity, stamp
 from kubetide.log import get_logger
 
@@ -77,19 +78,15 @@ class WebhookServer:
         for path, handler in self._handlers.items():
             app.router.add_post(path, _answering(handler))
         runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, self._host, self.port, ssl_context=self._context)
-            await site.start()
-            self.port = runner.addresses[0][1]
+        async with listening(runner, self._host, self.port, tls=self._context) as self.port:
             self._serving = True
             log.info("serving", server=self.name, port=self.port)
-            while True:
-                await asyncio.sleep(self._interval)
-                self.reload()
-        finally:
-            self._serving = False
-            await runner.cleanup()
+            try:
+                while True:
+                    await asyncio.sleep(self._interval)
+                    self.reload()
+            finally:
+                self._serving = False
 
     def reload(self) -> bool:
         """Load the certificate again if its files changed; say whether it did."""

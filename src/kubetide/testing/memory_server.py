@@ -7,6 +7,7 @@ certificate), can be stopped and started again on the same port with the same ob
 
 import ssl
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from kubetide.kube.certificates import KeyPair
 from kubetide.kube.errors import ApiError, ConnectionLost
+from kubetide.kube.listener import listening
 from kubetide.kube.tls import Certificate, Pem, load_identity
 from kubetide.kube.transport import Response
 from kubetide.testing.memory_api import MemoryTransport
@@ -45,7 +47,7 @@ class MemoryServer:
         self.port = 0
         self._admit = admit
         self._context: ssl.SSLContext | None = None
-        self._runner: web.AppRunner | None = None
+        self._open = AsyncExitStack()
         if identity is not None:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             pems = Certificate(certificate=Pem(data=identity.certificate), key=Pem(data=identity.key))
@@ -63,17 +65,12 @@ class MemoryServer:
         """Listen; on the port of the last time, if there was one."""
         app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._context, reuse_address=True)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        self.port = await self._open.enter_async_context(listening(runner, "127.0.0.1", self.port, tls=self._context))
 
     async def stop(self) -> None:
         """Close everything, watches included."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._open.aclose()
 
     async def __aenter__(self) -> "MemoryServer":
         await self.start()

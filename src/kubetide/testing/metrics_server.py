@@ -16,6 +16,7 @@ from kubetide.api.scheme import API_SERVICES, SERVICES
 from kubetide.clock import SystemClock
 from kubetide.kube.certificates import issue, make_ca
 from kubetide.kube.client import Client
+from kubetide.kube.listener import listening
 from kubetide.kube.tls import Certificate, Pem, load_identity
 
 NAMESPACE = "default"
@@ -41,17 +42,12 @@ class MetricsServer:
         app = web.Application()
         app.router.add_get("/{path:.*}", self._handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._context()).start()
-            self.port = runner.addresses[0][1]
+        async with listening(runner, "127.0.0.1", 0, tls=self._context()) as self.port:
             await self._register(client)
             try:
                 yield self
             finally:
                 await self._unregister(client)
-        finally:
-            await runner.cleanup()
 
     def _context(self) -> ssl.SSLContext:
         names = [f"{_service(group)}.{NAMESPACE}.svc" for group in GROUPS]

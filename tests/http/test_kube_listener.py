@@ -1,0 +1,73 @@
+"""A server that has stopped serves nobody: not even who was shaking hands with it when it stopped."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from aiohttp import web
+
+from kubetide.clock import SystemClock
+from kubetide.kube.certificates import issue, make_ca
+from kubetide.kube.listener import listening
+from kubetide.kube.tls import Certificate, Pem, load_identity
+
+LOCALHOST = "127.0.0.1"
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+
+
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return what the server and a client that trusts it use."""
+    now = SystemClock().now()
+    ca = make_ca("listener", now=now)
+    pair = issue(ca, LOCALHOST, now=now, addresses=[LOCALHOST])
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_identity(server, Certificate(certificate=Pem(data=pair.certificate), key=Pem(data=pair.key)))
+    return server, ssl.create_default_context(cadata=ca.certificate)
+
+
+def runner() -> web.AppRunner:
+    async def greet(_: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    app = web.Application()
+    app.router.add_get("/", greet)
+    return web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+
+
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(LOCALHOST, port)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def test_it_serves_while_the_block_lasts() -> None:
+    server, client = contexts()
+    async with listening(runner(), LOCALHOST, 0, tls=server) as port, connected(port) as (reader, writer):
+        await writer.start_tls(client, server_hostname=LOCALHOST)
+        writer.write(REQUEST)
+        assert (await reader.read()).endswith(b"hello")
+
+
+async def test_a_handshake_that_ends_after_the_server_stopped_is_not_served() -> None:
+    server, client = contexts()
+    async with AsyncExitStack() as held:
+        async with listening(runner(), LOCALHOST, 0, tls=server) as port:
+            reader, writer = await held.enter_async_context(connected(port))
+            # Who comes second is served, so the first has been accepted and waits for its handshake.
+            async with connected(port) as (_, second):
+                await second.start_tls(client, server_hostname=LOCALHOST)
+        with suppress(ConnectionError, ssl.SSLError):
+            await writer.start_tls(client, server_hostname=LOCALHOST)
+            writer.write(REQUEST)
+            assert await reader.read() == b"", "a stopped server answered"
+
+
+async def test_a_stopped_server_leaves_its_port() -> None:
+    async with listening(runner(), LOCALHOST, 0) as port:
+        pass
+    async with listening(runner(), LOCALHOST, port) as again:
+        assert again == port

@@ -77,13 +77,14 @@ async def test_the_metrics_of_a_process_show_requests_queues_informers_and_leade
         await prepare(server)
         kubeconfig.write_text(server.identity.kubeconfig(server.serving.url))
         kubeconfig.chmod(0o600)
-        arguments = ("slo,recommender", "--listen=127.0.0.1:0", "--leader-elect-resource-namespace=kube-system")
+        arguments = ("hpa,slo,recommender", "--listen=127.0.0.1:0", "--leader-elect-resource-namespace=kube-system")
         async with run(kubeconfig, *arguments) as address:
             text = await shown(
                 address,
                 'rest_client_requests_total{code="200",method="GET"}',
                 'rest_client_request_duration_seconds_bucket{le="1.0",verb="GET"}',
                 'workqueue_depth{name="nodeslo"}',
+                'workqueue_depth{name="horizontalpodautoscaler"}',
                 'kubetide_informer_objects{component="slo",resource="nodes"} 1.0',
                 'kubetide_informer_staleness_seconds{component="slo",resource="nodes"}',
                 'kubetide_informer_objects{component="recommender",resource="pods"} 0.0',

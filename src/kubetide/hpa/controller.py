@@ -106,11 +106,10 @@ class HpaController:
         self._pods = Informer(
             client, PODS, clock=clock, namespace=namespace, indexes={LABEL_INDEX: pod_labels}, slim=slim_pod
         )
-        self._queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, name=QUEUE_NAME)
+        self._queue = self._empty_queue()
         self._claims = Claims()
         self._history = History(settings.history)
-        self._instruments = Instruments(telemetry, self._history, lambda: len(self._queue))
-        self._instruments.clock = clock.monotonic
+        self._instruments = Instruments(telemetry, self._history)
         scales = ScaleClient(self._client)
         metrics = MetricsReader(
             self._client, clock, settings, tally=self._instruments, cluster_wide=self._reads_whole_cluster
@@ -176,7 +175,7 @@ class HpaController:
         await self._hpas.wait_synced()
         await self._pods.wait_synced()
         self._states.clear()
-        self._queue = WorkQueue(clock=self._clock, name=QUEUE_NAME)
+        self._queue = self._empty_queue()
         self._begin = self._clock.now()
         log.info("began to act", autoscalers=len(self._hpas.store))
         self._start_all()
@@ -184,6 +183,11 @@ class HpaController:
             await Workers(self._queue, self, workers=self._settings.workers).run()
         finally:
             self._begin = None
+
+    def _empty_queue(self) -> WorkQueue[ObjectKey]:
+        queue: WorkQueue[ObjectKey] = WorkQueue(clock=self._clock, name=QUEUE_NAME)
+        self._client.announce(queue)
+        return queue
 
     def _start_all(self) -> None:
         hpas = self._hpas.store.values()
@@ -236,7 +240,7 @@ class HpaController:
         elif not forced and started < state.due - SLACK_SECONDS:
             # A turn that was asked for earlier has moved this one.
             return Result(requeue_after=timedelta(seconds=state.due - started))
-        self._instruments.started(key, started - (state.added_at or state.due), started)
+        waited = started - (state.added_at or state.due)
         state.added_at = 0.0
         period = self._settings.sync_period
         try:
@@ -244,7 +248,7 @@ class HpaController:
         except Exception as error:
             log.exception("turn failed", autoscaler=str(key), error=str(error))
         ended = self._clock.monotonic()
-        self._instruments.finished(key, ended)
+        self._instruments.worked(waited, ended - started)
         delay = period.total_seconds() * self._rng.uniform(*JITTER)
         state.due = ended + delay
         self._instruments.added(again=True)

@@ -1,7 +1,7 @@
 """What was decided lately: traces and a short history for people, counters under the upstream names for Prometheus."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ class History:
 class Instruments:
     """The controller's own telemetry."""
 
-    def __init__(self, telemetry: Telemetry, history: History, depth: Callable[[], int]) -> None:
+    def __init__(self, telemetry: Telemetry, history: History) -> None:
         self._turns = telemetry.counter(
             f"{_PREFIX}_reconciliations_total", "Turns of autoscalers.", ("action", "error")
         )
@@ -114,9 +114,6 @@ class Instruments:
         ).labels(QUEUE_NAME)
         self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
         telemetry.register(_Sizes(history))
-        telemetry.register(_Queue(depth, self))
-        self.running: dict[ObjectKey, float] = {}
-        self.clock: Callable[[], float] = lambda: 0.0
 
     def turn(self, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float) -> None:
         """Count a turn and the metrics in it."""
@@ -147,35 +144,10 @@ class Instruments:
         if again:
             self._retries.inc()
 
-    def started(self, key: ObjectKey, waited: float, now: float) -> None:
-        """Note that work on a key begins."""
+    def worked(self, waited: float, seconds: float) -> None:
+        """Note how long a key waited for its turn, and how long that took."""
         self._waited.observe(max(0.0, waited))
-        self.running[key] = now
-
-    def finished(self, key: ObjectKey, now: float) -> None:
-        """Note that work on a key ended."""
-        began = self.running.pop(key, now)
-        self._worked.observe(now - began)
-
-
-class _Queue(Collector):
-    """The state of the queue when asked."""
-
-    def __init__(self, depth: Callable[[], int], instruments: Instruments) -> None:
-        self._depth = depth
-        self._instruments = instruments
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        now = self._instruments.clock()
-        spans = [now - began for began in self._instruments.running.values()]
-        for name, text, value in (
-            ("workqueue_depth", "Keys waiting.", float(self._depth())),
-            ("workqueue_unfinished_work_seconds", "Work under way, in all.", sum(spans)),
-            ("workqueue_longest_running_processor_seconds", "The longest work under way.", max(spans, default=0.0)),
-        ):
-            family = GaugeMetricFamily(name, text, labels=("name",))
-            family.add_metric((QUEUE_NAME,), value)
-            yield family
+        self._worked.observe(seconds)
 
 
 class _Sizes(Collector):

@@ -93,27 +93,43 @@ class _Machinery(Collector):
         self.parts: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 
     def collect(self) -> Iterator[Metric]:
-        depth = GaugeMetricFamily("workqueue_depth", "Keys that wait for a worker.", labels=["name"])
-        running = GaugeMetricFamily("kubetide_workqueue_running_keys", "Keys being worked on.", labels=["name"])
-        delayed = GaugeMetricFamily("kubetide_workqueue_delayed_keys", "Keys that wait for a time.", labels=["name"])
         leading = GaugeMetricFamily(
             "leader_election_master_status", "1 while this process leads, else 0.", labels=["name"]
         )
         dropped = CounterMetricFamily("kubetide_events_dropped", "Events that were not written.", labels=["component"])
+        queues: defaultdict[str, list[WorkQueue[Any]]] = defaultdict(list)
         copies: defaultdict[tuple[str, str], _Copies] = defaultdict(_Copies)
         for part, component in list(self.parts.items()):
             if isinstance(part, WorkQueue):
-                depth.add_metric([part.name], len(part))
-                running.add_metric([part.name], part.running)
-                delayed.add_metric([part.name], part.delayed)
+                queues[part.name].append(part)
             elif isinstance(part, LeaderElector):
                 leading.add_metric([part.lease_name], float(part.is_leader))
             elif isinstance(part, EventRecorder):
                 dropped.add_metric([part.component], part.dropped)
             elif isinstance(part, Informer):
                 copies[component, str(part.resource)].add(part)
-        yield from (depth, running, delayed, leading, dropped)
+        yield from (leading, dropped)
+        yield from _queues(queues)
         yield from _copies(copies)
+
+
+def _queues(queues: dict[str, list[WorkQueue[Any]]]) -> Iterator[Metric]:
+    """Show queues by name: one that took the place of another may stand beside it for a moment."""
+    depth = GaugeMetricFamily("workqueue_depth", "Keys that wait for a worker.", labels=["name"])
+    unfinished = GaugeMetricFamily("workqueue_unfinished_work_seconds", "Work under way, in all.", labels=["name"])
+    longest = GaugeMetricFamily(
+        "workqueue_longest_running_processor_seconds", "The longest work under way.", labels=["name"]
+    )
+    running = GaugeMetricFamily("kubetide_workqueue_running_keys", "Keys being worked on.", labels=["name"])
+    delayed = GaugeMetricFamily("kubetide_workqueue_delayed_keys", "Keys that wait for a time.", labels=["name"])
+    for name, found in queues.items():
+        seconds = [each for queue in found for each in queue.under_way()]
+        depth.add_metric([name], sum(len(queue) for queue in found))
+        unfinished.add_metric([name], sum(seconds))
+        longest.add_metric([name], max(seconds, default=0.0))
+        running.add_metric([name], sum(queue.running for queue in found))
+        delayed.add_metric([name], sum(queue.delayed for queue in found))
+    yield from (depth, unfinished, longest, running, delayed)
 
 
 def _copies(copies: dict[tuple[str, str], _Copies]) -> Iterator[Metric]:

@@ -6,7 +6,7 @@ counts. Times are seconds of any steady clock and always arguments.
 """
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
 from kubetide.kube.backoff import Backoff
@@ -23,7 +23,7 @@ class QueueState(Generic[K]):
     def __init__(self, backoff: Backoff = FAILURE_BACKOFF) -> None:
         self._backoff = backoff
         self._waiting: dict[K, None] = {}
-        self._running: set[K] = set()
+        self._running: dict[K, float] = {}
         self._again: set[K] = set()
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
@@ -37,6 +37,10 @@ class QueueState(Generic[K]):
     def running(self) -> int:
         """How many keys are being worked on."""
         return len(self._running)
+
+    def begun(self) -> Collection[float]:
+        """Return when the work under way was begun, for each key."""
+        return self._running.values()
 
     @property
     def delayed(self) -> int:
@@ -80,17 +84,17 @@ class QueueState(Generic[K]):
 
     def take(self, now: float) -> K | None:
         """Return the next key to work on, or None when there is none; `done` gives it back."""
-        self._release(now)
+        self.release(now)
         if not self._waiting:
             return None
         key = next(iter(self._waiting))
         del self._waiting[key]
-        self._running.add(key)
+        self._running[key] = now
         return key
 
     def done(self, key: K) -> None:
         """Give back a key that `take` returned."""
-        self._running.discard(key)
+        self._running.pop(key, None)
         if key in self._again:
             self._again.discard(key)
             self._waiting.setdefault(key)
@@ -100,7 +104,8 @@ class QueueState(Generic[K]):
         self._drop_superseded()
         return self._heap[0][0] if self._heap else None
 
-    def _release(self, now: float) -> None:
+    def release(self, now: float) -> None:
+        """Let the delayed keys that are due by now wait for a worker."""
         while True:
             self._drop_superseded()
             if not self._heap or self._heap[0][0] > now:

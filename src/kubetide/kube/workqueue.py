@@ -2,9 +2,12 @@
 
 A key that fails comes back later each time; with a rate, all failing keys together also come back no faster than
 that, so that a server which refuses ten thousand objects at once is not asked ten thousand times at once again.
+
+Whoever waits sleeps until there is a key for it: one key wakes one worker, and one timer stands for all delays.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable
 from datetime import timedelta
 from typing import Generic, TypeVar
@@ -33,7 +36,11 @@ class WorkQueue(Generic[K]):
         self._retries = TokenBucket(retry_qps, retry_burst) if retry_qps else None
         self._clock = clock
         self._state: QueueState[K] = QueueState(backoff)
-        self._changed = asyncio.Event()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._woken = 0
+        """Workers that were woken and have not looked yet."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._shut = False
 
     def __len__(self) -> int:
@@ -44,6 +51,11 @@ class WorkQueue(Generic[K]):
         """How many keys are being worked on."""
         return self._state.running
 
+    def under_way(self) -> list[float]:
+        """Return for how many seconds each of these keys has been worked on."""
+        now = self._clock.monotonic()
+        return [now - begun for begun in self._state.begun()]
+
     @property
     def delayed(self) -> int:
         """How many keys wait for a time."""
@@ -53,18 +65,16 @@ class WorkQueue(Generic[K]):
         """Ask for work on `key` now; asking twice before it starts is asking once."""
         if not self._shut:
             self._state.add(key)
-            self._changed.set()
+            self._wake()
 
     def add_after(self, key: K, delay: timedelta | float) -> None:
         """Ask for work on `key` after `delay` (a number is seconds); an earlier time asked for before stays."""
         if not self._shut:
             seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
             now = self._clock.monotonic()
-            due = self._state.next_due()
             self._state.add_at(key, now + seconds, now)
-            # Waiting workers sleep until the first due time: only an earlier one, or work at once, concerns them.
-            if len(self._state) or self._state.next_due() != due:
-                self._changed.set()
+            self._wake()
+            self._set_timer(now)
 
     def add_rate_limited(self, key: K) -> float:
         """Ask again after a delay that doubles with each failure of `key`; return the seconds."""
@@ -73,7 +83,8 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         at_least = self._retries.reserve(now) if self._retries is not None else 0.0
         delay = self._state.add_failed(key, now, at_least)
-        self._changed.set()
+        self._wake()
+        self._set_timer(now)
         return delay
 
     def forget(self, key: K) -> None:
@@ -97,19 +108,59 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Give back a key taken with `get`."""
         self._state.done(key)
-        if len(self._state):
-            self._changed.set()
+        self._wake()
 
     def shut_down(self) -> None:
         """Hand out nothing more and wake everybody who waits."""
         self._shut = True
-        self._changed.set()
+        self._drop_timer()
+        while self._waiters:
+            self._wake_one()
 
     async def _wait(self, now: float) -> None:
-        self._changed.clear()
-        due = self._state.next_due()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._set_timer(now)
         try:
-            async with asyncio.timeout(None if due is None else max(0.0, due - now)):
-                await self._changed.wait()
-        except TimeoutError:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():
+                self._waiters.remove(waiter)
+                if not self._waiters:
+                    self._drop_timer()
+            else:
+                # Woken and cancelled at once: the key it was woken for is for the next one.
+                self._woken -= 1
+                self._wake()
+            raise
+        self._woken -= 1
+
+    def _wake(self) -> None:
+        """Wake as many as there are keys for."""
+        while self._waiters and self._woken < len(self._state):
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        self._waiters.popleft().set_result(None)
+        self._woken += 1
+
+    def _set_timer(self, now: float) -> None:
+        """Let the first delayed key wake somebody, if somebody waits."""
+        due = self._state.next_due() if self._waiters else None
+        if due is None or (self._timer is not None and self._timer_due <= due):
             return
+        self._drop_timer()
+        self._timer_due = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._ring)
+
+    def _drop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        self._state.release(now)
+        self._wake()
+        self._set_timer(now)

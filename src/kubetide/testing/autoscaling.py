@@ -21,6 +21,7 @@ from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client import Client
+from kubetide.kube.instruments import Instruments
 from kubetide.kube.recorder import EventRecorder
 from kubetide.kube.transport import Response, Transport
 from kubetide.telemetry import Telemetry
@@ -152,8 +153,9 @@ async def autoscaler(
     """Run the horizontal autoscaler beside the cluster; an error of it is an error of the test."""
     meddler = Meddler(cluster.transport(user))
     meddler.interfere = interfere
-    client = Client(meddler, clock=cluster.clock, chance=Random(seed))
     telemetry = Telemetry()
+    announce = Instruments(telemetry).of("hpa")
+    client = Client(meddler, clock=cluster.clock, chance=Random(seed), announce=announce)
     recorder = EventRecorder(client, clock=cluster.clock, component="horizontal-pod-autoscaler")
     controller = HpaController(client, cluster.clock, settings or HpaSettings(), telemetry, recorder, Random(seed))
     loop = asyncio.get_running_loop()

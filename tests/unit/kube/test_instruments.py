@@ -33,6 +33,8 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
         )
         queue: WorkQueue[str] = WorkQueue(clock=clock, name="hpa")
         queue.add("a")
+        queue.add("b")
+        assert await queue.get() == "a"
         informer = Informer(client, CONFIG_MAPS, clock=clock)
         elector = LeaderElector(client, clock=clock, lease_name="hpa", namespace="x", identity="me")
         recorder = EventRecorder(client, clock=clock, component="hpa")
@@ -56,6 +58,9 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
         'rest_client_requests_total{code="404",method="GET"} 2.0',
         'controller_runtime_reconcile_total{controller="hpa",result="error"} 1.0',
         'workqueue_depth{name="hpa"} 1.0',
+        'workqueue_unfinished_work_seconds{name="hpa"} 5.0',
+        'workqueue_longest_running_processor_seconds{name="hpa"} 5.0',
+        'kubetide_workqueue_running_keys{name="hpa"} 1.0',
         'kubetide_informer_objects{component="autoscaler",resource="configmaps"} 1.0',
         'kubetide_informer_staleness_seconds{component="autoscaler",resource="configmaps"} 5.0',
         'kubetide_informer_lists_total{component="autoscaler",resource="configmaps"} 1.0',
@@ -93,6 +98,16 @@ def test_informers_of_one_resource_are_one_series_and_dropped_ones_go() -> None:
     del first, informer, second
     gc.collect()
     assert series not in telemetry.render().decode()
+
+
+def test_queues_of_one_name_are_one_series() -> None:
+    telemetry, clock = Telemetry(), SystemClock()
+    client = Client(MemoryTransport(MemoryApi()), clock=clock, announce=Instruments(telemetry).of("hpa"))
+    queues: list[WorkQueue[str]] = [WorkQueue(clock=clock, name="hpa") for _ in range(2)]
+    for queue in queues:
+        queue.add("a")
+        client.announce(queue)
+    assert telemetry.render().decode().count('workqueue_depth{name="hpa"} 2.0') == 1
 
 
 def test_pods_are_filed_by_node_owner_and_label() -> None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from kubetide.stats.bank import Bank
 from kubetide.stats.buckets import exponential
+from kubetide.stats.saved import save
 
 SCHEME = exponential(maximum=1000.0, first=0.01, ratio=1.05, epsilon=0.0001)
 STARTS = SCHEME.starts.tolist()
@@ -131,7 +132,7 @@ def main() -> None:
     assert np.allclose(np.array(one), other, rtol=1e-12), "both sides must agree before they are compared"
     rows.append((f"3 percentiles of {count // GROUP}", slow, fast))
     slow, one = timed(lambda: [h.save() for h in merged])
-    fast, other = timed(block.save)
+    fast, other = timed(lambda: save(block))
     assert all(a.keys() == dict(b.weights).keys() for a, b in zip(one, other, strict=True))
     rows.append((f"checkpoint form of {count // GROUP}", slow, fast))
 

@@ -44,7 +44,7 @@ from kubetide.kube.client import Client
 from kubetide.kube.gc_tuning import THRESHOLDS
 from kubetide.kube.recorder import EventRecorder
 from kubetide.kube.transport import Response
-from kubetide.stats.histogram import Saved
+from kubetide.stats.saved import Saved
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.aggregate import CPU_BUCKETS, MEMORY_BUCKETS

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kubetide.stats.bank import Bank
 from kubetide.stats.buckets import exponential
 from kubetide.stats.histogram import Histogram
+from kubetide.stats.saved import save
 
 SCHEME = exponential(maximum=1000.0, first=0.01, ratio=1.05, epsilon=0.0001)
 DAY = timedelta(days=1)
@@ -30,7 +31,7 @@ def test_a_batch_equals_its_samples_one_by_one(given_samples: list[tuple[int, fl
     bank.add(np.array(columns)[which], value, weight, at)
     for number, v, w, t in given_samples:
         singles[number].add(v, w, t)
-    assert bank.select(columns).save() == [single.save() for single in singles]
+    assert save(bank.select(columns)) == [single.save() for single in singles]
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,9 +69,9 @@ def test_merging_groups_equals_adding_to_one(given_samples: list[tuple[int, floa
     for number, value, weight, _ in given_samples:
         bank.add([columns[number]], value, weight, START)
         together.add(value, weight, START)
-    before = bank.select(columns).save()
+    before = save(bank.select(columns))
     merged = bank.merged(columns, np.zeros(5, dtype=np.int64), 1)
-    assert bank.select(columns).save() == before
+    assert save(bank.select(columns)) == before
     # The sums are the same up to the order of addition.
     assert np.allclose(merged.weights[:, 0], together.block.weights[:, 0], rtol=1e-12)
     assert np.allclose(merged.total, together.block.total, rtol=1e-12)

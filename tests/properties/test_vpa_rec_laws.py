@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kubetide.api.meta import ObjectKey
 from kubetide.api.selectors import parse_selector
-from kubetide.stats.histogram import microseconds
+from kubetide.stats.instants import microseconds
 from kubetide.vpa.recommender.checkpoint import checkpoints
 from kubetide.vpa.recommender.feeding import OpenWindows
 from kubetide.vpa.recommender.model import Model, VpaState

@@ -7,11 +7,11 @@
     bank.apply(columns, values, weights, times, back)       # mixed, in order: back[i] takes sample i back
     merged = bank.merged(columns, groups, count)            # many into few: a Block; the sources stay as they are
     bank.select(columns).percentiles([0.5, 0.9, 0.95])      # one row per p, one value per column
-    bank.select(columns).empty(), .save()                   # emptiness, checkpoint form
+    bank.select(columns).empty()                            # emptiness; save(block) gives checkpoint forms
     bank.load(column, saved)                                # and back
 
 Columns live in blocks of fixed width, so growing never copies what is there and temporary arrays stay small.
-The rules of each operation are those of `kubetide.stats.histogram.Block`.
+The rules of each operation are those of `kubetide.stats.block.Block`.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,9 @@ from datetime import timedelta
 import numpy as np
 import numpy.typing as npt
 
+from kubetide.stats.block import Block, ranks
 from kubetide.stats.buckets import Buckets, Ints
-from kubetide.stats.histogram import Block, Saved, ranks
+from kubetide.stats.saved import Saved, load
 
 BLOCK_WIDTH = 1024
 
@@ -124,7 +125,7 @@ class Bank:
 
     def load(self, column: int, saved: Saved) -> None:
         """Add a checkpoint form to a column, whose reference is replaced; raises ValueError when it is bad."""
-        self._blocks[column // self._width].load(column % self._width, saved)
+        load(self._blocks[column // self._width], column % self._width, saved)
 
     def _split(self, at: Ints) -> Iterator[tuple[Block, Ints, Ints]]:
         """Yield each block touched, with the columns inside it and their positions in `at`, order kept."""

@@ -1,4 +1,4 @@
-"""What a VPA aims at, and which VPA a pod belongs to: the part of the cluster that updater and webhook share.
+"""What a VPA aims at, and which VPA a pod belongs to: the part of the cluster that all three components share.
 
 Well-known controllers, VPAs and LimitRanges are read from informers; anything else that can be scaled is asked for
 its scale object, and the answer is kept for a while (`kube.owners`).
@@ -19,6 +19,7 @@ from kubetide.api.apps import (
     ReplicationController,
     StatefulSet,
 )
+from kubetide.api.core import LimitRange
 from kubetide.api.meta import ObjectKey, ObjectMeta, OwnerReference
 from kubetide.api.scheme import LIMIT_RANGES, VPAS
 from kubetide.api.selectors import LabelSelector, Selector, parse_selector, selector_from
@@ -43,7 +44,10 @@ class TargetNotFound(KubetideError):
 
 
 class Targets:
-    """VPAs, their targets and the owners of pods. `run` keeps the informers going."""
+    """VPAs, their targets and the owners of pods. `run` keeps the informers going.
+
+    LimitRanges are followed only by those who adjust pods (`limit_ranges`); a recommendation does not depend on them.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Targets:
         clock: Clock,
         namespace: str = "",
         ignored: Iterable[str] = (),
+        limit_ranges: bool = True,
         chance: random.Random | None = None,
     ) -> None:
         self._ignored = frozenset(ignored)
@@ -61,7 +66,10 @@ class Targets:
         self.vpas: Informer[VerticalPodAutoscaler] = Informer(
             client, VPAS, clock=clock, namespace=scope, indexes={BY_TARGET: _targets_of}
         )
-        self.limit_ranges = Informer(client, LIMIT_RANGES, clock=clock)
+        self.limit_ranges: Informer[LimitRange] | None = None
+        if limit_ranges:
+            self.limit_ranges = Informer(client, LIMIT_RANGES, clock=clock)
+            self.limit_ranges.add_handler(lambda old, new: self._forget_limits(old or new))
         self.controllers: dict[str, Informer[Any]] = {
             kind: Informer(client, resource, clock=clock) for kind, resource in WELL_KNOWN.items()
         }
@@ -76,12 +84,12 @@ class Targets:
         # A pod may be reviewed before the copy has heard of the controller that has just made it.
         self._unseen = OwnerChain(client, self._scales, clock=clock, chance=chance)
         self._limits: dict[str, NamespaceLimits] = {}
-        self.limit_ranges.add_handler(lambda old, new: self._forget_limits(old or new))
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
         """Everything that has to be synced before deciding."""
-        return (self.vpas, self.limit_ranges, *self.controllers.values())
+        ranges = () if self.limit_ranges is None else (self.limit_ranges,)
+        return (self.vpas, *ranges, *self.controllers.values())
 
     async def run(self) -> None:
         """Keep the copies fresh until cancelled."""
@@ -109,6 +117,8 @@ class Targets:
 
     def limits_in(self, namespace: str) -> NamespaceLimits:
         """Return the effective LimitRange items of a namespace."""
+        if self.limit_ranges is None:
+            raise RuntimeError("LimitRanges are not watched here")
         known = self._limits.get(namespace)
         if known is None:
             known = self._limits[namespace] = namespace_limits(self.limit_ranges.store.in_namespace(namespace))

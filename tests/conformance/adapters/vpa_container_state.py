@@ -13,7 +13,7 @@ from kubetide.api.meta import ObjectKey
 from kubetide.api.quantity import Quantity, parse_quantity
 from kubetide.api.selectors import LabelSelector, selector_from
 from kubetide.api.vpa import PodResourcePolicy
-from kubetide.stats.histogram import Saved
+from kubetide.stats.saved import Saved
 from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.checkpoint import Checkpoint, checkpoints
 from kubetide.vpa.recommender.model import Model, VpaState

@@ -6,7 +6,9 @@ from typing import Any
 
 from conformance.registry import suite
 from kubetide.stats.buckets import Buckets, exponential, linear
-from kubetide.stats.histogram import ZERO_TIME, Histogram, Saved, microseconds
+from kubetide.stats.histogram import Histogram
+from kubetide.stats.instants import ZERO_TIME, microseconds
+from kubetide.stats.saved import Saved
 
 PERCENTILES = (0, 0.01, 0.05, 0.1, 0.25, 0.33, 0.5, 0.66, 0.75, 0.9, 0.95, 0.99, 0.999, 1)
 Case = dict[str, Any]

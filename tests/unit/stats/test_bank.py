@@ -5,6 +5,7 @@ import numpy as np
 from kubetide.stats.bank import Bank
 from kubetide.stats.buckets import exponential
 from kubetide.stats.histogram import Histogram
+from kubetide.stats.saved import save
 
 CPU = exponential(maximum=1000.0, first=0.01, ratio=1.05, epsilon=0.0001)
 DAY = timedelta(days=1)
@@ -27,7 +28,7 @@ def test_columns_behave_like_histograms_of_their_own() -> None:
             singles[i].add(value, weight, int(at))
     block = bank.select(columns)
     for i, single in enumerate(singles):
-        assert block.save()[i] == single.save()
+        assert save(block)[i] == single.save()
         assert block.percentiles([0.5, 0.9])[:, i].tolist() == [single.percentile(0.5), single.percentile(0.9)]
 
 
@@ -45,7 +46,7 @@ def test_mixed_changes_happen_in_the_order_given() -> None:
     single.add(1.0, 1.0, MONDAY)
     single.subtract(1.0, 1.0, MONDAY)
     single.add(2.0, 1.0, MONDAY)
-    assert bank.select([column]).save() == [single.save()]
+    assert save(bank.select([column])) == [single.save()]
     assert bank.select([other]).percentiles([0.5])[0, 0] > 7.0
 
 
@@ -59,7 +60,7 @@ def test_a_freed_column_comes_back_empty() -> None:
     again = bank.allocate()
     assert again == column
     assert bank.select([again]).empty().tolist() == [True]
-    assert bank.select([again]).save()[0].weights == {}
+    assert save(bank.select([again]))[0].weights == {}
 
 
 def test_many_columns_merge_into_few_and_stay_as_they_are() -> None:
@@ -67,7 +68,7 @@ def test_many_columns_merge_into_few_and_stay_as_they_are() -> None:
     columns = [bank.allocate() for _ in range(7)]
     for i, column in enumerate(columns):
         bank.add([column], [i + 1.0], 1.0, MONDAY + i * 3000 * HOUR)
-    before = bank.select(columns).save()
+    before = save(bank.select(columns))
     merged = bank.merged(columns, [0, 0, 1, 1, 1, 0, 2], 4)
     for group, members in enumerate(([0, 1, 5], [2, 3, 4], [6], [])):
         single = Histogram(CPU, DAY)
@@ -75,6 +76,6 @@ def test_many_columns_merge_into_few_and_stay_as_they_are() -> None:
             part = Histogram(CPU, DAY)
             part.add(i + 1.0, 1.0, MONDAY + i * 3000 * HOUR)
             single.merge(part)
-        assert merged.save()[group] == single.save()
+        assert save(merged)[group] == single.save()
         assert merged.percentiles([0.9])[0, group] == single.percentile(0.9)
-    assert bank.select(columns).save() == before
+    assert save(bank.select(columns)) == before

@@ -11,7 +11,8 @@ from datetime import datetime
 import msgspec
 
 from kubetide.api.codec import decode, encode
-from kubetide.stats.histogram import Saved, microseconds, moment
+from kubetide.stats.instants import microseconds, moment
+from kubetide.stats.saved import Saved
 
 
 class SavedHistogram(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from kubetide.api import qos
 from kubetide.stats.bank import Bank
 from kubetide.stats.buckets import exponential
-from kubetide.stats.histogram import Saved, microseconds
+from kubetide.stats.instants import microseconds
+from kubetide.stats.saved import Saved, save
 
 NODE = "__node__"
 SYSTEM = "__node-sys__"
@@ -168,7 +169,7 @@ class PeakModels:
         """Return the CPU and memory histograms of a model and note that it was saved."""
         model = self._models[identity]
         model.saved = now
-        return self._cpu.select([model.cpu]).save()[0], self._memory.select([model.memory]).save()[0]
+        return save(self._cpu.select([model.cpu]))[0], save(self._memory.select([model.memory]))[0]
 
     def load(self, identity: str, cpu: Saved | None, memory: Saved | None, now: datetime) -> list[str]:
         """Restore a model; a histogram that cannot be used stays empty and is named in the result."""

@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kubetide.stats.bank import Bank
+from kubetide.stats.block import Block
 from kubetide.stats.buckets import Buckets, Floats, Ints, exponential
-from kubetide.stats.histogram import ZERO_TIME, Block, Saved
+from kubetide.stats.instants import ZERO_TIME
+from kubetide.stats.saved import Saved
 
 MINIMAL_WEIGHT = 0.1
 EPSILON = 0.001 * MINIMAL_WEIGHT

@@ -20,7 +20,8 @@ import numpy as np
 from kubetide.api.vpa import CHECKPOINT_VERSION, HistogramCheckpoint, VerticalPodAutoscalerCheckpoint
 from kubetide.errors import InvalidInput
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.stats.histogram import ZERO_TIME, Saved, microseconds, moment
+from kubetide.stats.instants import ZERO_TIME, microseconds, moment
+from kubetide.stats.saved import Saved, save
 from kubetide.vpa.policy import CPU, MEMORY
 from kubetide.vpa.recommender.model import Model, VpaState
 from kubetide.vpa.recommender.recommend import CHUNK, Row, merge_rows, rows_of
@@ -87,7 +88,7 @@ def _checkpoints(model: Model, rows: Sequence[Row], now: int) -> list[Checkpoint
                 place[members] = np.arange(members.size)
                 here = place[running.row] >= 0
                 block.subtract(place[running.row[here]], running.peak[here], 1.0, running.end[here])
-            found.update(zip(members.tolist(), block.save(), strict=True))
+            found.update(zip(members.tolist(), save(block), strict=True))
         saved[resource] = [found[i] for i in range(len(rows))]
     ends = np.searchsorted(running.row, np.arange(1, len(rows) + 1)).tolist()
     starts = [0, *ends[:-1]]

@@ -18,7 +18,7 @@ from kubetide.api.metrics import PodMetrics
 from kubetide.api.quantity import cpu_millis, memory_bytes
 from kubetide.errors import QuantityError
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.stats.histogram import microseconds
+from kubetide.stats.instants import microseconds
 from kubetide.vpa.policy import CPU, MEMORY
 from kubetide.vpa.recommender.checkpoint import Window
 from kubetide.vpa.recommender.model import Model, VpaState

@@ -18,7 +18,8 @@ from kubetide.api.conditions import Condition
 from kubetide.api.meta import ObjectKey
 from kubetide.api.selectors import NOTHING, Operator, Selector
 from kubetide.api.vpa import OFF, RECREATE, CrossVersionObjectReference, PodResourcePolicy
-from kubetide.stats.histogram import Saved, microseconds
+from kubetide.stats.instants import microseconds
+from kubetide.stats.saved import Saved
 from kubetide.vpa.policy import Recommended, container_policy, is_off
 from kubetide.vpa.recommender.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.samples import DETACHED, NO_AGGREGATE, Containers

@@ -13,8 +13,9 @@ import numpy as np
 
 from kubetide.api.meta import ObjectKey
 from kubetide.api.quantity import Quantity, parse_quantity
+from kubetide.stats.block import Block
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.stats.histogram import ZERO_TIME, Block
+from kubetide.stats.instants import ZERO_TIME
 from kubetide.vpa.capping import cap_to_policy
 from kubetide.vpa.policy import (
     CPU,

@@ -13,8 +13,9 @@ whole cluster's samples are a handful of array operations.
 import numpy as np
 import numpy.typing as npt
 
+from kubetide.stats.block import ranks
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.stats.histogram import ZERO_TIME, ranks
+from kubetide.stats.instants import ZERO_TIME
 from kubetide.vpa.recommender.aggregate import MINIMAL_WEIGHT, Aggregates
 
 Mask = npt.NDArray[np.bool_]

@@ -14,7 +14,8 @@ import numpy as np
 from kubetide.api.meta import key_of
 from kubetide.api.selectors import NOTHING
 from kubetide.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint, update_mode
-from kubetide.stats.histogram import Block, moment
+from kubetide.stats.block import Block
+from kubetide.stats.instants import moment
 from kubetide.vpa.policy import CPU, RESOURCES, Recommended, container_policy, controlled_resources, is_off, texts
 from kubetide.vpa.recommender.checkpoint import UnreadableCheckpoint, read_checkpoint
 from kubetide.vpa.recommender.estimator import (

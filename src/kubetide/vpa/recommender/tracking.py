@@ -18,7 +18,7 @@ from kubetide.api.vpa import (
     VerticalPodAutoscaler,
 )
 from kubetide.errors import KubetideError
-from kubetide.stats.histogram import microseconds
+from kubetide.stats.instants import microseconds
 from kubetide.vpa.policy import Recommended, amounts, recommendations
 from kubetide.vpa.recommender.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.conflicts import HPA_CONFLICT, REASON, message

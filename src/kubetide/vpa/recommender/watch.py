@@ -68,7 +68,7 @@ class VpaWatch:
         self._recorder = recorder
         self._tuning, self._estimation = tuning_of(settings), options_of(settings).estimation
         namespace = settings.vpa_object_namespace
-        self._targets = Targets(client, clock=clock, namespace=namespace, chance=chance)
+        self._targets = Targets(client, clock=clock, namespace=namespace, limit_ranges=False, chance=chance)
         self._owners = OwnerChain(
             client,
             ScaleClient(client),

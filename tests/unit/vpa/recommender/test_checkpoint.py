@@ -9,7 +9,7 @@ from kubetide.api.codec import convert
 from kubetide.api.meta import ObjectKey
 from kubetide.api.selectors import parse_selector
 from kubetide.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
-from kubetide.stats.histogram import microseconds
+from kubetide.stats.instants import microseconds
 from kubetide.vpa.recommender.checkpoint import (
     LONGEST_WINDOWS,
     WINDOWS_ANNOTATION,

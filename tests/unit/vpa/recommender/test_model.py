@@ -5,7 +5,8 @@ import pytest
 
 from kubetide.api.meta import ObjectKey
 from kubetide.api.selectors import NOTHING, parse_selector
-from kubetide.stats.histogram import ZERO_TIME, Saved, microseconds
+from kubetide.stats.instants import ZERO_TIME, microseconds
+from kubetide.stats.saved import Saved
 from kubetide.vpa.recommender.aggregate import Tuning
 from kubetide.vpa.recommender.model import Model, VpaState, oldest
 

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from kubetide.stats.histogram import ZERO_TIME
+from kubetide.stats.instants import ZERO_TIME
 from kubetide.vpa.recommender.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.samples import Containers
 

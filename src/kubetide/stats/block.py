@@ -1,0 +1,325 @@
+"""Blocks: histograms whose weights fade with a half-life, many side by side.
+
+A `Block` is a matrix of weights with one row per bucket and one column per histogram, and per column a total, the
+range of buckets that matter (`low`…`high`) and a reference time. A sample of weight w at time t is stored as
+w·2^((t − reference)/half-life): newer samples count more and nothing has to be touched as time passes. When an
+exponent would pass 100, the reference moves to the half-life multiple (counted from year 1 UTC) nearest to t and the
+column is scaled once.
+
+A `kubetide.stats.histogram.Histogram` is a block of one column; a `kubetide.stats.bank.Bank` is a growing list of
+blocks. So there is one implementation of each rule:
+
+    add          bucket and total grow; a bucket that reaches epsilon joins the range
+    subtract     bucket and total shrink, to exactly 0 below epsilon; then the range is tightened
+    merge        the older side is moved to the younger reference; the source is never changed
+    percentile   end of the first bucket of the range where the running sum reaches p·total
+
+The checkpoint form is in `kubetide.stats.saved`, times in `kubetide.stats.instants`.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from kubetide.stats.buckets import Buckets, Floats, Ints
+from kubetide.stats.instants import MICROSECOND, ZERO_TIME
+
+MAX_EXPONENT = 100
+# The reference measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
+_LONGEST = 9_223_372_036_854_775
+
+
+class Block:
+    """Histograms of one scheme and half-life (None: weights do not fade), one per column."""
+
+    __slots__ = ("buckets", "half_life", "high", "low", "reference", "total", "weights")
+
+    def __init__(self, buckets: Buckets, half_life: timedelta | None, width: int = 1) -> None:
+        if half_life is not None and half_life <= timedelta(0):
+            raise ValueError("the half-life must be positive")
+        self.buckets = buckets
+        self.half_life = 0 if half_life is None else half_life // MICROSECOND
+        self.weights: Floats = np.zeros((buckets.count, width))
+        self.total: Floats = np.zeros(width)
+        self.low: Ints = np.full(width, buckets.count - 1, dtype=np.int64)
+        self.high: Ints = np.zeros(width, dtype=np.int64)
+        self.reference: Ints = np.full(width, ZERO_TIME, dtype=np.int64)
+
+    @property
+    def width(self) -> int:
+        """Return the number of columns."""
+        return len(self.total)
+
+    def reset(self, columns: npt.ArrayLike) -> None:
+        """Empty the given columns."""
+        at = _indexes(columns)
+        self.weights[:, at] = 0.0
+        self.total[at] = 0.0
+        self.low[at] = self.buckets.count - 1
+        self.high[at] = 0
+        self.reference[at] = ZERO_TIME
+
+    def select(self, columns: npt.ArrayLike) -> "Block":
+        """Return a new block holding copies of the given columns, in that order."""
+        at = _indexes(columns)
+        copy = object.__new__(Block)
+        copy.buckets, copy.half_life = self.buckets, self.half_life
+        copy.weights = np.take(self.weights, at, axis=1)
+        copy.total, copy.reference = self.total[at], self.reference[at]
+        copy.low, copy.high = self.low[at], self.high[at]
+        return copy
+
+    def put(self, columns: npt.ArrayLike, other: "Block") -> None:
+        """Overwrite the given columns with those of `other`."""
+        at = _indexes(columns)
+        self.weights[:, at] = other.weights
+        self.total[at], self.reference[at] = other.total, other.reference
+        self.low[at], self.high[at] = other.low, other.high
+
+    # ------------------------------------------------------------------ samples
+
+    def add(self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike) -> None:
+        """Add samples in order; a column may occur many times. Equal to adding them one by one."""
+        at, bucket, weight, time = self._samples(columns, values, weights, times)
+        while at.size:
+            if not self.half_life:
+                self._add(at, bucket, weight)
+                return
+            late = time > self.reference[at] + MAX_EXPONENT * self.half_life
+            if not late.any():
+                self._add(at, bucket, weight * self._factor(at, time))
+                return
+            # Up to its first late sample a column is plain sums; there the reference moves, and the rest comes next.
+            order = np.arange(at.size)
+            first = np.full(self.width, at.size, dtype=np.int64)
+            np.minimum.at(first, at[late], order[late])
+            turn = first[at]
+            early = order < turn
+            if early.any():
+                self._add(at[early], bucket[early], weight[early] * self._factor(at[early], time[early]))
+            now = order == turn
+            self.move(at[now], time[now])
+            self._add(at[now], bucket[now], weight[now] * self._factor(at[now], time[now]))
+            rest = order > turn
+            at, bucket, weight, time = at[rest], bucket[rest], weight[rest], time[rest]
+
+    def subtract(
+        self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike
+    ) -> None:
+        """Take back samples, in order; a column may occur many times."""
+        at, bucket, weight, time = self._samples(columns, values, weights, times)
+        for turn in ranks(at):
+            self._subtract(at[turn], bucket[turn], weight[turn], time[turn])
+
+    def _subtract(self, at: Ints, bucket: Ints, weight: Floats, time: Ints) -> None:
+        if self.half_life:
+            late = time > self.reference[at] + MAX_EXPONENT * self.half_life
+            if late.any():
+                self.move(at[late], time[late])
+            weight = weight * self._factor(at, time)
+        self.total[at] = self._less(self.total[at], weight)
+        left = self._less(self.weights[bucket, at], weight)
+        self.weights[bucket, at] = left
+        # Ranges are always tight, so one can only shrink when the bucket at its end falls below epsilon.
+        edge = (left < self.buckets.epsilon) & ((bucket == self.low[at]) | (bucket == self.high[at]))
+        if edge.any():
+            self.tighten(at[edge])
+
+    def _less(self, have: Floats, weight: Floats) -> Floats:
+        left = have - weight
+        return np.where(left < self.buckets.epsilon, 0.0, left)
+
+    def _samples(
+        self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike
+    ) -> tuple[Ints, Ints, Floats, Ints]:
+        at = _indexes(columns)
+        bucket = np.broadcast_to(self.buckets.find(values), at.shape)
+        weight = np.broadcast_to(np.asarray(weights, dtype=np.float64), at.shape)
+        time = np.broadcast_to(np.asarray(times, dtype=np.int64), at.shape)
+        if (weight < 0).any():
+            raise ValueError("a sample cannot have a negative weight")
+        return at, bucket, weight, time
+
+    def _factor(self, at: Ints, time: Ints) -> Floats:
+        factor: Floats = np.exp2(np.clip(time - self.reference[at], -_LONGEST, _LONGEST) / self.half_life)
+        return factor
+
+    def _add(self, at: Ints, bucket: Ints, weight: Floats) -> None:
+        # A flat view (blocks are contiguous): adding at one index is much faster than at a pair.
+        flat, cell = self.weights.reshape(-1), bucket * self.width + at
+        np.add.at(flat, cell, weight)
+        np.add.at(self.total, at, weight)
+        # Weights only grow here, so looking once at the end finds every bucket that reached epsilon on the way.
+        counts = flat[cell] >= self.buckets.epsilon
+        if not counts.all():
+            at, bucket = at[counts], bucket[counts]
+        np.minimum.at(self.low, at, bucket)
+        np.maximum.at(self.high, at, bucket)
+
+    # ------------------------------------------------------------------ time
+
+    def rounded(self, times: Ints) -> Ints:
+        """Return the multiple of the half-life, counted from year 1, nearest to each time; halves go up."""
+        since = times - ZERO_TIME
+        over = since % self.half_life
+        nearest: Ints = np.where(over * 2 < self.half_life, times - over, times + (self.half_life - over))
+        return nearest
+
+    def move(self, columns: npt.ArrayLike, times: npt.ArrayLike) -> None:
+        """Move the reference of distinct columns to the multiple nearest to `times`, scaling what is stored."""
+        at = _indexes(columns)
+        new = self.rounded(np.broadcast_to(np.asarray(times, dtype=np.int64), at.shape))
+        exponent = self._exponent(self.reference[at], new)
+        self.reference[at] = new
+        used = self.low[at] <= self.high[at]
+        self.total[at] = np.ldexp(self.total[at], exponent)
+        if used.any():
+            where, power = at[used], exponent[used]
+            inside = self._inside(self.low[where], self.high[where])
+            column = self.weights[:, where]
+            self.weights[:, where] = np.where(inside, np.ldexp(column, power), column)
+            self.tighten(where)
+
+    def _exponent(self, old: Ints, new: Ints) -> npt.NDArray[np.int32]:
+        steps = np.floor(np.clip(old - new, -_LONGEST, _LONGEST) / self.half_life + 0.5)
+        exponent: npt.NDArray[np.int32] = np.clip(steps, -5000, 5000).astype(np.int32)
+        return exponent
+
+    def _inside(self, low: Ints, high: Ints) -> npt.NDArray[np.bool_]:
+        rows = np.arange(self.buckets.count)[:, None]
+        inside: npt.NDArray[np.bool_] = (rows >= low) & (rows <= high)
+        return inside
+
+    def tighten(self, at: Ints) -> None:
+        """Draw the ranges of columns in to the buckets that reach epsilon."""
+        self.low[at], self.high[at] = self._tight(self.weights[:, at], self.low[at], self.high[at])
+
+    def _tight(self, weights: Floats, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """Return the ranges without the buckets at either end that weigh less than epsilon."""
+        heavy = weights >= self.buckets.epsilon
+        rows = np.arange(self.buckets.count)[:, None]
+        last = self.buckets.count - 1
+        above, below = heavy & (rows >= low), heavy & (rows <= high)
+        new_low: Ints = np.where(above.any(axis=0), above.argmax(axis=0), last)
+        new_high: Ints = np.where(below.any(axis=0), last - below[::-1].argmax(axis=0), 0)
+        return new_low, new_high
+
+    # ------------------------------------------------------------------ merging
+
+    def merge(self, columns: npt.ArrayLike, source: "Block", source_columns: npt.ArrayLike | None = None) -> None:
+        """Add `source_columns[i]` of `source` (all, when not given) to `columns[i]`; the source stays as it is.
+
+        A column may take several sources, and a source may go to several columns.
+        """
+        if source.buckets != self.buckets or source.half_life != self.half_life:
+            raise ValueError("histograms of different options cannot be merged")
+        into = _indexes(columns)
+        origin = np.arange(source.width) if source_columns is None else _indexes(source_columns)
+        if not into.size:
+            return
+        if self.half_life:
+            exponent = self._align(into, source.reference[origin])
+            apart = exponent != 0
+            if apart.any():
+                self._merge_scaled(into[apart], source.select(origin[apart]), exponent[apart])
+                into, origin = into[~apart], origin[~apart]
+        for turn in ranks(origin):
+            self._merge_entries(into[turn], source, origin[turn])
+
+    def _align(self, into: Ints, references: Ints) -> npt.NDArray[np.int32]:
+        """Move targets to the youngest reference; return the power of two that each source then needs."""
+        younger = references > self.reference[into]
+        if younger.any():
+            target = np.full(self.width, ZERO_TIME, dtype=np.int64)
+            np.maximum.at(target, into[younger], references[younger])
+            moved = np.unique(into[younger])
+            self.move(moved, target[moved])
+        now = self.reference[into]
+        apart = references != now
+        if not apart.any():
+            return np.zeros(into.size, dtype=np.int32)
+        return np.where(apart, self._exponent(references, self.rounded(now)), 0).astype(np.int32)
+
+    def _merge_scaled(self, into: Ints, part: "Block", exponent: npt.NDArray[np.int32]) -> None:
+        """Merge sources whose reference is older: scaled, and without the edges that fall below epsilon by it."""
+        inside = self._inside(part.low, part.high)
+        part.weights = np.ascontiguousarray(np.where(inside, np.ldexp(part.weights, exponent), part.weights))
+        part.total = np.ldexp(part.total, exponent)
+        part.tighten(np.arange(part.width))
+        self._merge_entries(into, part, np.arange(part.width))
+
+    def _merge_entries(self, into: Ints, source: "Block", origin: Ints) -> None:
+        """Add the entries of distinct source columns: few buckets of a histogram are used, only those are touched."""
+        if origin.size * 4 < source.width:
+            source, origin = source.select(origin), np.arange(origin.size)
+        target = np.full(source.width, -1, dtype=np.int64)
+        target[origin] = into
+        flat, bucket, column = source.entries(origin)
+        group = target[column]
+        if origin.size < source.width:
+            kept = group >= 0
+            flat, bucket, group = flat[kept], bucket[kept], group[kept]
+        np.add.at(self.weights.reshape(-1), bucket * self.width + group, source.weights.reshape(-1)[flat])
+        np.add.at(self.total, into, source.total[origin])
+        np.minimum.at(self.low, into, source.low[origin])
+        np.maximum.at(self.high, into, source.high[origin])
+
+    # ------------------------------------------------------------------ reading
+
+    def entries(self, columns: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return flat index, bucket and column of every weight in range, at least for the columns given."""
+        lowest = int(self.low[columns].min(initial=self.buckets.count - 1))
+        highest = int(self.high[columns].max(initial=0))
+        # A comparison first: finding true bits is many times faster than finding numbers other than zero.
+        flat = np.flatnonzero(self.weights[lowest : highest + 1] > 0.0) + lowest * self.width
+        bucket, column = np.divmod(flat, self.width)
+        kept = (bucket >= self.low[column]) & (bucket <= self.high[column])
+        if not kept.all():
+            flat, bucket, column = flat[kept], bucket[kept], column[kept]
+        return flat, bucket, column
+
+    def empty(self) -> npt.NDArray[np.bool_]:
+        """Return which columns hold no weight worth counting."""
+        lowest = self.weights[self.low, np.arange(self.width)]
+        return lowest < self.buckets.epsilon
+
+    def percentile_buckets(self, ps: Sequence[float]) -> Ints:
+        """Return per p and column the bucket where the running sum reaches p·total; meaningless where empty."""
+        lowest, highest = int(self.low.min(initial=self.buckets.count - 1)), int(self.high.max(initial=0))
+        rows = np.arange(lowest, highest + 1)[:, None]
+        sums = np.where(rows >= self.low, self.weights[lowest : highest + 1], 0.0).cumsum(axis=0)
+        found = np.empty((len(ps), self.width), dtype=np.int64)
+        for i, p in enumerate(ps):
+            # Running sums never fall, so the buckets that stay below come before the one that reaches.
+            found[i] = lowest + (sums < p * self.total).sum(axis=0)
+        # The highest bucket is never tested: it is the answer when nothing stopped before, whatever rounding did.
+        answer: Ints = np.minimum(np.maximum(found, self.low), self.high)
+        return answer
+
+    def percentiles(self, ps: Sequence[float]) -> Floats:
+        """Return one row per p with the percentile of every column; 0 where a column is empty."""
+        ends = self.buckets.ends(self.percentile_buckets(ps))
+        values: Floats = np.where(self.empty(), 0.0, ends)
+        return values
+
+
+def ranks(columns: Ints) -> list[Ints]:
+    """Split positions into turns: the first of every column, the second of every column, and so on."""
+    if not columns.size:
+        return []
+    order = np.argsort(columns, kind="stable")
+    ordered = columns[order]
+    starts = np.flatnonzero(np.r_[True, np.diff(ordered) != 0])
+    lengths = np.diff(np.r_[starts, columns.size])
+    if lengths.max() == 1:
+        return [np.arange(columns.size)]
+    rank = np.arange(columns.size) - np.repeat(starts, lengths)
+    by_rank = np.argsort(rank, kind="stable")
+    bounds = np.searchsorted(rank[by_rank], np.arange(1, int(lengths.max())))
+    return [order[part] for part in np.split(by_rank, bounds)]
+
+
+def _indexes(columns: npt.ArrayLike) -> Ints:
+    return np.atleast_1d(np.asarray(columns, dtype=np.int64))

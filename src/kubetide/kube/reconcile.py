@@ -6,10 +6,10 @@ doubles with each failure, a `TerminalError` not before the object changes.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kubetide.errors import TerminalError
 from kubetide.kube.workqueue import WorkQueue
@@ -17,7 +17,6 @@ from kubetide.log import get_logger
 
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
-R = TypeVar("R")
 
 log = get_logger("reconcile")
 
@@ -70,18 +69,41 @@ class Workers(Generic[K]):
         self._stop_grace = stop_grace.total_seconds()
         self._observe = observe
         self._log = log.bind(controller=self.name)
+        self._busy: set[asyncio.Task[None]] = set()
+        self._stopping = False
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight then gets the stop grace to finish."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
-                group.create_task(self._work())
+        self._stopping = False
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._work()) for _ in range(self._workers)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        except asyncio.CancelledError:
+            self._stopping = True
+            for task in tasks:
+                if task not in self._busy:
+                    task.cancel()
+            if self._busy and self._stop_grace > 0:
+                await asyncio.wait(tuple(self._busy), timeout=self._stop_grace)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ended:
+            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
+                raise end
 
     async def _work(self) -> None:
-        while (key := await self.queue.get()) is not None:
+        task = asyncio.current_task()
+        assert task is not None
+        while not self._stopping and (key := await self.queue.get()) is not None:
+            self._busy.add(task)
             try:
-                await finish_within(self._stop_grace, self._handle(key))
+                await self._handle(key)
             finally:
+                self._busy.discard(task)
                 self.queue.done(key)
 
     async def _handle(self, key: K) -> None:
@@ -121,19 +143,3 @@ class Workers(Generic[K]):
             failures=self.queue.failures(key),
             retry_seconds=delay,
         )
-
-
-async def finish_within(grace: float, work: Coroutine[Any, Any, R]) -> R:
-    """Await `work`; when cancelled from outside, give it `grace` seconds to finish before it is cancelled too."""
-    task = asyncio.get_running_loop().create_task(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if not task.done() and grace > 0:
-            await asyncio.wait({task}, timeout=grace)
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()
-        raise

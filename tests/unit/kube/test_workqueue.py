@@ -81,3 +81,51 @@ def test_nothing_is_taken_or_added_after_the_end() -> None:
         assert (len(queue), queue.delayed) == (0, 0)
 
     run_virtual(main())
+
+
+def test_a_key_taken_from_a_worker_that_is_cancelled_goes_to_the_next() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(queue.get())
+            second = group.create_task(queue.get())
+            await asyncio.sleep(1)
+            queue.add("a")
+            first.cancel()
+            assert await second == "a"
+
+    run_virtual(main(), limit=timedelta(minutes=1))
+
+
+def test_delays_are_kept_when_those_who_waited_for_them_are_gone() -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        queue: WorkQueue[str] = WorkQueue(clock=clock)
+        queue.add_after("a", 10)
+        async with asyncio.TaskGroup() as group:
+            impatient = group.create_task(queue.get())
+            await asyncio.sleep(1)
+            impatient.cancel()
+            await asyncio.sleep(1)
+            assert await queue.get() == "a"
+        assert clock.monotonic() == pytest.approx(10)
+
+    run_virtual(main(), limit=timedelta(minutes=1))
+
+
+def test_only_as_many_workers_wake_as_there_are_keys() -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        queue: WorkQueue[str] = WorkQueue(clock=clock)
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(queue.get()) for _ in range(4)]
+            for delay, key in ((5, "a"), (9, "b")):
+                queue.add_after(key, delay)
+            await asyncio.sleep(6)
+            assert [task.done() for task in waiting].count(True) == 1
+            await asyncio.sleep(4)
+            assert [task.done() for task in waiting].count(True) == 2
+            for task in waiting:
+                task.cancel()
+
+    run_virtual(main(), limit=timedelta(minutes=1))

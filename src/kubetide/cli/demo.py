@@ -2,16 +2,17 @@
 
 Everything runs in this process: the embedded API server, the simulated cluster, and the controllers as they would run
 against a real one. Time is virtual and paced by `--speed`; with `--speed max` nothing waits, and the same seed prints
-the same bytes.
+the same bytes. On a terminal keys change the pace while it runs (`cli.pace`).
 """
 
 import asyncio
 import logging
 import random
+import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,12 +22,14 @@ import click
 import msgspec
 
 from kubetide.cli.demo_view import LiveView, PlainView, View, make_summary
+from kubetide.cli.keyboard import Keyboard, keyboard
+from kubetide.cli.pace import Pace
 from kubetide.clock import SystemClock
 from kubetide.durations import parse_duration
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.ledger import Ledger
-from kubetide.embedded.sim.loop import run_virtual
+from kubetide.embedded.sim.loop import run_virtual, set_speed
 from kubetide.embedded.sim.narration import Line, Narrator
 from kubetide.embedded.sim.scenario import Scenario, load_scenario
 from kubetide.errors import InvalidInput
@@ -36,6 +39,7 @@ from kubetide.telemetry import Telemetry
 
 AGENT_INTERVAL = timedelta(seconds=30)
 REFRESH_REAL_SECONDS = 0.5
+STOPPING_SPEED = 240.0
 SAMPLE = timedelta(minutes=1)
 
 _COUNTED = (
@@ -96,6 +100,8 @@ def command(
 
     Three nodes, a web shop with its daily load, a leaky service and batch jobs, from six in the morning. Ends by
     itself after twelve hours of demo time, or with Ctrl-C, and prints a summary.
+
+    On a terminal + and - double and halve the speed, space stops time and lets it go on, q ends.
     """
     _configure_logging(invocation)
     loaded = load_scenario(scenario) if scenario is not None else scenarios.load("webshop")
@@ -107,8 +113,18 @@ def command(
     live = sys.stdout.isatty() and not plain and bool(speed)
     view: View = LiveView() if live else PlainView(sys.stdout)
     tune_gc()
-    demo = Demo(loaded, view, length=length, seed=seed, bare=bare, speed=speed or None)
-    run_virtual(demo.run(http_port=port if http else None), start=loaded.start, speed=speed or None)
+    # The keyboard is given back last, whichever way the showing ends.
+    with keyboard(sys.stdin) if live else nullcontext() as keys:
+        demo = Demo(loaded, view, length=length, seed=seed, bare=bare, speed=speed or None, keys=keys)
+        run_virtual(_until_terminated(demo, port if http else None), start=loaded.start, speed=speed or None)
+
+
+async def _until_terminated(demo: "Demo", http_port: int | None) -> None:
+    """Show it; SIGTERM ends it as Ctrl-C does."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await demo.run(http_port=http_port)
 
 
 def _configure_logging(invocation: object) -> None:
@@ -132,13 +148,16 @@ class Demo:
         seed: int | None = None,
         bare: bool = False,
         speed: float | None = None,
+        keys: Keyboard | None = None,
     ) -> None:
         self._scenario = scenario
         self._view = view
         self._length = length
         self._seed = scenario.seed if seed is None else seed
         self._bare = bare
-        self._speed = speed
+        self._pace = None if speed is None else Pace(speed)
+        self._keys = keys
+        self._pressed = asyncio.Event()
         self._kubeconfig = Path("kubetide.kubeconfig").absolute()
         self._reasons: Counter[str] = Counter()
 
@@ -152,19 +171,23 @@ class Demo:
             cluster.world.on_any(self._count)
             try:
                 async with self._serving(cluster, http_port), self._controllers(cluster):
-                    await self._watch(cluster, ledger)
+                    with self._steered():
+                        await self._watch(cluster, ledger)
             except asyncio.CancelledError:
                 # Ctrl-C: the day ends early, the summary is still worth having.
                 task = asyncio.current_task()
                 if task is not None:
                     task.uncancel()
+            except BaseException:
+                self._view.close()
+                raise
             elapsed = timedelta(seconds=round(cluster.elapsed()))
             counts = {text: self._reasons[reason] for reason, text in _COUNTED if self._reasons[reason]}
             self._view.end(make_summary(ledger, counts, elapsed))
 
     def _title(self, cluster: SimCluster) -> str:
         scenario = self._scenario
-        pace = "as fast as it can" if self._speed is None else f"{self._speed:g} times real time"
+        pace = "as fast as it can" if self._pace is None else f"{self._pace.speed:g} times real time"
         return f"{scenario.name}: {len(cluster.hosts)} nodes, {len(scenario.workloads)} workloads, {pace}"
 
     def _tell(self, line: Line) -> None:
@@ -176,19 +199,53 @@ class Demo:
             if not known:
                 self._reasons[str(new.get("reason"))] += 1
 
+    @contextmanager
+    def _steered(self) -> Iterator[None]:
+        """Let keys change the pace, if there are any."""
+        if self._keys is None or self._pace is None:
+            yield
+            return
+        self._view.hint(self._pace.hint())
+        try:
+            with self._keys.listen(self._press):
+                yield
+        finally:
+            # What is stopped now may wait for timers, and must not wait for a time that stands still or crawls.
+            set_speed(max(self._pace.speed, STOPPING_SPEED))
+
+    def _press(self, key: str) -> None:
+        if self._pace is None:
+            return
+        self._pace = self._pace.press(key)
+        set_speed(self._pace.effective)
+        self._view.hint(self._pace.hint())
+        self._pressed.set()
+
     async def _watch(self, cluster: SimCluster, ledger: Ledger) -> None:
         """Sample every minute of demo time, refresh a few times a second, until the end."""
         step = SAMPLE.total_seconds()
         end = self._length.total_seconds()
-        refresh = step if self._speed is None else min(step, REFRESH_REAL_SECONDS * self._speed)
         next_sample = step
         while cluster.elapsed() < end - 1e-6:
-            await asyncio.sleep(min(refresh, end - cluster.elapsed(), max(0.001, next_sample - cluster.elapsed())))
+            refresh = step if self._pace is None else min(step, REFRESH_REAL_SECONDS * self._pace.speed)
+            await self._sleep(min(refresh, end - cluster.elapsed(), max(0.001, next_sample - cluster.elapsed())))
+            if self._pace is not None and self._pace.ended:
+                return
             if cluster.elapsed() + 1e-6 >= next_sample:
                 ledger.sample(step / 3600)
                 next_sample += step
-            if self._speed is not None:
+            if self._pace is not None:
                 self._view.refresh(cluster.clock.now(), ledger.look())
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep, or less if a key was pressed: at another speed the next look is due at another time."""
+        if self._keys is None:
+            await asyncio.sleep(seconds)
+            return
+        self._pressed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._pressed.wait()
 
     @asynccontextmanager
     async def _controllers(self, cluster: SimCluster) -> AsyncIterator[None]:

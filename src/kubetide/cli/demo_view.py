@@ -29,8 +29,16 @@ class View(Protocol):
         """Show how the cluster is doing."""
         ...
 
+    def hint(self, text: str) -> None:
+        """Say which keys there are, and what they have done."""
+        ...
+
     def end(self, text: str) -> None:
         """Show the summary."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was; also after an error, and more than once."""
         ...
 
 
@@ -49,6 +57,12 @@ class PlainView:
     def refresh(self, now: datetime, seen: list[Snapshot]) -> None:
         """Plain output has no table in between."""
 
+    def hint(self, text: str) -> None:
+        """Plain output has no line that stays."""
+
+    def close(self) -> None:
+        """Plain output has nothing to undo."""
+
     def end(self, text: str) -> None:
         self._write(text)
 
@@ -63,6 +77,8 @@ class LiveView:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._table: Table | None = None
+        self._hint = ""
 
     def begin(self, title: str) -> None:
         self._console.print(Text(title, style="bold"))
@@ -75,11 +91,27 @@ class LiveView:
         self._console.print(text)
 
     def refresh(self, now: datetime, seen: list[Snapshot]) -> None:
-        self._live.update(Group(Text(""), make_table(now, seen)), refresh=True)
+        self._table = make_table(now, seen)
+        self._draw()
+
+    def hint(self, text: str) -> None:
+        self._hint = text
+        self._draw()
 
     def end(self, text: str) -> None:
-        self._live.stop()
+        self.close()
         self._console.print(text)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _draw(self) -> None:
+        parts: list[Table | Text] = [Text("")]
+        if self._table is not None:
+            parts.append(self._table)
+        if self._hint:
+            parts.append(Text(self._hint, style="dim", no_wrap=True, overflow="ellipsis"))
+        self._live.update(Group(*parts), refresh=True)
 
 
 def make_table(now: datetime, seen: list[Snapshot]) -> Table:

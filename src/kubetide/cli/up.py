@@ -1,14 +1,21 @@
-"""`kubetide up`: the embedded API server, with a simulated cluster behind it if a scenario is given."""
+"""`kubetide up`: the embedded API server, with a simulated cluster behind it if a scenario is given.
+
+A simulation may go faster or slower than real time (`--speed`), and on a terminal keys change that while it runs
+(`cli.pace`). Its time starts at the present, or where the data it goes on with had got to: time never goes back.
+"""
 
 import asyncio
 import ipaddress
 import signal
-from contextlib import AsyncExitStack
+import sys
+from contextlib import AsyncExitStack, nullcontext
 from datetime import UTC
 from pathlib import Path
 
 import click
 
+from kubetide.cli.keyboard import Keyboard, keyboard
+from kubetide.cli.pace import Pace
 from kubetide.clock import Clock, LoopClock, SystemClock
 from kubetide.errors import InvalidInput
 
@@ -33,7 +40,13 @@ from kubetide.errors import InvalidInput
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Run a simulated cluster (nodes, controllers, load, metrics) as this scenario says.",
 )
-@click.option("--speed", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Pace of a simulation.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.001, max=1e9, max_open=True),
+    default=1.0,
+    show_default=True,
+    help="Pace of a simulation: its seconds per second. On a terminal + and - change it, space stops time, q ends.",
+)
 @click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Append one JSON line per request here.")
 @click.option(
     "--allow-remote", is_flag=True, help="Listen on an address that other machines can reach. Not for production."
@@ -62,13 +75,24 @@ def command(
     if speed != 1.0 and sim is None:
         raise InvalidInput("--speed needs a simulation (--sim)")
     target = (kubeconfig or (data or Path()) / "kubetide.kubeconfig").absolute()
-    main = _serve(data=data, host=host, port=port, kubeconfig=target, sim=sim, audit=audit, paced=speed != 1.0)
-    if speed != 1.0:
-        from kubetide.embedded.sim.loop import run_virtual
+    with keyboard(sys.stdin) if sim is not None and sys.stdout.isatty() else nullcontext() as keys:
+        paced = speed != 1.0 or keys is not None
+        main = _serve(
+            data=data,
+            host=host,
+            port=port,
+            kubeconfig=target,
+            sim=sim,
+            audit=audit,
+            pace=Pace(speed) if paced else None,
+            keys=keys,
+        )
+        if paced:
+            from kubetide.embedded.sim.loop import run_virtual
 
-        run_virtual(main, start=SystemClock().now().astimezone(UTC), speed=speed)
-    else:
-        asyncio.run(main)
+            run_virtual(main, start=SystemClock().now().astimezone(UTC), speed=speed)
+        else:
+            asyncio.run(main)
 
 
 def _is_loopback(host: str) -> bool:
@@ -86,22 +110,26 @@ async def _serve(
     kubeconfig: Path,
     sim: Path | None,
     audit: Path | None,
-    paced: bool,
+    pace: Pace | None,
+    keys: Keyboard | None,
 ) -> None:
     from kubetide.embedded.audit import AuditLog
     from kubetide.embedded.cluster import EmbeddedApi
     from kubetide.embedded.identity import make_identity, write_private
     from kubetide.embedded.journal import Journal
     from kubetide.embedded.requests import ADMIN
+    from kubetide.embedded.resume import resume_time
     from kubetide.embedded.server import serve
 
     real = SystemClock()
-    # Certificates are checked by clients in real time, whatever time the cluster lives in.
-    clock: Clock = LoopClock(real.now()) if paced else real
     async with AsyncExitStack() as stack:
         journal = Journal(data) if data is not None else None
         identity = make_identity(journal, now=real.now())
         store = journal.load() if journal is not None else None
+        # Certificates are checked by clients in real time, whatever time the cluster lives in.
+        now = real.now()
+        begin = resume_time(store.everything(), now) if store is not None else now
+        clock: Clock = LoopClock(begin) if pace is not None or begin > now else real
         api = EmbeddedApi(clock=clock, seed=None, store=store, token_key=identity.token_key)
         api.tokens.add_fixed(identity.token, ADMIN)
         if journal is not None:
@@ -124,12 +152,34 @@ async def _serve(
             await stack.enter_async_context(housekeeping(api))
         write_private(kubeconfig, identity.kubeconfig(serving.url))
         click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")
-        await _until_told_to_stop()
+        await _until_told_to_stop(pace, keys)
 
 
-async def _until_told_to_stop() -> None:
+async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+    if pace is None or keys is None:
+        await stop.wait()
+        return
+    from kubetide.embedded.sim.loop import set_speed
+
+    click.echo(pace.hint())
+    current = pace
+
+    def press(key: str) -> None:
+        nonlocal current
+        current = current.press(key)
+        set_speed(current.effective)
+        if current.ended:
+            stop.set()
+        else:
+            click.echo(current.hint())
+
+    with keys.listen(press):
+        try:
+            await stop.wait()
+        finally:
+            # What is stopped now may wait for timers, and must not wait for a time that stands still or crawls.
+            set_speed(max(current.speed, 1.0))

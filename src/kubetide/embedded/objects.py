@@ -255,6 +255,12 @@ class ObjectStore:
         """Return every resource that has, or once had, objects."""
         return sorted(self._collections)
 
+    def everything(self) -> Iterator[Raw]:
+        """Yield every object of every resource."""
+        for resource in self.resources():
+            for entry in self.collection(resource).entries():
+                yield entry.obj
+
     def get(self, resource: ResourceKey, key: StoreKey) -> Entry | None:
         return self.collection(resource).get(key)
 

@@ -20,6 +20,7 @@ from kubetide.embedded.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.status import Raw, unavailable
 from kubetide.embedded.webhooks import Hook
+from kubetide.embedded.wire import wire_seconds
 
 _SERVICES = ResourceKey("", "services")
 _ENDPOINTS = ResourceKey("", "endpoints")
@@ -74,7 +75,7 @@ class Outbound:
             host, port = service_address(self._api.store, reference)
             context = _context(str(spec.get("caBundle") or ""), insecure=bool(spec.get("insecureSkipTLSVerify")))
             url = URL.build(scheme="https", host=host, port=port, path=request.path, encoded=True)
-            async with asyncio.timeout(_FORWARD_SECONDS):
+            async with asyncio.timeout(wire_seconds(_FORWARD_SECONDS)):
                 async with self._client().request(
                     request.method,
                     url.with_query(dict(request.query)),
@@ -90,7 +91,9 @@ class Outbound:
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10))
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=wire_seconds(10))
+            )
         return self._session
 
 

@@ -21,6 +21,7 @@ from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.status import Refusal, bad_request, internal, timed_out, too_large
 from kubetide.embedded.watching import WatchPlan
+from kubetide.embedded.wire import wire_seconds
 from kubetide.log import get_logger
 
 log = get_logger("apiserver")
@@ -76,14 +77,14 @@ async def serve(
     server = web.Server(
         front.handle,
         handler_cancellation=True,
-        keepalive_timeout=front.options.header_seconds,
-        lingering_time=1.0,
+        keepalive_timeout=wire_seconds(front.options.header_seconds),
+        lingering_time=wire_seconds(1.0),
         max_line_size=32 * 1024,
         max_field_size=32 * 1024,
         access_log=None,
         logger=quiet,
     )
-    runner = web.ServerRunner(server, shutdown_timeout=1.0)
+    runner = web.ServerRunner(server, shutdown_timeout=wire_seconds(1.0))
     await runner.setup()
     outbound = Outbound(api)
     outbound.attach()
@@ -153,7 +154,7 @@ class _Front:
         chunks: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(self.options.body_seconds):
+            async with asyncio.timeout(wire_seconds(self.options.body_seconds)):
                 async for chunk in http.content.iter_any():
                     size += len(chunk)
                     if size > limit:
@@ -168,6 +169,8 @@ class _Front:
     async def _stream(self, http: web.BaseRequest, plan: WatchPlan) -> web.StreamResponse:
         if plan.timeout is None:
             plan.timeout = _WATCH_SECONDS * (1 + self._api.random.random())
+        plan.timeout = wire_seconds(plan.timeout)
+        plan.bookmark_seconds = wire_seconds(plan.bookmark_seconds)
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
         )
@@ -178,7 +181,7 @@ class _Front:
             self._watches.add(task)
         plan.pause = self.options.watch_pause
         batches = plan.batches()
-        guard = _Guard(http, self.options.write_seconds)
+        guard = _Guard(http, wire_seconds(self.options.write_seconds))
         try:
             async for lines in batches:
                 guard.writing_since = guard.now()

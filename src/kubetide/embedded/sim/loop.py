@@ -8,7 +8,7 @@ the same order on every run. Three things that would hang a real loop are named 
 - *limit*: virtual time has reached the limit the caller set.
 
 With a `speed` the same loop is paced against real time (60 = a minute a second), which also lets sockets take part;
-without one it never waits.
+at speed 0 time stands still and only sockets are served; without a speed it never waits.
 """
 
 import asyncio
@@ -56,11 +56,13 @@ class _JumpingSelector(selectors.BaseSelector):
         self._rounds = 0
         self._jumps = 0
         self.now = 0.0
+        self.pace: float | None = None
         self.describe_tasks: Callable[[], str] = str
         self.set_speed(speed)
 
     def set_speed(self, speed: float | None) -> None:
         self.speed = speed
+        self.pace = speed or (self.pace if speed is not None else None)
         self._real_anchor = time.monotonic()
         self._virtual_anchor = self.now
 
@@ -89,6 +91,8 @@ class _JumpingSelector(selectors.BaseSelector):
         return []
 
     def _paced(self, timeout: float | None, speed: float) -> list[tuple[selectors.SelectorKey, int]]:
+        if not speed:  # time stands still
+            return self._real.select(_LONGEST_REAL_WAIT)
         real_now = time.monotonic()
         if timeout is None:
             ready = self._real.select(_LONGEST_REAL_WAIT)
@@ -145,8 +149,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def set_speed(self, speed: float | None) -> None:
-        """Change the pace: virtual seconds per real second, or None to run as fast as the machine can."""
+        """Change the pace: virtual seconds per real second, 0 to stop time, None to run as fast as the machine can."""
         self._jumping.set_speed(speed)
+
+    @property
+    def pace(self) -> float | None:
+        """Virtual seconds per real second, as last asked for while time went on; None if nothing is asked for."""
+        return self._jumping.pace
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
         """Run `func` at once when unpaced: a thread would bring real time and its disorder in."""
@@ -179,6 +188,13 @@ def virtual_clock() -> LoopClock:
     loop = asyncio.get_running_loop()
     start = loop.start if isinstance(loop, VirtualLoop) else DEFAULT_START
     return LoopClock(start + timedelta(seconds=loop.time()))
+
+
+def set_speed(speed: float | None) -> None:
+    """Change the pace of the running loop, if it is one whose pace can change."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop):
+        loop.set_speed(speed)
 
 
 def run_virtual(

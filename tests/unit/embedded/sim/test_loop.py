@@ -1,6 +1,7 @@
 """Virtual time: sleeps cost nothing, order is fixed, and a simulation that cannot go on says why."""
 
 import asyncio
+import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,8 +13,10 @@ from kubetide.embedded.sim.loop import (
     TimeLimitReached,
     VirtualLoop,
     run_virtual,
+    set_speed,
     virtual_clock,
 )
+from kubetide.embedded.wire import wire_seconds
 
 
 def test_a_day_of_sleep_takes_no_time_and_moves_the_clock_by_a_day() -> None:
@@ -115,3 +118,37 @@ def test_a_paced_loop_reaches_the_same_virtual_time() -> None:
         return loop.time()
 
     assert run_virtual(main(), speed=10_000) == pytest.approx(1100)
+
+
+def test_at_speed_zero_time_stands_still_and_sockets_are_served() -> None:
+    async def main() -> tuple[bytes, float, bool]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        timer = loop.call_later(1, lambda: None)
+        loop.set_speed(0)
+        left, right = socket.socketpair()
+        with left, right:
+            left.setblocking(False)
+            right.send(b"still here")
+            told = await loop.sock_recv(left, 100)
+        stood = loop.time(), timer.when() > loop.time()
+        loop.set_speed(1000)
+        await asyncio.sleep(10)
+        return told, *stood
+
+    assert run_virtual(main(), speed=1000) == (b"still here", 0.0, True)
+
+
+def test_a_limit_of_a_connection_is_meant_in_real_seconds() -> None:
+    async def main() -> list[float]:
+        found = [wire_seconds(10)]
+        set_speed(0)
+        found.append(wire_seconds(10))
+        set_speed(2)
+        found.append(wire_seconds(10))
+        set_speed(None)
+        return [*found, wire_seconds(10)]
+
+    assert run_virtual(main(), speed=240) == [2400, 2400, 20, 10]
+    with asyncio.Runner() as real:
+        assert real.run(main()) == [10, 10, 10, 10]

@@ -146,8 +146,9 @@ class World:
         """Add a pod in API form."""
         pod = pod_state(convert(raw, Pod), self.paths)
         if directory is not None:
+            # A container whose id cannot be read has no directory here either.
             containers = tuple(
-                replace(one, directory=self.paths.container(directory, one.id) if one.id else "")
+                replace(one, directory=self.paths.container(directory, one.id) if one.directory else "")
                 for one in pod.containers
             )
             pod = replace(pod, directory=directory, containers=containers)

@@ -182,7 +182,10 @@ def parse_cpuacct_stat_v2(case: Case) -> Iterable[str]:
             "throttledNs": stat.throttled_usec * 1000,
         }
         wanted = case["expected"].get("value") or {}
-        return {name: value for name, value in names.items() if name in wanted} if wanted else names
+        # The record's members are the kernel's names, in whatever spelling the data has.
+        spelt = {name.replace("_", "").lower(): value for name, value in names.items()}
+        found = {name: spelt.get(name.replace("_", "").lower()) for name in wanted}
+        return {name: value for name, value in found.items() if value is not None} if wanted else names
 
     yield from outcome(case, compute)
 

@@ -18,8 +18,8 @@ from nodeworld import World
 Case = dict[str, Any]
 
 
-def _policy(raw: Case) -> satisfaction.SatisfactionPolicy:
-    threshold = convert(raw, ResourceThresholdStrategy)
+def _policy(raw: Case | None) -> satisfaction.SatisfactionPolicy:
+    threshold = convert(raw or {}, ResourceThresholdStrategy)
     return satisfaction.SatisfactionPolicy(
         lower_percent=threshold.cpu_evict_be_satisfaction_lower_percent,
         upper_percent=threshold.cpu_evict_be_satisfaction_upper_percent,
@@ -27,10 +27,11 @@ def _policy(raw: Case) -> satisfaction.SatisfactionPolicy:
     )
 
 
-def _numbers(raw: Case) -> satisfaction.BestEffortCpu:
-    return satisfaction.BestEffortCpu(
-        count=raw["count"], used=raw["cpuUsed"], request=raw["cpuRequest"], real_limit=raw["cpuRealLimit"]
+def _numbers(raw: Case | None) -> satisfaction.BestEffortCpu:
+    count, used, request, limit = (
+        (raw or {}).get(name) or 0 for name in ("count", "cpuUsed", "cpuRequest", "cpuRealLimit")
     )
+    return satisfaction.BestEffortCpu(count=count, used=used, request=request, real_limit=limit)
 
 
 @suite("node-qos/cpuevict_release")
@@ -88,7 +89,7 @@ def window_valid(case: Case) -> Iterable[str]:
 def order(case: Case) -> Iterable[str]:
     given = case["input"]
     world = World()
-    world.add_pods(given["pods"])
+    world.add_pods(given["pods"] or [])
     for uid, used in (given["podCPUUsed"] or {}).items():
         world.metrics.set(kinds.POD_CPU, quantity_float(used), {kinds.POD_UID: uid})
     ordered = [
@@ -102,7 +103,8 @@ def order(case: Case) -> Iterable[str]:
 def selection(case: Case) -> Iterable[str]:
     given = case["input"]
     ordered = [
-        (BestEffortPod(uid=one["uid"], namespace="", name=one["uid"]), one["milliRequest"]) for one in given["ordered"]
+        (BestEffortPod(uid=one["uid"], namespace="", name=one["uid"]), one["milliRequest"])
+        for one in given["ordered"] or ()
     ]
     evicted = [pod.uid for pod in take(ordered, given["milliRelease"])]
     kept = [pod.uid for pod, _ in ordered if pod.uid not in evicted]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kubetide.api import cpu_normalization
+from kubetide.errors import InvalidInput
 from kubetide.node.formats import cpu
 from kubetide.node.hooks.context import PodRequest
 from kubetide.node.hooks.cpuset import resource_status
@@ -39,7 +40,11 @@ def shares_cpus(request: PodRequest) -> bool:
         return True
     if request.qos:
         return False
-    return not resource_status(request.annotations).cpuset
+    try:
+        return not resource_status(request.annotations).cpuset
+    except InvalidInput:
+        # What cannot be read names no CPUs: the pod stays in the pool, as the reconciler's filter has it.
+        return True
 
 
 def normalized_quota(request: PodRequest, original: int | None, rule: NormalizationRule) -> int | None:

@@ -12,6 +12,7 @@ from kubetide.api.slo_strategies import NodeSLOSpec
 from kubetide.errors import InvalidInput
 from kubetide.node.hooks.context import ContainerRequest, PodRequest, Response
 from kubetide.node.hooks.decide import HookDecider
+from kubetide.node.hooks.normalization import shares_cpus
 from kubetide.node.hooks.rules import BATCH, CPUSET, GROUP_IDENTITY, NORMALIZATION, Plugins
 from kubetide.node.hooks.stages import FailurePolicy, Hooks, Stage, failure_policy
 from nodeworld import World
@@ -276,3 +277,10 @@ def test_a_batch_pod_without_containers_is_not_limited_to_no_memory() -> None:
 
     response = Plugins().hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, pod_request(job)).response
     assert (response.cpu_shares, response.cfs_quota, response.memory_limit) == (2, -1, -1)
+
+
+def test_a_pod_whose_scheduling_cannot_be_read_stays_in_the_shared_pool() -> None:
+    broken = PodRequest(labels={}, annotations={qos.ANNOTATION_RESOURCE_STATUS: "{"})
+    owning = PodRequest(labels={}, annotations={qos.ANNOTATION_RESOURCE_STATUS: '{"cpuset":"0-1"}'})
+    assert shares_cpus(broken)
+    assert not shares_cpus(owning)

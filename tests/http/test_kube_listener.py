@@ -1,6 +1,7 @@
 """A server that has stopped serves nobody: not even who was shaking hands with it when it stopped."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -71,3 +72,24 @@ async def test_a_stopped_server_leaves_its_port() -> None:
         pass
     async with listening(runner(), LOCALHOST, port) as again:
         assert again == port
+
+
+async def test_a_peer_that_never_says_goodbye_is_cut_off() -> None:
+    server, client = contexts()
+
+    def shake_hands(port: int) -> socket.socket:
+        """Connect, and let go of the TLS layer that would answer a goodbye."""
+        plain = socket.create_connection((LOCALHOST, port), timeout=10)
+        secured = client.wrap_socket(plain, server_hostname=LOCALHOST)
+        return socket.socket(fileno=secured.detach())
+
+    def read_to_the_end(raw: socket.socket) -> None:
+        raw.settimeout(10)
+        with suppress(ConnectionError):
+            while raw.recv(4096):
+                pass
+
+    async with listening(runner(), LOCALHOST, 0, tls=server) as port:
+        silent = await asyncio.to_thread(shake_hands, port)
+    with silent:
+        await asyncio.to_thread(read_to_the_end, silent)

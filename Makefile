@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
 
-.PHONY: help demo test lint format types contracts bench presubmit e2e conformance soak lock docs clean
+.PHONY: help demo test lint format types contracts bench presubmit e2e containerd conformance soak lock docs clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ presubmit: lint test ## What CI runs
 
 e2e: $(READY) ## Tests against a real kube-apiserver (KUBEBUILDER_ASSETS, or ~/.cache/kubetide/envtest)
 	@$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
+
+containerd: ## Fetch a containerd with NRI for the tests of real containers (apt's mirror; nothing is installed)
+	@python3 tests/tools/debian_packages.py --into "$${XDG_CACHE_HOME:-$$HOME/.cache}/kubetide/cri" --program containerd containerd=1.7
 
 conformance: $(READY) ## Golden vectors, suite by suite
 	@$(BIN)/python tests/conformance/run.py tests/vectors

@@ -1,7 +1,8 @@
 """A real containerd for tests: its own mount namespace, its own directories, cgroups only under `kubetide-cri`.
 
 Needs root, a writable cgroup v1 mount, and the programs containerd (1.7 or newer, with its shim beside it), ctr, runc
-and busybox (static). They are looked for in the directories of KUBETIDE_CRI_PATH, then in PATH.
+and busybox (static). They are looked for in the directories of KUBETIDE_CRI_PATH, then in the cache folder that
+`tests/tools/debian_packages.py` fills (`make containerd`), then in PATH.
 """
 
 import io
@@ -24,12 +25,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 PREFIX = "kubetide-cri"
 IMAGE, PAUSE = "kubetide.test/busybox:1", "kubetide.test/pause:1"
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "busybox")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubetide" / "cri"
 
 
 def find(name: str) -> str | None:
     """Return where a program is."""
-    path = os.pathsep.join((os.environ.get("KUBETIDE_CRI_PATH", ""), os.environ.get("PATH", ""), "/usr/sbin"))
-    return shutil.which(name, path=path)
+    fetched = (str(CACHE / "usr/bin"), str(CACHE / "usr/sbin"))
+    places = (os.environ.get("KUBETIDE_CRI_PATH", ""), *fetched, os.environ.get("PATH", ""), "/usr/sbin")
+    return shutil.which(name, path=os.pathsep.join(places))
 
 
 def need_containerd() -> None:
@@ -40,13 +43,12 @@ def need_containerd() -> None:
         pytest.skip("no writable cgroup v1 mount: run in a machine with one")
     missing = [name for name in PROGRAMS if find(name) is None]
     if missing:
-        pytest.skip(
-            f"{', '.join(missing)} not found: install containerd, runc and busybox-static, or set KUBETIDE_CRI_PATH"
-        )
+        how = "`make containerd` and install runc and busybox-static, or set KUBETIDE_CRI_PATH"
+        pytest.skip(f"{', '.join(missing)} not found: {how}")
     said = subprocess.run([find("containerd") or "", "--version"], capture_output=True, text=True, timeout=30).stdout
     found = re.search(r"\bv?(\d+)\.(\d+)\.\d+", said)
     if found is not None and (int(found[1]), int(found[2])) < (1, 7):
-        pytest.skip(f"containerd {found[0]} has no NRI: install 1.7 or newer, or set KUBETIDE_CRI_PATH")
+        pytest.skip(f"containerd {found[0]} has no NRI: `make containerd`, or set KUBETIDE_CRI_PATH")
 
 
 @dataclass

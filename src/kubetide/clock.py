@@ -33,14 +33,15 @@ class SystemClock:
 
 
 class LoopClock:
-    """A clock that starts at `start` and moves with the running event loop, real or virtual."""
+    """A clock that starts at `start` and moves with the event loop it was made in, real or virtual."""
 
     def __init__(self, start: datetime) -> None:
         self._start = start
-        self._loop_start = asyncio.get_running_loop().time()
+        self._time = asyncio.get_running_loop().time
+        self._loop_start = self._time()
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=self.monotonic())
+        return self._start + timedelta(seconds=self._time() - self._loop_start)
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time() - self._loop_start
+        return self._time() - self._loop_start

@@ -49,6 +49,8 @@ def set_condition(
     new = Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
     if old is None:
         return (*existing, new)
+    if new == old:
+        return existing
     return tuple(new if condition is old else condition for condition in existing)
 
 

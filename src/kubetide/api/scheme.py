@@ -5,6 +5,7 @@ PODS.path(namespace="shop", name="web-1", subresource="eviction")
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -43,16 +44,22 @@ class Resource(Generic[T]):
         """Return the URL path of the collection, an object or a subresource. Names are escaped."""
         parts = [self.base]
         if namespace and self.namespaced:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", escaped(namespace)]
         parts.append(self.plural)
         if name:
-            parts.append(quote(name, safe=":"))
+            parts.append(escaped(name, ":"))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+@lru_cache(maxsize=8192)
+def escaped(segment: str, safe: str = "") -> str:
+    """Return a segment of a path escaped; most requests are about the same few objects again and again."""
+    return quote(segment, safe=safe)
 
 
 def untyped(group: str, version: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource[TypedObject]:

@@ -7,8 +7,9 @@ A selector is a list of requirements that must all hold. Two spellings exist: th
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from kubetide.api.meta import ApiObject
 from kubetide.errors import SelectorError
@@ -28,8 +29,10 @@ class Operator(Enum):
     LESS = "lt"
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+_EQUALS = Operator.EQUALS
+
+
+class Requirement(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """One condition on one label."""
 
     key: str
@@ -38,7 +41,10 @@ class Requirement:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
-        match self.operator:
+        operator = self.operator
+        if operator is _EQUALS:
+            return value in self.values
+        match operator:
             case Operator.EXISTS:
                 return value is not None
             case Operator.NOT_EXISTS:
@@ -72,9 +78,11 @@ class Requirement:
                 return f"{self.key}{self.operator.value}{self.values[0]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Requirements that must all hold. No requirement selects everything; `nothing` selects nothing."""
+class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """Requirements that must all hold. No requirement selects everything; `nothing` selects nothing.
+
+    Selectors are keys of many tables, so the hash is computed once.
+    """
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
@@ -83,7 +91,10 @@ class Selector:
         if self.nothing:
             return False
         found = labels or {}
-        return all(requirement.matches(found) for requirement in self.requirements)
+        for requirement in self.requirements:  # noqa: SIM110 - a generator would cost more than it does
+            if not requirement.matches(found):
+                return False
+        return True
 
     @property
     def is_everything(self) -> bool:

@@ -6,7 +6,7 @@ collide like any others.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from kubetide.api.core import Pod
@@ -20,6 +20,11 @@ Pair = tuple[str, str]
 def selector_of(text: str) -> Selector:
     """Parse the selector of a target; the same few come back every turn."""
     return parse_selector(text)
+
+
+def is_anchor(selector: Selector) -> bool:
+    """Tell whether having one of the anchors is all that the selector asks for."""
+    return len(selector.requirements) == 1 and bool(anchors(selector))
 
 
 @lru_cache(maxsize=8192)
@@ -44,6 +49,8 @@ class Claims:
         self._selectors: dict[ObjectKey, Selector] = {}
         self._by_pair: dict[str, dict[Pair, set[ObjectKey]]] = defaultdict(lambda: defaultdict(set))
         self._anywhere: dict[str, set[ObjectKey]] = defaultdict(set)
+        self._changes = 0
+        self._answers: dict[ObjectKey, tuple[Sequence[Pod], int, tuple[str, ...]]] = {}
 
     def register(self, key: ObjectKey) -> None:
         """Make an autoscaler known; it claims nothing yet."""
@@ -53,12 +60,15 @@ class Claims:
         """Drop an autoscaler and its claim."""
         self._unlist(key)
         self._selectors.pop(key, None)
+        self._answers.pop(key, None)
+        self._changes += 1
 
     def claim(self, key: ObjectKey, selector: Selector) -> None:
         """Replace the claim of a known autoscaler."""
         known = self._selectors.get(key)
         if known is None or known == selector:
             return
+        self._changes += 1
         self._unlist(key)
         self._selectors[key] = selector
         if pairs := anchors(selector):
@@ -66,6 +76,16 @@ class Claims:
                 self._by_pair[key.namespace][pair].add(key)
         else:
             self._anywhere[key.namespace].add(key)
+
+    def claimants_for(self, key: ObjectKey, pods: Sequence[Pod]) -> tuple[str, ...]:
+        """Return the claimants of an autoscaler's pods; while it gives the same list and no claim changes, as before.
+
+        The list must not change: it is recognised by being the very same one.
+        """
+        known = self._answers.get(key)
+        if known is None or known[0] is not pods or known[1] != self._changes:
+            known = self._answers[key] = (pods, self._changes, self.claimants(key.namespace, pods))
+        return known[2]
 
     def claimants(self, namespace: str, pods: Iterable[Pod]) -> tuple[str, ...]:
         """Return the keys of all autoscalers that claim one of these pods, sorted."""

@@ -89,6 +89,8 @@ class SharedAnswers:
         else:
             shared()
         asker.used[question] = answer.serial
+        if answer.task.done():
+            return cast(T, answer.task.result())
         return cast(T, await asyncio.shield(answer.task))
 
     async def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -193,11 +195,10 @@ class MetricsReader:
     ) -> Sequence[PodMetrics]:
         """Return the selected samples of pod usage, from a list that many share if there can be one."""
         namespace = query.namespace
-        names = [pod.metadata.name for pod in pods]
         for scope in self._scopes(namespace):
             try:
                 usage = await self._shared("resource", ("usage", scope), partial(self._list, scope), asker)
-                return usage.of(namespace).select(selector, names)
+                return usage.of(namespace).select(selector, (pod.metadata.name for pod in pods))
             except (ServiceUnavailable, ServerTimeout):
                 # Nobody is there: asking for less would not help.
                 raise

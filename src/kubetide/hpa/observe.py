@@ -40,13 +40,28 @@ class Pods(Protocol):
 
 
 class PodCache:
-    """Pods from an informer's store that is indexed by label."""
+    """Pods from an informer's store that is indexed by label.
+
+    Most turns find the pods that the turn before found: while nothing in the store changes, the same list is given.
+    """
 
     def __init__(self, store: Store[Pod]) -> None:
         self._store = store
+        self._found: dict[tuple[str, Selector], Sequence[Pod]] = {}
+        self._found_at = -1
 
     def matching(self, namespace: str, selector: Selector) -> Sequence[Pod]:
         """Return the pods of the namespace that the selector matches."""
+        if self._found_at != self._store.changes:
+            self._found_at = self._store.changes
+            self._found = {}
+        asked = namespace, selector
+        found = self._found.get(asked)
+        if found is None:
+            found = self._found[asked] = self._select(namespace, selector)
+        return found
+
+    def _select(self, namespace: str, selector: Selector) -> Sequence[Pod]:
         pairs = anchors(selector)
         if not pairs:
             candidates: Iterable[Pod] = self._store.in_namespace(namespace)
@@ -56,7 +71,7 @@ class PodCache:
                 for name, value in pairs
                 for pod in self._store.by_index(LABEL_INDEX, label_key(namespace, name, value))
             ]
-        return [pod for pod in candidates if selector.matches(pod.metadata.labels)]
+        return tuple([pod for pod in candidates if selector.matches(pod.metadata.labels)])
 
 
 def label_key(namespace: str, name: str, value: str) -> str:
@@ -134,8 +149,9 @@ class Observer:
         except SelectorError:
             return bare
         pods = self._pods.matching(namespace, selector)
-        self._claims.claim(key_of(hpa), selector)
-        claimed = self._claims.claimants(namespace, pods)
+        key = key_of(hpa)
+        self._claims.claim(key, selector)
+        claimed = self._claims.claimants_for(key, pods)
         readings: tuple[Reading, ...] = ()
         if len(claimed) < 2:
             readings = tuple([await self._read(metric, hpa, selector, pods, asker) for metric in metrics_of(hpa.spec)])

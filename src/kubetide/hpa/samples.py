@@ -11,10 +11,11 @@ in the formula, as the reference has it, and is remembered as a defect for the g
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+
+import msgspec
 
 from kubetide.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kubetide.api.quantity import QuantityText, milli_value
@@ -57,8 +58,7 @@ class MetricFailure(InvalidInput):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """The usage of one pod in thousandths, over `window` until `timestamp`."""
 
     value: int
@@ -66,17 +66,15 @@ class Sample:
     window: timedelta = DEFAULT_WINDOW
 
 
-@dataclass(frozen=True, slots=True)
-class PodReading:
+class PodReading(msgspec.Struct, frozen=True):
     """One sample per pod name, and the time stamp of the first item of the answer."""
 
     samples: Mapping[str, Sample]
     timestamp: datetime = ZERO_TIME
-    defects: Mapping[str, str] = field(default_factory=dict)
+    defects: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueReading:
+class ValueReading(msgspec.Struct, frozen=True):
     """The value of an object (one) or the values of an external metric (any number), in thousandths."""
 
     values: tuple[int, ...]
@@ -103,7 +101,8 @@ def resource_reading(items: Iterable[PodMetrics], resource: str, container: str 
         if value is None:
             continue
         name = item.metadata.name
-        _note_duplicate(samples, defects, name, value)
+        if name in samples:
+            _note_duplicate(samples, defects, name, value)
         samples[name] = Sample(value, timestamp, window_of(item.window))
     if first is None:
         raise MetricFailure(ErrorKind.EMPTY, "the resource metrics API has no sample of these pods")
@@ -118,7 +117,7 @@ def pods_reading(items: Sequence[MetricValue]) -> PodReading:
     defects: dict[str, str] = {}
     for item in items:
         name = item.described_object.name
-        value = _milli(item.value, f"the value of pod {name}")
+        value = _milli(item.value, "the value of pod {}", name)
         _note_duplicate(samples, defects, name, value)
         samples[name] = Sample(value, item.timestamp or ZERO_TIME, _window_seconds(item))
     return PodReading(samples, items[0].timestamp or ZERO_TIME, defects)
@@ -138,7 +137,7 @@ def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
     """Return all values of an external metric."""
     if not items:
         raise MetricFailure(ErrorKind.EMPTY, "the external metrics API has no value of this metric")
-    values = tuple(_milli(item.value, f"value {position}") for position, item in enumerate(items))
+    values = tuple(_milli(item.value, "value {}", position) for position, item in enumerate(items))
     return ValueReading(values, items[0].timestamp or ZERO_TIME)
 
 
@@ -166,22 +165,25 @@ def _pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:
         text = (one.usage or {}).get(resource)
         if text is None:
             return None
-        total = (total or 0) + _milli(text, f"the {resource} usage of container {one.name} of pod {item.metadata.name}")
+        what = "the {} usage of container {} of pod {}"
+        total = (total or 0) + _milli(text, what, resource, one.name, item.metadata.name)
         if container:
             break
     return total
 
 
-def _milli(text: QuantityText, what: str) -> int:
+def _milli(text: QuantityText, what: str, *names: object) -> int:
+    """Return a value in thousandths; what it is the value of is spelt out only if it cannot be read."""
     try:
         value = milli_value(text)
+        if -_INT64_MAX - 1 <= value <= _INT64_MAX:
+            return value
     except QuantityError as error:
+        what = what.format(*names)
         if str(text).strip().lstrip("+-").lower() in _NOT_FINITE:
             raise MetricFailure(ErrorKind.INVALID_VALUE, f"{what} is {text}, which is not a finite number") from error
         raise MetricFailure(ErrorKind.FETCH_FAILED, f"{what} cannot be read: {error}") from error
-    if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
-        raise MetricFailure(ErrorKind.INVALID_VALUE, f"{what} is {str(text)[:40]}, which is out of range")
-    return value
+    raise MetricFailure(ErrorKind.INVALID_VALUE, f"{what.format(*names)} is {str(text)[:40]}, which is out of range")
 
 
 def _window_seconds(item: MetricValue) -> timedelta:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from kubetide.api.metrics import PodMetrics
 from kubetide.api.selectors import Selector
-from kubetide.hpa.claims import Pair, anchors
+from kubetide.hpa.claims import Pair, anchors, is_anchor
 
 MOST_LABELS = 64
 """A sample with more labels than any pod has is looked at each time instead of being filed under all of them."""
@@ -44,6 +44,13 @@ class NamespaceSamples:
 
     def select(self, selector: Selector, pod_names: Iterable[str]) -> list[PodMetrics]:
         """Return the samples of the pods that the selector matches; `pod_names` are the matching pods."""
+        if not self._unlabelled and not self._unfiled and is_anchor(selector):
+            # Every sample filed under one of the pairs is wanted, and no sample is filed under two of them.
+            pairs = anchors(selector)
+            filed = [position for pair in pairs for position in self._by_pair.get(pair, ())]
+            if len(pairs) > 1:
+                filed.sort()
+            return [self._items[position] for position in filed]
         candidates: Iterable[int] = self._labelled
         if pairs := anchors(selector):
             candidates = {position for pair in pairs for position in self._by_pair.get(pair, ())}

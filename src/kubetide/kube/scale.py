@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
-from urllib.parse import quote
 
 from kubetide.api.codec import decode_raw, encode
+from kubetide.api.scheme import escaped
 from kubetide.api.selectors import Operator, Requirement, Selector, parse_selector
 from kubetide.errors import InvalidInput, KubetideError, SelectorError
 from kubetide.kube.client import Client
@@ -131,8 +131,8 @@ def group_of_reference(api_version: str) -> str:
 def scale_path(resource: ApiResource, namespace: str, name: str) -> str:
     """Return the path of a scale subresource."""
     base = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
-    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    return f"{base}{scope}/{resource.plural}/{quote(name, safe='')}/scale"
+    scope = f"/namespaces/{escaped(namespace)}" if namespace else ""
+    return f"{base}{scope}/{resource.plural}/{escaped(name)}/scale"
 
 
 def target_from(resource: ApiResource, namespace: str, name: str, raw: Mapping[str, Any]) -> ScaleTarget:

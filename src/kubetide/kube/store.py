@@ -24,6 +24,8 @@ class Store(Generic[T]):
         self._functions: dict[str, IndexFunction[T]] = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[ObjectKey, None]]] = {name: {} for name in self._functions}
         self._namespaces: dict[str, dict[ObjectKey, None]] = {}
+        self.changes = 0
+        """Grows with every change, so that what was looked up can be kept until then."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -64,6 +66,7 @@ class Store(Generic[T]):
         old = self._objects.get(key)
         # Filed first: an index function that fails leaves the store as it was.
         filed = {name: set(function(value)) for name, function in self._functions.items()}
+        self.changes += 1
         if old is not None:
             self._unfile(key, old)
         self._objects[key] = value
@@ -78,6 +81,7 @@ class Store(Generic[T]):
         """Forget the object of that key and return it."""
         old = self._objects.pop(key, None)
         if old is not None:
+            self.changes += 1
             self._unfile(key, old)
         return old
 

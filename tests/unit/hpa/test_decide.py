@@ -1,9 +1,9 @@
 """Whole turns: which rule has the last word, and what is said about it."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from kubetide.api.codec import convert
 from kubetide.api.hpa import HpaSpec

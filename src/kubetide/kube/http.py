@@ -29,9 +29,8 @@ from kubetide.kube.errors import (
 )
 from kubetide.kube.kubeconfig import Access
 from kubetide.kube.tls import ClientTls
-from kubetide.kube.transport import Response
+from kubetide.kube.transport import BODY_LIMIT, Response, largest_answer
 
-BODY_LIMIT = 256 * 1024 * 1024
 CONNECT_SECONDS = 10.0
 # How long after the end it was asked for a watch may still be silent before the server counts as gone.
 SILENCE_SECONDS = 30.0
@@ -103,7 +102,7 @@ class HttpTransport:
                     yield self._lines(opened, what)
                     return
                 with _as_unavailable(what):
-                    refusal = Response(opened.status, _headers(opened), await self._read(opened, what))
+                    refusal = Response(opened.status, _headers(opened), await self._read(opened, path, what))
             if attempt == 2 or refusal.status != 401 or not await self._access.credentials.refused(presented):
                 raise error_from(refusal)
             presented = await self._access.credentials.present()
@@ -132,7 +131,7 @@ class HttpTransport:
         with _as_unavailable(what):
             opened = await self._open(method, path, query, body, headers, presented, timeout)
             async with _closing(opened):
-                return Response(opened.status, _headers(opened), await self._read(opened, what))
+                return Response(opened.status, _headers(opened), await self._read(opened, path, what))
 
     async def _open(
         self,
@@ -177,17 +176,18 @@ class HttpTransport:
             )
         return self._session
 
-    async def _read(self, response: aiohttp.ClientResponse, what: str) -> bytes:
+    async def _read(self, response: aiohttp.ClientResponse, path: str, what: str) -> bytes:
         """Read a body of at most the limit."""
+        limit = min(self._body_limit, largest_answer(path))
         declared = response.headers.get("Content-Length", "")
-        if declared.isdecimal() and int(declared) > self._body_limit:
+        if declared.isdecimal() and int(declared) > limit:
             response.close()
-            raise self._too_large(what)
+            raise _too_large(what, limit)
         kept = io.BytesIO()
         async for chunk in response.content.iter_any():
-            if kept.tell() + len(chunk) > self._body_limit:
+            if kept.tell() + len(chunk) > limit:
                 response.close()
-                raise self._too_large(what)
+                raise _too_large(what, limit)
             kept.write(chunk)
         return kept.getvalue()
 
@@ -205,7 +205,7 @@ class HttpTransport:
             parts.append(head)
             size += len(head)
             if size > self._body_limit:
-                raise self._too_large(what)
+                raise _too_large(what, self._body_limit)
             if not rest:
                 continue
             for line in (b"".join(parts), *rest[:-1]):
@@ -215,8 +215,9 @@ class HttpTransport:
         if size:
             raise ConnectionLost(f"{what}: the stream ended inside a line")
 
-    def _too_large(self, what: str) -> ResponseTooLarge:
-        return ResponseTooLarge(f"{what}: the answer is longer than the limit of {self._body_limit} bytes")
+
+def _too_large(what: str, limit: int) -> ResponseTooLarge:
+    return ResponseTooLarge(f"{what}: the answer is longer than the limit of {limit} bytes")
 
 
 @asynccontextmanager

@@ -27,15 +27,13 @@ from kubetide.kube.client import Client
 from kubetide.kube.decoding import decode_page
 from kubetide.kube.errors import ResponseTooLarge
 from kubetide.kube.scale import TargetReference, group_of_reference
-from kubetide.kube.transport import Response
+from kubetide.kube.transport import Response, largest_answer
 
 T = TypeVar("T")
 
 CUSTOM_GROUP = "custom.metrics.k8s.io"
 CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 EXTERNAL_BASE = "/apis/external.metrics.k8s.io/v1beta1"
-LARGEST_ANSWER = 64 * 1024 * 1024
-"""The usage of 100,000 pods is 36 MB. What is larger is not decoded: it would take several times its size."""
 
 
 class MetricsNotRegistered(KubetideError):
@@ -151,9 +149,9 @@ class ExternalMetrics:
 
 
 def _bounded(response: Response, path: str) -> bytes:
-    size = len(response.body)
-    if size > LARGEST_ANSWER:
-        raise ResponseTooLarge(f"{path} answered with {size} bytes, more than the {LARGEST_ANSWER} accepted")
+    size, limit = len(response.body), largest_answer(path)
+    if size > limit:
+        raise ResponseTooLarge(f"{path}: the answer of {size} bytes is longer than the limit of {limit} bytes")
     return response.body
 
 

@@ -10,6 +10,18 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+BODY_LIMIT = 256 * 1024 * 1024
+METRICS_LIMIT = 64 * 1024 * 1024
+"""The usage of 100,000 pods is 36 MB. What is larger is not read: decoded it would take several times its size."""
+
+_METRICS_GROUPS = ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
+
+
+def largest_answer(path: str) -> int:
+    """Return how many bytes an answer may have; metrics come from servers that anybody may have written."""
+    group = path.removeprefix("/apis/").partition("/")[0]
+    return METRICS_LIMIT if group in _METRICS_GROUPS else BODY_LIMIT
+
 
 @dataclass(frozen=True, slots=True)
 class Response:

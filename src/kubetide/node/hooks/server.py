@@ -1,7 +1,8 @@
 """The hook service for a runtime proxy: gRPC on a Unix socket, and the file that tells the proxy about it.
 
 Each call builds a request, runs the stage and answers with a copy of the request's fields plus what the hooks set.
-The answer is made even when a hook failed; the call fails only where the failure policy says so.
+The answer is made even when a hook failed; the call fails only where the failure policy says so. The server
+describes its service to tools by reflection.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from kubetide.node.hooks.context import Response
 from kubetide.node.hooks.stages import FailurePolicy, Stage, StageResult
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.protos import hooks_pb2 as pb
+from kubetide.node.runtime.reflection import Reflection, ReflectionHandler
 
 log = get_logger("node.hooks")
 
@@ -71,7 +73,7 @@ class HookServer:
         self._socket.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._socket.unlink(missing_ok=True)
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers((_Handler(self),))
+        server.add_generic_rpc_handlers((_Handler(self), ReflectionHandler(Reflection(pb.DESCRIPTOR))))
         server.add_insecure_port(f"unix://{self._socket}")
         await server.start()
         try:

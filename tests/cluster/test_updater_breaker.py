@@ -1,11 +1,14 @@
 """A webhook that does not do its work costs a workload two evictions, not one every minute."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.embedded.watching import WatchPlan
 from kubetide.errors import Unavailable
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import events, ready_pods, run
@@ -35,6 +38,41 @@ async def patches_nothing(review: Raw) -> Raw:
 
 async def fails(review: Raw) -> Raw:
     raise Unavailable("the webhook is down")
+
+
+class KillAt:
+    """Waits for the moment at which an updater is to die: around an eviction, or so many seconds after one."""
+
+    def __init__(self, cluster: SimCluster, moment: str | float) -> None:
+        self._cluster = cluster
+        self._delay = 0.0 if isinstance(moment, str) else moment
+        self._last = "status" if moment == "announced" else "eviction"
+        self._come = asyncio.Event()
+        self.kills = 0
+        handle = cluster.api.handle
+
+        async def watching(request: Request) -> Answer | WatchPlan:
+            answer = await handle(request)
+            parts = request.path.split("/")
+            if parts[-1] == self._last and "events" not in parts and request.method in ("POST", "PATCH"):
+                self._come.set()
+                if not self._delay:
+                    # It dies before it hears the answer.
+                    await asyncio.sleep(1)
+            return answer
+
+        cluster.api.handle = watching  # type: ignore[method-assign]
+
+    async def wait(self, longest: timedelta) -> None:
+        """Return when it is time to kill, or when the time is over."""
+        self._come.clear()
+        try:
+            async with asyncio.timeout(longest.total_seconds()):
+                await self._come.wait()
+        except TimeoutError:
+            return
+        self.kills += 1
+        await asyncio.sleep(self._delay)
 
 
 @pytest.mark.parametrize("hook", [patches_nothing, fails])
@@ -75,6 +113,50 @@ def test_a_pause_survives_a_restart_and_is_tried_once_an_hour() -> None:
             condition = vpa_condition(cluster, "web", "UpdatesPaused")
             assert condition is not None
             assert condition["status"] == "True"
+
+    run(main, nodes=2)
+
+
+@pytest.mark.parametrize("moment", ["announced", "evicted", 0.5, 2.0, 10.0, 59.0])
+def test_an_updater_killed_before_it_has_judged_a_replacement_leaves_no_third_eviction(moment: str | float) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        deadly = KillAt(cluster, moment)
+        async with vpa_parts(cluster, admission=WITHOUT_PROBE, updaters=0):
+            await cluster.run_for(timedelta(seconds=30))
+            cluster.api.admission.register_local("vpa", patches_nothing)
+            for seed in range(8):
+                async with vpa_parts(cluster, with_admission=False, seed=seed):
+                    await deadly.wait(5 * MINUTE)
+            kills = deadly.kills
+            async with vpa_parts(cluster, with_admission=False, seed=99):
+                await cluster.run_for(20 * MINUTE)
+        assert kills >= 1
+        assert len(seen.evictions) == 2
+        condition = vpa_condition(cluster, "web", "UpdatesPaused")
+        assert condition is not None
+        assert (condition["status"], condition["reason"]) == ("True", "ReplacementsUnchanged")
+
+    run(main, nodes=2)
+
+
+@pytest.mark.parametrize("moment", ["announced", "evicted", 2.0])
+def test_an_updater_that_is_killed_again_and_again_still_gets_its_work_done(moment: str | float) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        deadly = KillAt(cluster, moment)
+        async with vpa_parts(cluster, admission=WITHOUT_PROBE, updaters=0):
+            for seed in range(5):
+                async with vpa_parts(cluster, with_admission=False, seed=seed):
+                    await deadly.wait(5 * MINUTE)
+            async with vpa_parts(cluster, with_admission=False, seed=99):
+                await cluster.run_for(10 * MINUTE)
+        assert len(seen.evictions) == 4
+        assert vpa_condition(cluster, "web", "UpdatesPaused") is None
+        found = {pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in ready_pods(cluster)}
+        assert found == {"300m"}
 
     run(main, nodes=2)
 

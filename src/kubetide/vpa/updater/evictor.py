@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from kubetide.api.codec import convert, encode
-from kubetide.api.conditions import Condition, set_condition, without_condition
+from kubetide.api.conditions import Condition, find_condition, set_condition, without_condition
 from kubetide.api.core import Pod
 from kubetide.api.meta import ObjectKey
 from kubetide.api.patch import JsonPatch, MergePatch
@@ -105,8 +105,20 @@ class Evictor:
             log.debug("could not annotate a resized pod", pod=f"{meta.namespace}/{meta.name}", error=str(error))
         return Outcome.DONE, ""
 
-    async def write_breaker(self, key: ObjectKey, state: BreakerState, *, now: datetime) -> None:
-        """Write the condition that holds a breaker's state, whatever else is being written to the status."""
+    async def write_breaker(
+        self, key: ObjectKey, state: BreakerState, *, now: datetime, known: Sequence[Condition] = ()
+    ) -> VerticalPodAutoscaler | None:
+        """Write the condition that holds a breaker's state, whatever else is being written to the status.
+
+        Where the conditions are as `known`, one request does it. Returns the VPA as written, None if nothing was.
+        """
+        operations = _operations(known, state, now=now)
+        if operations:
+            patch = JsonPatch(operations)
+            try:
+                return await self._client.patch(VPAS, key.name, patch, namespace=key.namespace, subresource="status")
+            except (ApiError, Unavailable) as error:
+                log.debug("conditions are not as they were", vpa=str(key), error=str(error))
 
         async def send() -> VerticalPodAutoscaler | None:
             raw = await self._client.get_raw(VPAS, key.name, namespace=key.namespace)
@@ -124,7 +136,7 @@ class Evictor:
                 VPAS, key.name, MergePatch(body), namespace=key.namespace, subresource="status"
             )
 
-        await self._persist(send)
+        return await self._persist(send)
 
     async def _persist(self, send: Callable[[], Awaitable[T]]) -> T:
         """Try again what failed for a passing reason."""
@@ -153,22 +165,36 @@ def _with_state(conditions: tuple[Condition, ...], state: BreakerState, *, now: 
     return set_condition(conditions, UPDATES_PAUSED, status, reason=reason, message=message, now=at)
 
 
+def _operations(known: Sequence[Condition], state: BreakerState, *, now: datetime) -> list[dict[str, Any]]:
+    """Return the patch that changes our condition alone; nothing where only a fresh look can tell what to write."""
+    if not known:
+        return []
+    index = next((i for i, condition in enumerate(known) if condition.type == UPDATES_PAUSED), None)
+    new = find_condition(_with_state(tuple(known), state, now=now), UPDATES_PAUSED)
+    if index is None:
+        last = len(known) - 1
+        guard = {"op": "test", "path": f"/status/conditions/{last}/type", "value": known[last].type}
+        return [guard, {"op": "add", "path": "/status/conditions/-", "value": _entry(new)}] if new is not None else []
+    path = f"/status/conditions/{index}"
+    guard = {"op": "test", "path": f"{path}/type", "value": UPDATES_PAUSED}
+    if new is None:
+        return [guard, {"op": "remove", "path": path}]
+    return [guard, {"op": "replace", "path": path, "value": _entry(new)}]
+
+
 def _rendered(raw: list[dict[str, Any]], conditions: Sequence[Condition]) -> list[dict[str, Any]]:
     """Return the conditions as they are written: others untouched, sorted by type."""
     known = {entry.get("type"): entry for entry in raw}
-    result = []
-    for condition in conditions:
-        if condition.type != UPDATES_PAUSED:
-            result.append(known[condition.type])
-            continue
-        since = condition.last_transition_time
-        entry = {
-            "type": condition.type,
-            "status": condition.status,
-            "reason": condition.reason,
-            "message": condition.message,
-        }
-        if since is not None:
-            entry["lastTransitionTime"] = since.strftime("%Y-%m-%dT%H:%M:%SZ")
-        result.append(entry)
+    result = [_entry(each) if each.type == UPDATES_PAUSED else known[each.type] for each in conditions]
     return sorted(result, key=lambda entry: str(entry.get("type")))
+
+
+def _entry(condition: Condition) -> dict[str, Any]:
+    entry = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+    }
+    since = condition.last_transition_time
+    return {**entry, "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ")} if since is not None else entry

@@ -1,7 +1,7 @@
 """What the updater remembers between two runs. Losing all of it on a restart only makes it more careful.
 
-Breakers are also in the status of their VPA, whence they come back; everything else is about pods that were touched
-a moment ago.
+Breakers are also in the status of their VPA, whence they come back, and with them the fact that a replacement is
+awaited; everything else is about pods that were touched a moment ago.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,6 +29,17 @@ class Eviction:
     """Requests that the replacement should have."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Inherited:
+    """An eviction that another process announced, and nobody has looked at what came of it."""
+
+    after: datetime
+    """The youngest pod of the workload was made then: what was made later may be a replacement."""
+    noticed: datetime
+    judged: set[str] = field(default_factory=set)
+    """Pods that have been looked at, by uid."""
+
+
 @dataclass(slots=True)
 class Memory:
     """The updater's memory."""
@@ -37,8 +48,34 @@ class Memory:
     infeasible: dict[str, Targets] = field(default_factory=dict)
     """By pod uid: the recommendation that its node could not give."""
     disruptions: dict[Creator, list[Disruption]] = field(default_factory=dict)
-    evictions: list[Eviction] = field(default_factory=list)
+    evictions: dict[ObjectKey, list[Eviction]] = field(default_factory=dict)
+    """By VPA, oldest first."""
+    inherited: dict[ObjectKey, Inherited] = field(default_factory=dict)
     breakers: dict[ObjectKey, BreakerState] = field(default_factory=dict)
+
+    def begin(self, eviction: Eviction, *, judged: bool) -> None:
+        """Remember an eviction that is about to be asked for; `judged` when its replacement will be looked at."""
+        if judged:
+            self.evictions.setdefault(eviction.vpa, []).append(eviction)
+        self.record(eviction.creator, eviction.disruption)
+
+    def undo(self, eviction: Eviction) -> None:
+        """Forget an eviction that did not happen."""
+        self.drop(eviction)
+        left = [done for done in self.disruptions.get(eviction.creator, ()) if done is not eviction.disruption]
+        self.settle(eviction.creator, left)
+
+    def drop(self, eviction: Eviction) -> None:
+        """Forget an eviction whose replacement has been looked at, or will never come."""
+        left = [each for each in self.evictions.get(eviction.vpa, ()) if each is not eviction]
+        if left:
+            self.evictions[eviction.vpa] = left
+        else:
+            self.evictions.pop(eviction.vpa, None)
+
+    def awaits(self, vpa: ObjectKey) -> bool:
+        """Say whether the replacement of some eviction has not been looked at."""
+        return vpa in self.evictions or vpa in self.inherited
 
     def record(self, creator: Creator, disruption: Disruption) -> None:
         """Remember what was done to a workload."""
@@ -58,7 +95,9 @@ class Memory:
         self.clock.forget_except(present)
         self.infeasible = {uid: targets for uid, targets in self.infeasible.items() if uid in present}
         self.disruptions = {creator: done for creator, done in self.disruptions.items() if creator in makers}
-        self.evictions = [e for e in self.evictions if e.vpa in known and e.creator in makers]
+        kept = {key: [e for e in mine if e.creator in makers] for key, mine in self.evictions.items() if key in known}
+        self.evictions = {key: mine for key, mine in kept.items() if mine}
+        self.inherited = {key: inherited for key, inherited in self.inherited.items() if key in known}
         self.breakers = {key: state for key, state in self.breakers.items() if key in known}
 
 

@@ -23,7 +23,7 @@ from kubetide.vpa.admission.mutate import UNLIMITED, Fitted, Limits, fit_pod
 from kubetide.vpa.boost import boosted_containers, expired, unboost
 from kubetide.vpa.limits import NamespaceLimits
 from kubetide.vpa.policy import Recommended, container_policy, is_off, recommendations
-from kubetide.vpa.updater.breaker import CLOSED, BreakerState
+from kubetide.vpa.updater.breaker import CLOSED, STRIKES, BreakerState
 from kubetide.vpa.updater.budget import Budget, BudgetRules, Creator, Group, build_budget, is_pending
 from kubetide.vpa.updater.inplace import (
     InPlaceDecision,
@@ -191,6 +191,10 @@ def next_step(
     state = memory.breakers.get(plan.key, CLOSED)
     if state.paused:
         return Step(Method.NONE, _paused(state))
+    if plan.key in memory.inherited:
+        return Step(Method.WAIT, "what came of an eviction before the last start has not been seen yet")
+    if state.strikes + len(memory.evictions.get(plan.key, ())) >= STRIKES:
+        return Step(Method.WAIT, "the replacements of evicted pods have not been looked at yet")
     if not may_evict(pod, group, waited=waited):
         return Step(Method.NONE, "the disruption budget of its group is used up")
     return Step(Method.EVICT, reason)

@@ -22,6 +22,7 @@ from kubetide.vpa.updater.disruption import DisruptionBudget, TokenBucket
 from kubetide.vpa.updater.memory import Memory
 from kubetide.vpa.updater.plan import Judgement, Method, Step, VpaPlan, next_step
 
+UNANNOUNCED = "its eviction could not be written into the status of the VPA"
 OUT_OF_TIME = "its turn did not come in this run"
 OUT_OF_BUDGET = "the disruption budget of the cluster is used up for this run"
 
@@ -43,6 +44,10 @@ class Effects(Protocol):
 
     async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
         """Resize a pod and remember it."""
+        ...
+
+    async def announce(self, plan: VpaPlan, pod: Pod) -> bool:
+        """Write down that a pod is about to be evicted; False when it must not be, because that failed."""
         ...
 
     def look(self, plan: VpaPlan) -> None:
@@ -192,6 +197,10 @@ class Round:
                 return
             elif not await self._wait_for_turn(step.method):
                 self._effects.too_late(plan, step.method)
+                return
+            elif step.method is Method.EVICT and not await self._effects.announce(plan, pod):
+                self._effects.note(plan, candidate, Step(Method.WAIT, UNANNOUNCED))
+                self._put_aside(creator)
                 return
             else:
                 # Waiting took time: only what still holds is done, and nothing else runs between here and the request.

@@ -1,7 +1,6 @@
 """What a run does to pods, and what it remembers of it: evictions, resizes, and the words for both."""
 
 from collections.abc import Callable
-from datetime import datetime
 from itertools import chain
 
 from kubetide.api.core import Pod
@@ -20,7 +19,7 @@ from kubetide.vpa.updater.inplace import may_evict, pod_resize_state
 from kubetide.vpa.updater.memory import Eviction, Memory, disruption_of
 from kubetide.vpa.updater.plan import Judgement, Method, Step, VpaPlan, new_requests
 from kubetide.vpa.updater.priority import actual_requests
-from kubetide.vpa.updater.reconciler import Result
+from kubetide.vpa.updater.reconciler import UNANNOUNCED, Result
 from kubetide.vpa.updater.resizing import Resize, ResizePhase, fell_back, resize_of
 from kubetide.vpa.updater.watch import BreakerWatch, Recorder
 
@@ -69,13 +68,19 @@ class Disruptor:
     async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
         """Evict a pod, and remember it where it happened or may have happened."""
         fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
-        known = {each.metadata.uid for each in self._workload(creator_of(pod))}
-        at = self._clock.now()
+        if not await self.announce(plan, pod):
+            self._steps[key_of(pod)] = Step(Method.WAIT, UNANNOUNCED)
+            return Result.NOTHING
+        eviction = self._eviction(plan, candidate, pod)
+        # Before the request: nobody may think meanwhile that no replacement is awaited.
+        self._memory.begin(eviction, judged=self._breakers.enabled)
         outcome, error = await self._evictor.evict(pod)
         size = len(plan.judged)
         if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and self._cautious):
             plan.budget.record_eviction(pod)
-            self._remember_eviction(plan, candidate, pod, known=known, at=at)
+        if outcome not in (Outcome.DONE, Outcome.UNKNOWN):
+            self._memory.undo(eviction)
+            self._breakers.refused(plan.key)
         if outcome is not Outcome.DONE:
             self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
             self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
@@ -127,6 +132,10 @@ class Disruptor:
             return Result.NOTHING
         return Result.EVICT_INSTEAD
 
+    async def announce(self, plan: VpaPlan, pod: Pod) -> bool:
+        """Write down that a pod is about to be evicted; False when it must not be, because that failed."""
+        return await self._breakers.announce(plan.key, pod, now=self._clock.now())
+
     def look(self, plan: VpaPlan) -> None:
         """Judge the replacements that have come by now, before anything else is done to the workload."""
         if plan.key in self._memory.breakers:
@@ -145,21 +154,15 @@ class Disruptor:
         """Keep what was decided about a pod."""
         self._steps[key_of(candidate.pod)] = step
 
-    def _remember_eviction(
-        self, plan: VpaPlan, candidate: Judgement, pod: Pod, *, known: set[str], at: datetime
-    ) -> None:
-        record = disruption_of(name=pod.metadata.name, uid=pod.metadata.uid, at=at, evicted=True, known=known)
-        self._memory.record(creator_of(pod), record)
-        if not self._breakers.enabled:
-            return
-        self._memory.evictions.append(
-            Eviction(
-                vpa=plan.key,
-                creator=creator_of(pod),
-                disruption=record,
-                before={c.name: actual_requests(pod, c) for c in pod.spec.containers or ()},
-                expected=new_requests(candidate.fitted) if candidate.fitted is not None else {},
-            )
+    def _eviction(self, plan: VpaPlan, candidate: Judgement, pod: Pod) -> Eviction:
+        meta, creator = pod.metadata, creator_of(pod)
+        known = {each.metadata.uid for each in self._workload(creator)}
+        return Eviction(
+            vpa=plan.key,
+            creator=creator,
+            disruption=disruption_of(name=meta.name, uid=meta.uid, at=self._clock.now(), evicted=True, known=known),
+            before={c.name: actual_requests(pod, c) for c in pod.spec.containers or ()},
+            expected=new_requests(candidate.fitted) if candidate.fitted is not None else {},
         )
 
     def follow_resize(self, pod: Pod) -> None:

@@ -49,6 +49,8 @@ def test_a_good_replacement_clears_the_account() -> None:
     [
         pytest.param(CLOSED, id="closed"),
         pytest.param(BreakerState(strikes=1, detail="once"), id="one-strike"),
+        pytest.param(BreakerState(awaited=NOW), id="awaited"),
+        pytest.param(BreakerState(strikes=1, awaited=NOW, detail="Once: a pod."), id="one-strike-and-awaited"),
         pytest.param(paused(), id="paused"),
     ],
 )
@@ -67,6 +69,22 @@ def test_the_condition_brings_the_state_back(state: BreakerState) -> None:
             )
         )
     assert state_from(conditions) == state
+
+
+def test_an_announcement_that_somebody_edited_counts_from_when_it_was_made() -> None:
+    edited = Condition(
+        type="UpdatesPaused",
+        status="False",
+        reason="ReplacementAwaited",
+        message="hands off",
+        last_transition_time=NOW,
+    )
+    assert state_from([edited]) == BreakerState(awaited=NOW)
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_looking_at_one_replacement_does_not_forget_the_next(good: bool) -> None:
+    assert after_replacement(BreakerState(awaited=NOW), pod(), carries=good, now=NOW).awaited == NOW
 
 
 @pytest.mark.parametrize(
@@ -116,3 +134,19 @@ def test_the_recommendation_of_now_is_as_good_as_that_of_the_eviction() -> None:
 def test_a_pod_matches_when_every_request_is_at_its_target() -> None:
     assert matches(pod("310m", "256Mi"), TARGETS, tolerance=0.1)
     assert not matches(pod("310m", "128Mi"), TARGETS, tolerance=0.1)
+
+
+def test_expecting_nothing_proves_nothing() -> None:
+    before = {"main": amounts({"cpu": "100m", "memory": "128Mi"})}
+    assert not carries(before, pod("100m", "128Mi"), TARGETS, {}, tolerance=0.1)
+    assert not carries(before, pod("100m", "128Mi"), {}, tolerance=0.1)
+
+
+def test_cpu_that_was_boosted_to_start_is_no_reason_to_doubt() -> None:
+    raw = make_pod("web-1", containers=[make_container(cpu="900m", memory="256Mi")])
+    raw["metadata"]["annotations"] = {"vpaCpuStartupBoost/main": "{}"}
+    boosted = convert(raw, Pod)
+    before = {"main": amounts({"cpu": "100m", "memory": "128Mi"})}
+    assert carries(before, boosted, TARGETS, tolerance=0.1)
+    assert matches(boosted, TARGETS, tolerance=0.1)
+    assert not carries(before, pod("900m", "256Mi"), TARGETS, tolerance=0.1)

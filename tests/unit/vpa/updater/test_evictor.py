@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kubetide.api.codec import convert, encode
+from kubetide.api.conditions import Condition
 from kubetide.api.core import Pod
 from kubetide.api.meta import ObjectKey
 from kubetide.clock import SystemClock
@@ -139,3 +140,32 @@ def test_nothing_is_written_when_nothing_changes() -> None:
     transport = Scripted(ok(stored(PROVIDED)))
     run_virtual(evictor(transport).write_breaker(ObjectKey("default", "web"), CLOSED, now=NOW))
     assert [method for method, _, _ in transport.asked] == ["GET"]
+
+
+KNOWN = (Condition(type="RecommendationProvided", status="True"),)
+OWN = Condition(type="UpdatesPaused", status="False", reason="ReplacementAwaited", last_transition_time=NOW)
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "operation"),
+    [
+        pytest.param(KNOWN, PAUSED, {"op": "add", "path": "/status/conditions/-"}, id="one-more"),
+        pytest.param((*KNOWN, OWN), PAUSED, {"op": "replace", "path": "/status/conditions/1"}, id="in-its-place"),
+        pytest.param((OWN, *KNOWN), CLOSED, {"op": "remove", "path": "/status/conditions/0"}, id="taken-back"),
+    ],
+)
+def test_one_request_is_enough_where_the_conditions_are_known(
+    known: tuple[Condition, ...], state: BreakerState, operation: dict[str, Any]
+) -> None:
+    transport = Scripted(ok(stored()))
+    run_virtual(evictor(transport).write_breaker(ObjectKey("default", "web"), state, now=NOW, known=known))
+    ((method, _, (guard, change)),) = transport.asked
+    assert method == "PATCH"
+    assert guard["op"] == "test"
+    assert operation.items() <= change.items()
+
+
+def test_conditions_that_have_moved_are_read_again() -> None:
+    transport = Scripted(refused(422, "Invalid"), ok(stored(PROVIDED)), ok(stored()))
+    run_virtual(evictor(transport).write_breaker(ObjectKey("default", "web"), PAUSED, now=NOW, known=KNOWN))
+    assert [method for method, _, _ in transport.asked] == ["PATCH", "GET", "PATCH"]

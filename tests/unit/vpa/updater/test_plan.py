@@ -15,7 +15,7 @@ from kubetide.testing.builders import make_container, make_pod, make_vpa
 from kubetide.vpa.admission.mutate import Limits
 from kubetide.vpa.updater.breaker import BreakerState
 from kubetide.vpa.updater.budget import Creator
-from kubetide.vpa.updater.memory import Memory, disruption_of
+from kubetide.vpa.updater.memory import Eviction, Inherited, Memory, disruption_of
 from kubetide.vpa.updater.plan import Method, Observation, PlanRules, Step, VpaPlan, next_step, plan
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -76,6 +76,30 @@ def test_a_paused_workload_is_not_evicted_and_says_why() -> None:
     memory.breakers[ObjectKey("default", "web")] = BreakerState(strikes=2, paused_since=NOW, detail="unpatched")
     (first, _) = steps(plan(observe(pods), memory, PlanRules(), now=NOW), pods, memory)
     assert first == Step(Method.NONE, "updates of this workload are paused: unpatched")
+
+
+def test_a_third_eviction_waits_until_the_replacements_of_two_have_been_looked_at() -> None:
+    pods = [pod(name) for name in "abcdef"]
+    memory, key = Memory(), ObjectKey("default", "web")
+    made = plan(observe(pods), memory, PlanRules(settle=False), now=NOW)
+    for uid in ("x", "y"):
+        assert next_step(made, made.candidates[0], pods[0], pods, memory, now=NOW).method is Method.EVICT
+        gone = disruption_of(name=uid, uid=uid, at=NOW, evicted=True, known={uid})
+        memory.begin(Eviction(vpa=key, creator=RS, disruption=gone, before={}, expected={}), judged=True)
+    step = next_step(made, made.candidates[0], pods[0], pods, memory, now=NOW)
+    assert step == Step(Method.WAIT, "the replacements of evicted pods have not been looked at yet")
+    memory.undo(memory.evictions[key][0])
+    assert next_step(made, made.candidates[0], pods[0], pods, memory, now=NOW).method is Method.EVICT
+    assert [done.uid for done in memory.disruptions[RS]] == ["y"]
+
+
+def test_nothing_is_evicted_while_an_eviction_of_another_process_is_not_accounted_for() -> None:
+    pods = [pod("a"), pod("b")]
+    memory = Memory()
+    made = plan(observe(pods), memory, PlanRules(), now=NOW)
+    memory.inherited[ObjectKey("default", "web")] = Inherited(after=NOW, noticed=NOW)
+    step = next_step(made, made.candidates[0], pods[0], pods, memory, now=NOW)
+    assert step == Step(Method.WAIT, "what came of an eviction before the last start has not been seen yet")
 
 
 def test_a_workload_waits_for_the_replacement_of_an_earlier_one() -> None:

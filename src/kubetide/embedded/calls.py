@@ -1,8 +1,10 @@
 """The question that a write puts to admission, and the generator that puts it."""
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.resources import ApiResource
@@ -11,8 +13,7 @@ from kubetide.embedded.status import Raw
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionCall:
+class AdmissionCall(msgspec.Struct, frozen=True, kw_only=True):
     """What webhooks are asked about. Objects are as they are stored."""
 
     operation: Operation
@@ -27,7 +28,7 @@ class AdmissionCall:
     options: Raw
     kind: tuple[str, str, str] | None = None
     """Group, version and kind of the object where it is not the resource's own (scale, eviction)."""
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
     """What webhooks want the client to be told."""
 
     def with_object(self, obj: Raw | None) -> "AdmissionCall":

@@ -7,7 +7,6 @@ the window loses its place (410 Gone) instead of holding memory. Stored objects 
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -70,8 +69,7 @@ class Entry:
         return result
 
 
-@dataclass(slots=True)
-class LogEvent:
+class LogEvent(msgspec.Struct):
     """One change: what it is now (or was last, if deleted) and what it was before."""
 
     revision: int

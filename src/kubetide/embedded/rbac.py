@@ -5,7 +5,8 @@ of a Role or ClusterRole bound in the namespace of the request.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from kubetide.embedded.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.requests import Request, Target, User
@@ -20,8 +21,7 @@ CLUSTER_BINDINGS = ResourceKey(_GROUP, "clusterrolebindings")
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants to do."""
 
     verb: str

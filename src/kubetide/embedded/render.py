@@ -5,7 +5,6 @@ informers ask for `as=PartialObjectMetadata`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -45,8 +44,7 @@ def wanted_form(accept: str) -> Form:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """One way to show the objects of one resource."""
 
     resource: ApiResource

@@ -8,9 +8,11 @@ Path segments arrive still quoted; each is unquoted by itself, so a name cannot 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
+
+import msgspec
 
 from kubetide.embedded.status import bad_request
 
@@ -31,13 +33,12 @@ class User:
 ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One call: HTTP in shape, whatever carried it."""
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes | None = None
     content_type: str = "application/json"
     accept: str = "application/json"
@@ -50,14 +51,13 @@ class Request:
         return value is not None and value.lower() in ("1", "true", "t", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A whole answer. A watch is answered by a stream instead."""
 
     status: int
     body: bytes
     content_type: str = "application/json"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import msgspec
+
 from kubetide.api.hpa import Behavior, ScalingPolicy, ScalingRules
 
 DESIRED_WITHIN_RANGE = "DesiredWithinRange"
@@ -58,8 +60,7 @@ class ScaleEvent:
     outdated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Limited:
+class Limited(msgspec.Struct, frozen=True):
     """A count after the limits, with the limit that cut it, or the reason for none."""
 
     replicas: int

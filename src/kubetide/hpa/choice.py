@@ -12,13 +12,13 @@ cannot be true, such as a negative sample, or a ratio that was multiplied by no 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kubetide.hpa.evaluate import MetricResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of all metrics together."""
 
     active: bool

@@ -10,9 +10,11 @@ annotation is handled at once. Whether anything may be written is decided in `hp
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from kubetide.api.core import Pod
 from kubetide.api.hpa import HorizontalPodAutoscaler

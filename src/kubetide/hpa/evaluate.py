@@ -11,9 +11,12 @@ A metric that fails is a result like any other: it keeps its place, its reason a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kubetide.api.core import Pod
 from kubetide.api.hpa import (
@@ -36,8 +39,7 @@ from kubetide.hpa.rollout import held_back
 from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Reading, ValueReading, is_future
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What metrics are measured against: the size of the target and its pods."""
 
     replicas: int
@@ -59,8 +61,7 @@ class Defect:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricResult:
+class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one metric says in one turn."""
 
     type: str

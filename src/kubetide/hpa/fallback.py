@@ -4,8 +4,9 @@ A stand-in holds the size or raises it. It never lowers it: not knowing is no re
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from kubetide.hpa.annotations import Fallback
 from kubetide.hpa.evaluate import MetricResult

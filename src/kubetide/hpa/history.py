@@ -2,9 +2,9 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -21,15 +21,14 @@ _PREFIX = "horizontal_pod_autoscaler_controller"
 _QUEUE_BUCKETS = tuple(10.0**i for i in range(-8, 2))
 
 
-@dataclass(slots=True)
-class Record:
+class Record(msgspec.Struct):
     """The last decision about one autoscaler, and lines about those before."""
 
     decision: ScaleDecision
     outcome: Outcome
     problem: Problem | None
     stance: Stance
-    past: deque[Line] = field(default_factory=deque)
+    past: deque[Line] = msgspec.field(default_factory=deque)
 
 
 class History:

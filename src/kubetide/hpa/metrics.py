@@ -9,7 +9,8 @@ fractions would give other replica counts than every cluster shows today.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kubetide.hpa.samples import ErrorKind, MetricFailure, Sample
 
@@ -17,8 +18,7 @@ INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
+class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     """How far from 1.0 a ratio may be without any reaction, in either direction."""
 
     down: float = 0.1
@@ -29,8 +29,7 @@ class Tolerance:
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """A ratio, and the numbers that people see for it."""
 
     ratio: float

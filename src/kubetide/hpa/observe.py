@@ -1,8 +1,9 @@
 """What a turn looks at, gathered: the scale of the target, its pods from the cache, and readings of its metrics."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from kubetide.api.core import Pod
 from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, MetricSpec
@@ -85,8 +86,7 @@ def pod_labels(pod: Pod) -> Iterable[str]:
     return [label_key(meta.namespace, name, value) for name, value in (meta.labels or {}).items()]
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """An observation, and the scale that a write would change."""
 
     observation: Observation

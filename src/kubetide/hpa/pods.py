@@ -14,6 +14,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
+
 from kubetide.api.conditions import Condition, find_condition
 from kubetide.api.core import Pod
 from kubetide.api.quantity import milli_value
@@ -30,8 +32,7 @@ class ReadinessRules:
     initial_readiness_delay: timedelta = timedelta(seconds=30)
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroups:
+class PodGroups(msgspec.Struct, frozen=True):
     """Names by group; ready pods are only counted."""
 
     ready: int

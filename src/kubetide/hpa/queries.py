@@ -1,8 +1,10 @@
 """What a metric needs to know from the outside, as a value: equal questions are asked once per tick."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
+
+import msgspec
 
 from kubetide.api.hpa import (
     ContainerResourceMetricSource,
@@ -17,8 +19,7 @@ from kubetide.hpa.annotations import NO_WISHES, Wishes
 from kubetide.hpa.describe import selector_text, source_of
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceQuery:
+class ResourceQuery(msgspec.Struct, frozen=True):
     """Usage of a resource by pods, or by one container of each."""
 
     namespace: str
@@ -78,15 +79,14 @@ Used = dict[Hashable, int]
 """Which answer to each question an autoscaler has had."""
 
 
-@dataclass(slots=True)
-class Asker:
+class Asker(msgspec.Struct):
     """What is particular to the autoscaler that asks."""
 
     max_age: timedelta
     wishes: Wishes = NO_WISHES
-    before: Used = field(default_factory=dict)
+    before: Used = msgspec.field(default_factory=dict)
     """The answers of its last turn."""
-    used: Used = field(default_factory=dict)
+    used: Used = msgspec.field(default_factory=dict)
     """The answers of this turn."""
 
     def may_use(self, question: Hashable, serial: int, age: float) -> bool:

@@ -17,22 +17,21 @@ any more gives its place to the new one, so the list is as long as the busiest w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 Recommendations = tuple["Recommendation", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(msgspec.Struct, frozen=True):
     """What one turn asked for, before any window or limit."""
 
     replicas: int
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stabilized:
+class Stabilized(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal after its window, and the memory for the next turn."""
 
     replicas: int

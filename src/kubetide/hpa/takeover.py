@@ -11,8 +11,9 @@ nothing said about it, kubetide looks and does not act. A sign that cannot be re
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from kubetide.api.hpa import ManagedFieldsEntry
 from kubetide.api.leases import Lease
@@ -31,8 +32,7 @@ HAND_OVER = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class Signs(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen of the built-in controller; empty texts say nothing."""
 
     wrote: str = ""
@@ -43,8 +43,7 @@ class Signs:
         return self.wrote or self.runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stance:
+class Stance(msgspec.Struct, frozen=True, kw_only=True):
     """Whether kubetide writes, and whether people are to be told of another controller."""
 
     acts: bool

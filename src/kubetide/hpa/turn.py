@@ -63,8 +63,7 @@ class Options:
     """Let counts beyond 32 bits come out as in the reference, where a huge ratio becomes no replicas at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleView:
+class ScaleView(msgspec.Struct, frozen=True):
     """The scale of the target: wanted and observed size, and its pods' selector as text."""
 
     replicas: int
@@ -72,8 +71,7 @@ class ScaleView:
     selector: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """All that one turn looks at."""
 
     hpa: HorizontalPodAutoscaler
@@ -124,8 +122,7 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     pods_seen: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from a decision: the status to save, what to say before and after, and what to remember."""
 
     status: HpaStatus

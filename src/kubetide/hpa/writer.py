@@ -1,8 +1,9 @@
 """Writes what was decided: the scale of the target, the status of the autoscaler, the events about both."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from kubetide.api.events import Event
 from kubetide.api.hpa import HorizontalPodAutoscaler, HpaStatus
@@ -29,8 +30,7 @@ class Recorder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a decision."""
 
     outcome: Outcome

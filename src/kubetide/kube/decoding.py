@@ -20,8 +20,7 @@ T = TypeVar("T")
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """One change, or with type BOOKMARK only the news that all changes up to `resource_version` were delivered."""
 
     type: str

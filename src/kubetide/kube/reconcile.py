@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from kubetide.errors import TerminalError
 from kubetide.kube.workqueue import WorkQueue
 from kubetide.log import get_logger
@@ -25,8 +27,7 @@ log = get_logger("reconcile")
 STOP_GRACE = timedelta(seconds=3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What follows a reconcile that succeeded."""
 
     requeue_after: timedelta | None = None

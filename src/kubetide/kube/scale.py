@@ -7,9 +7,10 @@ compare-and-swap.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
+
+import msgspec
 
 from kubetide.api.codec import decode_raw, encode
 from kubetide.api.scheme import escaped
@@ -46,8 +47,7 @@ class TargetReference(Protocol):
     def name(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleTarget:
+class ScaleTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The scale of one object as it was read; `raw` is what a write sends back."""
 
     resource: ApiResource

@@ -7,8 +7,9 @@ an error means that nobody answered.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 BODY_LIMIT = 256 * 1024 * 1024
 METRICS_LIMIT = 64 * 1024 * 1024
@@ -23,12 +24,11 @@ def largest_answer(path: str) -> int:
     return METRICS_LIMIT if group in _METRICS_GROUPS else BODY_LIMIT
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """One answer of an API server. Header names are in lower case."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 Column = npt.NDArray[np.float64]
 
 
-@dataclass(slots=True)
-class MemoryView:
+class MemoryView(msgspec.Struct):
     """The memory columns of all processes; row numbers are positions."""
 
     node: npt.NDArray[np.intp]

@@ -9,6 +9,7 @@ import pytest
 
 from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.errors import SettingsError
 from kubetide.node.agent import NodeAgent
 from kubetide.testing.cluster import events, pods, run
 from qosagent import batch_pod, granted, group_of, ls_pod, make_agent, node_slo, running
@@ -315,3 +316,12 @@ def test_a_killed_agent_comes_back_without_a_jump() -> None:
                 assert granted(cluster, "job") == pytest.approx(before)
 
     on_node(main)
+
+
+def test_an_extension_that_is_not_installed_is_refused_at_the_start() -> None:
+    async def main(cluster: SimCluster) -> str:
+        with pytest.raises(SettingsError) as caught:
+            make_agent(cluster, qos_extension_plugins="nobody=true")
+        return str(caught.value)
+
+    assert "unknown extension 'nobody'" in run(main, nodes=1)

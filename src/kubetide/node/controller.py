@@ -6,9 +6,11 @@ The parts that need sockets of this machine are left out in simulation.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from kubetide.errors import SettingsError
@@ -27,6 +29,7 @@ from kubetide.node.qos.burst_limiter import Limiters
 from kubetide.node.qos.controller import QosController
 from kubetide.node.qos.cpu_burst import CpuBurst
 from kubetide.node.qos.evictions import CpuEvict, MemoryEvict
+from kubetide.node.qos.extensions import GROUP, Extension, Extensions, Factory, switched_on
 from kubetide.node.qos.memory import MemoryQos
 from kubetide.node.qos.resctrl import Resctrl
 from kubetide.node.qos.strategy import Strategy
@@ -41,12 +44,14 @@ from kubetide.node.state.callbacks import News
 COMPONENT = "kubetide-node"
 
 
-def make_strategies(settings: NodeSettings, agent: NodeAgent, chance: random.Random) -> list[Strategy]:
-    """Return all strategies with their intervals."""
+def make_strategies(
+    settings: NodeSettings, agent: NodeAgent, chance: random.Random, extensions: Extensions
+) -> list[Strategy]:
+    """Return all strategies with their intervals, those of extensions last."""
     reconcile = timedelta(seconds=settings.reconcile_interval_seconds)
     return [
         CpuSuppress(interval=timedelta(seconds=settings.cpu_suppress_interval_seconds)),
-        CpuBurst(Limiters(chance.random), interval=reconcile),
+        CpuBurst(Limiters(chance.random), interval=reconcile, extensions=extensions),
         CpuEvict(
             agent.clock.now(),
             interval=timedelta(seconds=settings.cpu_evict_interval_seconds),
@@ -56,16 +61,37 @@ def make_strategies(settings: NodeSettings, agent: NodeAgent, chance: random.Ran
             interval=timedelta(seconds=settings.memory_evict_interval_seconds),
             cool=timedelta(seconds=settings.memory_evict_cool_time_seconds),
         ),
-        MemoryQos(interval=reconcile),
+        MemoryQos(interval=reconcile, extensions=extensions),
         BlkIo(interval=reconcile),
         Resctrl(interval=reconcile),
         SystemConfig(interval=reconcile),
+        *extensions.strategies(),
     ]
 
 
-def make_modules(agent: NodeAgent, *, sockets: bool = True, chance: random.Random | None = None) -> Sequence[Component]:
-    """Return the acting parts of an agent; without `sockets` those that talk to a container runtime are left out."""
+def installed_extensions() -> dict[str, Factory]:
+    """Return the extensions that installed packages offer; none is imported before it is switched on."""
+    return {point.name: partial(_load, point) for point in entry_points(group=GROUP)}
+
+
+def _load(point: EntryPoint) -> Extension:
+    make: Factory = point.load()
+    return make()
+
+
+def make_modules(
+    agent: NodeAgent,
+    *,
+    sockets: bool = True,
+    chance: random.Random | None = None,
+    extensions: Mapping[str, Factory] | None = None,
+) -> Sequence[Component]:
+    """Return the acting parts of an agent; without `sockets` those that talk to a container runtime are left out.
+
+    `extensions` are those that --qos-extension-plugins may name; by default the ones that are installed.
+    """
     settings = agent.settings
+    chosen = switched_on(settings.qos_extension_plugins, installed_extensions() if extensions is None else extensions)
     recorder = EventRecorder(agent.client, clock=agent.clock, component=COMPONENT, instance=agent.node_name)
     evictor = Evictor(
         agent.client,
@@ -82,7 +108,7 @@ def make_modules(agent: NodeAgent, *, sockets: bool = True, chance: random.Rando
         return replace(agent.snapshot(), gates=gates, evicted=evictor.evicted())
 
     strategies = QosController(
-        make_strategies(settings, agent, chance or random.Random()),
+        make_strategies(settings, agent, chance or random.Random(), chosen),
         snapshot=snapshot,
         executor=agent.executor,
         evictor=evictor,

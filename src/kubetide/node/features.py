@@ -54,18 +54,25 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
-def parse_gates(text: str, known: dict[str, Gate] = GATES) -> dict[str, bool]:
-    """Return all gates as switched by `text`; raise SettingsError for an unknown gate or value."""
-    wanted: dict[str, bool] = {}
+def switches(text: str, *, field: str, what: str = "extension") -> dict[str, bool]:
+    """Read `name=true,other=false`; raise SettingsError for a value that is neither."""
+    found: dict[str, bool] = {}
     for item in (part.strip() for part in text.split(",")):
         if not item:
             continue
         name, equals, value = item.partition("=")
+        if not equals or value.strip() not in _TRUE | _FALSE:
+            raise SettingsError(f"{what} {name} must be true or false", field=field)
+        found[name.strip()] = value.strip() in _TRUE
+    return found
+
+
+def parse_gates(text: str, known: dict[str, Gate] = GATES) -> dict[str, bool]:
+    """Return all gates as switched by `text`; raise SettingsError for an unknown gate or value."""
+    wanted = switches(text, field="feature-gates", what="feature gate")
+    for name in wanted:
         if name not in known and name not in _GROUPS:
             raise SettingsError(f"unknown feature gate {name!r}", field="feature-gates")
-        if not equals or value.strip() not in _TRUE | _FALSE:
-            raise SettingsError(f"feature gate {name} must be true or false", field="feature-gates")
-        wanted[name] = value.strip() in _TRUE
     result = {name: gate.default for name, gate in known.items()}
     for group, stage in _GROUPS.items():
         if group in wanted:

@@ -111,6 +111,9 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     cpu_evict_cool_time_seconds: Annotated[int, Doc("Rest of CPU evict after an eviction and after the start.")] = 20
     memory_evict_interval_seconds: Annotated[int, Doc("Pause between rounds of memory evict; 0 switches it off.")] = 1
     memory_evict_cool_time_seconds: Annotated[int, Doc("Rest of memory evict after an eviction.")] = 4
+    qos_extension_plugins: Annotated[
+        str, Doc("Extensions of the strategies, as name=true,other=false. Installed ones are off unless named here.")
+    ] = ""
 
     runtime_hooks_network: Annotated[str, Doc("Kind of the hook server's address; only unix is served.")] = "unix"
     runtime_hooks_addr: Annotated[str, Doc("Socket of the hook server for a runtime proxy.")] = (

@@ -31,6 +31,7 @@ from kubetide.node.qos.burst_quota import (
     under_pool,
     usage_percent,
 )
+from kubetide.node.qos.extensions import Extensions
 from kubetide.node.qos.switch import skipped
 from kubetide.node.series import kinds
 from kubetide.node.series.query import AVG
@@ -65,8 +66,8 @@ class CpuBurst:
     interval: timedelta = timedelta(seconds=1)
     name: str = "cpu-burst"
     gate: str = "CPUBurst"
-    injected: Mapping[str, CPUBurstConfig] = field(default_factory=dict)
-    """Configs by pod uid for pods without the annotation (the extension point for gradual roll-outs)."""
+    extensions: Extensions = field(default_factory=Extensions)
+    """Who is asked about pods without the annotation."""
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the burst and quota of every container that may burst."""
@@ -87,7 +88,7 @@ class CpuBurst:
         for pod in snapshot.pods:
             if not _may_burst(pod):
                 continue
-            config = pod_config(pod.pod.metadata.annotations, plain, self.injected.get(pod.uid)) or CPUBurstConfig()
+            config = self._config(pod, plain)
             bursts += burst_writes(pod, config)
             steps = self.quota_steps(snapshot, pod, config, state)
             above, below = quota_writes(snapshot, pod, steps)
@@ -98,8 +99,15 @@ class CpuBurst:
                     moved[f"{pod.key}/{step.container.name}"] = f"{step.current} -> {step.target} ({step.operation})"
         self.limiters.drop_expired(snapshot.now)
         quota = Batch(levels=(tuple(pod_quotas), tuple(container_quotas)), leveled=True)
-        trace = {"pool": str(state), "quotas": moved, "limiters": len(self.limiters)}
+        trace: dict[str, object] = {"pool": str(state), "quotas": moved, "limiters": len(self.limiters)}
+        if self.extensions.problems:
+            trace["extensions"] = dict(self.extensions.problems)
         return Plan(batches=(quota, Batch.flat(*bursts)), trace=trace)
+
+    def _config(self, pod: PodState, node: CPUBurstConfig) -> CPUBurstConfig:
+        annotations = pod.pod.metadata.annotations or {}
+        silent = qos.ANNOTATION_CPU_BURST not in annotations
+        return pod_config(annotations, node, self.extensions.cpu_burst(pod) if silent else None) or node
 
     def release(self, snapshot: Snapshot) -> Plan:
         """Return the writes that bring raised quotas back to their base: nobody would lower them without the agent."""

@@ -6,7 +6,7 @@ their pods protect, because a child's protection is worth no more than its paren
 leaves, the tier's protection is set back to 0 once; a class that never had pods is not touched.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -21,6 +21,7 @@ from kubetide.api.slo_strategies import MemoryQOS, PodMemoryQOS, ResourceQOS, Re
 from kubetide.errors import InvalidInput
 from kubetide.node.executor.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.host import files
+from kubetide.node.qos.extensions import Extensions
 from kubetide.node.qos.memory_values import UNLIMITED, MemoryValue, memory_high, percent_of, writes_of
 from kubetide.node.qos.switch import skipped
 from kubetide.node.snapshot import PodState, Snapshot
@@ -70,7 +71,8 @@ class MemoryQos:
     interval: timedelta = timedelta(seconds=1)
     name: str = "cgroup-reconcile"
     gate: str = "CgroupReconcile"
-    injected: Mapping[str, PodMemoryQOS] = field(default_factory=dict)
+    extensions: Extensions = field(default_factory=Extensions)
+    """Who is asked about pods without the annotation."""
     _protected: frozenset[str] = frozenset()
     _known: dict[str, bool] = field(default_factory=dict)
     _last: tuple[datetime, ResourceQOSStrategy, int, tuple[PodState, ...]] | None = None
@@ -89,7 +91,7 @@ class MemoryQos:
             snapshot.paths,
             allocatable=allocatable,
             page_size=self.page_size,
-            injected=self.injected,
+            injected=self.extensions.memory_qos,
         )
         stale = [
             value
@@ -107,10 +109,18 @@ class MemoryQos:
             ),
             tuple(_write(value, Target.CONTAINER) for value in self._possible(snapshot, values.containers)),
         )
-        return Plan(batches=(Batch(levels=levels, leveled=True),), trace={"pods": len(subjects)})
+        trace: dict[str, object] = {"pods": len(subjects)}
+        if self.extensions.problems:
+            trace["extensions"] = dict(self.extensions.problems)
+        return Plan(batches=(Batch(levels=levels, leveled=True),), trace=trace)
 
     def _unchanged(self, snapshot: Snapshot, strategy: ResourceQOSStrategy, allocatable: int) -> bool:
-        """Tell whether the last round saw the same and is recent: then its values stand, and need no second look."""
+        """Tell whether the last round saw the same and is recent: then its values stand, and need no second look.
+
+        An extension may think differently about the same pods, so it is asked every time.
+        """
+        if self.extensions.active:
+            return False
         last = self._last
         if last is not None and snapshot.now - last[0] < REPEAT_AFTER and last[1:3] == (strategy, allocatable):
             before, now = last[3], snapshot.pods
@@ -135,14 +145,16 @@ def memory_values(
     *,
     allocatable: int,
     page_size: int,
-    injected: Mapping[str, PodMemoryQOS] | None = None,
+    injected: Callable[[PodState], PodMemoryQOS | None] = lambda pod: None,
 ) -> MemoryValues:
     """Return the values of all tiers, pods and containers."""
     sums: dict[str, dict[str, int]] = {}
     pod_values: list[MemoryValue] = []
     container_values: list[MemoryValue] = []
     for pod in pods:
-        config = merged_config(pod, strategy.for_qos(pod.qos), (injected or {}).get(pod.uid)).memory_qos
+        silent = qos.ANNOTATION_MEMORY_QOS not in (pod.pod.metadata.annotations or {})
+        own = injected(pod) if silent else None
+        config = merged_config(pod, strategy.for_qos(pod.qos), own).memory_qos
         if config is None:
             continue
         request = _pod_request(pod)

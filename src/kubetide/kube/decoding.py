@@ -17,6 +17,9 @@ from kubetide.kube.errors import error_from_status
 
 T = TypeVar("T")
 
+AT_ONCE = 128 * 1024
+"""Pages of at most so many bytes are decoded in one go: half a millisecond."""
+
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 
 
@@ -37,6 +40,11 @@ class Rejected:
     key: ObjectKey
     resource_version: str
     error: DecodeError
+
+
+class _Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
 
 
 class _Line(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -83,7 +91,14 @@ def _watch_error(line: bytes) -> Exception:
 
 
 async def decode_page(body: bytes, kind: type[T], *, what: str = "") -> tuple[ListMeta, list[T], list[Rejected]]:
-    """Decode one page of a list in slices between turns of the event loop."""
+    """Decode one page of a list: a short one at once, a long one in slices between turns of the event loop."""
+    if len(body) <= AT_ONCE:
+        try:
+            whole = decode(body, _Page[kind], what=what)  # type: ignore[valid-type]
+        except DecodeError:
+            pass
+        else:
+            return whole.metadata, whole.items or [], []
     page = decode(body, RawList, what=what)
     raw = page.items or []
     items: list[T] = []

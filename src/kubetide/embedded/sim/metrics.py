@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -36,9 +38,12 @@ class _Watched:
     """A pod whose containers all run: what its metrics say about it, and the rows of its containers."""
 
     uid: str
-    metadata: Raw
+    namespace: str
+    name: str
+    head: str
+    """What its metrics begin with, as JSON: the part that stays the same from scrape to scrape."""
     containers: tuple[tuple[str, str, int], ...]
-    """Name, id and row of each."""
+    """What its usage begins with, as JSON, then id and row of each."""
 
 
 @dataclass(slots=True)
@@ -53,7 +58,8 @@ class _Scrape:
     pods: list[_Watched]
     ids: frozenset[str]
     nodes: dict[str, tuple[float, float]]
-    rendered: list[Raw] | None = None
+    rendered: dict[str, bytes] | None = None
+    """The items of a list by namespace, as JSON; under the empty name those of all, once somebody asked for them."""
 
 
 @dataclass(slots=True)
@@ -132,14 +138,19 @@ class SimMetrics:
     def _watched(self) -> list[_Watched]:
         pods: list[_Watched] = []
         for run in self._kubelets.runs():
-            running = tuple((c.name, c.container_id, c.row) for c in run.containers if c.row is not None)
+            running = tuple(
+                (f'{{"name":{_json(c.name)},"usage":{{"cpu":"', c.container_id, c.row)
+                for c in run.containers
+                if c.row is not None
+            )
             pod = self._world.get(PODS, run.key)
             if running and len(running) == len(run.containers) and pod is not None:
                 metadata: Raw = {"name": run.key.name, "namespace": run.key.namespace}
                 if pod["metadata"].get("labels"):
                     metadata["labels"] = pod["metadata"]["labels"]
-                pods.append(_Watched(run.uid, metadata, running))
-        pods.sort(key=lambda each: (each.metadata["namespace"], each.metadata["name"]))
+                head = f'{{"metadata":{_json(metadata)},"timestamp":"'
+                pods.append(_Watched(run.uid, run.key.namespace, run.key.name, head, running))
+        pods.sort(key=lambda each: (each.namespace, each.name))
         return pods
 
     def _served(self) -> tuple[_Scrape, _Scrape] | None:
@@ -155,16 +166,7 @@ class SimMetrics:
 
     def pod_metrics(self, namespace: str = "", selector: str = "", name: str = "") -> list[Raw]:
         """Return PodMetrics of a namespace, or of all."""
-        self._check()
-        served = self._served()
-        if served is None:
-            return []
-        before, scrape = served
-        if scrape.rendered is None:
-            scrape.rendered = self._render(before, scrape)
-        items = scrape.rendered
-        if namespace:
-            items = [item for item in items if item["metadata"]["namespace"] == namespace]
+        items: list[Raw] = msgspec.json.decode(self.pod_items(namespace))
         if name:
             items = [item for item in items if item["metadata"]["name"] == name]
         if selector:
@@ -172,35 +174,40 @@ class SimMetrics:
             items = [item for item in items if parsed.matches(item["metadata"].get("labels") or {})]
         return items
 
-    def _render(self, before: _Scrape, scrape: _Scrape) -> list[Raw]:
+    def pod_items(self, namespace: str = "") -> bytes:
+        """Return PodMetrics of a namespace, or of all, as a JSON list; made once for all who read the same scrape."""
+        self._check()
+        served = self._served()
+        if served is None:
+            return b"[]"
+        before, scrape = served
+        if scrape.rendered is None:
+            scrape.rendered = self._render(before, scrape)
+        if not namespace and "" not in scrape.rendered:
+            scrape.rendered[""] = b"[%s]" % b",".join([items[1:-1] for items in scrape.rendered.values()])
+        return scrape.rendered.get(namespace, b"[]")
+
+    def _render(self, before: _Scrape, scrape: _Scrape) -> dict[str, bytes]:
         window = scrape.second - before.second
-        at = timestamp(scrape.at)
         shared = min(len(before.usage), len(scrape.usage))
         cores = np.zeros(len(scrape.usage))
         cores[:shared] = (scrape.usage[:shared] - before.usage[:shared]) / window
         nanos: list[int] = np.rint(cores * 1e9).astype(np.int64).tolist()
         kibis: list[int] = np.rint(scrape.memory / 1024).astype(np.int64).tolist()
-        length = f"{window:g}s"
+        middle = f'{timestamp(scrape.at)}","window":"{window:g}s","containers":['
         known = before.ids
         everyone = known is scrape.ids
-        items: list[Raw] = []
+        texts: dict[str, list[str]] = {}
         for pod in scrape.pods:
             if not everyone and any(each not in known for _, each, _ in pod.containers):
                 continue
             if self.gaps and unit_hash(self._seed, scrape.number, hash_text(pod.uid)) < self.gaps:
                 continue
-            items.append(
-                {
-                    "metadata": pod.metadata,
-                    "timestamp": at,
-                    "window": length,
-                    "containers": [
-                        {"name": name, "usage": {"cpu": f"{nanos[row]}n", "memory": f"{kibis[row]}Ki"}}
-                        for name, _, row in pod.containers
-                    ],
-                }
+            usage = ",".join(
+                [f'{begin}{nanos[row]}n","memory":"{kibis[row]}Ki"}}}}' for begin, _, row in pod.containers]
             )
-        return items
+            texts.setdefault(pod.namespace, []).append(f"{pod.head}{middle}{usage}]}}")
+        return {namespace: f"[{','.join(each)}]".encode() for namespace, each in texts.items()}
 
     def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
         """Return NodeMetrics of metrics.k8s.io."""
@@ -337,6 +344,10 @@ _KINDS = {
     "statefulsets": ("StatefulSet", "apps/v1"),
     "ingresses": ("Ingress", "networking.k8s.io/v1"),
 }
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def usage_text(cpu_cores: float, memory: float) -> dict[str, str]:

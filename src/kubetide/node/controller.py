@@ -16,6 +16,7 @@ from pathlib import Path
 from kubetide.errors import SettingsError
 from kubetide.kube.manager import Component
 from kubetide.kube.recorder import EventRecorder
+from kubetide.log import get_logger
 from kubetide.node.agent import NodeAgent
 from kubetide.node.executor.evictor import Evictor
 from kubetide.node.executor.plan import Eviction
@@ -40,6 +41,8 @@ from kubetide.node.runtime.resctrl import ResctrlFilesystem
 from kubetide.node.settings import NodeSettings
 from kubetide.node.snapshot import Snapshot
 from kubetide.node.state.callbacks import News
+
+log = get_logger("node")
 
 COMPONENT = "kubetide-node"
 
@@ -184,7 +187,11 @@ def _stopper(agent: NodeAgent) -> Callable[[Eviction], Awaitable[None]]:
 
 
 def _cookies(agent: NodeAgent) -> Cookies | None:
-    return Cookies(PrctlCookies()) if enable_core_sched(agent.host, agent.layout) else None
+    kernel = PrctlCookies()
+    if enable_core_sched(agent.host, agent.layout) or kernel.usable():
+        return Cookies(kernel)
+    log.warning("no core scheduling on this machine: the gate CoreSched sets cpu.idle only")
+    return None
 
 
 def _stages(names: tuple[str, ...]) -> frozenset[Stage]:

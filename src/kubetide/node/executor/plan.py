@@ -41,6 +41,7 @@ class Subject:
     namespace: str = ""
     name: str = ""
     container: str = ""
+    container_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

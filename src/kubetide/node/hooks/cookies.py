@@ -77,7 +77,7 @@ class Cookies:
             return known.cookie
         if known is not None:
             try:
-                assigned, bad = assign_cookie(self.kernel, pids, sorted(known.pids - set(pids)), known.cookie)
+                assigned, bad = assign_cookie(self.kernel, pids, sorted(known.pids), known.cookie)
             except NoSibling as error:
                 known.pids -= set(error.siblings)
                 self.members.pop(key, None)

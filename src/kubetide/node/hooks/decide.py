@@ -8,8 +8,8 @@ CPU burst moves the quota of the same containers that normalization scales. Wher
 therefore writes a quota once per directory and ratio; burst keeps it from there, starting at the scaled base.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 
 from kubetide.api.cgroups import KUBE_QOS_CLASSES
 from kubetide.errors import InvalidInput
@@ -25,7 +25,7 @@ from kubetide.node.hooks.requests import (
     sandbox_request,
     tier_writes,
 )
-from kubetide.node.hooks.rules import NORMALIZATION, Plugins, kube_qos_requests
+from kubetide.node.hooks.rules import GROUP_IDENTITY, NORMALIZATION, Plugins, kube_qos_requests
 from kubetide.node.host import files
 from kubetide.node.sandboxes import sandbox_directory, sandbox_id
 from kubetide.node.snapshot import PodState, Snapshot
@@ -57,8 +57,11 @@ class HookDecider:
                 self._problems[name] = str(error)
         return changed
 
-    def decide(self, snapshot: Snapshot, *, tiers: bool = True) -> Plan:
-        """Return the writes for all objects; `tiers` also covers QoS directories and host applications."""
+    def decide(self, snapshot: Snapshot, *, tiers: bool = True, changed: Collection[str] = ()) -> Plan:
+        """Return the writes for all objects; `tiers` also covers QoS directories and host applications.
+
+        `changed` are the plugins whose rule is new: the audit names a new group identity as the reason of its values.
+        """
         above: list[Write] = []
         for request in kube_qos_requests({name: snapshot.paths.tier(name) for name in KUBE_QOS_CLASSES}):
             for _, response in self.plugins.kube_qos(request) if tiers else ():
@@ -75,6 +78,8 @@ class HookDecider:
                 host += host_app_writes(about, response)
         self.plugins.restoring_quota = False
         self._forget(active)
+        if GROUP_IDENTITY in changed:
+            above, pods, host = _identity(above), _identity(pods), _identity(host)
         quotas = Batch(levels=(_quotas(pods), _quotas(inside)), leveled=True)
         others = [write for write in [*pods, *inside] if write.file is not files.CPU_QUOTA]
         trace = {"pods": len(active), "problems": dict(self._problems)}
@@ -124,6 +129,10 @@ class HookDecider:
         known = {pod.directory for pod in active}
         known |= {container.directory for pod in active for container in pod.containers}
         self._scaled = {directory: ratio for directory, ratio in self._scaled.items() if directory in known}
+
+
+def _identity(writes: Iterable[Write]) -> list[Write]:
+    return [replace(write, reason=GROUP_IDENTITY) if write.file is files.CPU_BVT else write for write in writes]
 
 
 def _quotas(writes: Iterable[Write]) -> tuple[Write, ...]:

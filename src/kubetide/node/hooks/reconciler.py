@@ -56,7 +56,16 @@ class HookReconciler:
         self._cookie_gauge = telemetry.gauge(
             "koordlet_container_core_sched_cookie",
             "Core scheduling cookie of containers.",
-            ("node", "pod_namespace", "pod_name", "container_id", "core_sched_group"),
+            (
+                "node",
+                "pod_namespace",
+                "pod_name",
+                "pod_uid",
+                "container_name",
+                "container_id",
+                "core_sched_group",
+                "core_sched_cookie",
+            ),
         )
         self._cookie_status = telemetry.counter(
             "koordlet_core_sched_cookie_manage_status",
@@ -95,7 +104,7 @@ class HookReconciler:
             changed = self.decider.refresh(snapshot)
             if changed:
                 log.info("hook rules changed", plugins=sorted(changed))
-            plan = self.decider.decide(snapshot)
+            plan = self.decider.decide(snapshot, changed=changed)
             self._executor.apply(plan)
             self._reconcile_cookies(snapshot)
             self._last = {"at": self._clock.now().isoformat(), **plan.trace}
@@ -142,16 +151,16 @@ class HookReconciler:
             key=lambda pod: pod.pod.metadata.creation_timestamp or snapshot.now,
         )
         turns = [
-            (pod, *_group(rule, pod), f"{pod.uid}/{identity}", identity, _pids(snapshot, directory))
+            (pod, *_group(rule, pod), f"{pod.uid}/{identity}", (name, identity), _pids(snapshot, directory))
             for pod in pods
-            for identity, directory in _places(snapshot, pod)
+            for name, identity, directory in _places(snapshot, pod)
         ]
         if not self.cookies.loaded:
             self.cookies.load(((key, group, pids) for _, _, group, key, _, pids in turns), snapshot.now)
             if not self.cookies.loaded:
                 return
         self._cookie_gauge.clear()
-        for pod, enabled, group, key, identity, pids in turns:
+        for pod, enabled, group, key, named, pids in turns:
             if not enabled:
                 self.cookies.disable(key, pids, snapshot.now)
                 continue
@@ -159,7 +168,7 @@ class HookReconciler:
             if pids:
                 self._cookie_status.labels(self._node_name, group, "success" if cookie else "fail").inc()
             if cookie:
-                labels = (self._node_name, pod.namespace, pod.name, identity, group)
+                labels = (self._node_name, pod.namespace, pod.name, pod.uid, *named, group, str(cookie))
                 self._cookie_gauge.labels(*labels).set(float(cookie))
         self.cookies.sweep(snapshot.now)
 
@@ -170,14 +179,14 @@ def _group(rule: core_sched.CoreSchedRule, pod: PodState) -> tuple[bool, str]:
     )
 
 
-def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str]]:
-    """Yield (id, directory) of the sandbox, where it is known, and of the containers."""
+def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str, str]]:
+    """Yield (name, id, directory) of the sandbox, which has no name, where it is known, and of the containers."""
     directory = sandbox_directory(snapshot.cgroups, pod)
     if directory is not None:
-        yield sandbox_id(snapshot.cgroups, pod, directory), directory
+        yield "", sandbox_id(snapshot.cgroups, pod, directory), directory
     for container in pod.containers:
         if container.directory:
-            yield container.id, container.directory
+            yield container.name, container.id, container.directory
 
 
 def _pids(snapshot: Snapshot, directory: str) -> tuple[int, ...]:

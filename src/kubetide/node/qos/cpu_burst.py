@@ -253,7 +253,7 @@ def burst_writes(pod: PodState, config: CPUBurstConfig) -> list[Write]:
                 directory=container.directory,
                 target=Target.CONTAINER,
                 reason="CPUBurst",
-                subject=_subject(pod, container.name),
+                subject=_subject(pod, container),
             )
         )
     if writes:
@@ -285,7 +285,7 @@ def quota_writes(
             directory=step.container.directory,
             target=Target.CONTAINER,
             reason="CFSQuotaBurst",
-            subject=_subject(pod, step.container.name),
+            subject=_subject(pod, step.container),
             message=f"{step.operation} from {step.current}",
         )
         for step in moving
@@ -318,5 +318,13 @@ def _may_burst(pod: PodState) -> bool:
     return bool(pod.raw_qos) or qos.dedicated_cpus(pod.pod.metadata.annotations) is None
 
 
-def _subject(pod: PodState, container: str = "") -> Subject:
-    return Subject(type="pod", namespace=pod.namespace, name=pod.name, container=container)
+def _subject(pod: PodState, container: ContainerState | None = None) -> Subject:
+    if container is None:
+        return Subject(type="pod", namespace=pod.namespace, name=pod.name)
+    return Subject(
+        type="pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        container=container.name,
+        container_id=container.id,
+    )

@@ -4,7 +4,7 @@ from kubetide.node.executor.plan import Plan, Write
 from kubetide.node.host import files
 from kubetide.telemetry import Telemetry
 
-CONTAINER_LABELS = ("node", "pod_namespace", "pod_name", "container_name")
+CONTAINER_LABELS = ("node", "pod_namespace", "pod_name", "container_id", "container_name")
 
 
 class Gauges:
@@ -43,5 +43,6 @@ class Gauges:
             if gauge is not None:
                 gauge.labels(*self._labels(write)).set(float(write.value))
 
-    def _labels(self, write: Write) -> tuple[str, str, str, str]:
-        return self._node, write.subject.namespace, write.subject.name, write.subject.container
+    def _labels(self, write: Write) -> tuple[str, ...]:
+        about = write.subject
+        return self._node, about.namespace, about.name, about.container_id, about.container

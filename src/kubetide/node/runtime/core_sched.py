@@ -58,6 +58,14 @@ class PrctlCookies:
         thread.join()
         return failed
 
+    def usable(self) -> bool:
+        """Return whether the kernel answers at all: it must be built for it and have threads that share a core."""
+        try:
+            self.get(0)
+        except CookieError:
+            return False
+        return True
+
     def _call(self, operation: int, pid: int, scope: int, pointer: int) -> None:
         if self._libc.prctl(PR_SCHED_CORE, operation, pid, scope, ctypes.c_void_p(pointer)) != 0:
             code = ctypes.get_errno()
@@ -65,7 +73,10 @@ class PrctlCookies:
 
 
 def enable_core_sched(host: Host, layout: Layout) -> bool:
-    """Switch core scheduling on where the kernel has a switch; return whether it is usable."""
+    """Switch core scheduling on where the kernel has a switch; return whether it has one.
+
+    Mainline kernels have none: there the calls themselves tell.
+    """
     try:
         path = layout.system_file(files.SCHED_CORE)
         value = host.read(path).strip()

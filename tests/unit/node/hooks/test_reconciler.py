@@ -162,6 +162,29 @@ def test_cookies_are_learned_after_a_restart_and_forgotten_after_five_minutes() 
     assert not cookies.groups
 
 
+def test_a_process_that_joins_its_container_gets_the_cookie_that_is_there() -> None:
+    kernel = Kernel()
+    kernel.cookies = {1: 0, 2: 0}
+    cookies = Cookies(kernel)
+    assert cookies.enable("u/a", "g", (1,), START) == 100
+    assert cookies.enable("u/a", "g", (1, 2), START) == 100
+    assert kernel.cookies == {1: 100, 2: 100}
+
+
+def test_a_new_group_identity_is_named_as_the_reason_of_its_values() -> None:
+    world = World()
+    world.slo = convert(IDENTITY, NodeSLOSpec)
+    web(world)
+    decider = HookDecider(Plugins())
+
+    def reasons() -> set[str]:
+        plan = decider.decide(world.snapshot(), changed=decider.refresh(world.snapshot()))
+        return {write.reason for batch in plan.batches for level in batch.levels for write in level}
+
+    assert reasons() == {"GroupIdentity"}
+    assert reasons() == {"runtime-hooks"}
+
+
 def test_the_reconciler_gives_pods_their_cookies() -> None:
     world = World()
     pod = web(world)
@@ -179,7 +202,20 @@ def test_the_reconciler_gives_pods_their_cookies() -> None:
     kernel = Kernel()
     kernel.cookies = {11: 0, 12: 0}
     cookies = Cookies(kernel)
-    reconciler(world, Plugins(gates={CORE_SCHED: True}), cookies=cookies).reconcile()
+    hooks = reconciler(world, Plugins(gates={CORE_SCHED: True}), cookies=cookies)
+    hooks.reconcile()
     assert kernel.cookies == {11: 100, 12: 100}
+    labels = {
+        "node": "n",
+        "pod_namespace": "d",
+        "pod_name": "web",
+        "pod_uid": "web",
+        "container_name": "main",
+        "container_id": "containerd://main",
+        "core_sched_group": "web-expeller",
+        "core_sched_cookie": "100",
+    }
+    (sample,) = [one for metric in hooks._cookie_gauge.collect() for one in metric.samples]
+    assert (sample.labels, sample.value) == (labels, 100.0)
     assert list(cookies.groups) == ["web-expeller"]
     assert [world.text("cpu", tier, "cpu.idle") for tier in world.paths.tiers()] == ["0", "0", "1"]

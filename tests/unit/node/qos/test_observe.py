@@ -1,0 +1,41 @@
+"""Gauges of the strategies: names and labels that dashboards of the original know."""
+
+from kubetide.api import qos
+from kubetide.api.slo_strategies import CPUBurstStrategy, NodeSLOSpec
+from kubetide.node.qos.burst_limiter import Limiters
+from kubetide.node.qos.cpu_burst import CpuBurst
+from kubetide.node.qos.observe import Gauges
+from kubetide.telemetry import Telemetry
+from nodeworld import World, processors_of
+
+
+def test_burst_is_shown_by_container_and_forgotten_with_it() -> None:
+    world = World()
+    world.processors = processors_of([{"cpu": 0}])
+    world.slo = NodeSLOSpec(cpu_burst_strategy=CPUBurstStrategy(policy="auto", cpu_burst_percent=100))
+    world.add_pod(
+        {
+            "metadata": {"name": "web", "namespace": "shop", "uid": "web", "labels": {qos.LABEL_QOS: "LS"}},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]},
+            "status": {
+                "phase": "Running",
+                "qosClass": "Burstable",
+                "containerStatuses": [{"name": "main", "containerID": "containerd://main"}],
+            },
+        }
+    )
+    telemetry = Telemetry()
+    gauges = Gauges(telemetry, "n")
+    strategy = CpuBurst(Limiters(lambda: 0.0))
+    labels = {
+        "node": "n",
+        "pod_namespace": "shop",
+        "pod_name": "web",
+        "container_id": "containerd://main",
+        "container_name": "main",
+    }
+    gauges.show(strategy.name, strategy.decide(world.snapshot()))
+    assert telemetry.registry.get_sample_value("koordlet_container_scaled_cfs_burst_us", labels) == 100_000
+    world.pods.clear()
+    gauges.show(strategy.name, strategy.decide(world.snapshot()))
+    assert telemetry.registry.get_sample_value("koordlet_container_scaled_cfs_burst_us", labels) is None

@@ -40,15 +40,15 @@ async def fails(review: Raw) -> Raw:
     raise Unavailable("the webhook is down")
 
 
-class KillAt:
-    """Waits for the moment at which an updater is to die: around an eviction, or so many seconds after one."""
+class Moment:
+    """Waits for a moment around an eviction, when something is to break: announced, done, so many seconds later."""
 
     def __init__(self, cluster: SimCluster, moment: str | float) -> None:
         self._cluster = cluster
         self._delay = 0.0 if isinstance(moment, str) else moment
         self._last = "status" if moment == "announced" else "eviction"
         self._come = asyncio.Event()
-        self.kills = 0
+        self.times = 0
         handle = cluster.api.handle
 
         async def watching(request: Request) -> Answer | WatchPlan:
@@ -64,14 +64,14 @@ class KillAt:
         cluster.api.handle = watching  # type: ignore[method-assign]
 
     async def wait(self, longest: timedelta) -> None:
-        """Return when it is time to kill, or when the time is over."""
+        """Return when it has come, or when the time is over."""
         self._come.clear()
         try:
             async with asyncio.timeout(longest.total_seconds()):
                 await self._come.wait()
         except TimeoutError:
             return
-        self.kills += 1
+        self.times += 1
         await asyncio.sleep(self._delay)
 
 
@@ -122,14 +122,14 @@ def test_an_updater_killed_before_it_has_judged_a_replacement_leaves_no_third_ev
     async def main(cluster: SimCluster) -> None:
         await prepare(cluster)
         seen = watch_disruptions(cluster)
-        deadly = KillAt(cluster, moment)
+        deadly = Moment(cluster, moment)
         async with vpa_parts(cluster, admission=WITHOUT_PROBE, updaters=0):
             await cluster.run_for(timedelta(seconds=30))
             cluster.api.admission.register_local("vpa", patches_nothing)
             for seed in range(8):
                 async with vpa_parts(cluster, with_admission=False, seed=seed):
                     await deadly.wait(5 * MINUTE)
-            kills = deadly.kills
+            kills = deadly.times
             async with vpa_parts(cluster, with_admission=False, seed=99):
                 await cluster.run_for(20 * MINUTE)
         assert kills >= 1
@@ -146,7 +146,7 @@ def test_an_updater_that_is_killed_again_and_again_still_gets_its_work_done(mome
     async def main(cluster: SimCluster) -> None:
         await prepare(cluster)
         seen = watch_disruptions(cluster)
-        deadly = KillAt(cluster, moment)
+        deadly = Moment(cluster, moment)
         async with vpa_parts(cluster, admission=WITHOUT_PROBE, updaters=0):
             for seed in range(5):
                 async with vpa_parts(cluster, with_admission=False, seed=seed):
@@ -175,6 +175,41 @@ def test_a_webhook_that_works_again_ends_the_pause() -> None:
             assert len(seen.evictions) == 6
             assert running.condition("web", "UpdatesPaused") is None
             assert events(cluster, reason="UpdatesResumed")
+
+    run(main, nodes=2)
+
+
+def test_a_lease_that_says_patching_works_again_ends_the_pause_before_the_hour() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        seen = watch_disruptions(cluster)
+        first = Moment(cluster, "announced")
+        # The dry run comes so seldom here that the webhook breaks, and costs two evictions, between two of them.
+        probing = AdmissionSettings(local_name="vpa", lease_period=timedelta(seconds=50))
+        async with vpa_parts(cluster, admission=probing) as running:
+            await first.wait(10 * MINUTE)
+            cluster.api.admission.register_local("vpa", patches_nothing)
+            broken_at = cluster.clock.now()
+            await cluster.run_for(3 * MINUTE)
+            assert len(seen.evictions) == 2
+            paused = running.condition("web", "UpdatesPaused")
+            assert paused is not None
+            assert paused["status"] == "True"
+            await cluster.run_for(10 * MINUTE)
+            assert len(seen.evictions) == 2
+            assert "unpatched" in running.updater.problem
+
+            # Nobody makes a pod, so that only the lease can tell that the webhook works again.
+            assert running.admission is not None
+            cluster.api.admission.register_local("vpa", running.admission.reviewer.review_raw)
+            await cluster.run_for(20 * MINUTE)
+            assert running.updater.problem == ""
+            assert running.condition("web", "UpdatesPaused") is None
+            assert cluster.clock.now() - broken_at < timedelta(hours=1)
+            (resumed,) = events(cluster, reason="UpdatesResumed")
+            assert "the webhook works again" in resumed["message"]
+            found = {pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in ready_pods(cluster)}
+            assert found == {"300m"}
 
     run(main, nodes=2)
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -89,6 +89,20 @@ def watch_disruptions(cluster: SimCluster) -> Disruptions:
 
     cluster.api.handle = counting  # type: ignore[method-assign]
     return seen
+
+
+def end_watches_after(cluster: SimCluster, longest: timedelta) -> None:
+    """Let the API server end every watch that is opened from now on after this time, as one that restarts does."""
+    handle = cluster.api.handle
+    seconds = longest.total_seconds()
+
+    async def ending(request: Request) -> Answer | WatchPlan:
+        answer = await handle(request)
+        if isinstance(answer, WatchPlan):
+            answer.timeout = min(answer.timeout or seconds, seconds)
+        return answer
+
+    cluster.api.handle = ending  # type: ignore[method-assign]
 
 
 async def install_crds(cluster: SimCluster) -> None:

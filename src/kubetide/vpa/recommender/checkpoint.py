@@ -9,14 +9,16 @@ window where it stood instead of forgetting its peak. The annotation names the `
 left behind by a recommender that only writes `status` is ignored.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from kubetide.api.meta import ObjectKey
 from kubetide.api.vpa import CHECKPOINT_VERSION, HistogramCheckpoint, VerticalPodAutoscalerCheckpoint
 from kubetide.errors import InvalidInput
 from kubetide.stats.buckets import Floats, Ints
@@ -24,7 +26,7 @@ from kubetide.stats.instants import ZERO_TIME, microseconds, moment
 from kubetide.stats.saved import Saved, save
 from kubetide.vpa.policy import CPU, MEMORY
 from kubetide.vpa.recommender.model import Model, VpaState
-from kubetide.vpa.recommender.recommend import CHUNK, Row, merge_rows, rows_of
+from kubetide.vpa.recommender.recommend import CHUNK, Merged, Row, merge_rows, rows_of
 
 WINDOWS_ANNOTATION = "kubetide.io/open-windows"
 # Annotations of an object may not pass 256 KiB together; beyond this the windows stay behind.
@@ -47,6 +49,18 @@ class Window(NamedTuple):
     last_cpu: int
 
 
+class Mark(NamedTuple):
+    """A few numbers of a histogram pair that change with every sample: equal marks mean equal content."""
+
+    first: int
+    last: int
+    samples: int
+    cpu_total: float
+    cpu_reference: int
+    memory_total: float
+    memory_reference: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """The merged state of one container, apart from open windows."""
@@ -59,26 +73,50 @@ class Checkpoint:
     count: int
     windows: tuple[Window, ...] = ()
 
+    @property
+    def mark(self) -> Mark:
+        """Return what tells this content from another."""
+        cpu, memory = self.cpu, self.memory
+        return Mark(self.first, self.last, self.count, cpu.total, cpu.reference, memory.total, memory.reference)
+
 
 def checkpoint_name(vpa: str, container: str) -> str:
     """Return the name of the object; different pairs may collide, so readers look at `spec`."""
     return f"{vpa}-{container}"
 
 
-def checkpoints(model: Model, vpas: Sequence[VpaState], *, now: datetime) -> dict[str, list[Checkpoint]]:
-    """Return what would be stored now for each VPA, by the text of its key."""
+def checkpoints(
+    model: Model,
+    vpas: Sequence[VpaState],
+    *,
+    now: datetime,
+    stored: Callable[[ObjectKey, str, Mark], bool] | None = None,
+) -> dict[str, list[Checkpoint]]:
+    """Return what would be stored now for each VPA, by the text of its key.
+
+    Containers without an open window whose content `stored` knows already are left out: nothing runs there.
+    """
     result: dict[str, list[Checkpoint]] = {str(vpa.key): [] for vpa in vpas}
     rows = rows_of(vpas, with_off=True)
     for start in range(0, len(rows), CHUNK):
         part = rows[start : start + CHUNK]
-        for row, one in zip(part, _checkpoints(model, part, microseconds(now)), strict=True):
+        for row, one in _checkpoints(model, part, microseconds(now), stored):
             result[str(row.vpa.key)].append(one)
     return result
 
 
-def _checkpoints(model: Model, rows: Sequence[Row], now: int) -> list[Checkpoint]:
-    merged = merge_rows(model.aggregates, rows)
+def _checkpoints(
+    model: Model, rows: Sequence[Row], now: int, stored: Callable[[ObjectKey, str, Mark], bool] | None
+) -> Iterator[tuple[Row, Checkpoint]]:
     running = _running(model, rows, now)
+    merged = merge_rows(model.aggregates, rows)
+    if stored is not None:
+        changed = _changed(merged, rows, running, stored)
+        if len(changed) < len(rows):
+            place = np.full(len(rows), -1, dtype=np.int64)
+            place[changed] = np.arange(len(changed))
+            rows = [rows[i] for i in changed]
+            merged, running = merged.select(changed), replace(running, row=place[running.row])
     saved: dict[str, list[Saved]] = {}
     for resource in (CPU, MEMORY):
         found: dict[int, Saved] = {}
@@ -93,17 +131,37 @@ def _checkpoints(model: Model, rows: Sequence[Row], now: int) -> list[Checkpoint
     ends = np.searchsorted(running.row, np.arange(1, len(rows) + 1)).tolist()
     starts = [0, *ends[:-1]]
     firsts, lasts, counts = merged.first.tolist(), merged.last.tolist(), merged.count.tolist()
-    return [
-        Checkpoint(
-            container=row.container,
-            cpu=saved[CPU][i],
-            memory=saved[MEMORY][i],
-            first=firsts[i],
-            last=lasts[i],
-            count=counts[i],
-            windows=tuple(running.windows[starts[i] : ends[i]]),
+    for i, row in enumerate(rows):
+        yield (
+            row,
+            Checkpoint(
+                container=row.container,
+                cpu=saved[CPU][i],
+                memory=saved[MEMORY][i],
+                first=firsts[i],
+                last=lasts[i],
+                count=counts[i],
+                windows=tuple(running.windows[starts[i] : ends[i]]),
+            ),
         )
-        for i, row in enumerate(rows)
+
+
+def _changed(
+    merged: Merged, rows: Sequence[Row], running: "_Running", stored: Callable[[ObjectKey, str, Mark], bool]
+) -> list[int]:
+    """Return the rows with an open window, or with content that is not stored yet."""
+    numbers: list[list[Any]] = [merged.first.tolist(), merged.last.tolist(), merged.count.tolist()]
+    for resource in (CPU, MEMORY):
+        total, reference = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
+        for members, block in merged.blocks[resource]:
+            total[members], reference[members] = block.total, block.reference
+        numbers += [total.tolist(), reference.tolist()]
+    is_open = np.zeros(len(rows), dtype=np.bool_)
+    is_open[running.row] = True
+    return [
+        i
+        for i, (row, still, mark) in enumerate(zip(rows, is_open.tolist(), map(Mark, *numbers), strict=True))
+        if still or not stored(row.vpa.key, row.container, mark)
     ]
 
 
@@ -154,15 +212,15 @@ def status_body(one: Checkpoint, *, now: datetime) -> dict[str, Any]:
         "version": CHECKPOINT_VERSION,
         "cpuHistogram": _histogram_body(one.cpu),
         "memoryHistogram": _histogram_body(one.memory),
-        "firstSampleStart": _text(moment(one.first)),
-        "lastSampleStart": _text(moment(one.last)),
+        "firstSampleStart": _stamp(one.first),
+        "lastSampleStart": _stamp(one.last),
         "totalSamplesCount": one.count,
     }
 
 
 def _histogram_body(saved: Saved) -> dict[str, Any]:
     return {
-        "referenceTimestamp": _text(moment(saved.reference)),
+        "referenceTimestamp": _stamp(saved.reference),
         "bucketWeights": {str(bucket): weight for bucket, weight in saved.weights.items()},
         "totalWeight": saved.total,
     }
@@ -171,6 +229,12 @@ def _histogram_body(saved: Saved) -> dict[str, Any]:
 def _text(at: datetime | None) -> str | None:
     # Half the time of strftime; times are in UTC.
     return None if at is None else f"{at.isoformat()[:19]}Z"
+
+
+# References are midnights, and one list of usage has few distinct times: nearly all are spelled already.
+@lru_cache(maxsize=16384)
+def _stamp(at: int) -> str | None:
+    return _text(moment(at))
 
 
 def windows_text(one: Checkpoint, *, now: datetime) -> str:
@@ -204,12 +268,16 @@ def _saved(given: HistogramCheckpoint | None, subject: str, where: str) -> Saved
         return Saved(ZERO_TIME, {}, 0.0)
     weights = {}
     for bucket, weight in (given.bucket_weights or {}).items():
-        if not bucket.lstrip("-").isdigit() or isinstance(weight, bool) or not isinstance(weight, int) or weight < 0:
+        if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight < 2**32 or not _is_index(bucket):
             raise UnreadableCheckpoint(
                 f"bucket {bucket!r} has the weight {weight!r}", subject=subject, field=f"{where}.bucketWeights"
             )
         weights[int(bucket)] = weight
     return Saved(microseconds(given.reference_timestamp), weights, given.total_weight or 0.0)
+
+
+def _is_index(text: str) -> bool:
+    return len(text) <= 9 and text.isascii() and text.removeprefix("-").isdigit()
 
 
 def _windows(given: VerticalPodAutoscalerCheckpoint, written: datetime | None) -> tuple[Window, ...]:

@@ -9,49 +9,43 @@ target cannot be read just now keeps its selector.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 from kubetide.api.meta import ObjectKey
-from kubetide.api.patch import JsonPatch
 from kubetide.api.scheme import LEASES, VPA_CHECKPOINTS, VPAS
-from kubetide.api.vpa import VerticalPodAutoscaler
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
-from kubetide.kube.errors import ApiError, NotFound
+from kubetide.kube.errors import NotFound
 from kubetide.kube.leadership import Leadership
 from kubetide.kube.recorder import EventRecorder
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.policy import CPU, MEMORY, Recommended
-from kubetide.vpa.recommender.checkpoint import checkpoints
+from kubetide.vpa.policy import CPU, MEMORY
 from kubetide.vpa.recommender.feeding import OpenWindows, PodFeed, feed, feed_oom, gather, missed
 from kubetide.vpa.recommender.floor import raised
 from kubetide.vpa.recommender.history import Prometheus, PrometheusHistory, PrometheusHttp, load_history
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.observe import Observer
 from kubetide.vpa.recommender.oom import Oom
-from kubetide.vpa.recommender.recommend import recommend
+from kubetide.vpa.recommender.reconciler import Checkpoints, Statuses
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry
 from kubetide.vpa.recommender.trace import trace, trace_from_checkpoints
-from kubetide.vpa.recommender.tracking import Tracked, fetching, judge, may_save, options_of, tuning_of
-from kubetide.vpa.recommender.watch import VPAS_PER_TURN, VpaWatch
-from kubetide.vpa.recommender.writer import CheckpointStore, each
-from kubetide.vpa.settings import DEFAULT_LEASE, OLD_LEASE, PROMETHEUS, HpaConflicts, RecommenderSettings
+from kubetide.vpa.recommender.tracking import left_alone, memory_floors, options_of, tuning_of
+from kubetide.vpa.recommender.watch import VpaWatch
+from kubetide.vpa.recommender.writer import CheckpointStore
+from kubetide.vpa.settings import DEFAULT_LEASE, OLD_LEASE, PROMETHEUS, RecommenderSettings
 
 log = get_logger("vpa.recommender")
 
-MISSING_LOG_INTERVAL = timedelta(minutes=30)
 METRICS_CLIENT = "default-metrics-client"
 STALLED_LOOPS = 5
 """Intervals that may pass without the end of a loop before the process is taken for stuck."""
 KINDS = ("vpa", "vpas", "verticalpodautoscaler", "verticalpodautoscalers")
 """What `explain` answers to."""
-
-Write = tuple[VerticalPodAutoscaler, Mapping[str, Any]]
 
 
 class Recommender:
@@ -105,7 +99,16 @@ class Recommender:
         self._feed = PodFeed(track_all=not settings.memory_saver and settings.shard_of[1] == 1)
         self._vpas.begin(self.model, self._store, self._windows)
         self._observer.begin()
-        self._last_checkpoint_gc = self._clock.now()
+        self._statuses = Statuses(
+            self._leadership.writer,
+            self._vpas,
+            self.model,
+            clock=self._clock,
+            settings=settings,
+            options=self.options,
+            telemetry=self._telemetry,
+        )
+        self._checkpoints = Checkpoints(self._store, self._vpas, self.model, clock=self._clock, settings=settings)
         self._loops = 0
 
     # ------------------------------------------------------------------ life
@@ -183,7 +186,7 @@ class Recommender:
             async with self._step("LoadMetrics", self.settings.step_timeout):
                 await self._load_metrics()
             async with self._step("UpdateVPAs"):
-                await self._update_vpas()
+                await self._statuses.update()
             async with self._step("MaintainCheckpoints"):
                 await self._maintain_checkpoints()
             async with self._step("GarbageCollect"):
@@ -213,9 +216,11 @@ class Recommender:
         # With tracking limited to matched pods, a change of VPAs may make any pod interesting.
         again = not self._feed.track_all
         self._feed.sync(self.model, self._observer.pods.store.values(), now=now, all_again=again)
+        for source, count in self._feed.take_sources().items():
+            self._telemetry.reads.labels(source).inc(count)
         self._windows.claim(self.model)
         early = self._observer.take_early()
-        for oom in list(missed(early, self.model, lambda vpa, name: self._store.updated(vpa.key, name))):
+        for oom in list(missed(early, self.model, lambda vpa, name: self._store.restored(vpa.key, name))):
             self._take_oom(oom, now)
 
     async def _load_metrics(self) -> None:
@@ -257,144 +262,21 @@ class Recommender:
             floors = self._vpas.tracked[vpa.key].floors
             floors[oom.container] = raised(floors.get(oom.container), needed, at=oom.at, half_life=half_life)
 
-    # ------------------------------------------------------------------ recommendations
-
-    async def _update_vpas(self) -> None:
-        now = self._clock.now()
-        deadline = self._clock.monotonic() + self.settings.step_timeout.total_seconds()
-        tracked = self._vpas.tracked
-        known = [vpa for key, vpa in self.model.vpas.items() if tracked[key].history]
-        counts: dict[tuple[str, ...], int] = {}
-        for start in range(0, len(known), VPAS_PER_TURN):
-            part = known[start : start + VPAS_PER_TURN]
-            found = self._recommend(part, now)
-            writes = [write for vpa in part if (write := self._judge(vpa, found[vpa.key], now, counts)) is not None]
-            await self._write_all(writes, deadline)
-        if self.settings.fetching_history_condition:
-            await self._write_all(self._fetching(now), deadline)
-        self._telemetry.set_object_counts(counts)
-
-    def _recommend(self, part: Sequence[VpaState], now: datetime) -> dict[ObjectKey, tuple[Recommended, ...]]:
-        estimations, floors, excluded = {}, {}, {}
-        for vpa in part:
-            tracked = self._vpas.tracked[vpa.key]
-            if tracked.estimation is not None:
-                estimations[vpa.key] = tracked.estimation
-            for name, floor in self._floors(tracked, now).items():
-                floors[vpa.key, name] = floor
-            excluded[vpa.key] = self._left_alone(tracked)
-        return recommend(
-            self.model, part, self.options, estimations=estimations, memory_floors=floors, excluded=excluded
-        )
-
-    def _floors(self, tracked: Tracked, now: datetime) -> dict[str, int]:
-        if not self.settings.oom_floor:
-            return {}
-        half_life = self.settings.oom_floor_half_life
-        return {name: int(floor.now(now, half_life)) for name, floor in tracked.floors.items()}
-
-    def _left_alone(self, tracked: Tracked) -> frozenset[str]:
-        return frozenset(tracked.contested if self.settings.hpa_conflicts is HpaConflicts.AVOID else ())
-
-    def _judge(
-        self, vpa: VpaState, found: tuple[Recommended, ...], now: datetime, counts: dict[tuple[str, ...], int]
-    ) -> Write | None:
-        """Decide what a VPA says, note it, and return the write that is needed, if one is."""
-        current, tracked, old = self._vpas.get(vpa.key), self._vpas.tracked[vpa.key], vpa.recommendation
-        if current is None:
-            return None
-        verdict = judge(current, vpa, tracked, found, aggregates=self.model.aggregates, settings=self.settings, now=now)
-        vpa.conditions, vpa.recommendation = verdict.conditions, verdict.recommendation
-        self._telemetry.count_object(counts, vpa, unsupported=tracked.problem is not None)
-        self._telemetry.note_recommendation(vpa, old, verdict.recommendation, self.model)
-        if verdict.recommendation and not old and vpa.created is not None:
-            self._telemetry.latency.observe(max(0.0, (now - vpa.created).total_seconds()))
-        silent = tracked.said_missing is None or now - tracked.said_missing >= MISSING_LOG_INTERVAL
-        if not verdict.recommendation and silent:
-            tracked.said_missing = now
-            log.info("no recommendation", vpa=str(vpa.key), pods=vpa.pod_count, problem=tracked.problem or "")
-        return None if verdict.status is None else (current, verdict.status)
-
-    def _fetching(self, now: datetime) -> list[Write]:
-        writes = []
-        for key, tracked in self._vpas.tracked.items():
-            current = None if tracked.history else self._vpas.get(key)
-            status = fetching(current, now=now) if current is not None else None
-            if current is not None and status is not None:
-                writes.append((current, status))
-        return writes
-
-    async def _write_all(self, writes: Sequence[Write], deadline: float) -> None:
-        left = await each(
-            writes, self.settings.update_worker_count, self._write_status, deadline=deadline, clock=self._clock
-        )
-        if left:
-            log.info("statuses left for the next loop", count=len(left))
-        await asyncio.sleep(0)
-
-    async def _write_status(self, write: Write) -> None:
-        vpa, status = write
-        meta = vpa.metadata
-        # The condition of another component may have been written since this object was read: then the next loop
-        # starts from there, instead of this one writing over it.
-        operations: list[Mapping[str, Any]] = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},
-            {"op": "add", "path": "/status", "value": status},
-        ]
-        try:
-            await self._leadership.writer.patch(
-                VPAS, meta.name, JsonPatch(operations), namespace=meta.namespace, subresource="status"
-            )
-        except NotFound:
-            return
-        except ApiError as error:
-            if error.status not in (409, 422):
-                raise
-            log.debug("vpa changed meanwhile, writing in the next loop", vpa=f"{meta.namespace}/{meta.name}")
-
     # ------------------------------------------------------------------ checkpoints and garbage
 
     async def _maintain_checkpoints(self) -> None:
-        now = self._clock.now()
         if self._history is None:
-            await self._write_checkpoints(now)
-        if now - self._last_checkpoint_gc > self.settings.checkpoints_gc_interval:
-            self._last_checkpoint_gc = now
-            deleted = await self._store.collect_garbage(
-                self.settings.vpa_object_namespace or None,
-                ignored=self.settings.ignored_vpa_object_namespaces,
-                exists=self._vpas.exists,
-            )
-            if deleted:
-                log.info("deleted checkpoints of VPAs that are gone", count=deleted)
-
-    async def _write_checkpoints(self, now: datetime) -> None:
-        deadline = self._clock.monotonic() + self.settings.checkpoints_timeout.total_seconds()
-        tracked = self._vpas.tracked
-        due = [vpa for key, vpa in self.model.vpas.items() if may_save(vpa, tracked[key], self.settings)]
-        due.sort(key=lambda vpa: vpa.checkpoint_written.timestamp() if vpa.checkpoint_written is not None else 0.0)
-        for start in range(0, len(due), VPAS_PER_TURN):
-            part = due[start : start + VPAS_PER_TURN]
-            contents = checkpoints(self.model, part, now=now)
-
-            async def write(vpa: VpaState, contents: Mapping[str, Any] = contents) -> None:
-                floors = tracked[vpa.key].floors if self.settings.oom_floor else {}
-                await self._store.write(vpa.key, contents[str(vpa.key)], floors)
-                vpa.checkpoint_written = self._clock.now()
-
-            left = await each(part, self.settings.update_worker_count, write, deadline=deadline, clock=self._clock)
-            if left:
-                log.info("checkpoints left for the next loop", count=len(left) + len(due) - start - len(part))
-                return
-            await asyncio.sleep(0)
+            await self._checkpoints.write()
+        await self._checkpoints.collect_garbage()
 
     def _collect_garbage(self) -> None:
         dropped = self.model.collect_garbage(now=self._clock.now(), has_controller=self._vpas.resolves)
         if dropped is None:
             return
-        for labels, container in dropped:
-            for key in labels.vpas:
-                self._store.allow_less(key, container)
+        for one in dropped:
+            for key in one.labels.vpas:
+                self._store.allow_less(key, one.container)
+        self._telemetry.quality.release([one.slot for one in dropped])
         self._observer.seen.keep(self._observer.pods.store.keys())
 
     # ------------------------------------------------------------------ explaining
@@ -411,8 +293,8 @@ class Recommender:
             self.options,
             now=now,
             estimation=tracked.estimation,
-            memory_floors=self._floors(tracked, now),
-            excluded=self._left_alone(tracked),
+            memory_floors=memory_floors(tracked, self.settings, now),
+            excluded=left_alone(tracked, self.settings),
         )
 
 

@@ -22,7 +22,7 @@ from kubetide.stats.instants import microseconds
 from kubetide.vpa.policy import CPU, MEMORY
 from kubetide.vpa.recommender.checkpoint import Window
 from kubetide.vpa.recommender.model import Model, VpaState
-from kubetide.vpa.recommender.oom import Oom
+from kubetide.vpa.recommender.oom import Oom, request_source
 from kubetide.vpa.recommender.samples import NO_AGGREGATE, Mask
 
 
@@ -53,6 +53,7 @@ class PodFeed:
     track_all: bool = True
     """False: only pods that some VPA matches (memory saver)."""
     init_containers: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
+    _sources: dict[str, int] = field(default_factory=dict)
     _applied: dict[ObjectKey, Pod] = field(default_factory=dict)
 
     def sync(self, model: Model, pods: Iterable[Pod], *, now: datetime, all_again: bool = False) -> list[ObjectKey]:
@@ -78,6 +79,11 @@ class PodFeed:
             self.init_containers.pop(key, None)
         return fresh
 
+    def take_sources(self) -> dict[str, int]:
+        """Return and forget how often the requests of a container were looked up since the last call, by source."""
+        found, self._sources = self._sources, {}
+        return found
+
     def _apply(self, model: Model, key: ObjectKey, pod: Pod, now: datetime) -> bool:
         known = model.pods.get(key)
         # A pod of the same name but another uid (a StatefulSet's) is another pod: its windows start anew.
@@ -87,6 +93,8 @@ class PodFeed:
         model.set_pod(key, pod.metadata.labels, pod.status.phase, now=now, uid=pod.metadata.uid)
         for container in pod.spec.containers or ():
             model.set_container(key, container.name, now=now)
+            source = request_source(pod, container.name)
+            self._sources[source] = self._sources.get(source, 0) + 1
         init = frozenset(container.name for container in pod.spec.init_containers or ())
         if init:
             self.init_containers[key] = init
@@ -102,35 +110,48 @@ def gather(
     times: list[int] = []
     cpu: list[int] = []
     memory: list[int] = []
-    keys: list[tuple[ObjectKey, str]] = []
     unknown = 0
+    stamp: datetime | None = None
+    at = 0
     for pod in usage:
         if pod.timestamp is None:
             continue
+        if pod.timestamp != stamp:
+            # Pods of one node, often of all, share a time.
+            stamp = pod.timestamp
+            at = microseconds(stamp)
         key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
-        state, at, skipped = model.pods.get(key), microseconds(pod.timestamp), init.get(key, ())
+        state, skipped = model.pods.get(key), init.get(key, ())
+        known = state.containers if state is not None else {}
         for container in pod.containers or ():
-            if container.name in skipped:
+            name, used = container.name, container.usage or {}
+            if name in skipped:
                 continue
-            if state is None or container.name not in state.containers:
-                unknown += 1
-                continue
-            used = container.usage or {}
+            row = known.get(name)
             try:
                 millis, amount = cpu_millis(used.get(CPU, 0)), memory_bytes(used.get(MEMORY, 0))
             except QuantityError:
+                row = None
+            if row is None:
                 unknown += 1
                 continue
-            rows.append(state.containers[container.name])
-            keys.append((key, container.name))
+            rows.append(row)
             times.append(at)
             cpu.append(millis)
             memory.append(amount)
     found = _ints(rows)
-    for orphan in np.flatnonzero(model.containers.aggregate[found] == NO_AGGREGATE).tolist():
-        key, name = keys[orphan]
-        model.row(key, name, now=now)
+    orphans = set(found[model.containers.aggregate[found] == NO_AGGREGATE].tolist())
+    if orphans:
+        _adopt(model, orphans, now)
     return Batch(found, _ints(times), _ints(cpu), _ints(memory), unknown)
+
+
+def _adopt(model: Model, rows: set[int], now: datetime) -> None:
+    """Give containers whose aggregate was collected a new one: they report again."""
+    for pod in model.pods.values():
+        for name, row in pod.containers.items():
+            if row in rows:
+                model.row(pod.key, name, now=now)
 
 
 def feed(model: Model, batch: Batch) -> Fed:

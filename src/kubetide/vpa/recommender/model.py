@@ -12,15 +12,15 @@ would dominate the loop of a large cluster.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kubetide.api.conditions import Condition
 from kubetide.api.meta import ObjectKey
 from kubetide.api.selectors import NOTHING, Operator, Selector
-from kubetide.api.vpa import OFF, RECREATE, CrossVersionObjectReference, PodResourcePolicy
+from kubetide.api.vpa import RECREATE, CrossVersionObjectReference, PodResourcePolicy
 from kubetide.stats.instants import microseconds
 from kubetide.stats.saved import Saved
-from kubetide.vpa.policy import Recommended, container_policy, is_off
+from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.samples import DETACHED, NO_AGGREGATE, Containers
 
@@ -88,6 +88,14 @@ class VpaState:
     def tuning(self, container: str, default: Tuning) -> Tuning:
         """Return how samples of a container are weighed."""
         return self.tunings.get(container, self.tunings.get("*", default))
+
+
+class Dropped(NamedTuple):
+    """An aggregate that was collected; its number may be given to another one from now on."""
+
+    labels: LabelSet
+    container: str
+    slot: int
 
 
 def label_text(labels: Mapping[str, str] | None) -> str:
@@ -216,13 +224,6 @@ class Model:
         """Return how many aggregates of pods are held (those restored from checkpoints not counted)."""
         return sum(len(labels.aggregates) for labels in self._sets.values())
 
-    def watched(self, row_labels: LabelSet, container: str) -> VpaState | None:
-        """Return the VPA whose mode decides whether samples of a container are judged: the oldest that is not off."""
-        vpa = oldest(row_labels.vpas.values())
-        if vpa is None or vpa.mode == OFF or is_off(container_policy(vpa.policy, container)):
-            return None
-        return vpa
-
     def matches_any(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
         """Tell whether some VPA selects pods with these labels."""
         found = self._sets.get((namespace, label_text(labels)))
@@ -264,6 +265,8 @@ class Model:
             _discard(self._vpas_by_pair, pair, key)
         for labels in vpa.label_sets.values():
             labels.vpas.pop(key, None)
+            if vpa.tunings:
+                self._retune_set(labels)
         for slot in vpa.history.values():
             self.aggregates.free(slot)
         vpa.history = {}
@@ -272,7 +275,7 @@ class Model:
         labels.vpas[vpa.key] = vpa
         vpa.label_sets[id(labels)] = labels
         vpa.pod_count += len(labels.pods)
-        if vpa.tunings:
+        if any(one.tunings for one in labels.vpas.values()):
             self._retune_set(labels)
 
     def _matching_sets(self, vpa: VpaState) -> Iterator[LabelSet]:
@@ -323,9 +326,7 @@ class Model:
 
     # ------------------------------------------------------------------ garbage
 
-    def collect_garbage(
-        self, *, now: datetime, has_controller: Mapping[ObjectKey, bool]
-    ) -> list[tuple[LabelSet, str]] | None:
+    def collect_garbage(self, *, now: datetime, has_controller: Mapping[ObjectKey, bool]) -> list[Dropped] | None:
         """Drop aggregates that say nothing any more, at most once an hour; return which, or None when not due.
 
         `has_controller` tells for each VPA whether its target still resolves; an unknown one counts as resolving.
@@ -338,16 +339,19 @@ class Model:
         for labels in list(self._sets.values()):
             for container, slot in list(labels.aggregates.items()):
                 silent = self.aggregates.count[slot] == 0
-                if self.aggregates.expired(slot, at) or (silent and not self._contributive(labels, has_controller)):
+                if self.aggregates.expired(slot, at) or (
+                    silent and not self._contributive(labels, container, has_controller)
+                ):
                     self._drop_aggregate(labels, container, slot)
-                    dropped.append((labels, container))
+                    dropped.append(Dropped(labels, container, slot))
             self._drop_if_unused(labels)
         return dropped
 
-    def _contributive(self, labels: LabelSet, has_controller: Mapping[ObjectKey, bool]) -> bool:
-        if any(pod.phase not in FINISHED_PHASES for pod in labels.pods.values()):
+    def _contributive(self, labels: LabelSet, container: str, has_controller: Mapping[ObjectKey, bool]) -> bool:
+        pods = [pod for pod in labels.pods.values() if container in pod.containers]
+        if any(pod.phase not in FINISHED_PHASES for pod in pods):
             return True
-        return bool(labels.pods) and any(has_controller.get(key, True) for key in labels.vpas)
+        return bool(pods) and any(has_controller.get(key, True) for key in labels.vpas)
 
     def _drop_aggregate(self, labels: LabelSet, container: str, slot: int) -> None:
         del labels.aggregates[container]

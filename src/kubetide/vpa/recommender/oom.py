@@ -20,6 +20,8 @@ from kubetide.errors import QuantityError
 
 OOM_KILLED = "OOMKilled"
 EVICTED = "Evicted"
+FROM_STATUS = "container_status"
+FROM_SPEC = "pod_spec_container"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,14 @@ def _oom(pod: Pod, requested: Pod, container: str, at: datetime | None) -> Oom |
         memory_bytes=memory_request(requested, container),
         uid=pod.metadata.uid,
     )
+
+
+def request_source(pod: Pod, container: str) -> str:
+    """Return where the requests in force of a container are found, as telemetry names it."""
+    for status in pod.status.container_statuses or ():
+        if status.name == container and status.resources is not None:
+            return FROM_STATUS
+    return FROM_SPEC
 
 
 def memory_request(pod: Pod, container: str) -> int:

@@ -6,11 +6,12 @@ into buckets as arrays (`BulkHistogram`). Observed are accepted samples of conta
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from kubetide.stats.buckets import Floats, Ints
@@ -53,6 +54,11 @@ class BulkHistogram:
             running = counts.cumsum().tolist()
             edges = [*(_edge(edge) for edge in self._edges), "+Inf"]
             family.add_metric(labels, list(zip(edges, running, strict=True)), self._sums[labels])
+            if self._edges[0] < 0:
+                # The library leaves count and sum out where values may be negative; the original shows them.
+                named = dict(zip(self._labels, labels, strict=True))
+                family.add_sample(f"{self._name}_count", named, running[-1])
+                family.add_sample(f"{self._name}_sum", named, self._sums[labels])
         return family
 
 
@@ -63,7 +69,9 @@ def _edge(value: float) -> str:
 class Quality(Collector):
     """Counts samples against recommendations. Recommendations are held by aggregate number."""
 
-    def __init__(self) -> None:
+    def __init__(self, missing: Any) -> None:
+        """`missing` counts samples without a recommendation, by update mode, resource and whether it was a kill."""
+        self._missing = missing
         self._relative = BulkHistogram(
             f"{PREFIX}usage_recommendation_relative_diffs",
             "(usage - recommendation) / recommendation, per sample.",
@@ -117,24 +125,40 @@ class Quality(Collector):
                 MEMORY_BUCKETS,
             ),
         }
-        self._missing: dict[tuple[str, str, str], int] = {}
         self._modes: list[str] = []
         self._mode: npt.NDArray[np.int16] = np.zeros(0, dtype=np.int16)
         self._held: dict[str, Floats] = {"cpu": np.zeros(0), "memory": np.zeros(0)}
 
-    def hold(self, slots: Iterable[int], mode: str, cores: float, memory: float, capacity: int) -> None:
-        """Remember the recommendation of aggregates; NaN for none, an empty mode for not judged."""
+    def release(self, slots: npt.ArrayLike | None = None) -> None:
+        """Judge samples of these aggregates, or of all, no longer."""
+        if slots is None:
+            self._mode[:] = -1
+            return
+        at = np.asarray(slots, dtype=np.int64)
+        self._mode[at[at < self._mode.size]] = -1
+
+    def hold(self, slots: Sequence[int], modes: Sequence[str], cores: Sequence[float], memory: Sequence[float]) -> None:
+        """Remember the recommendations of aggregates: amounts are NaN for none, an empty mode is not judged."""
+        if not slots:
+            return
+        at = np.array(slots, dtype=np.int64)
+        capacity = int(at.max()) + 1
         if self._mode.size < capacity:
+            capacity = capacity * 3 // 2
             self._mode = np.concatenate([self._mode, np.full(capacity - self._mode.size, -1, dtype=np.int16)])
             for name, held in self._held.items():
                 self._held[name] = np.concatenate([held, np.full(capacity - held.size, np.nan)])
-        if mode and mode not in self._modes:
-            self._modes.append(mode)
-        code = self._modes.index(mode) if mode else -1
-        at = list(slots)
-        self._mode[at] = code
+        codes = {mode: self._code(mode) for mode in set(modes)}
+        self._mode[at] = [codes[mode] for mode in modes]
         self._held["cpu"][at] = cores
         self._held["memory"][at] = memory
+
+    def _code(self, mode: str) -> int:
+        if not mode:
+            return -1
+        if mode not in self._modes:
+            self._modes.append(mode)
+        return self._modes.index(mode)
 
     def judge(self, resource: str, slots: Ints, usage: Floats, *, oom: bool = False) -> None:
         """Count accepted samples of aggregates against what is held for them."""
@@ -146,8 +170,7 @@ class Quality(Collector):
             missing = here & np.isnan(held)
             there = here & ~np.isnan(held)
             if missing.any():
-                key = (mode, resource, is_oom)
-                self._missing[key] = self._missing.get(key, 0) + int(missing.sum())
+                self._missing.labels(mode, resource, is_oom).inc(int(missing.sum()))
                 self._difference(resource, mode, "true", is_oom, -usage[missing])
             if there.any():
                 recommended, used = held[there], usage[there]
@@ -163,22 +186,15 @@ class Quality(Collector):
         self._over[resource].observe(labels, over[over > 0])
         self._under[resource].observe(labels, -over[over <= 0])
 
-    def changed(self, mode: str, resource: str, pods: int, relative: float) -> None:
-        """Count how much an uncapped target moved."""
-        self._changes.observe((mode, resource, str(size_log2(pods))), np.array([relative]))
+    def changed(self, moves: Mapping[tuple[str, str, str], Sequence[float]]) -> None:
+        """Count how much uncapped targets moved, by update mode, resource and size of the VPA."""
+        for labels, relative in moves.items():
+            self._changes.observe(labels, np.array(relative))
 
-    def collect(self) -> Iterable[HistogramMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterable[HistogramMetricFamily]:
         """Yield everything for exposition."""
         yield self._relative.family()
         yield self._changes.family()
         for group in (self._over, self._under, self._amounts):
             for histogram in group.values():
                 yield histogram.family()
-        missing = CounterMetricFamily(
-            f"{PREFIX}usage_sample_missing_recommendation_count",
-            "Samples of containers without a recommendation.",
-            labels=("update_mode", "resource", "is_oom"),
-        )
-        for labels, count in self._missing.items():
-            missing.add_metric(labels, count)
-        yield missing

@@ -5,14 +5,15 @@ Every container of every VPA is a row: its aggregates are merged into one histog
 and maxAllowed. Containers whose policy mode is `Off` get no row and do not share the pod minimum.
 """
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
 from kubetide.api.meta import ObjectKey
 from kubetide.api.quantity import Quantity, parse_quantity
+from kubetide.api.vpa import PodResourcePolicy
 from kubetide.stats.block import Block
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import ZERO_TIME
@@ -35,6 +36,10 @@ INTEGER_CPU_PREFIX = "vpa-post-processor.kubernetes.io/"
 INTEGER_CPU_SUFFIX = "_integerCPU"
 # Rows estimated in one go: bounds the temporary matrices to a few megabytes.
 CHUNK = 2048
+COLUMNS = tuple((resource, bound) for resource in RESOURCES for bound in BOUNDS)
+"""What the columns of a table of amounts mean."""
+_FIRST = {resource: number * len(BOUNDS) for number, resource in enumerate(RESOURCES)}
+MEMORY_COLUMNS = slice(_FIRST[MEMORY], _FIRST[MEMORY] + len(BOUNDS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,20 @@ class Merged:
     last: Ints
     count: Ints
     blocks: dict[str, list[tuple[Ints, Block]]]
+
+    def select(self, which: Sequence[int]) -> "Merged":
+        """Return the state of some rows, in the order given."""
+        at = np.array(which, dtype=np.int64)
+        place = np.full(self.first.size, -1, dtype=np.int64)
+        place[at] = np.arange(at.size)
+        blocks: dict[str, list[tuple[Ints, Block]]] = {}
+        for resource, parts in self.blocks.items():
+            blocks[resource] = []
+            for members, block in parts:
+                kept = np.flatnonzero(place[members] >= 0)
+                if kept.size:
+                    blocks[resource].append((place[members[kept]], block.select(kept)))
+        return Merged(self.first[at], self.last[at], self.count[at], blocks)
 
 
 def rows_of(vpas: Iterable[VpaState], *, with_off: bool = False) -> list[Row]:
@@ -107,6 +126,56 @@ def merge_rows(aggregates: Aggregates, rows: Sequence[Row]) -> Merged:
     return Merged(first, last, count, blocks)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A recommendation and what it came from."""
+
+    amounts: bytes
+    containers: tuple[str, ...]
+    policy: PodResourcePolicy | None
+    annotations: Mapping[str, str]
+    left_alone: Collection[str]
+    found: tuple[Recommended, ...]
+
+
+class Memo:
+    """The last recommendation of each VPA: while its amounts stay the same, nothing is built or formatted again."""
+
+    def __init__(self) -> None:
+        self._known: dict[ObjectKey, _Known] = {}
+
+    def keep(self, keys: Collection[ObjectKey]) -> None:
+        """Forget all other VPAs."""
+        for key in [key for key in self._known if key not in keys]:
+            del self._known[key]
+
+    def find(self, vpa: VpaState, part: Sequence[Row], amounts: bytes, left_alone: Collection[str]) -> _Known | None:
+        """Return what was found before, if everything it came from is the same."""
+        known = self._known.get(vpa.key)
+        if (
+            known is None
+            or known.amounts != amounts
+            or known.policy != vpa.policy
+            or known.left_alone != left_alone
+            or known.containers != tuple(row.container for row in part)
+            or known.annotations != vpa.annotations
+        ):
+            return None
+        return known
+
+    def note(
+        self,
+        vpa: VpaState,
+        part: Sequence[Row],
+        amounts: bytes,
+        left_alone: Collection[str],
+        found: tuple[Recommended, ...],
+    ) -> None:
+        """Remember a recommendation."""
+        names = tuple(row.container for row in part)
+        self._known[vpa.key] = _Known(amounts, names, vpa.policy, vpa.annotations, left_alone, found)
+
+
 def recommend(
     model: Model,
     vpas: Sequence[VpaState],
@@ -115,44 +184,72 @@ def recommend(
     estimations: Mapping[ObjectKey, Estimation] | None = None,
     memory_floors: Mapping[tuple[ObjectKey, str], int] | None = None,
     excluded: Mapping[ObjectKey, Collection[str]] | None = None,
+    memo: Memo | None = None,
 ) -> dict[ObjectKey, tuple[Recommended, ...]]:
     """Return the recommendation of every VPA given.
 
     `estimations` are the VPAs with numbers of their own, `memory_floors` containers that must not shrink below,
-    `excluded` resources that a VPA leaves alone.
+    `excluded` resources that a VPA leaves alone. With a `memo`, a VPA whose amounts did not change gets the very
+    tuple it got before.
     """
     rows = rows_of(vpas)
-    found: dict[ObjectKey, list[Recommended]] = {vpa.key: [] for vpa in vpas}
+    amounts: Ints = np.zeros((len(rows), len(COLUMNS)), dtype=np.int64)
     for start in range(0, len(rows), CHUNK):
         part = rows[start : start + CHUNK]
-        amounts = _estimate(merge_rows(model.aggregates, part), part, options, estimations or {})
-        for i, row in enumerate(part):
-            floor = (memory_floors or {}).get((row.vpa.key, row.container))
-            if floor is not None:
-                for bound in BOUNDS:
-                    amounts[MEMORY][bound][i] = max(amounts[MEMORY][bound][i], floor)
-            left_alone = (excluded or {}).get(row.vpa.key, ())
-            found[row.vpa.key].append(_recommended(row, i, amounts, options, left_alone))
-    return {vpa.key: post_process(vpa, found[vpa.key], options) for vpa in vpas}
+        amounts[start : start + CHUNK] = _estimate(merge_rows(model.aggregates, part), part, options, estimations or {})
+    if memory_floors:
+        for i, row in enumerate(rows):
+            floor = memory_floors.get((row.vpa.key, row.container), 0)
+            amounts[i, MEMORY_COLUMNS] = np.maximum(amounts[i, MEMORY_COLUMNS], floor)
+    found: dict[ObjectKey, tuple[Recommended, ...]] = {}
+    at = 0
+    for vpa in vpas:
+        start = at
+        while at < len(rows) and rows[at].vpa is vpa:
+            at += 1
+        found[vpa.key] = _found(
+            vpa, rows[start:at], amounts[start:at], options, (excluded or {}).get(vpa.key, ()), memo
+        )
+    return found
+
+
+def _found(
+    vpa: VpaState,
+    part: Sequence[Row],
+    amounts: Ints,
+    options: Options,
+    left_alone: Collection[str],
+    memo: Memo | None,
+) -> tuple[Recommended, ...]:
+    numbers = amounts.tobytes()
+    known = memo.find(vpa, part, numbers, left_alone) if memo is not None else None
+    if known is not None:
+        return known.found
+    listed = [_recommended(row, line, options, left_alone) for row, line in zip(part, amounts.tolist(), strict=True)]
+    found = post_process(vpa, listed, options)
+    if memo is not None:
+        memo.note(vpa, part, numbers, left_alone, found)
+    return found
 
 
 def _estimate(
     merged: Merged, rows: Sequence[Row], options: Options, estimations: Mapping[ObjectKey, Estimation]
-) -> dict[str, dict[str, list[int]]]:
+) -> Ints:
+    """Return one line of amounts per row, in the order of `COLUMNS`."""
     shared = np.array([row.shared_by for row in rows], dtype=np.int64)
-    chosen = [estimations.get(row.vpa.key, options.estimation) for row in rows]
-    result: dict[str, dict[str, list[int]]] = {}
-    for resource in RESOURCES:
-        out = {bound: np.zeros(len(rows), dtype=np.int64) for bound in BOUNDS}
+    chosen = [estimations.get(row.vpa.key, options.estimation) for row in rows] if estimations else []
+    result: Ints = np.zeros((len(rows), len(COLUMNS)), dtype=np.int64)
+    for number, resource in enumerate(RESOURCES):
+        first = number * len(BOUNDS)
         for members, block in merged.blocks[resource]:
-            for estimation in dict.fromkeys(chosen[i] for i in members):
-                which = np.flatnonzero([chosen[i] == estimation for i in members])
-                narrowed = block if which.size == members.size else block.select(which)
-                at = members[which]
-                values = narrowed.percentiles(estimation.percentiles(resource))
+            for estimation in dict.fromkeys(chosen[i] for i in members) if chosen else (options.estimation,):
+                at, narrowed = members, block
+                if chosen:
+                    which = np.flatnonzero([chosen[i] == estimation for i in members])
+                    at, narrowed = members[which], block if which.size == members.size else block.select(which)
                 amounts = estimate(
                     resource,
-                    values,
+                    narrowed.percentiles(estimation.percentiles(resource)),
                     first=merged.first[at],
                     last=merged.last[at],
                     count=merged.count[at],
@@ -160,10 +257,11 @@ def _estimate(
                     containers=shared[at],
                     estimation=estimation,
                 )
-                for bound in BOUNDS:
-                    out[bound][at] = amounts[bound]
+                for place, bound in enumerate(BOUNDS):
+                    result[at, first + place] = amounts[bound]
         multiple = options.round_cpu_millis if resource == CPU else options.round_memory_bytes
-        result[resource] = {bound: round_up(values, multiple).tolist() for bound, values in out.items()}
+        columns = slice(first, first + len(BOUNDS))
+        result[:, columns] = round_up(result[:, columns], multiple)
     return result
 
 
@@ -171,29 +269,27 @@ def _full(size: int, value: float) -> Floats:
     return np.full(size, value)
 
 
-def _recommended(
-    row: Row, i: int, amounts: dict[str, dict[str, list[int]]], options: Options, left_alone: Collection[str]
-) -> Recommended:
+def _recommended(row: Row, line: Sequence[int], options: Options, left_alone: Collection[str]) -> Recommended:
     controlled = controlled_resources(container_policy(row.vpa.policy, row.container))
     kept = [resource for resource in controlled if resource not in left_alone]
-    bounds: dict[str, Amounts] = {
-        bound: {resource: quantity(resource, amounts[resource][bound][i], options) for resource in kept}
-        for bound in BOUNDS
-    }
-    return Recommended(
-        container=row.container,
-        target=bounds["target"],
-        lower=bounds["lower"],
-        upper=bounds["upper"],
-        uncapped=dict(bounds["target"]),
+    target, lower, upper = (
+        {resource: quantity(resource, line[place + _FIRST[resource]], options) for resource in kept}
+        for place in range(len(BOUNDS))
     )
+    return Recommended(container=row.container, target=target, lower=lower, upper=upper, uncapped=target)
 
 
 def quantity(resource: str, amount: int, options: Options) -> Quantity:
     """Return an amount as a quantity: millicores in decimal, bytes in binary notation."""
-    if resource == CPU:
+    return _quantity(amount, resource == CPU, options.humanize_memory)
+
+
+# Targets are bucket edges, so a cluster's recommendations share few values.
+@lru_cache(maxsize=65536)
+def _quantity(amount: int, is_cpu: bool, humanize: bool) -> Quantity:
+    if is_cpu:
         return Quantity.of_milli(amount)
-    if options.humanize_memory:
+    if humanize:
         return parse_quantity(humanized(amount))
     return Quantity.of(amount, binary=True)
 
@@ -223,7 +319,7 @@ def _whole_cores(one: Recommended) -> Recommended:
     def up(bound: Amounts | None) -> Amounts | None:
         if bound is None or CPU not in bound:
             return bound
-        return {**bound, CPU: Quantity.of(math.ceil(bound[CPU].nanos / 10**9))}
+        return {**bound, CPU: Quantity.of(bound[CPU].value)}
 
     return replace(
         one, target=up(one.target) or {}, lower=up(one.lower), upper=up(one.upper), uncapped=up(one.uncapped)

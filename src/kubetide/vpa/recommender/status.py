@@ -8,11 +8,14 @@
 `lastTransitionTime` moves only when the status flips. Conditions of others (the updater's among them) are kept.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from kubetide.api.conditions import Condition, find_condition, is_true, set_condition, without_condition
+from kubetide.api.core import ResourceList
+from kubetide.api.quantity import Notation, Quantity
 from kubetide.api.vpa import (
     CONFIG_DEPRECATED,
     CONFIG_UNSUPPORTED,
@@ -21,7 +24,8 @@ from kubetide.api.vpa import (
     PodRecommendation,
     VerticalPodAutoscalerStatus,
 )
-from kubetide.vpa.policy import Amounts, Recommended, amounts, texts
+from kubetide.errors import QuantityError
+from kubetide.vpa.policy import Amounts, Recommended, amounts
 
 NO_PODS_MESSAGE = "No pods match this VPA object"
 
@@ -59,12 +63,23 @@ def recommendation_body(given: Sequence[Recommended]) -> dict[str, Any]:
         return {}
     entries = []
     for one in sorted(given, key=lambda one: one.container):
-        entry: dict[str, Any] = {"containerName": one.container, "target": texts(one.target)}
+        target = _texts(one.target)
+        entry: dict[str, Any] = {"containerName": one.container, "target": target}
         for name, bound in (("lowerBound", one.lower), ("upperBound", one.upper), ("uncappedTarget", one.uncapped)):
             if bound is not None:
-                entry[name] = texts(bound)
+                entry[name] = target if bound is one.target else _texts(bound)
         entries.append(entry)
     return {"containerRecommendations": entries}
+
+
+def _texts(listed: Amounts) -> dict[str, str]:
+    return {name: _text(amount.nanos, amount.notation) for name, amount in listed.items()}
+
+
+# The same few bucket edges are spelled over and over.
+@lru_cache(maxsize=65536)
+def _text(nanos: int, notation: Notation) -> str:
+    return str(Quantity(nanos, notation))
 
 
 def condition_body(condition: Condition) -> dict[str, Any]:
@@ -81,52 +96,61 @@ def condition_body(condition: Condition) -> dict[str, Any]:
     return body
 
 
-def status_body(
-    recommendation: Sequence[Recommended], conditions: Sequence[Condition], generation: int
-) -> dict[str, Any]:
-    """Return the whole status."""
-    body: dict[str, Any] = {
-        "recommendation": recommendation_body(recommendation),
-        "conditions": [condition_body(condition) for condition in conditions],
-    }
-    if generation:
-        body["observedGeneration"] = generation
-    return body
-
-
-def same_status(
+def change(
     old: VerticalPodAutoscalerStatus | None,
     recommendation: Sequence[Recommended],
     conditions: Sequence[Condition],
     generation: int,
-) -> bool:
-    """Tell whether the object already says all of this, amounts compared by value."""
-    if old is None or (old.observed_generation or 0) != generation:
-        return False
-    if [condition_body(c) for c in old.conditions or ()] != [condition_body(c) for c in conditions]:
-        return False
-    return same_recommendation(old.recommendation, recommendation)
+) -> dict[str, Any] | None:
+    """Return the whole status to write, or None when the object says all of this already."""
+    body = recommendation_body(recommendation)
+    if (
+        old is not None
+        and (old.observed_generation or 0) == generation
+        and _same_conditions(old.conditions or (), conditions)
+        and _same_recommendation(old.recommendation, body)
+    ):
+        return None
+    written: dict[str, Any] = {
+        "recommendation": body,
+        "conditions": [condition_body(condition) for condition in conditions],
+    }
+    if generation:
+        written["observedGeneration"] = generation
+    return written
 
 
-def same_recommendation(old: PodRecommendation | None, new: Sequence[Recommended]) -> bool:
-    """Tell whether a stored recommendation has the same amounts."""
+def _same_conditions(old: Sequence[Condition], new: Sequence[Condition]) -> bool:
+    if len(old) != len(new):
+        return False
+    return all(a is b or condition_body(a) == condition_body(b) for a, b in zip(old, new, strict=True))
+
+
+_BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
+
+
+def _same_recommendation(old: PodRecommendation | None, body: Mapping[str, Any]) -> bool:
+    """Tell whether a stored recommendation has the same amounts, however they are spelled."""
     if old is None:
         return False
-    entries = old.container_recommendations or ()
-    ordered = sorted(new, key=lambda one: one.container)
-    if [entry.container_name for entry in entries] != [one.container for one in ordered]:
+    entries, wanted = old.container_recommendations or (), body.get("containerRecommendations") or ()
+    if [entry.container_name for entry in entries] != [entry["containerName"] for entry in wanted]:
         return False
-    return all(
-        _same(entry.target, one.target)
-        and _same(entry.lower_bound, one.lower)
-        and _same(entry.upper_bound, one.upper)
-        and _same(entry.uncapped_target, one.uncapped)
-        for entry, one in zip(entries, ordered, strict=True)
-    )
+    for entry, want in zip(entries, wanted, strict=True):
+        had = (entry.target, entry.lower_bound, entry.upper_bound, entry.uncapped_target)
+        if not all(_same(listed, want.get(name)) for listed, name in zip(had, _BOUNDS, strict=True)):
+            return False
+    return True
 
 
-def _same(old: dict[str, Any] | None, new: Amounts | None) -> bool:
-    listed = new or {}
-    if {name: str(amount) for name, amount in listed.items()} == (old or {}):
+def _same(old: ResourceList | None, new: Mapping[str, str] | None) -> bool:
+    have, want = old or {}, new or {}
+    if have == want:
         return True
-    return amounts(old) == listed
+    if have.keys() != want.keys():
+        return False
+    try:
+        return amounts(have) == amounts(dict(want))
+    except QuantityError:
+        # What is stored cannot be read, so it is certainly not the same.
+        return False

@@ -1,12 +1,16 @@
 """The recommender's own numbers, under the names of the original."""
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import product
 from typing import Any, Protocol
 
+from kubetide.api.vpa import AUTO, IN_PLACE, IN_PLACE_OR_RECREATE, INITIAL, OFF, RECREATE
 from kubetide.vpa.policy import CPU, MEMORY, RESOURCES, Recommended
-from kubetide.vpa.recommender.model import Model, VpaState
-from kubetide.vpa.recommender.quality import Quality
+from kubetide.vpa.recommender.model import VpaState, oldest
+from kubetide.vpa.recommender.quality import PREFIX as QUALITY_PREFIX
+from kubetide.vpa.recommender.quality import Quality, size_log2
 
 STEP_BUCKETS = (
     *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0),
@@ -18,6 +22,8 @@ LATENCY_BUCKETS = (
 )
 PREFIX = "vpa_recommender_"
 """Before every name but those of quality."""
+UPDATE_MODES = (OFF, INITIAL, RECREATE, AUTO, IN_PLACE_OR_RECREATE, IN_PLACE)
+FLAGS = ("false", "true")
 
 
 class Instruments(Protocol):
@@ -58,7 +64,17 @@ class RecommenderTelemetry:
         self.responses = instruments.counter(
             f"{PREFIX}metric_server_responses", "Answers of the metrics API.", ("is_error", "client_name")
         )
-        self.quality = Quality()
+        self.reads = instruments.counter(
+            "vpa_resources_get_resources_count",
+            "How often the requests of a container were looked up, by where they were found.",
+            ("source",),
+        )
+        missing = instruments.counter(
+            f"{QUALITY_PREFIX}usage_sample_missing_recommendation_count",
+            "Samples of containers without a recommendation.",
+            ("update_mode", "resource", "is_oom"),
+        )
+        self.quality = Quality(missing)
         instruments.register(self.quality)
 
     @asynccontextmanager
@@ -70,41 +86,72 @@ class RecommenderTelemetry:
         finally:
             self._steps.labels(name).observe(clock.monotonic() - started)
 
-    def count_object(self, counts: dict[tuple[str, ...], int], vpa: VpaState, *, unsupported: bool) -> None:
-        """Add one VPA to the counts by state."""
-        flags = (bool(vpa.recommendation), vpa.pod_count > 0, unsupported)
-        provided, matches, problem = (str(flag).lower() for flag in flags)
-        labels = (vpa.mode, provided, "v1", matches, problem)
-        counts[labels] = counts.get(labels, 0) + 1
-
-    def set_object_counts(self, counts: Mapping[tuple[str, ...], int]) -> None:
-        """Show how many VPAs are in which state; states without any disappear."""
+    def set_objects(self, counts: Mapping[tuple[str, ...], int]) -> None:
+        """Show how many VPAs are in which state; a state that none is in is shown as 0."""
         self.objects.clear()
-        for labels, count in counts.items():
+        states: dict[tuple[str, ...], int] = dict.fromkeys(product(UPDATE_MODES, FLAGS, ("v1",), FLAGS, FLAGS), 0)
+        for labels, count in (states | dict(counts)).items():
             self.objects.labels(*labels).set(count)
 
-    def note_recommendation(
-        self, vpa: VpaState, old: tuple[Recommended, ...] | None, new: tuple[Recommended, ...], model: Model
-    ) -> None:
-        """Hold the recommendation against coming samples, and count how far it moved."""
-        capacity = model.aggregates.first.size
-        mode = "" if vpa.mode == "Off" else vpa.mode
-        slots: dict[str, list[int]] = {}
+
+class Review:
+    """One evaluation of all VPAs as numbers, gathered VPA by VPA and shown at once at the end."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, ...], int] = {}
+        self._moves: dict[tuple[str, str, str], list[float]] = {}
+        self._slots: list[int] = []
+        self._modes: list[str] = []
+        self._cores: list[float] = []
+        self._memory: list[float] = []
+
+    def count(self, vpa: VpaState, *, unsupported: bool) -> None:
+        """Add a VPA to the counts by state."""
+        provided, matches = FLAGS[bool(vpa.recommendation)], FLAGS[vpa.pod_count > 0]
+        labels = (vpa.mode, provided, "v1", matches, FLAGS[unsupported])
+        self.counts[labels] = self.counts.get(labels, 0) + 1
+
+    def hold(self, vpa: VpaState) -> None:
+        """Hold the recommendation of a VPA against coming samples of its containers; of several VPAs the oldest's."""
+        mode = "" if vpa.mode == OFF else vpa.mode
+        held = {one.container: (_amount(one, CPU), _amount(one, MEMORY)) for one in vpa.recommendation or ()}
         for labels in vpa.label_sets.values():
+            if len(labels.vpas) > 1 and oldest(labels.vpas.values()) is not vpa:
+                continue
             for name, slot in labels.aggregates.items():
-                slots.setdefault(name, []).append(slot)
-        before = {one.container: one for one in old or ()}
-        after = {one.container: one for one in new}
-        for name, held in slots.items():
-            one = after.get(name)
-            cpu = float(one.target[CPU]) if one is not None and CPU in one.target else float("nan")
-            memory = float(one.target[MEMORY]) if one is not None and MEMORY in one.target else float("nan")
-            self.quality.hold(held, mode, cpu, memory, capacity)
-        for name, one in after.items():
-            previous = before.get(name)
+                cores, memory = held.get(name, _NOTHING)
+                self._slots.append(slot)
+                self._modes.append(mode)
+                self._cores.append(cores)
+                self._memory.append(memory)
+
+    def moved(self, vpa: VpaState, old: tuple[Recommended, ...] | None, new: tuple[Recommended, ...]) -> None:
+        """Note how far the uncapped targets of a VPA moved."""
+        if not old or old is new:
+            return
+        before = {one.container: one for one in old}
+        size = str(size_log2(vpa.pod_count))
+        for one in new:
+            previous = before.get(one.container)
             if previous is None or previous is one:
                 continue
             for resource in RESOURCES:
                 was, now = (previous.uncapped or {}).get(resource), (one.uncapped or {}).get(resource)
                 if was and now:
-                    self.quality.changed(vpa.mode, resource, vpa.pod_count, float(now) / float(was) - 1.0)
+                    relative = float(now) / float(was) - 1.0
+                    self._moves.setdefault((vpa.mode, resource, size), []).append(relative)
+
+    def show(self, telemetry: RecommenderTelemetry) -> None:
+        """Hand everything over."""
+        telemetry.set_objects(self.counts)
+        telemetry.quality.release()
+        telemetry.quality.hold(self._slots, self._modes, self._cores, self._memory)
+        telemetry.quality.changed(self._moves)
+
+
+_NOTHING = (math.nan, math.nan)
+
+
+def _amount(one: Recommended, resource: str) -> float:
+    found = one.target.get(resource)
+    return math.nan if found is None else float(found)

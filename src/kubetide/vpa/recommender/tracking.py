@@ -5,7 +5,7 @@ whose history has not been read yet is not judged at all: recommending from the 
 bolder than anything it said before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -26,8 +26,26 @@ from kubetide.vpa.recommender.estimator import Estimation
 from kubetide.vpa.recommender.floor import Floor
 from kubetide.vpa.recommender.model import VpaState
 from kubetide.vpa.recommender.recommend import Options
-from kubetide.vpa.recommender.status import conditions_after, same_status, status_body
+from kubetide.vpa.recommender.status import change, conditions_after
 from kubetide.vpa.settings import HpaConflicts, RecommenderSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a verdict rested on."""
+
+    state: VpaState
+    current: VerticalPodAutoscaler
+    found: tuple[Recommended, ...]
+    pods: int
+    problem: str | None
+    contested: Mapping[str, str]
+
+    def rests_on(self, other: "Judged") -> bool:
+        """Tell whether nothing is different; objects and recommendations are the same ones, not just equal."""
+        if self.state is not other.state or self.current is not other.current or self.found is not other.found:
+            return False
+        return (self.pods, self.problem, self.contested) == (other.pods, other.problem, other.contested)
 
 
 @dataclass(slots=True)
@@ -43,6 +61,10 @@ class Tracked:
     contested: Mapping[str, str] = field(default_factory=dict)
     said_missing: datetime | None = None
     tuning_problems: tuple[str, ...] = ()
+    taken: tuple[object, ...] | None = None
+    """What the model's VPA was last made from; None when it has to be made again."""
+    judged: Judged | None = None
+    """What the last verdict rested on; None while something is left to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +97,14 @@ def judge(
         now=now,
     )
     conditions = _extra_conditions(state, tracked, conditions, aggregates, settings, now)
-    return Verdict(found, conditions, _change(current, found, conditions))
+    return Verdict(found, conditions, change(current.status, found, conditions, current.metadata.generation))
 
 
 def fetching(current: VerticalPodAutoscaler, *, now: datetime) -> Mapping[str, Any] | None:
     """Return the status that says that history is being read, or None when it says so already."""
     old = current.status.conditions if current.status is not None else None
     conditions = set_condition(old, FETCHING_HISTORY, "True", reason="", message="", now=now)
-    return _change(current, stored_recommendation(current) or (), conditions)
-
-
-def _change(
-    current: VerticalPodAutoscaler, found: Sequence[Recommended], conditions: Sequence[Condition]
-) -> Mapping[str, Any] | None:
-    generation = current.metadata.generation
-    try:
-        if same_status(current.status, found, conditions, generation):
-            return None
-    except KubetideError:
-        # What is stored cannot be read, so it is certainly not the same.
-        pass
-    return status_body(found, conditions, generation)
+    return change(current.status, stored_recommendation(current) or (), conditions, current.metadata.generation)
 
 
 def _extra_conditions(
@@ -125,6 +134,19 @@ def _extra_conditions(
     if settings.fetching_history_condition:
         conditions = without_condition(conditions, FETCHING_HISTORY)
     return tuple(sorted(conditions, key=lambda condition: condition.type))
+
+
+def memory_floors(tracked: Tracked, settings: RecommenderSettings, now: datetime) -> dict[str, int]:
+    """Return the memory that killed containers keep, by name."""
+    if not settings.oom_floor:
+        return {}
+    half_life = settings.oom_floor_half_life
+    return {name: int(floor.now(now, half_life)) for name, floor in tracked.floors.items()}
+
+
+def left_alone(tracked: Tracked, settings: RecommenderSettings) -> frozenset[str]:
+    """Return the resources that are not recommended because an HPA scales on them."""
+    return frozenset(tracked.contested if settings.hpa_conflicts is HpaConflicts.AVOID else ())
 
 
 def may_save(state: VpaState, tracked: Tracked, settings: RecommenderSettings) -> bool:

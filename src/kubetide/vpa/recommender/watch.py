@@ -152,6 +152,15 @@ class VpaWatch:
         known, settings = self._model.vpas.get(key), self._settings
         tracked = self.tracked.setdefault(key, Tracked(history=settings.storage == PROMETHEUS))
         conditions = (vpa.status.conditions if vpa.status is not None else None) or ()
+        meta = vpa.metadata
+        # Writing the status leaves the generation alone, so what the spec says need not be looked at again.
+        basis = None
+        if meta.generation and not target.transient:
+            basis = (meta.uid, meta.generation, meta.creation_timestamp, meta.annotations, target)
+        if known is not None and basis is not None and tracked.taken == basis:
+            known.conditions = conditions
+            return
+        tracked.taken = basis
         selector, policy = target.selector, vpa.spec.resource_policy
         tracked.problem = target.problem
         if target.transient and known is not None:

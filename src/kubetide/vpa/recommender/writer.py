@@ -26,6 +26,7 @@ from kubetide.log import get_logger
 from kubetide.vpa.recommender.checkpoint import (
     WINDOWS_ANNOTATION,
     Checkpoint,
+    Mark,
     UnreadableCheckpoint,
     checkpoint_name,
     read_checkpoint,
@@ -37,6 +38,8 @@ from kubetide.vpa.recommender.floor import Floor, floor_text, read_floor
 log = get_logger("vpa.checkpoints")
 
 FLOOR_ANNOTATION = "kubetide.io/oom-floor"
+REFRESH = timedelta(hours=1)
+"""How old `lastUpdateTime` of a checkpoint may become that has nothing new to say."""
 T = TypeVar("T")
 
 
@@ -48,6 +51,8 @@ class Stored:
     since: datetime
     updated: datetime | None
     annotated: bool
+    mark: Mark | None = None
+    floor: Floor | None = None
     complained: bool = False
 
 
@@ -76,6 +81,7 @@ class CheckpointStore:
         self._clock = clock
         self._keep_for = keep_for
         self._stored: dict[tuple[ObjectKey, str], Stored] = {}
+        self._restored: dict[tuple[ObjectKey, str], datetime | None] = {}
         self._owners: dict[ObjectKey, tuple[str, str]] = {}
         self._blocked: dict[ObjectKey, str] = {}
 
@@ -109,9 +115,9 @@ class CheckpointStore:
         status = item.status
         assert status is not None
         annotations = item.metadata.annotations or {}
-        self._stored[ObjectKey(key.namespace, item.spec.vpa_object_name), content.container] = Stored(
-            content.count, self._clock.now(), status.last_update_time, bool(annotations)
-        )
+        name = (ObjectKey(key.namespace, item.spec.vpa_object_name), content.container)
+        self._stored[name] = Stored(content.count, self._clock.now(), status.last_update_time, bool(annotations))
+        self._restored[name] = status.last_update_time
         self._blocked.pop(key, None)
         return Loaded(content, status.last_update_time, read_floor(annotations.get(FLOOR_ANNOTATION, "")))
 
@@ -119,15 +125,22 @@ class CheckpointStore:
         """Never write over this object: what it holds could not be used."""
         self._blocked[key] = problem
 
-    def updated(self, vpa: ObjectKey, container: str) -> datetime | None:
-        """Return when the checkpoint of a container was last written."""
+    def restored(self, vpa: ObjectKey, container: str) -> datetime | None:
+        """Return when the checkpoint that a container started from was written: older kills are in it."""
+        return self._restored.get((vpa, container))
+
+    def holds(self, vpa: ObjectKey, container: str, mark: Mark, floor: Floor | None) -> bool:
+        """Tell whether this very content was stored within the last hour."""
         stored = self._stored.get((vpa, container))
-        return None if stored is None else stored.updated
+        if stored is None or stored.updated is None or self._clock.now() - stored.updated >= REFRESH:
+            return False
+        return stored.mark == mark and stored.floor == floor
 
     def forget(self, vpa: ObjectKey) -> None:
         """Drop what is known of a VPA that is no longer tracked."""
-        for key in [key for key in self._stored if key[0] == vpa]:
-            del self._stored[key]
+        for known in (self._stored, self._restored):
+            for key in [key for key in known if key[0] == vpa]:
+                del known[key]
 
     def allow_less(self, vpa: ObjectKey, container: str) -> None:
         """Accept fewer samples from now on: the model has forgotten some on purpose."""
@@ -176,7 +189,7 @@ class CheckpointStore:
                 "status": status,
             }
             await self._client.create(VPA_CHECKPOINTS, body, namespace=vpa.namespace)
-        self._stored[vpa, one.container] = Stored(one.count, now, now, annotated=True)
+        self._stored[vpa, one.container] = Stored(one.count, now, now, annotated=True, mark=one.mark, floor=floor)
         self._owners[ObjectKey(vpa.namespace, name)] = (vpa.name, one.container)
 
     async def _patch(

@@ -14,6 +14,7 @@ from kubetide.vpa.recommender.checkpoint import (
     LONGEST_WINDOWS,
     WINDOWS_ANNOTATION,
     Checkpoint,
+    Mark,
     UnreadableCheckpoint,
     Window,
     checkpoint_name,
@@ -176,3 +177,36 @@ def test_a_container_without_samples_is_explained_too() -> None:
     text = render(trace(model, state, Options(), now=NOW))
     assert "no CPU sample yet" in text
     assert "no samples → minimum 25m" in text
+
+
+def test_what_is_stored_already_and_does_not_run_is_not_made_again() -> None:
+    model, state = learned()
+    later = NOW + timedelta(days=2)
+    for pod in ("a", "b"):
+        model.set_container(ObjectKey("shop", pod), "silent", now=NOW)
+    (first, second) = checkpoints(model, [state], now=later)["shop/web"]
+    marks = {(state.key, one.container): one.mark for one in (first, second)}
+
+    def known(vpa: ObjectKey, container: str, mark: Mark) -> bool:
+        return marks.get((vpa, container)) == mark
+
+    assert checkpoints(model, [state], now=later, stored=known)["shop/web"] == []
+    # An open window always counts as new: its peak may have grown.
+    assert [one.container for one in checkpoints(model, [state], now=NOW, stored=known)["shop/web"]] == ["main"]
+    row = model.pods[ObjectKey("shop", "a")].containers["silent"]
+    model.containers.add_cpu(np.array([row]), np.array([microseconds(later)]), np.array([5]))
+    (changed,) = checkpoints(model, [state], now=later, stored=known)["shop/web"]
+    assert changed == checkpoints(model, [state], now=later)["shop/web"][1]
+
+
+@pytest.mark.parametrize("bucket", ["--5", "²", "", "-", "5.0", "9" * 30])
+def test_a_bucket_that_is_no_number_makes_a_checkpoint_unreadable(bucket: str) -> None:
+    model, state = learned()
+    (one,) = checkpoints(model, [state], now=NOW)["shop/web"]
+    given = stored(one)
+    assert given.status is not None
+    assert given.status.cpu_histogram is not None
+    assert given.status.cpu_histogram.bucket_weights is not None
+    given.status.cpu_histogram.bucket_weights[bucket] = 7
+    with pytest.raises(UnreadableCheckpoint, match="bucket"):
+        read_checkpoint(given)

@@ -18,7 +18,7 @@ from kubetide.vpa.recommender.estimator import Estimation
 from kubetide.vpa.recommender.floor import Floor, floor_text, raised, read_floor
 from kubetide.vpa.recommender.recommend import humanized
 from kubetide.vpa.recommender.selection import serves, shard
-from kubetide.vpa.recommender.status import conditions_after, recommendation_body, same_status
+from kubetide.vpa.recommender.status import change, conditions_after, recommendation_body
 from kubetide.vpa.recommender.tracking import policy_problem
 from kubetide.vpa.recommender.tuning import Tuned, tuned
 from kubetide.vpa.settings import RecommenderSettings, prometheus_duration
@@ -193,11 +193,16 @@ def test_a_status_is_the_same_when_its_amounts_are() -> None:
     body = recommendation_body([one])
     assert body["containerRecommendations"][0]["target"] == {"memory": "250Mi"}
     stored = vpa().status
-    assert not same_status(stored, [one], (), 0)
-    raw = {"recommendation": {"containerRecommendations": [{"containerName": "app", "target": {"memory": "262144k"}}]}}
+    assert change(stored, [one], (), 0) == {"recommendation": body, "conditions": []}
+    raw: Any = {
+        "recommendation": {"containerRecommendations": [{"containerName": "app", "target": {"memory": "262144k"}}]}
+    }
     with_status = convert({"metadata": {}, "spec": {}, "status": raw}, VerticalPodAutoscaler).status
-    assert same_status(with_status, [one], (), 0)
-    assert not same_status(with_status, [one], (), 4)
+    assert change(with_status, [one], (), 0) is None
+    assert change(with_status, [one], (), 4) == {"recommendation": body, "conditions": [], "observedGeneration": 4}
+    raw["recommendation"]["containerRecommendations"][0]["target"] = {"memory": "lots"}
+    unreadable = convert({"metadata": {}, "spec": {}, "status": raw}, VerticalPodAutoscaler).status
+    assert change(unreadable, [one], (), 0) is not None
     assert recommendation_body([]) == {}
 
 

@@ -132,6 +132,32 @@ def test_an_aggregate_without_samples_stays_while_somebody_may_feed_it(
     assert (model.aggregate_count() == 1) == stays
 
 
+def test_a_silent_container_goes_although_pods_with_the_same_labels_stay() -> None:
+    model = Model()
+    with_pod(model, "a", WEB)
+    with_pod(model, "b", WEB)
+    model.set_container(key("b"), "helper", now=NOW)
+    model.delete_pod(key("b"))
+    dropped = model.collect_garbage(now=NOW, has_controller={})
+    assert [one.container for one in dropped or ()] == ["helper"]
+    assert model.aggregate_count() == 1
+
+
+def test_a_vpa_takes_its_tuning_with_it_and_an_older_one_replaces_it() -> None:
+    model = Model()
+    tuned = vpa("tuned", created=NOW)
+    tuned.tunings = {"*": Tuning(oom_ratio=2.0)}
+    model.set_vpa(tuned, keep_history=False)
+    with_pod(model, "a", WEB)
+    slot = next(slot for _, slot in tuned.aggregates())
+    assert model.aggregates.oom_ratio[slot] == 2.0
+    model.set_vpa(vpa("plain", created=NOW - timedelta(days=1)), keep_history=False)
+    assert model.aggregates.oom_ratio[slot] == 1.2
+    model.delete_vpa(key("plain"))
+    model.delete_vpa(key("tuned"))
+    assert model.aggregates.oom_ratio[slot] == 1.2
+
+
 def test_the_oldest_vpa_decides_how_samples_are_weighed() -> None:
     model = Model()
     young, old = vpa("young", created=NOW), vpa("old", created=NOW - timedelta(days=1))

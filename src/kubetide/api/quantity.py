@@ -33,6 +33,8 @@ _DECIMAL_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIX
 _LARGEST_EXPONENT = 400
 _SMALLEST_EXPONENT = -10_000
 _LONGEST_TEXT = 1_000
+_SHORT = 20
+"""Usual amounts are shorter; what is longer is worth the checks of the full parser."""
 
 QuantityText = str | int | float
 """What JSON may hold where a quantity stands."""
@@ -117,12 +119,14 @@ def parse_quantity(text: QuantityText) -> Quantity:
         return _parse_text(text)
     if isinstance(text, bool) or not isinstance(text, int | float):
         raise QuantityError(f"{text!r} is not a quantity")
-    return _parse_text(repr(text))
+    return _parse_text(_spelt(text))
 
 
 def quantity_float(text: QuantityText) -> float:
     """Return the quantity as a double the way Kubernetes does: mantissa as written times one power of ten."""
-    mantissa, exponent, _ = _scan(text if isinstance(text, str) else repr(text))
+    mantissa, exponent, _ = _scan(text if isinstance(text, str) else _spelt(text))
+    if mantissa == 0:
+        return 0.0
     if exponent < -9:
         mantissa, exponent = _divide_away(mantissa, 10 ** (-9 - exponent)), -9
     try:
@@ -138,7 +142,7 @@ def milli_text(millis: int) -> str:
 
 def cpu_millis(text: QuantityText) -> int:
     """Return thousandths of a unit, rounded away from zero; fast for `12345n`, `250m` and `2`."""
-    if isinstance(text, str) and text.isascii():
+    if isinstance(text, str) and len(text) <= _SHORT and text.isascii():
         digits = text[:-1]
         if digits.isdigit():
             last = text[-1]
@@ -155,7 +159,7 @@ def cpu_millis(text: QuantityText) -> int:
 
 def memory_bytes(text: QuantityText) -> int:
     """Return whole units, rounded away from zero; fast for `123456`, `128Mi` and `65536Ki`."""
-    if isinstance(text, str) and text.isascii():
+    if isinstance(text, str) and len(text) <= _SHORT and text.isascii():
         if text.isdigit():
             return int(text)
         shift = _BINARY_SUFFIXES.get(text[-2:])
@@ -166,6 +170,13 @@ def memory_bytes(text: QuantityText) -> int:
 
 milli_value = cpu_millis
 int_value = memory_bytes
+
+
+def _spelt(number: float) -> str:
+    try:
+        return repr(number)
+    except ValueError as error:  # Python writes out no integer of thousands of digits
+        raise QuantityError("a number of thousands of digits is not a quantity") from error
 
 
 @lru_cache(maxsize=65536)

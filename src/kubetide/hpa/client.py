@@ -110,8 +110,9 @@ def _seen(task: "asyncio.Task[Any]") -> None:
 class _Usage:
     """One list of pod usage, split and filed by namespace when first needed."""
 
-    def __init__(self, items: Sequence[PodMetrics]) -> None:
-        self._split = by_namespace(items)
+    def __init__(self, items: Sequence[PodMetrics], namespace: str) -> None:
+        # What a namespace answers is of that namespace, also where the samples do not say so.
+        self._split: dict[str, Sequence[PodMetrics]] = {namespace: items} if namespace else {**by_namespace(items)}
         self._filed: dict[str, NamespaceSamples] = {}
 
     def of(self, namespace: str) -> NamespaceSamples:
@@ -221,7 +222,7 @@ class MetricsReader:
                 return ["", namespace] if self._cluster_wide() else [namespace]
 
     async def _list(self, namespace: str) -> _Usage:
-        return _Usage(await self._resource.pods(namespace or None))
+        return _Usage(await self._resource.pods(namespace or None), namespace)
 
     async def _shared(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], asker: Asker) -> T:
         async def counted() -> T:

@@ -36,7 +36,15 @@ from kubetide.hpa.metrics import Tolerance
 from kubetide.hpa.pods import ReadinessRules, group_pods
 from kubetide.hpa.replicas import Proposal, propose_average, propose_raw, propose_utilization, propose_value
 from kubetide.hpa.rollout import held_back
-from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Reading, ValueReading, is_future
+from kubetide.hpa.samples import (
+    ErrorKind,
+    MetricFailure,
+    PodReading,
+    Reading,
+    ValueReading,
+    fits_64_bits,
+    is_future,
+)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,9 +254,12 @@ def _milli(text: QuantityText | None) -> int:
     if text is None:
         raise MetricFailure(ErrorKind.INVALID_TARGET, "no average value is set")
     try:
-        return milli_value(text)
+        amount = milli_value(text)
     except QuantityError as error:
         raise MetricFailure(ErrorKind.INVALID_TARGET, f"the target: {error}") from error
+    if not fits_64_bits(amount):
+        raise MetricFailure(ErrorKind.INVALID_TARGET, f"the target of {str(text)[:40]} is out of range")
+    return amount
 
 
 def _pod_reading(reading: Reading) -> PodReading:

@@ -59,4 +59,4 @@ def _is_warming(pod: Pod, now: datetime) -> bool:
     condition = ready_condition(pod)
     if condition is None or not condition.is_true:
         return True
-    return (condition.last_transition_time or ZERO_TIME) + WARM_UP > now
+    return now - (condition.last_transition_time or ZERO_TIME) < WARM_UP

@@ -31,6 +31,8 @@ DEFAULT_WINDOW = timedelta(seconds=60)
 FUTURE_ALLOWED = timedelta(minutes=5)
 """How far ahead of our clock a sample may be dated: more than clocks of one cluster drift apart."""
 
+_LONGEST_WINDOW = 10**10
+"""Seconds: three hundred years, which is as good as any longer window and still a duration."""
 _INT64_MAX = 2**63 - 1
 _NOT_FINITE = {"nan", "inf", "infinity"}
 
@@ -141,6 +143,11 @@ def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
     return ValueReading(values, items[0].timestamp or ZERO_TIME)
 
 
+def fits_64_bits(number: int) -> bool:
+    """Tell whether a number is one that Kubernetes can count with."""
+    return -_INT64_MAX - 1 <= number <= _INT64_MAX
+
+
 def is_future(timestamp: datetime, now: datetime) -> bool:
     """Tell whether a sample is dated so far ahead that it cannot be a measurement."""
     return timestamp > now + FUTURE_ALLOWED
@@ -188,7 +195,9 @@ def _milli(text: QuantityText, what: str, *names: object) -> int:
 
 def _window_seconds(item: MetricValue) -> timedelta:
     seconds = item.window_seconds if item.window_seconds is not None else item.window
-    return DEFAULT_WINDOW if seconds is None else timedelta(seconds=seconds)
+    if seconds is None:
+        return DEFAULT_WINDOW
+    return timedelta(seconds=max(-_LONGEST_WINDOW, min(seconds, _LONGEST_WINDOW)))
 
 
 def _note_duplicate(samples: Mapping[str, Sample], defects: dict[str, str], name: str, value: int) -> None:

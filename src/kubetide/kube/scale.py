@@ -8,7 +8,7 @@ compare-and-swap.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,6 +18,9 @@ from kubetide.api.selectors import Operator, Requirement, Selector, parse_select
 from kubetide.errors import InvalidInput, KubetideError, SelectorError
 from kubetide.kube.client import Client
 from kubetide.kube.discovery import ApiResource
+
+SCALE_VERSIONS = ("autoscaling/v1", "extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")
+"""Where a Scale may come from; older servers have one in the group of the workload."""
 
 
 class InvalidApiVersion(InvalidInput):
@@ -98,7 +101,7 @@ class ScaleClient:
     async def read_raw(self, resource: ApiResource, namespace: str, name: str) -> dict[str, Any]:
         """Read the scale of one object of a known resource as served."""
         path = scale_path(resource, namespace, name)
-        return cast(dict[str, Any], decode_raw((await self._client.request("GET", path)).body, what=path))
+        return _object(decode_raw((await self._client.request("GET", path)).body, what=path))
 
     async def set(self, target: ScaleTarget, replicas: int, *, field_manager: str | None = None) -> ScaleTarget:
         """Write the replicas, if the scale is still what was read; raises Conflict if not."""
@@ -107,7 +110,7 @@ class ScaleClient:
         body = encode(with_replicas(target, replicas, scale_type))
         query = {"fieldManager": field_manager} if field_manager else None
         response = await self._client.request("PUT", path, query=query, body=body)
-        raw = cast(dict[str, Any], decode_raw(response.body, what=path))
+        raw = _object(decode_raw(response.body, what=path))
         return target_from(target.resource, target.namespace, target.name, raw)
 
     async def _scale_type(self, resource: ApiResource) -> tuple[str, str]:
@@ -137,21 +140,20 @@ def scale_path(resource: ApiResource, namespace: str, name: str) -> str:
 
 def target_from(resource: ApiResource, namespace: str, name: str, raw: Mapping[str, Any]) -> ScaleTarget:
     """Return the scale that a served object describes, its selector normalised."""
-    spec = raw.get("spec") or {}
-    status = raw.get("status") or {}
+    served = (raw.get("apiVersion"), raw.get("kind"))
+    if any(served) and (served[1] != "Scale" or served[0] not in SCALE_VERSIONS):
+        raise _unreadable(f"it is a {served[1]} of {served[0]}")
+    spec, status = _part(raw, "spec"), _part(raw, "status")
     try:
         selector = normalise_selector(_selector_text(status))
     except SelectorError as error:
-        raise ScaleUnreadable(
-            "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
-            f"failed to parse target selector: {error}"
-        ) from error
+        raise _unreadable(f"failed to parse target selector: {error}") from error
     return ScaleTarget(
         resource=resource,
         namespace=namespace,
         name=name,
-        spec_replicas=spec.get("replicas") or 0,
-        status_replicas=status.get("replicas") or 0,
+        spec_replicas=_count(spec, "spec.replicas"),
+        status_replicas=_count(status, "status.replicas"),
         selector=selector,
         raw=raw,
     )
@@ -167,6 +169,32 @@ def with_replicas(target: ScaleTarget, replicas: int, scale_type: tuple[str, str
         # The older Scale types keep the selector as a map; the one served today as text.
         body["status"] = {"replicas": target.status_replicas, "selector": target.selector}
     return body
+
+
+def _unreadable(why: str) -> ScaleUnreadable:
+    return ScaleUnreadable(
+        f"received an object from a /scale endpoint which was not convertible to autoscaling Scale: {why}"
+    )
+
+
+def _object(raw: Any) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise _unreadable("it is no object")
+    return raw
+
+
+def _part(raw: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    part = raw.get(field) or {}
+    if not isinstance(part, Mapping):
+        raise _unreadable(f"{field} is no object")
+    return part
+
+
+def _count(part: Mapping[str, Any], field: str) -> int:
+    count = part.get("replicas") or 0
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise _unreadable(f"{field} is no whole number")
+    return count
 
 
 def _selector_text(status: Mapping[str, Any]) -> str:

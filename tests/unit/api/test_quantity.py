@@ -1,5 +1,7 @@
 """Quantities: exact, as Kubernetes reads and writes them."""
 
+from collections.abc import Callable
+
 import pytest
 
 from kubetide.api.quantity import (
@@ -54,6 +56,25 @@ def test_absurd_sizes_neither_hang_nor_fill_memory(text: str) -> None:
         assert abs(parse_quantity(text).nanos).bit_length() < 10_000
     except QuantityError:
         assert len(text) > 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("9" * 5000, id="digits"),
+        pytest.param("9" * 5000 + "m", id="decimal"),
+        pytest.param("9" * 5000 + "Ki", id="binary"),
+        pytest.param(10**5000, id="number"),
+    ],
+)
+@pytest.mark.parametrize("read", [parse_quantity, cpu_millis, memory_bytes, quantity_float])
+def test_thousands_of_digits_are_refused_by_every_reader(read: Callable[[str | int], object], text: str | int) -> None:
+    with pytest.raises(QuantityError, match="is not a quantity"):
+        read(text)
+
+
+def test_nothing_times_a_huge_power_is_nothing() -> None:
+    assert quantity_float("0e400") == 0.0
 
 
 @pytest.mark.parametrize("value", [True, None, [], {}])

@@ -3,12 +3,21 @@
 import asyncio
 from collections.abc import Hashable
 from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
+from kubetide.api.selectors import parse_selector
 from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.hpa.client import SharedAnswers
-from kubetide.hpa.queries import Asker
+from kubetide.hpa.client import MetricsReader, SharedAnswers
+from kubetide.hpa.queries import Asker, PodsQuery, Query, ResourceQuery
+from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Reading
+from kubetide.hpa.settings import HpaSettings, MetricsScope
+from kubetide.kube.client import Client
+from kubetide.kube.transport import Response
+from kubetide.testing.memory_api import MemoryApi, MemoryTransport
+from unit.hpa.worlds import pods
 
 PERIOD = timedelta(seconds=15)
 
@@ -107,3 +116,83 @@ def test_old_answers_are_dropped() -> None:
         assert len(answers._answers) < 10
 
     run_virtual(main())
+
+
+class Server(MemoryTransport):
+    """Serves one answer for every list of usage, and for every custom metric."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(MemoryApi())
+        self._body = body
+        self.paths: list[str] = []
+
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        if path == "/apis":
+            version = {"version": "v1beta2"}
+            group = {"name": "custom.metrics.k8s.io", "versions": [version], "preferredVersion": version}
+            return Response(200, {}, msgspec.json.encode({"groups": [group]}))
+        self.paths.append(path)
+        return Response(200, {}, self._body)
+
+
+def read(body: bytes, query: Query, *, scope: MetricsScope = MetricsScope.NAMESPACE) -> Reading:
+    async def main() -> Reading:
+        clock = virtual_clock()
+        reader = MetricsReader(Client(Server(body), clock=clock), clock, HpaSettings(metrics_scope=scope))
+        return await reader.read(query, parse_selector("app=web"), pods(2), asker())
+
+    return run_virtual(main())
+
+
+CPU = ResourceQuery("shop", "app=web", "cpu")
+
+
+def usage(*items: dict[str, Any]) -> bytes:
+    containers = [{"name": "app", "usage": {"cpu": "5m"}}]
+    return msgspec.json.encode({"items": [{"containers": containers, **item} for item in items]})
+
+
+def test_samples_of_a_namespace_need_not_name_it() -> None:
+    found = read(usage({"metadata": {"name": "web-0"}}, {"metadata": {"name": "other"}}), CPU)
+    assert isinstance(found, PodReading)
+    assert set(found.samples) == {"web-0"}
+
+
+def test_samples_of_the_cluster_count_where_they_belong() -> None:
+    mine, other = ({"metadata": {"name": "web-0", "namespace": name}} for name in ("shop", "bank"))
+    found = read(usage(other, mine), CPU, scope=MetricsScope.CLUSTER)
+    assert isinstance(found, PodReading)
+    assert set(found.samples) == {"web-0"}
+    assert isinstance(read(usage(other), CPU, scope=MetricsScope.CLUSTER), MetricFailure)
+
+
+@pytest.mark.parametrize("query", [CPU, PodsQuery("shop", "app=web", "rps")], ids=["usage", "custom"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"null", id="null"),
+        pytest.param(b"[]", id="a-list"),
+        pytest.param(b"<html>", id="a-page"),
+        pytest.param(b'{"items": 5}', id="items-that-are-a-number"),
+        pytest.param(b'{"items": [null]}', id="an-item-that-is-null"),
+        pytest.param(b'{"items": [7]}', id="an-item-that-is-a-number"),
+        pytest.param(b'{"items": [{"metadata": 7, "describedObject": 7}]}', id="a-name-that-is-a-number"),
+        pytest.param(b'{"items": [{"timestamp": "soon", "value": "1"}]}', id="a-time-that-is-none"),
+        pytest.param(
+            b'{"items": [{"containers": [{"usage": {"cpu": []}}], "value": []}]}', id="a-value-that-is-a-list"
+        ),
+        pytest.param(b"[" * 100_000, id="very-deep"),
+        pytest.param(b'{"items": "\xff\xfe"}', id="not-utf-8"),
+        pytest.param(
+            b'{"items":[{"metadata":{"name":"web-0","labels":{"app":"web"}},"describedObject":{"name":"web-0"},'
+            b'"containers":[{"name":"a","usage":{"cpu":"' + b"9" * 5000 + b'"}}],"value":"' + b"9" * 5000 + b'"}]}',
+            id="thousands-of-digits",
+        ),
+    ],
+)
+def test_nonsense_is_a_failure_with_a_name_and_never_a_crash(body: bytes, query: Query) -> None:
+    found = read(body, query)
+    assert isinstance(found, MetricFailure)
+    assert found.kind in (ErrorKind.FETCH_FAILED, ErrorKind.EMPTY, ErrorKind.INVALID_VALUE)
+    assert str(found)

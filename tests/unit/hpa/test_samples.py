@@ -78,6 +78,11 @@ def test_windows_are_in_seconds_under_either_name() -> None:
     assert found.timestamp == ZERO_TIME
 
 
+def test_a_window_beyond_all_measure_is_only_very_long() -> None:
+    found = pods_reading([custom("a", "1", windowSeconds=2**62), custom("b", "1", window=-(2**62))])
+    assert [sample.window.days // 36_500 for sample in found.samples.values()] == [3, -4]
+
+
 def test_an_object_has_exactly_one_value() -> None:
     assert object_reading([custom("a", "42")]).usage == 42000
     for count in (0, 2):
@@ -85,7 +90,7 @@ def test_an_object_has_exactly_one_value() -> None:
             object_reading([custom("a", "42")] * count)
 
 
-@pytest.mark.parametrize("text", ["NaN", "nan", "Inf", "+Inf", "-inf", "Infinity", "1e308", "1e30", "-1e30"])
+@pytest.mark.parametrize("text", ["NaN", "nan", "Inf", "+Inf", "-inf", "Infinity", "1e308", "1e30", "-1e30", "9" * 900])
 def test_what_is_no_finite_number_of_64_bits_is_named(text: str) -> None:
     with pytest.raises(MetricFailure) as caught:
         external_reading(external("1", text))

@@ -206,6 +206,24 @@ def test_older_scale_types_are_read(status: dict[str, Any], expected: str) -> No
     assert target_from(DEPLOYMENTS, "shop", "web", {"status": status}).selector == expected
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param({"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"replicas": 3}}, id="another-kind"),
+        pytest.param({"kind": "Scale", "apiVersion": "example.com/v1", "spec": {"replicas": 3}}, id="another-group"),
+        pytest.param({"spec": [3]}, id="a-spec-that-is-a-list"),
+        pytest.param({"spec": {"replicas": 3}, "status": "fine"}, id="a-status-that-is-a-text"),
+        pytest.param({"spec": {"replicas": "3"}}, id="a-count-that-is-a-text"),
+        pytest.param({"spec": {"replicas": 2.5}}, id="half-a-replica"),
+        pytest.param({"spec": {"replicas": True}}, id="a-count-that-is-true"),
+        pytest.param({"spec": {"replicas": 3}, "status": {"replicas": [3]}}, id="an-observed-count-that-is-a-list"),
+    ],
+)
+def test_what_is_no_scale_is_refused_by_name(raw: dict[str, Any]) -> None:
+    with pytest.raises(ScaleUnreadable, match="not convertible to autoscaling Scale"):
+        target_from(DEPLOYMENTS, "shop", "web", raw)
+
+
 def test_absent_replicas_are_zero() -> None:
     target = target_from(DEPLOYMENTS, "shop", "web", {"spec": None})
     assert (target.spec_replicas, target.status_replicas) == (0, 0)

@@ -259,7 +259,7 @@ class NodeAgent:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
             self.executor.collect_garbage()
-            self.store.ring.expire()
+            self.store.expire()
             self._series.labels(self.node_name).set(self.store.ring.series_count)
             self._dropped.labels(self.node_name).set(self.store.dropped)
             if self._history is not None:

@@ -96,6 +96,7 @@ class World:
         self._handlers: dict[ResourceKey, list[Handler]] = {}
         self._any: list[Callable[[ResourceKey, Raw | None, Raw | None], None]] = []
         self._children: dict[str, dict[tuple[ResourceKey, StoreKey], None]] = {}
+        self.most_events = MOST_EVENTS
         self._event_keys: list[StoreKey] = []
         self._news: deque[tuple[ResourceKey, Raw | None, Raw | None]] = deque()
         self._telling = False
@@ -261,8 +262,8 @@ class World:
     def _forget_old_events(self, new: Raw) -> None:
         """Events are the one thing that only grows: the oldest go when there are very many."""
         self._event_keys.append(key_of(new))
-        if len(self._event_keys) > MOST_EVENTS:
-            surplus = MOST_EVENTS // 5
+        if len(self._event_keys) > self.most_events:
+            surplus = max(self.most_events // 5, 1)
             for key in self._event_keys[:surplus]:
                 self.remove(EVENTS, key)
             del self._event_keys[:surplus]

@@ -24,6 +24,7 @@ log = get_logger("node.executor")
 
 CACHE_LIFETIME = timedelta(minutes=2)
 FORCE_AFTER = timedelta(seconds=60)
+MOST_TOLD = 1000
 
 
 class NotStarted(KubetideError):
@@ -99,9 +100,11 @@ class Executor:
         self._started = True
 
     def collect_garbage(self) -> None:
-        """Forget entries that are too old to be believed."""
+        """Forget entries that are too old to be believed, and refusals when there are many: they are told again."""
         now = self._clock.now()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
+        if len(self._told) > MOST_TOLD:
+            self._told.clear()
 
     @property
     def remembered(self) -> int:

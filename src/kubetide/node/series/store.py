@@ -39,10 +39,7 @@ class Facts:
 
 @lru_cache(maxsize=32768)
 def key_of(kind: str, *pairs: tuple[str, str]) -> Key:
-    """Return the identity of a series, remembered because it is asked for every second.
-
-    The bound is what pods that are gone may hold: about 16 MiB.
-    """
+    """Return the identity of a series, remembered because it is asked for every second until `expire` forgets it."""
     return series_key(kind, dict(pairs))
 
 
@@ -68,6 +65,11 @@ class SeriesStore:
         if self.journal is not None:
             self.journal.append(producer, interval, at, good)
         return len(good)
+
+    def expire(self) -> None:
+        """Forget series without recent samples; the identities of those that are left are made anew when asked for."""
+        if self.ring.expire():
+            key_of.cache_clear()
 
     def query(self, kind: str, properties: Mapping[str, str] | None, start: int, end: int) -> Points:
         """Return samples within [start, end] milliseconds."""

@@ -14,7 +14,6 @@ from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import events, ready_pods, run
 from kubetide.testing.updating import install_crds, recommend, vpa_condition, vpa_parts, watch_disruptions
 from kubetide.vpa.admission.settings import AdmissionSettings
-from kubetide.vpa.updater.settings import UpdaterSettings
 
 MINUTE = timedelta(minutes=1)
 WITHOUT_PROBE = AdmissionSettings(local_name="vpa", probe_webhook=False)
@@ -235,18 +234,5 @@ def test_nothing_is_evicted_without_an_admission_controller() -> None:
         async with vpa_parts(cluster, with_admission=False):
             await cluster.run_for(10 * MINUTE)
         assert seen.evictions == []
-
-    run(main, nodes=2)
-
-
-def test_upstream_behaviour_goes_on_evicting() -> None:
-    async def main(cluster: SimCluster) -> None:
-        await prepare(cluster)
-        seen = watch_disruptions(cluster)
-        async with vpa_parts(cluster, UpdaterSettings(upstream_behavior=True), WITHOUT_PROBE):
-            await cluster.run_for(timedelta(seconds=30))
-            cluster.api.admission.register_local("vpa", patches_nothing)
-            await cluster.run_for(10 * MINUTE)
-        assert len(seen.evictions) > 4
 
     run(main, nodes=2)

@@ -196,7 +196,10 @@ class Updater:
         )
 
     async def _heartbeat(self) -> Heartbeat | None:
-        return await self._view.heartbeat() if self._settings.use_admission_controller_status else None
+        if not self._settings.use_admission_controller_status:
+            return None
+        found = await self._view.heartbeat()
+        return Heartbeat(fresh=found.fresh) if self._settings.upstream_behavior else found
 
     def _forget(self, observations: list[Observation]) -> None:
         pods = self._view.pods.store.values()

@@ -1,6 +1,8 @@
 """Writes the status of the NodeMetric at every report interval: its time is the node's heartbeat.
 
-The status is written also when nothing changed. A conflict is answered by the same status on the fresh object.
+The status is written also when nothing changed. A conflict is answered by the same status on the fresh object. Writes
+have a limit of their own, counted per attempt, so that conflicts cannot make a node write more than one report each ten
+seconds for long; a report that found no room waits for the next slot, unless a newer one is there first.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
 from kubetide.kube.errors import Conflict, NotFound
+from kubetide.kube.flow import TokenBucket
 from kubetide.log import get_logger
 from kubetide.node.report import Status, report_interval
 from kubetide.node.state.objects import RAW_NODE_METRICS, NodeObjects
@@ -21,6 +24,10 @@ log = get_logger("node.report")
 _ATTEMPTS = 4
 _RETRY_SECONDS = 0.01
 _LOOK_AGAIN_SECONDS = 5.0
+_SLOT_SECONDS = 1.0
+
+WRITES_PER_SECOND = 0.1
+WRITE_BURST = 2
 
 
 class MetricReporter:
@@ -43,6 +50,8 @@ class MetricReporter:
         self._objects = objects
         self._build = build
         self._node_name = node_name
+        self._limit = TokenBucket(WRITES_PER_SECOND, WRITE_BURST)
+        self._waiting: dict[str, Any] | None = None
         self._reclaimable = telemetry.gauge(
             "koordlet_node_priority_resource_reclaimable",
             "Resources of a priority class that could be lent out.",
@@ -58,7 +67,8 @@ class MetricReporter:
             due = began + wait - self._clock.monotonic()
             if due > 0:
                 # The interval may become shorter while waiting.
-                await asyncio.sleep(min(due, _LOOK_AGAIN_SECONDS))
+                await asyncio.sleep(min(due, _LOOK_AGAIN_SECONDS if self._waiting is None else _SLOT_SECONDS))
+                await self.write_waiting()
                 continue
             began = self._clock.monotonic()
             if spec is not None:
@@ -74,26 +84,41 @@ class MetricReporter:
             ("memory", "byte", float(reclaimable.memory_bytes) if reclaimable else 0.0),
         ):
             self._reclaimable.labels(self._node_name, "koord-prod", resource, unit).set(value)
+        self._waiting = status.body
+        await self.write_waiting()
+
+    async def write_waiting(self) -> None:
+        """Write the report that waits, if there is one and the limit allows it."""
+        body = self._waiting
+        if body is None:
+            return
         try:
-            await self._write(status.body)
-            self.problem = ""
+            if await self._write(body):
+                self._waiting, self.problem = None, ""
+            elif not self.problem:
+                self.problem = "over the limit of NodeMetric writes, waiting for the next slot"
+                log.info("NodeMetric waits for the next slot")
         except KubetideError as error:
-            self.problem = str(error)
+            self._waiting, self.problem = None, str(error)
             log.warning("NodeMetric not written", error=self.problem)
 
-    async def _write(self, body: dict[str, Any]) -> None:
+    async def _write(self, body: dict[str, Any]) -> bool:
+        """Write a status; return whether it need not be tried again. False: the limit is reached."""
         for attempt in range(_ATTEMPTS):
+            if not self._limit.allow(self._clock.monotonic()):
+                return False
             try:
                 current = await self._client.get_raw(RAW_NODE_METRICS, self._node_name)
                 await self._client.update(
                     RAW_NODE_METRICS, self._node_name, {**current, "status": body}, subresource="status"
                 )
             except NotFound:
-                return
+                return True
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 await asyncio.sleep(_RETRY_SECONDS * 5**attempt)
                 continue
             self.written_at = body["updateTime"]
-            return
+            return True
+        return True

@@ -1,0 +1,107 @@
+"""How often the agent may write its NodeMetric: conflicts are answered, but not without a limit."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Any
+
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.kube.client import Client
+from kubetide.kube.transport import Response, Transport
+from kubetide.node.agent import NodeAgent
+from kubetide.node.host.layout import Layout
+from kubetide.node.settings import NodeSettings
+from kubetide.node.state.objects import RAW_NODE_METRICS
+from kubetide.telemetry import Telemetry
+from kubetide.testing.cluster import run
+
+NODE = "node-1"
+NODE_METRIC = {
+    "apiVersion": "slo.koordinator.sh/v1alpha1",
+    "kind": "NodeMetric",
+    "metadata": {"name": NODE},
+    "spec": {"metricCollectPolicy": {"aggregateDurationSeconds": 60, "reportIntervalSeconds": 30}},
+}
+CONFLICT = b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","message":"changed","code":409}'
+
+
+class Contended:
+    """A transport on which others always change the NodeMetric first, `conflicts` times."""
+
+    def __init__(self, inner: Transport, now: Any, conflicts: int) -> None:
+        self.inner = inner
+        self.conflicts = conflicts
+        self.attempts: list[float] = []
+        self._now = now
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        if method == "PUT" and path.endswith(f"/nodemetrics/{NODE}/status"):
+            self.attempts.append(self._now())
+            if len(self.attempts) <= self.conflicts:
+                return Response(409, {}, CONFLICT)
+        return await self.inner.request(method, path, **parts)
+
+    def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self.inner.watch(path, query=query)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def attempts(conflicts: int, duration: timedelta) -> tuple[list[float], dict[str, Any], str]:
+    """Run an agent; return when it tried to write, the status that is there, and its problem."""
+
+    async def main(cluster: SimCluster) -> tuple[list[float], dict[str, Any], str]:
+        host = cluster.add_node(NODE)
+        await cluster.apply(NODE_METRIC)
+        transport = Contended(cluster.client().transport, cluster.elapsed, conflicts)
+        agent = NodeAgent(
+            Client(transport, clock=cluster.clock),
+            cluster.clock,
+            NodeSettings(node_name=NODE, audit_log_dir="", collect_res_used_interval=timedelta(seconds=5)),
+            host,
+            Telemetry(),
+            layout=Layout(version=host.version, paths=host.paths),
+            commands=host,
+        )
+        task = asyncio.get_running_loop().create_task(agent.run())
+        await cluster.run_for(duration)
+        problem = agent.reporter.problem
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        found = await cluster.client().get_raw(RAW_NODE_METRICS, NODE)
+        return transport.attempts, found.get("status") or {}, problem
+
+    return run(main)
+
+
+def test_without_conflicts_every_report_is_one_write() -> None:
+    tried, status, problem = attempts(0, timedelta(seconds=105))
+    assert len(tried) == 3
+    assert status["updateTime"]
+    assert problem == ""
+
+
+def test_one_conflict_is_answered_at_once() -> None:
+    tried, status, _ = attempts(1, timedelta(seconds=45))
+    assert len(tried) == 2
+    assert tried[1] - tried[0] < 0.1
+    assert status["updateTime"]
+
+
+def test_a_report_over_the_limit_waits_for_the_next_slot() -> None:
+    tried, status, problem = attempts(2, timedelta(seconds=55))
+    assert len(tried) == 3, "two attempts are the burst, the third comes when the limit has room again"
+    assert 9 <= tried[2] - tried[1] <= 11.5
+    assert status["updateTime"]
+    assert problem == ""
+
+
+def test_lasting_conflicts_cost_one_attempt_every_ten_seconds() -> None:
+    tried, status, problem = attempts(1000, timedelta(minutes=10))
+    assert status == {}
+    assert problem
+    lasting = tried[-1] - tried[0]
+    assert len(tried) <= 2 + lasting / 10 + 1
+    assert len(tried) >= lasting / 10 - 2, "it goes on trying"

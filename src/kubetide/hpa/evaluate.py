@@ -37,6 +37,7 @@ from kubetide.hpa.pods import ReadinessRules, group_pods
 from kubetide.hpa.replicas import Proposal, propose_average, propose_raw, propose_utilization, propose_value
 from kubetide.hpa.rollout import held_back
 from kubetide.hpa.samples import (
+    FUTURE_ALLOWED,
     ErrorKind,
     MetricFailure,
     PodReading,
@@ -139,14 +140,15 @@ def _bad_value(proposal: Proposal, reading: Reading, now: datetime) -> str:
             return f"it has a negative value ({milli_text(bad[0])})"
         return "it is dated in the future" if is_future(reading.timestamp, now) else ""
     if isinstance(reading, PodReading):
+        samples, defects, latest = reading.samples, reading.defects, now + FUTURE_ALLOWED
         for name in proposal.used:
-            sample = reading.samples[name]
+            sample = samples[name]
             if sample.value < 0:
                 return f"the sample of pod {name} is negative ({milli_text(sample.value)})"
-            if is_future(sample.timestamp, now):
+            if sample.timestamp > latest:
                 return f"the sample of pod {name} is dated in the future"
-            if name in reading.defects:
-                return reading.defects[name]
+            if name in defects:
+                return defects[name]
     return ""
 
 

@@ -13,6 +13,7 @@ from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SelectorError
 from kubetide.hpa.claims import Claims, anchors, selector_of
 from kubetide.hpa.decide import metrics_of, needs_metrics
+from kubetide.hpa.pods import PodList
 from kubetide.hpa.queries import Asker, Query, query_of
 from kubetide.hpa.rollout import rollout_pods
 from kubetide.hpa.samples import MetricFailure, Reading
@@ -72,7 +73,7 @@ class PodCache:
                 for name, value in pairs
                 for pod in self._store.by_index(LABEL_INDEX, label_key(namespace, name, value))
             ]
-        return tuple([pod for pod in candidates if selector.matches(pod.metadata.labels)])
+        return PodList(pod for pod in candidates if selector.matches(pod.metadata.labels))
 
 
 def label_key(namespace: str, name: str, value: str) -> str:

@@ -10,7 +10,7 @@ before it became Ready; and later, if it never became ready after the initial re
 and lost it is ready here: it serves no load, but it has shown what load it serves.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ import msgspec
 from kubetide.api.conditions import Condition, find_condition
 from kubetide.api.core import Pod
 from kubetide.api.quantity import milli_value
+from kubetide.errors import QuantityError
 from kubetide.hpa.samples import ZERO_TIME, ErrorKind, MetricFailure, Sample
 
 CPU = "cpu"
@@ -30,6 +31,38 @@ class ReadinessRules:
 
     cpu_initialization_period: timedelta = timedelta(minutes=5)
     initial_readiness_delay: timedelta = timedelta(seconds=30)
+
+
+class PodList(tuple[Pod, ...]):
+    """The pods of a target, with what follows from them alone worked out once.
+
+    Whoever looks at a target every few seconds finds the same pods again and again. Given the same list, the requests
+    and the names need not be read off every pod each time.
+    """
+
+    def __init__(self, pods: Iterable[Pod] = ()) -> None:
+        self.names = tuple([pod.metadata.name for pod in self])
+        self.requests: dict[tuple[str, str], Mapping[str, int]] = {}
+        self._last_start = _last_start(self)
+
+    def all_started(self, resource: str, rules: ReadinessRules, *, now: datetime) -> bool:
+        """Tell whether all of them are Ready and too old to be starting: then each is ready or missing."""
+        if self._last_start is None:
+            return False
+        return resource != CPU or self._last_start + rules.cpu_initialization_period <= now
+
+
+def _last_start(pods: Sequence[Pod]) -> datetime | None:
+    """Return when the youngest began, if all of them run and are Ready; None if any does not."""
+    last = ZERO_TIME
+    for pod in pods:
+        started, condition = pod.status.start_time, ready_condition(pod)
+        if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Failed", "Pending"):
+            return None
+        if started is None or condition is None or condition.status == "False":
+            return None
+        last = max(last, started)
+    return last
 
 
 class PodGroups(msgspec.Struct, frozen=True):
@@ -48,9 +81,12 @@ def group_pods(
     rules: ReadinessRules,
     *,
     now: datetime,
-    passed_over: Container[str] = (),
+    passed_over: Collection[str] = (),
 ) -> PodGroups:
     """Put every pod into its group. `passed_over` names pods that are to be ignored for reasons of the caller."""
+    if isinstance(pods, PodList) and not passed_over and pods.all_started(resource, rules, now=now):
+        without = tuple([name for name in pods.names if name not in samples])
+        return PodGroups(len(pods) - len(without), (), without, ())
     ready = 0
     unready: list[str] = []
     missing: list[str] = []
@@ -79,9 +115,10 @@ def is_starting(pod: Pod, sample: Sample, rules: ReadinessRules, *, now: datetim
         return True
     changed = condition.last_transition_time or ZERO_TIME
     not_ready = condition.status == "False"
-    if started + rules.cpu_initialization_period > now:
-        return not_ready or sample.timestamp < changed + sample.window
-    return not_ready and started + rules.initial_readiness_delay > changed
+    # Differences instead of sums: a sum may lie beyond the last year that a date can have.
+    if now - started < rules.cpu_initialization_period:
+        return not_ready or sample.timestamp - changed < sample.window
+    return not_ready and changed - started < rules.initial_readiness_delay
 
 
 def ready_condition(pod: Pod) -> Condition | None:
@@ -98,11 +135,20 @@ def count_ready(pods: Sequence[Pod], *, passed_over: Container[str] = ()) -> int
     )
 
 
-def pod_requests(pods: Iterable[Pod], resource: str, container: str = "") -> dict[str, int]:
+def pod_requests(pods: Iterable[Pod], resource: str, container: str = "") -> Mapping[str, int]:
     """Return the request of each pod in thousandths: its containers and sidecars, or those of one name.
 
     A container that counts and has no request makes the percentage of the whole target meaningless, so it is an error.
     """
+    if not isinstance(pods, PodList):
+        return _requests(pods, resource, container)
+    found = pods.requests.get((resource, container))
+    if found is None:
+        found = pods.requests[resource, container] = _requests(pods, resource, container)
+    return found
+
+
+def _requests(pods: Iterable[Pod], resource: str, container: str) -> dict[str, int]:
     requests: dict[str, int] = {}
     for pod in pods:
         total = 0
@@ -116,7 +162,12 @@ def pod_requests(pods: Iterable[Pod], resource: str, container: str = "") -> dic
                     ErrorKind.MISSING_REQUEST,
                     f"container {one.name} of pod {pod.metadata.name} requests no {resource}",
                 )
-            total += milli_value(text)
+            try:
+                total += milli_value(text)
+            except QuantityError as error:
+                raise MetricFailure(
+                    ErrorKind.MISSING_REQUEST, f"the {resource} request of container {one.name}: {error}"
+                ) from error
         requests[pod.metadata.name] = total
     return requests
 

@@ -6,7 +6,7 @@ import pytest
 
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
-from kubetide.hpa.pods import ReadinessRules, count_ready, group_pods, pod_requests
+from kubetide.hpa.pods import PodList, ReadinessRules, count_ready, group_pods, pod_requests
 from kubetide.hpa.samples import ErrorKind, MetricFailure, Sample
 from unit.hpa.worlds import NOW, ago, pod, reading
 
@@ -14,7 +14,9 @@ RULES = ReadinessRules()
 
 
 def group_of(one: Pod, sample: Sample | None, resource: str = "cpu") -> str:
-    groups = group_pods([one], {one.metadata.name: sample} if sample else {}, resource, RULES, now=NOW)
+    samples = {one.metadata.name: sample} if sample else {}
+    groups = group_pods([one], samples, resource, RULES, now=NOW)
+    assert group_pods(PodList([one]), samples, resource, RULES, now=NOW) == groups
     found = {"ignored": groups.ignored, "unready": groups.unready, "missing": groups.missing}
     return next((name for name, names in found.items() if names), "ready")
 
@@ -91,6 +93,24 @@ def test_a_container_without_a_request_fails_the_metric() -> None:
     assert "web-1" in str(caught.value)
 
 
+def test_a_request_that_cannot_be_read_fails_the_metric() -> None:
+    with pytest.raises(MetricFailure, match="not a quantity") as caught:
+        pod_requests([pod("web-0", cpu="much")], "cpu")
+    assert caught.value.kind is ErrorKind.MISSING_REQUEST
+
+
+def test_times_at_the_end_of_the_calendar_are_compared_too() -> None:
+    raw = {
+        "metadata": {"name": "a"},
+        "status": {
+            "phase": "Running",
+            "startTime": "9999-12-31T23:59:59Z",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z"}],
+        },
+    }
+    assert group_of(convert(raw, Pod), FRESH) == "unready"
+
+
 def test_ready_pods_are_counted_with_terminating_ones() -> None:
     running = [pod("a"), pod("b", deleting=True), pod("c", ready=False), pod("d", phase="Succeeded")]
     assert count_ready(running) == 2
@@ -117,3 +137,16 @@ def test_an_absent_transition_time_is_long_ago() -> None:
         },
     }
     assert group_of(convert(raw, Pod), Sample(1, datetime.fromisoformat("2026-03-01T11:59:30Z"))) == "ready"
+
+
+@pytest.mark.parametrize("young", [299, 300, 301])
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_a_list_that_remembers_groups_and_counts_as_any_other(young: int, resource: str) -> None:
+    several = [pod("a"), pod("b", started=ago(young), changed=ago(young - 1)), pod("c")]
+    samples = {"a": FRESH, "b": Sample(100, ago(young), timedelta(seconds=30))}
+    remembering = PodList(several)
+    for _ in range(2):
+        assert group_pods(remembering, samples, resource, RULES, now=NOW) == group_pods(
+            several, samples, resource, RULES, now=NOW
+        )
+        assert pod_requests(remembering, "cpu") == pod_requests(several, "cpu")

@@ -49,7 +49,7 @@ class PodList(tuple[Pod, ...]):
         """Tell whether all of them are Ready and too old to be starting: then each is ready or missing."""
         if self._last_start is None:
             return False
-        return resource != CPU or self._last_start + rules.cpu_initialization_period <= now
+        return resource != CPU or now - self._last_start >= rules.cpu_initialization_period
 
 
 def _last_start(pods: Sequence[Pod]) -> datetime | None:

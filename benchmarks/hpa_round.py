@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
 
+from kubetide.api.codec import encode
 from kubetide.api.meta import ObjectKey
 from kubetide.clock import SystemClock
 from kubetide.embedded.cluster import EmbeddedApi
@@ -71,6 +72,9 @@ class Usage:
         if selector:
             return self.by_app[namespace, selector.removeprefix("app=")]
         return self.by_namespace[namespace] if namespace else self.all
+
+    def pod_items(self, namespace: str = "") -> bytes:
+        return encode(self.pod_metrics(namespace))
 
     def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
         return []

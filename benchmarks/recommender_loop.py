@@ -96,6 +96,9 @@ class Usage:
             )
         return items
 
+    def pod_items(self, namespace: str = "") -> bytes:
+        return encode(self.pod_metrics(namespace))
+
     def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
         return []
 

@@ -50,7 +50,7 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         _EVENTS,
     ),
     "recommender": (
-        Right("", ("pods", "limitranges"), READ),
+        Right("", ("pods",), READ),
         Right("", ("events",), ("get", "list", "watch", "create", "patch")),
         Right("metrics.k8s.io", ("pods",), ("get", "list")),
         Right("external.metrics.k8s.io", ("*",), ("get", "list")),

@@ -93,6 +93,7 @@ class Executor:
         self._cache: dict[str, _Entry] = {}
         self._support: dict[str, bool] = {}
         self._told: set[str] = set()
+        self._failing: dict[str, str] = {}
         self._started = False
 
     def start(self) -> None:
@@ -105,6 +106,8 @@ class Executor:
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
         if len(self._told) > MOST_TOLD:
             self._told.clear()
+        if len(self._failing) > MOST_TOLD:
+            self._failing.clear()
 
     @property
     def remembered(self) -> int:
@@ -154,7 +157,7 @@ class Executor:
         done: set[str] = set()
         for level in ordered:
             for write in level:
-                self._isolated(write, lambda one: self._grow(one, done))
+                self._isolated(write, lambda one: self._grow(one, done), last=False)
         for level in reversed(ordered):
             for write in level:
                 self._isolated(write, lambda one: self._settle(one, done))
@@ -184,9 +187,12 @@ class Executor:
         self.write_through(write)
         self._remember(key, write.value)
 
-    def _isolated(self, write: Write, act: Callable[[Write], object]) -> None:
+    def _isolated(self, write: Write, act: Callable[[Write], object], *, last: bool = True) -> None:
+        where = f"{write.directory}/{_name(write)}"
         try:
             act(write)
+            if last:
+                self._failing.pop(where, None)
         except (Unsupported, Gone, NotOnThisVersion):
             self.counts.skipped += 1
         except (RefusedPlace, EscapesRoot) as error:
@@ -194,7 +200,10 @@ class Executor:
             self._tell_once(write, error)
         except (KubetideError, OSError) as error:
             self.counts.failed += 1
-            log.warning("kernel value not written", file=_name(write), directory=write.directory, error=str(error))
+            # A value that the kernel does not take is wanted again every round; its error is told until it changes.
+            if self._failing.get(where) != str(error):
+                self._failing[where] = str(error)
+                log.warning("kernel value not written", file=_name(write), directory=write.directory, error=str(error))
 
     def _tell_once(self, write: Write, error: KubetideError) -> None:
         subject = f"{write.subject.namespace}/{write.subject.name}/{write.subject.container}/{write.directory}"

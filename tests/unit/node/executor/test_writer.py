@@ -96,6 +96,30 @@ def test_one_failing_file_does_not_stop_the_others() -> None:
     assert executor.counts.failed == 1
 
 
+@pytest.mark.parametrize("leveled", [False, True])
+def test_a_value_that_the_kernel_refuses_is_told_once_until_something_changes(
+    leveled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor, host, _, _ = made({(files.CPU_QUOTA, TIER): "50000"})
+
+    def refuse(path: str, value: str) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    def told() -> int:
+        return sum(record.message.startswith("kernel value not written") for record in caplog.records)
+
+    batch = Batch(levels=((write(files.CPU_QUOTA, "1000"),),), leveled=leveled)
+    host.on_write = refuse
+    for _ in range(3):
+        executor.apply(Plan(batches=(batch,)))
+    assert told() == 1
+    host.on_write = None
+    executor.apply(Plan(batches=(batch,)))
+    host.on_write = refuse
+    executor.apply(Plan(batches=(Batch(levels=((write(files.CPU_QUOTA, "900"),),), leveled=leveled),)))
+    assert told() == 2
+
+
 def test_a_cgroup_that_is_gone_is_skipped_quietly_and_not_remembered() -> None:
     executor, host, _, layout = made({})
     gone = write(files.CPU_SHARES, "5", POD, Target.POD)

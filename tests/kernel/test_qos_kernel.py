@@ -17,10 +17,11 @@ from kubetide.api.cpuset import CpuSet
 from kubetide.api.slo_strategies import NodeSLOSpec
 from kubetide.clock import SystemClock
 from kubetide.node.executor.writer import Executor
-from kubetide.node.formats.processors import Processor
 from kubetide.node.formats.storage import LSBLK, StorageFacts, read_lsblk
 from kubetide.node.hooks.decide import HookDecider
 from kubetide.node.hooks.rules import Plugins
+from kubetide.node.host import files
+from kubetide.node.host.facts import processors_from_sysfs
 from kubetide.node.host.linux import LinuxHost
 from kubetide.node.host.readers import CgroupReader
 from kubetide.node.qos.blkio import BlkIo
@@ -103,7 +104,7 @@ class Machine:
             slo=self.slo,
             metrics=self.metrics,
             cgroups=CgroupReader(self.tree.host, self.tree.layout),
-            processors=tuple(Processor(cpu=n, core=n, socket=0, node=0) for n in range(CPUS)),
+            processors=processors_from_sysfs(self.tree.host, self.tree.layout),
             storage=self.storage,
             gates={"CPUBurst": True},
         )
@@ -266,6 +267,45 @@ def test_cpus_are_taken_and_given_back_in_an_order_that_the_kernel_accepts() -> 
         strategy.cpuset_status = USING
         machine.executor.apply(strategy.release(machine.snapshot()))
         assert {len(CpuSet.parse(tree.read("cpuset", place, "cpuset.cpus").strip())) for place in places} == {CPUS}
+        assert machine.executor.counts.failed == 0
+
+
+async def test_best_effort_work_is_moved_to_the_cpus_that_a_load_step_leaves() -> None:
+    with cgroup_tree() as tree:
+        if CPUS < 4:
+            pytest.skip("needs four CPUs: the fewest of which the policy can take some away")
+        machine = Machine(tree, {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
+        web = machine.add("web", label="LS")
+        job = machine.add("job", label="BE", kube="BestEffort")
+        places = [tree.paths.tier(BEST_EFFORT), job.directory, job.containers[0].directory]
+        for place in places:
+            machine.executor.host.write(tree.layout.cgroup_file(files.CPUSET, place), f"0-{CPUS - 1}")
+        burner = tree.run(places[-1], BURNER)
+        await until(lambda: tree.usage_nanos(job.directory) > 0)
+        strategy = CpuSuppress()
+        topology = {one.cpu: one.core for one in machine.snapshot().processors}
+
+        def round_with(cores: float) -> set[int]:
+            """Let a round see this much usage of the latency-sensitive pod; return where the kernel runs the other."""
+            machine.metrics.set(kinds.POD_CPU, cores, {kinds.POD_UID: web.uid})
+            machine.metrics.set(kinds.POD_CPU, 0.0, {kinds.POD_UID: job.uid})
+            machine.metrics.set(kinds.NODE_CPU, cores)
+            machine.executor.apply(strategy.decide(machine.snapshot()))
+            allowed = os.sched_getaffinity(burner.pid)
+            for place in places:
+                assert set(CpuSet.parse(tree.read("cpuset", place, "cpuset.cpus").strip())) == allowed
+            return allowed
+
+        calm = -(-CPUS * 65 // 100)
+        assert len(round_with(0.0)) == calm
+        few = round_with(CPUS * 0.65)
+        assert len(few) == 2
+        if len(set(topology.values())) * 2 == len(topology):
+            assert len({topology[cpu] for cpu in few}) == 1, "both threads of one core"
+        step = -(-CPUS // 10)
+        assert len(round_with(0.0)) == min(2 + step, calm)
+        machine.executor.apply(strategy.release(machine.snapshot()))
+        assert len(os.sched_getaffinity(burner.pid)) == CPUS
         assert machine.executor.counts.failed == 0
 
 

@@ -5,8 +5,10 @@ not: they appear as 0. Readers return v2 shapes, or None for text that is not wh
 without regard to case, as the reference does.
 """
 
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
 
 from kubetide.api.codec import decode_folded, to_builtins
 from kubetide.api.meta import ApiObject
@@ -14,6 +16,7 @@ from kubetide.api.quantity import QuantityText, parse_quantity
 from kubetide.errors import InvalidInput
 
 Raw = dict[str, Any]
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
 METRICS = _PREFIX + "metrics"
@@ -60,11 +63,11 @@ class _Source(ApiObject, frozen=True, kw_only=True):
     metric_selector: _Selector | None = None
     target_value: QuantityText | None = None
     target_average_value: QuantityText | None = None
-    target_average_utilization: int | None = None
+    target_average_utilization: Int32 | None = None
     average_value: QuantityText | None = None
     current_value: QuantityText | None = None
     current_average_value: QuantityText | None = None
-    current_average_utilization: int | None = None
+    current_average_utilization: Int32 | None = None
 
 
 class _Metric(ApiObject, frozen=True, kw_only=True):
@@ -86,12 +89,12 @@ class _Condition(ApiObject, frozen=True, kw_only=True):
 
 class _Policy(ApiObject, frozen=True, kw_only=True):
     type: str = ""
-    value: int = 0
-    period_seconds: int = 0
+    value: Int32 = 0
+    period_seconds: Int32 = 0
 
 
 class _Rules(ApiObject, frozen=True, kw_only=True):
-    stabilization_window_seconds: int | None = None
+    stabilization_window_seconds: Int32 | None = None
     select_policy: str | None = None
     policies: tuple[_Policy, ...] | None = None
     tolerance: QuantityText | None = None
@@ -225,14 +228,21 @@ def read_conditions(text: str) -> list[Raw] | None:
         conditions = () if _is_null(text) else decode_folded(text, tuple[_Condition, ...])
     except InvalidInput:
         return None
-    return [
-        {
-            key: value
-            for key, value in to_builtins(condition).items()
-            if value not in (None, "") or key in ("type", "status", "lastTransitionTime")
-        }
-        for condition in conditions
-    ]
+    return [_plain_condition(condition) for condition in conditions]
+
+
+def _plain_condition(condition: _Condition) -> Raw:
+    changed = condition.last_transition_time
+    if changed is not None:
+        # Times are kept in whole seconds of UTC, however they were written.
+        condition = msgspec.structs.replace(
+            condition, last_transition_time=changed.astimezone(UTC).replace(microsecond=0)
+        )
+    return {
+        key: value
+        for key, value in to_builtins(condition).items()
+        if value not in (None, "") or key in ("type", "status", "lastTransitionTime")
+    }
 
 
 def read_behavior(text: str) -> Raw | None:
@@ -343,7 +353,7 @@ def _v1_rules(rules: Raw | None) -> Raw | None:
         if policies is None
         else [
             {"Type": p.get("type", ""), "Value": p.get("value", 0), "PeriodSeconds": p.get("periodSeconds", 0)}
-            for p in policies
+            for p in (policy or {} for policy in policies)
         ],
         "Tolerance": rules.get("tolerance"),
     }

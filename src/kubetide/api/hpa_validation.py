@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kubetide.api.quantity import parse_quantity
-from kubetide.errors import QuantityError
+from kubetide.api.codec import convert
+from kubetide.api.hpa import CrossVersionObjectReference, HpaStatus
+from kubetide.api.meta import ApiObject
+from kubetide.api.metrics import MetricIdentifier
+from kubetide.api.quantity import QuantityText, parse_quantity
+from kubetide.errors import DecodeError, QuantityError
 
 Raw = dict[str, Any]
 
@@ -67,14 +71,54 @@ def validate(obj: Raw, *, old: Raw | None = None, scale_to_zero: bool = False) -
     return [*_name(obj), *_spec(obj.get("spec") or {}, least)]
 
 
+class _Amounts(ApiObject, frozen=True, kw_only=True):
+    value: QuantityText | None = None
+    average_value: QuantityText | None = None
+    average_utilization: int | None = None
+
+
+class _Shown(ApiObject, frozen=True, kw_only=True):
+    """Any source of a metric status: the members of all of them."""
+
+    name: str = ""
+    container: str = ""
+    metric: MetricIdentifier | None = None
+    described_object: CrossVersionObjectReference | None = None
+    current: _Amounts = _Amounts()
+
+
+class _MetricStatus(ApiObject, frozen=True, kw_only=True):
+    type: str = ""
+    object: _Shown | None = None
+    pods: _Shown | None = None
+    resource: _Shown | None = None
+    container_resource: _Shown | None = None
+    external: _Shown | None = None
+
+
+class _Status(HpaStatus, frozen=True, kw_only=True):
+    """The status with its metrics looked into, which only whoever stores them has to do."""
+
+    current_metrics: tuple[_MetricStatus, ...] | None = None  # type: ignore[assignment]  # narrower than what is read
+
+
 def validate_status(obj: Raw) -> list[Problem]:
-    """Return everything wrong with the status of an object."""
-    status = obj.get("status") or {}
-    return [
+    """Return everything wrong with the status of an object; first of all, whether it is one."""
+    try:
+        status = convert(obj.get("status") or {}, _Status)
+    except DecodeError as error:
+        return [_invalid("status", error.message)]
+    problems = [
         _invalid(f"status.{field}", "must be greater than or equal to 0")
-        for field in ("currentReplicas", "desiredReplicas")
-        if (status.get(field) or 0) < 0
+        for field, count in (("currentReplicas", status.current_replicas), ("desiredReplicas", status.desired_replicas))
+        if count < 0
     ]
+    for index, metric in enumerate(status.current_metrics or ()):
+        for source in (metric.object, metric.pods, metric.resource, metric.container_resource, metric.external):
+            amounts = (source.current.value, source.current.average_value) if source is not None else ()
+            if not all(amount is None or _is_quantity(amount) for amount in amounts):
+                problems.append(_invalid(f"status.currentMetrics[{index}]", "must hold quantities"))
+    return problems
 
 
 def _name(obj: Raw) -> Iterator[Problem]:
@@ -242,6 +286,14 @@ def _target(target: Raw, path: str) -> Iterator[Problem]:
         yield _invalid(f"{path}.target.averageUtilization", "must be greater than 0")
 
 
+def _is_quantity(amount: QuantityText) -> bool:
+    try:
+        parse_quantity(amount)
+    except QuantityError:
+        return False
+    return True
+
+
 def _is_positive(amount: Any) -> bool:
     try:
         return parse_quantity(amount).sign > 0
@@ -263,7 +315,7 @@ def _rules(rules: Raw, path: str) -> Iterator[Problem]:
     if not policies:
         yield _required(f"{path}.policies", "must specify at least one Policy")
     for index, policy in enumerate(policies):
-        yield from _policy(policy, f"{path}.policies[{index}]")
+        yield from _policy(policy or {}, f"{path}.policies[{index}]")
     tolerance = rules.get("tolerance")
     if tolerance is not None and parse_quantity(tolerance).sign < 0:
         yield _invalid(f"{path}.tolerance", "must be greater than or equal to 0")

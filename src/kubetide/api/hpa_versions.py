@@ -90,7 +90,9 @@ def merge_rules(defaults: Raw, given: Any) -> Raw:
 
 def default_v1(obj: Raw) -> None:
     """Fill the one default of a v1 object, in place."""
-    spec = obj.setdefault("spec", {})
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        spec = obj["spec"] = {}
     if spec.get("minReplicas") is None:
         spec["minReplicas"] = 1
 
@@ -153,7 +155,7 @@ def _canonical_status(status: Any) -> Raw:
 
 def _canonical_metric(metric: Any, amounts: str) -> Any:
     if not isinstance(metric, dict):
-        return metric
+        return {"type": ""} if metric is None else metric
     result = {key: value for key, value in metric.items() if value is not None}
     for field in SOURCES.values():
         source = result.get(field)

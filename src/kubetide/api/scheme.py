@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from kubetide.api import apps, core, metrics
 from kubetide.api.events import RecordedEvent
-from kubetide.api.hpa import HorizontalPodAutoscaler
+from kubetide.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kubetide.api.leases import Lease
 from kubetide.api.meta import TypedObject
 from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology, NodeSLO
@@ -90,7 +90,9 @@ PDBS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", a
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
 HPAS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", HorizontalPodAutoscaler)
-HPAS_V1 = untyped("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+HPAS_V1 = Resource(
+    "autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", HorizontalPodAutoscalerV1
+)
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler", VerticalPodAutoscaler)
 VPA_CHECKPOINTS = Resource(
     "autoscaling.k8s.io",

@@ -103,3 +103,37 @@ def test_negative_counts_in_status_are_refused() -> None:
     assert [p.field for p in validate_status({"status": {"currentReplicas": -1, "desiredReplicas": 1}})] == [
         "status.currentReplicas"
     ]
+
+
+def shown(**current: Any) -> Raw:
+    return {"currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "field"),
+    [
+        pytest.param({"desiredReplicas": "three"}, "status", id="a-count-that-is-a-text"),
+        pytest.param({"currentMetrics": {}}, "status", id="metrics-that-are-an-object"),
+        pytest.param(
+            {"currentMetrics": [{"type": "Resource", "resource": 5}]}, "status", id="a-source-that-is-a-number"
+        ),
+        pytest.param(shown(averageValue=[]), "status", id="an-amount-that-is-a-list"),
+        pytest.param(shown(averageValue="much"), "status.currentMetrics[0]", id="an-amount-that-is-no-quantity"),
+        pytest.param({"conditions": ["fine"]}, "status", id="a-condition-that-is-a-text"),
+        pytest.param({"lastScaleTime": "lately"}, "status", id="a-time-that-is-none"),
+    ],
+)
+def test_a_status_that_nobody_could_read_is_refused(status: Raw, field: str) -> None:
+    assert [problem.field for problem in validate_status({"status": status})] == [field]
+
+
+def test_a_status_as_it_is_written_is_fine() -> None:
+    status = {**shown(averageValue="5m", averageUtilization=3), "conditions": [{"type": "ScalingActive"}]}
+    assert validate_status({"status": {**status, "currentReplicas": 1, "lastScaleTime": None}}) == []
+    assert validate_status({"status": None}) == validate_status({}) == []
+
+
+def test_a_policy_that_is_null_is_an_empty_one() -> None:
+    behavior = {"scaleUp": {"policies": [None]}}
+    fields = {problem.field.rpartition(".")[2] for problem in validate(hpa(behavior=behavior))}
+    assert fields == {"type", "value", "periodSeconds"}

@@ -136,3 +136,36 @@ def test_the_current_cpu_percentage_is_the_last_one_reported() -> None:
         ],
     }
     assert hpa_versions.v1_from_v2(obj)["status"]["currentCPUUtilizationPercentage"] == 20
+
+
+@pytest.mark.parametrize("number", [3_000_000_000, -3_000_000_000, 50.0, "50"])
+def test_a_number_that_is_no_int32_makes_the_annotation_unreadable(number: Any) -> None:
+    source = {"name": "memory", "targetAverageUtilization": number}
+    assert v1.read_specs(json.dumps([{"type": "Resource", "resource": source}])) is None
+    policy = {"type": "Pods", "value": number, "periodSeconds": 60}
+    assert v1.read_behavior(json.dumps({"scaleUp": {"policies": [policy]}})) is None
+
+
+def test_times_in_annotations_are_whole_seconds_of_utc() -> None:
+    text = json.dumps([{"type": "AbleToScale", "lastTransitionTime": "2026-01-02T04:04:05.678+01:00"}])
+    found = v1.read_conditions(text)
+    assert found is not None
+    assert [one["lastTransitionTime"] for one in found] == ["2026-01-02T03:04:05Z"]
+
+
+@pytest.mark.parametrize("spec", [None, {}])
+def test_an_object_without_a_spec_is_read_in_either_version(spec: Raw | None) -> None:
+    for version in (hpa_versions.V1, hpa_versions.V2):
+        whole = hpa_versions.to_v2({"apiVersion": version, "metadata": {"name": "web"}, "spec": spec})
+        assert whole["spec"]["minReplicas"] == 1
+        assert hpa_versions.v1_from_v2(whole)["spec"]["targetCPUUtilizationPercentage"] == 80
+
+
+def test_members_of_lists_that_are_null_are_empty_ones() -> None:
+    obj = {"apiVersion": hpa_versions.V2, "spec": {"metrics": [None], "behavior": {"scaleUp": {"policies": [None]}}}}
+    obj["status"] = {"currentMetrics": [None]}
+    whole = hpa_versions.to_v2(obj)
+    assert whole["spec"]["metrics"] == whole["status"]["currentMetrics"] == [{"type": ""}]
+    texts = hpa_versions.v1_from_v2(whole)["metadata"]["annotations"]
+    assert json.loads(texts[v1.METRICS]) == json.loads(texts[v1.CURRENT_METRICS]) == [{"type": ""}]
+    assert json.loads(texts[v1.BEHAVIOR])["ScaleUp"]["Policies"] == [{"Type": "", "Value": 0, "PeriodSeconds": 0}]

@@ -1,13 +1,18 @@
 """The in-process transport: requests and streaming watches without a socket, in whatever time the loop lives in."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import types
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.requests import ADMIN, Answer, Request, User
 from kubetide.kube.errors import ConnectionLost, RequestTimeout, error_from
 from kubetide.kube.transport import Response
+
+T = TypeVar("T")
 
 
 class InProcessTransport:
@@ -35,13 +40,12 @@ class InProcessTransport:
         # Let others run, as a socket would: a writer that never waits must not starve the watchers.
         await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(timeout):
-                answer = await self._api.handle(request)
+            answer = await _within(timeout, self._api.handle(request))
         except TimeoutError as error:
             raise RequestTimeout(f"{method} {path}: no answer within {timeout} s") from error
         if not isinstance(answer, Answer):
             raise ConnectionLost(f"{method} {path}: a watch is opened with watch()")
-        return Response(answer.status, {"content-type": answer.content_type, **answer.headers}, answer.body)
+        return Response(answer.status, _headers(answer), answer.body)
 
     @asynccontextmanager
     async def watch(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -81,3 +85,39 @@ class InProcessTransport:
         if self._closed:
             raise ConnectionLost("the transport is closed")
         return Request(method, path, query or {}, body, content_type, accept, self._user, self._user_agent)
+
+
+_JSON = MappingProxyType({"content-type": "application/json"})
+
+
+def _headers(answer: Answer) -> Mapping[str, str]:
+    if answer.headers or answer.content_type != "application/json":
+        return {"content-type": answer.content_type, **answer.headers}
+    return _JSON
+
+
+async def _within(timeout: float | None, work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` returns, or raise TimeoutError; the clock is looked at only if it has to wait at all."""
+    try:
+        waits_for = work.send(None)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    async with asyncio.timeout(timeout):
+        return await _rest(work, waits_for)
+
+
+@types.coroutine
+def _rest(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Go on with work that has begun and waits for something, which is handed to the loop as `await` would do it."""
+    while True:
+        try:
+            try:
+                sent = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - a cancellation is for the work to see first
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(sent)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result

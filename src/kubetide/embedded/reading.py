@@ -1,10 +1,12 @@
 """What a path names, and reading it: one object, a list, a watch."""
 
+from functools import partial
+
 from kubetide.clock import Clock
 from kubetide.embedded import strategy, subresources
 from kubetide.embedded.listing import list_page, parse_version, plan_watch, request_filter, too_new
 from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
-from kubetide.embedded.render import View, answer_list, answer_object, answer_raw, make_view
+from kubetide.embedded.render import View, answer_list, answer_object, make_view
 from kubetide.embedded.requests import Answer, Request, Target
 from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.status import Raw, bad_request, forbidden, method_not_allowed, no_such_path, not_found
@@ -57,7 +59,8 @@ class Reading:
             raise too_new(revision, self.store.revision)
         entry = self.existing(resource, target)
         if target.subresource == "scale":
-            return answer_raw(subresources.scale_of(resource, entry.obj))
+            scale = entry.view(f"scale of {resource.api_version}", partial(subresources.scale_of, resource))
+            return Answer(200, scale)
         return answer_object(view, entry)
 
     def existing(self, resource: ApiResource, target: Target) -> Entry:

@@ -104,6 +104,7 @@ class Discovery:
         self._lifetime = lifetime.total_seconds()
         self._groups: dict[str, tuple[str, ...]] | None = None
         self._resources: dict[tuple[str, str], tuple[ApiResource, ...]] = {}
+        self._kinds: dict[tuple[str, str], tuple[ApiResource, ...]] = {}
         self._loaded_at = 0.0
         self._lock = asyncio.Lock()
 
@@ -111,6 +112,7 @@ class Discovery:
         """Forget everything; the next question asks the server."""
         self._groups = None
         self._resources.clear()
+        self._kinds.clear()
 
     async def groups(self, *, max_age: timedelta | None = None) -> Mapping[str, tuple[str, ...]]:
         """Return the versions of each group, the preferred one first; the core group is empty."""
@@ -119,6 +121,7 @@ class Discovery:
             if self._groups is not None and self._age() < lifetime:
                 return self._groups
             self._resources.clear()
+            self._kinds.clear()
             core = decode((await self._request("GET", "/api")).body, _ApiVersions, what="/api")
             listed = decode((await self._request("GET", "/apis")).body, _GroupList, what="/apis")
             found = {"": core.versions or ()}
@@ -156,6 +159,8 @@ class Discovery:
 
     async def resources_for(self, group: str, kind: str) -> tuple[ApiResource, ...]:
         """Return the resources of a kind in a group, the preferred version first."""
+        if (group, kind) in self._kinds and self._age() < self._lifetime:
+            return self._kinds[group, kind]
         found = await self._find(group, kind)
         if not found and self._age() >= FRESH_SECONDS:
             self.invalidate()
@@ -194,6 +199,8 @@ class Discovery:
                 failure = error
         if not found and failure is not None:
             raise failure
+        if found and failure is None:
+            self._kinds[group, kind] = tuple(found)
         return tuple(found)
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.world import DEPLOYMENTS, REPLICA_SETS, is_active
+from kubetide.embedded.sim.world import DEPLOYMENTS, PODS, REPLICA_SETS, is_active
+from kubetide.embedded.status import Raw
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.testing.builders import make_deployment, make_pod, make_replica_set, make_replication_controller
 from kubetide.testing.cluster import deployment, events, pods, ready_pods, run
@@ -134,6 +135,32 @@ def test_a_leak_ends_in_an_oom_kill_and_a_restart() -> None:
         ended = status["lastState"]["terminated"]
         assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
         assert events(cluster, reason="OOMKilling")
+
+    run(main, scenario=scenario)
+
+
+def test_a_dead_container_is_seen_as_terminated_before_it_waits_or_runs_again() -> None:
+    scenario = """
+    nodes: [{name: node}]
+    workloads:
+    - {name: greedy, limits: {memory: 128Mi}, memory: {base: 256Mi}}
+    """
+
+    async def main(cluster: SimCluster) -> None:
+        seen: list[tuple[str, int]] = []
+
+        def watch(old: Raw | None, new: Raw | None) -> None:
+            for status in ((new or {}).get("status") or {}).get("containerStatuses") or ():
+                now = (next(iter(status["state"])), status["restartCount"])
+                if now not in seen[-1:]:
+                    seen.append(now)
+
+        cluster.world.on(PODS, watch)
+        seen.clear()
+        await cluster.run_for(timedelta(minutes=5))
+        first = seen.index(("terminated", 0))
+        expected = [("terminated", 0), ("running", 1), ("terminated", 1), ("waiting", 1), ("running", 2)]
+        assert seen[first : first + len(expected)] == expected
 
     run(main, scenario=scenario)
 

@@ -42,11 +42,18 @@ class Container:
     waiting: str = "ContainerCreating"
     finished: Raw | None = None
     last: Raw | None = None
+    returning: bool = False
+    """Dead, and to be started again."""
     limits: Amounts = field(default_factory=dict)
 
     @property
     def running(self) -> bool:
         return self.row is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended for good."""
+        return not self.running and not self.waiting and not self.returning
 
     def end(self, *, reason: str, exit_code: int, now: str) -> None:
         """Note that the process is gone."""

@@ -36,6 +36,8 @@ from kubetide.errors import InvalidInput
 NAME = "kubelet"
 PULL_SECONDS = 1.0
 STOP_SECONDS = 1.0
+SYNC_SECONDS = 1.0
+"""How long a container is seen as terminated before it is started again or said to wait."""
 
 
 class Kubelets:
@@ -320,27 +322,36 @@ class Kubelets:
         pod = self._world.get(PODS, run.key)
         policy = (pod or {}).get("spec", {}).get("restartPolicy") or "Always"
         if policy == "Always" or (policy == "OnFailure" and exit_code != 0):
+            container.returning = True
             delay = container.next_backoff(self._monotonic())
-            container.last = container.finished
-            container.waiting = "CrashLoopBackOff" if delay > 0 else "ContainerCreating"
-            if delay > 0 and pod is not None:
-                message = f"Back-off restarting failed container {container.name}"
-                self._world.record(pod, "BackOff", message, kind="Warning", component=NAME)
-            self.after(run, delay, lambda run: self.restart(run, container))
-        else:
-            container.waiting = ""
-            if all(not c.running and not c.waiting for c in run.containers):
-                failed = any((c.finished or {}).get("exitCode") for c in run.containers)
-                run.phase = "Failed" if failed else "Succeeded"
+            if delay > 0:
+                self.after(run, SYNC_SECONDS, lambda run: self._back_off(run, container))
+            self.after(run, max(delay, SYNC_SECONDS), lambda run: self.restart(run, container))
+        elif all(c.settled for c in run.containers):
+            failed = any((c.finished or {}).get("exitCode") for c in run.containers)
+            run.phase = "Failed" if failed else "Succeeded"
         self.report(run)
         if run.phase in ("Failed", "Succeeded"):
             self._forget(run.uid)
+
+    def _back_off(self, run: PodRun, container: Container) -> None:
+        """Tell that a dead container waits; that it was terminated has been seen by then."""
+        if run.stopping or run.uid not in self._runs or container.running:
+            return
+        container.last, container.waiting = container.finished, "CrashLoopBackOff"
+        pod = self._world.get(PODS, run.key)
+        if pod is not None:
+            message = f"Back-off restarting failed container {container.name}"
+            self._world.record(pod, "BackOff", message, kind="Warning", component=NAME)
+        self.report(run)
 
     def restart(self, run: PodRun, container: Container) -> None:
         if run.stopping or run.uid not in self._runs or container.running:
             return
         container.restarts += 1
+        container.last = container.finished or container.last
         container.finished = None
+        container.returning = False
         self._kernel.advance(self._monotonic())
         self._launch(run, container)
         self.after(run, run.profile.start_seconds, self._become_ready)

@@ -726,7 +726,7 @@ async def a_custom_resource_is_pruned_defaulted_checked_and_served_in_every_vers
     status, body = await api.call("POST", definitions, crd(group))
     assert status == 201, body
     try:
-        await _established(api, f"{definitions}/gadgets.{group}")
+        await established(api, f"{definitions}/gadgets.{group}")
         gadget: Raw = {
             "apiVersion": f"{group}/v1",
             "kind": "Gadget",
@@ -759,7 +759,7 @@ async def a_custom_resource_is_pruned_defaulted_checked_and_served_in_every_vers
         await api.call("DELETE", f"{definitions}/gadgets.{group}")
 
 
-async def _established(api: Api, path: str) -> None:
+async def established(api: Api, path: str) -> None:
     """Wait until a definition is served; a real server needs a moment."""
     for _ in range(100):
         _, body = await api.call("GET", path)

@@ -42,6 +42,9 @@ spec:
         resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {memory: 128Mi}}
 """
 WEB_3 = WEB.replace("web:1", "web:3")
+TYPO = WEB.replace("replicas: 2", "replicaCount: 2")
+CONFIGS = "/api/v1/namespaces/$NAMESPACE/configmaps?fieldValidation=Strict"
+TWICE = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"twice"},"data":{"a":"1","a":"2"}}'
 SIDE = '{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"example.com/side:1"}]}}}}'
 NO_SIDE = '{"spec":{"template":{"spec":{"containers":[{"$patch":"delete","name":"side"}]}}}}'
 HISTORY = '[{"op":"replace","path":"/spec/revisionHistoryLimit","value":5}]'
@@ -197,6 +200,16 @@ SCRIPT: dict[str, list[Step]] = {
         ),
         step("apply --dry-run=server -f -", "server dry run", reads=WEB.replace("name: web,", "name: dry,")),
         step("get deployment dry", "not found", fails=True),
+    ],
+    "unknown-fields": [
+        step("apply -f -", 'unknown field "spec.replicaCount"', reads=TYPO, fails=True),
+        step("get deployment web", "not found", fails=True),
+        step("apply --validate=warn -f -", 'Warning: unknown field "spec.replicaCount"', "created", reads=TYPO),
+        step("get deployment web -o jsonpath=<{.spec.replicaCount}>", "<>"),
+        step("apply --validate=ignore -f -", "deployment.apps/web configured", reads=TYPO),
+        step(f"create --raw {CONFIGS} -f -", 'duplicate field "data.a"', reads=TWICE, fails=True),
+        step("apply --server-side -f -", "field not declared in schema", reads=TYPO, fails=True),
+        step("""patch deployment web --type=merge -p '{"spec":{"typo":1}}'""", "Warning: unknown field", "no change"),
     ],
     "custom-resources": [
         step("apply -f -", "created", reads=CRD),

@@ -8,7 +8,7 @@ the strategic patch; other lists are one field.
 from typing import TYPE_CHECKING, Any
 
 from kubetide.api.patch import StrategicMergePatch
-from kubetide.embedded import fieldsets, strategy
+from kubetide.embedded import fieldsets, strategy, strictness
 from kubetide.embedded.bodies import check_type
 from kubetide.embedded.calls import Steps
 from kubetide.embedded.managers import manager_of
@@ -29,6 +29,7 @@ def apply(verbs: "Verbs", request: Request, target: Target, resource: ApiResourc
         )
     check_type(resource, config)
     metadata = strategy.metadata_of(config)
+    noticed = strictness.check_applied(request, resource, config)
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     metadata.setdefault("name", target.name)
@@ -44,7 +45,8 @@ def apply(verbs: "Verbs", request: Request, target: Target, resource: ApiResourc
             verbs.existing(resource, target)
         if metadata.get("uid") or metadata.get("resourceVersion"):
             verbs.existing(resource, target)
-        return _create(verbs, request, target, resource, config, applied)
+        managed = [_entry(verbs, request, resource, "", applied)]
+        return verbs.create_object(request, target, resource, config, managed=managed, noticed=noticed)
 
     def transform(current: Raw) -> Raw:
         mine, others = _owners(current, request, target.subresource)
@@ -63,14 +65,7 @@ def apply(verbs: "Verbs", request: Request, target: Target, resource: ApiResourc
         kept = [entry for entry in others if entry.get("fieldsV1") != {}]
         new["metadata"]["managedFields"] = [*kept, _entry(verbs, request, resource, target.subresource, applied)]
 
-    return verbs.modify(request, target, resource, transform, manage=manage)
-
-
-def _create(
-    verbs: "Verbs", request: Request, target: Target, resource: ApiResource, config: Raw, applied: Raw
-) -> Steps:
-    entry = _entry(verbs, request, resource, "", applied)
-    return verbs.create_object(request, target, resource, config, managed=[entry])
+    return verbs.modify(request, target, resource, transform, manage=manage, noticed=noticed)
 
 
 def _entry(verbs: "Verbs", request: Request, resource: ApiResource, subresource: str, applied: Raw) -> Raw:

@@ -33,9 +33,10 @@ class CrdVersion:
     def api_version(self) -> str:
         return f"{self.group}/{self.version}"
 
-    def store(self, obj: Raw) -> Raw:
+    def store(self, obj: Raw, *, pruned: bool = False) -> Raw:
         """Return an object of this version as it is stored: pruned, in the storage version."""
-        structural.prune(obj, self.schema, root=True)
+        if not pruned:
+            structural.prune(obj, self.schema, root=True)
         if self.version != self.storage_version:
             obj = {**obj, "apiVersion": f"{self.group}/{self.storage_version}"}
         return obj
@@ -50,11 +51,9 @@ class CrdVersion:
     def default(self, obj: Raw) -> None:
         structural.default(obj, self.schema)
 
-    def unknown_fields(self, obj: Raw) -> list[str]:
-        """Return the fields that would be dropped."""
-        from kubetide.embedded.strategy import deep_copy
-
-        return structural.prune(deep_copy(obj), self.schema, root=True)
+    def prune(self, obj: Raw) -> list[str]:
+        """Remove what the schema does not name, in place, and return the paths that went."""
+        return structural.prune(obj, self.schema, root=True)
 
     def problems(self, obj: Raw, old: Raw | None = None) -> list[Cause]:
         """Return what breaks the schema, or, if nothing does, what breaks its rules."""

@@ -72,8 +72,9 @@ class Refusal(KubetideError):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            body["reason"] = self.reason
         if details:
             body["details"] = details
         body["code"] = self.code

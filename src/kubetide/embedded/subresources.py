@@ -1,11 +1,11 @@
 """Subresources with a meaning of their own: scale, eviction, binding, in-place resize."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kubetide.api.selectors import selector_from
-from kubetide.embedded import deletion, managers, strategy, validation
-from kubetide.embedded.bodies import decode_body, is_dry_run
+from kubetide.embedded import deletion, managers, strategy, strictness, validation
+from kubetide.embedded.bodies import decode_body, is_dry_run, with_warnings
 from kubetide.embedded.calls import AdmissionCall, Steps
 from kubetide.embedded.objects import Entry, ResourceKey, StoreKey
 from kubetide.embedded.render import answer_raw
@@ -28,6 +28,7 @@ from kubetide.errors import InvalidInput
 if TYPE_CHECKING:
     from kubetide.embedded.verbs import Verbs
 
+SCALE = ("autoscaling/v1", "Scale")
 PDBS = ResourceKey("policy", "poddisruptionbudgets")
 _BUDGET_PENDING = "DisruptionBudget"
 
@@ -68,13 +69,22 @@ def not_found_scale(resource: ApiResource, name: str) -> Refusal:
 
 
 def update_scale(
-    verbs: "Verbs", request: Request, target: Target, resource: ApiResource, transform: Callable[[Raw], Raw]
+    verbs: "Verbs",
+    request: Request,
+    target: Target,
+    resource: ApiResource,
+    transform: Callable[[Raw], Raw],
+    *,
+    noticed: Sequence[str] = (),
 ) -> Steps:
-    """Change the replica count through the scale subresource."""
+    """Change the replica count through the scale subresource. `noticed` is what is wrong with the request's fields."""
     for _ in range(16):
         entry = verbs.existing(resource, target)
         before = scale_of(resource, entry.obj)
         after = transform(scale_of(resource, entry.obj))
+        warnings = strictness.check_patched(
+            request, [*noticed, *strictness.drop_from("autoscaling/v1", "Scale", after)]
+        )
         replicas = _check_scale(resource, target, before, after)
         new = entry.copy()
         path = resource.crd.scale_paths()[0] if resource.crd is not None else ("spec", "replicas")
@@ -100,8 +110,8 @@ def update_scale(
                 raise conflict(resource.group, resource.plural, target.name)
             continue
         if managers.same_but_for_times(new, entry.obj) or is_dry_run(request):
-            return answer_raw(scale_of(resource, new))
-        return answer_raw(scale_of(resource, verbs.commit(resource, entry.key, new).obj))
+            return with_warnings(answer_raw(scale_of(resource, new)), warnings)
+        return with_warnings(answer_raw(scale_of(resource, verbs.commit(resource, entry.key, new).obj)), warnings)
     raise conflict(resource.group, resource.plural, target.name)
 
 
@@ -151,6 +161,7 @@ def set_path(obj: Raw, path: tuple[str, ...], value: Any) -> None:
 def evict(verbs: "Verbs", request: Request, target: Target, resource: ApiResource) -> Steps:
     """Delete a pod if its disruption budgets allow it."""
     body = decode_body(request)
+    strictness.check_part(request, "policy/v1", "Eviction", body)
     if body.get("kind") not in (None, "", "Eviction") or body.get("apiVersion") not in (None, "", "policy/v1"):
         raise bad_request("the body of an eviction is a policy/v1 Eviction")
     name = (body.get("metadata") or {}).get("name") or target.name
@@ -268,6 +279,7 @@ def _unready_may_go(spec: Raw, status: Raw) -> bool:
 def bind(verbs: "Verbs", request: Request, target: Target, resource: ApiResource) -> Steps:
     """Assign a pod to a node."""
     body = decode_body(request)
+    strictness.check_part(request, "v1", "Binding", body)
     name = target.name or (body.get("metadata") or {}).get("name") or ""
     node = (body.get("target") or {}).get("name")
     if not node:

@@ -54,19 +54,6 @@ def _check_map(value: Any, path: str) -> None:
         raise bad_request(f"{path}: must be a map of strings")
 
 
-def check_unknown_fields(resource: ApiResource, obj: Raw, mode: str) -> list[str]:
-    """Return warnings about fields that will be dropped, or refuse them if the client asked for that."""
-    if resource.crd is None or mode not in ("Strict", "Warn"):
-        return []
-    unknown = [f'unknown field "{path}"' for path in resource.crd.unknown_fields(obj)]
-    if unknown and mode == "Strict":
-        raise bad_request(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-            f"strict decoding error: {', '.join(unknown)}"
-        )
-    return unknown
-
-
 def check_new(resource: ApiResource, obj: Raw, gates: frozenset[str] = frozenset()) -> None:
     """Refuse a new object that breaks a rule."""
     _refuse(resource, obj, [*_meta(resource, obj), *_specific(resource, obj, None, gates)])

@@ -6,12 +6,12 @@ two the world may have changed, so every write checks that it still starts from 
 if not: the same optimistic concurrency that clients see.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch
 from kubetide.clock import Clock
-from kubetide.embedded import apply, deletion, limits, managers, strategy, subresources, validation
+from kubetide.embedded import apply, deletion, limits, managers, strategy, strictness, subresources, validation
 from kubetide.embedded.bodies import (
     APPLY_YAML,
     PATCH_TYPES,
@@ -69,6 +69,7 @@ class Verbs(Reading):
     def write(self, request: Request, target: Target) -> Steps:
         """Carry out a POST, PUT, PATCH or DELETE."""
         resource = self.resolve(target)
+        strictness.mode_of(request)
         match request.method:
             case "POST":
                 return self._post(request, target, resource)
@@ -109,7 +110,8 @@ class Verbs(Reading):
     def _create(self, request: Request, target: Target, resource: ApiResource) -> Steps:
         body = decode_body(request)
         check_type(resource, body)
-        return self.create_object(request, target, resource, body)
+        noticed = strictness.check_body(request, resource, body)
+        return self.create_object(request, target, resource, body, noticed=noticed)
 
     def create_object(
         self,
@@ -119,8 +121,11 @@ class Verbs(Reading):
         body: Raw,
         *,
         managed: list[Raw] | None = None,
+        noticed: Sequence[str] = (),
     ) -> Steps:
-        """Store a new object. `managed` replaces the usual note of who wrote it."""
+        """Store a new object without unknown fields. `managed` replaces the usual note of who wrote it, `noticed` is
+        what the client is to be warned of.
+        """
         if resource.namespaced and not target.namespace:
             raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         metadata = strategy.metadata_of(body)
@@ -129,11 +134,11 @@ class Verbs(Reading):
             raise bad_request("resourceVersion should not be set on objects to be created")
         self.check_namespace(resource, target.namespace)
         check_shape(resource, body)
-        warnings = validation.check_unknown_fields(resource, body, request.query.get("fieldValidation", ""))
+        warnings = list(noticed)
         if not metadata.get("name") and metadata.get("generateName"):
             validation.check_text(metadata["generateName"], "metadata.generateName")
             metadata["name"] = strategy.generated_name(metadata["generateName"], self.random)
-        obj = self.to_storage(resource, body)
+        obj = self.to_storage(resource, body, pruned=True)
         strategy.stamp_new(resource, obj, now=self.clock.now(), random=self.random)
         strategy.apply_defaults(resource, obj)
         strategy.drop_disabled(resource, obj, self.gates)
@@ -177,15 +182,18 @@ class Verbs(Reading):
     def _put(self, request: Request, target: Target, resource: ApiResource) -> Steps:
         body = decode_body(request)
         if target.subresource == "scale":
-            return subresources.update_scale(self, request, target, resource, lambda _: body)
+            noticed = strictness.check_part(request, *subresources.SCALE, body)
+            return subresources.update_scale(self, request, target, resource, lambda _: body, noticed=noticed)
         if target.subresource in ("eviction", "binding", "token"):
             raise method_not_allowed(resource.group, resource.plural, "update")
         check_type(resource, body)
+        noticed = strictness.check_body(request, resource, body)
         metadata = strategy.metadata_of(body)
         if metadata.setdefault("name", target.name) != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
         _settle_namespace(resource, target, metadata)
-        return self.modify(request, target, resource, lambda _: body, versioned=bool(metadata.get("resourceVersion")))
+        versioned = bool(metadata.get("resourceVersion"))
+        return self.modify(request, target, resource, lambda _: body, versioned=versioned, noticed=noticed)
 
     def _patch(self, request: Request, target: Target, resource: ApiResource) -> Steps:
         media = request.content_type.partition(";")[0].strip()
@@ -196,6 +204,7 @@ class Verbs(Reading):
         if media == StrategicMergePatch.content_type and resource.crd is not None:
             raise unsupported_media(media, (JsonPatch.content_type, MergePatch.content_type, APPLY_YAML))
         patch = decode_patch(request, media)
+        noticed = strictness.patch_complaints(request, patch)
 
         def transform(current: Raw) -> Raw:
             try:
@@ -209,8 +218,8 @@ class Verbs(Reading):
             return changed
 
         if target.subresource == "scale":
-            return subresources.update_scale(self, request, target, resource, transform)
-        return self.modify(request, target, resource, transform, versioned=names_version(patch))
+            return subresources.update_scale(self, request, target, resource, transform, noticed=noticed)
+        return self.modify(request, target, resource, transform, versioned=names_version(patch), noticed=noticed)
 
     def modify(
         self,
@@ -221,11 +230,12 @@ class Verbs(Reading):
         *,
         manage: Callable[[Raw, Raw], None] | None = None,
         versioned: bool = False,
+        noticed: Sequence[str] = (),
     ) -> Steps:
         """Change an existing object through the main path or one of its subresources.
 
         `versioned` writes are about one state of the object: if it changes meanwhile they fail instead of starting
-        over.
+        over. `noticed` is what is wrong with the fields of the request itself.
         """
         dry_run = is_dry_run(request)
         warnings: list[str] = []
@@ -237,8 +247,8 @@ class Verbs(Reading):
             metadata = strategy.metadata_of(wanted)
             check_shape(resource, wanted)
             self._check_preconditions(resource, target, metadata, old)
-            warnings = validation.check_unknown_fields(resource, wanted, request.query.get("fieldValidation", ""))
-            new = self.to_storage(resource, wanted)
+            warnings = strictness.check_patched(request, [*noticed, *strictness.drop_unknown(resource, wanted)])
+            new = self.to_storage(resource, wanted, pruned=True)
             new = self._changed(resource, target.subresource, new, old)
             if manage is not None:
                 manage(new, old)
@@ -300,12 +310,12 @@ class Verbs(Reading):
             return self.store.delete(resource.storage, key)
         return self.store.put(resource.storage, key, new)
 
-    def to_storage(self, resource: ApiResource, obj: Raw) -> Raw:
-        """Return an object of the request's version as it is stored."""
+    def to_storage(self, resource: ApiResource, obj: Raw, *, pruned: bool = False) -> Raw:
+        """Return an object of the request's version as it is stored. `pruned`: it has no unknown fields any more."""
         if resource.to_storage is not None:
             return resource.to_storage(obj)
         if resource.crd is not None:
-            return resource.crd.store(obj)
+            return resource.crd.store(obj, pruned=pruned)
         return obj
 
     def _check_preconditions(self, resource: ApiResource, target: Target, metadata: Raw, old: Raw) -> None:

@@ -253,7 +253,7 @@ class HpaController:
         self._instruments.worked(waited, ended - started)
         delay = period.total_seconds() * self._rng.uniform(*JITTER)
         state.due = ended + delay
-        self._instruments.added(again=True)
+        self._instruments.added()
         return Result(requeue_after=timedelta(seconds=delay))
 
     async def _turn(self, key: ObjectKey, hpa: HorizontalPodAutoscaler, state: _State) -> timedelta:

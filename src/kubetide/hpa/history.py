@@ -137,11 +137,10 @@ class Instruments:
         """Count an answer that came from another turn."""
         self._shared.labels(api).inc()
 
-    def added(self, *, again: bool = False) -> None:
-        """Count a key that was put into the queue."""
+    def added(self) -> None:
+        """Count a key that was put into the queue; for the original each one is a retry too, so both grow alike."""
         self._adds.inc()
-        if again:
-            self._retries.inc()
+        self._retries.inc()
 
     def worked(self, waited: float, seconds: float) -> None:
         """Note how long a key waited for its turn, and how long that took."""

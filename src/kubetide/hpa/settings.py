@@ -1,11 +1,15 @@
 """Settings of the horizontal autoscaler: those of the original with its flag names and defaults, then kubetide's."""
 
+import math
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
 from kubetide.errors import SettingsError
+
+CONFIGURABLE_TOLERANCE = "HPAConfigurableTolerance"
+SCALE_TO_ZERO = "HPAScaleToZero"
 
 
 class MetricsScope(StrEnum):
@@ -113,8 +117,31 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
             raise SettingsError("must be at least 1", field="concurrent-horizontal-pod-autoscaler-syncs")
         if self.sync_period <= timedelta(0):
             raise SettingsError("must be above 0", field="horizontal-pod-autoscaler-sync-period")
+        if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
+            raise SettingsError("must be 0 or above", field="horizontal-pod-autoscaler-tolerance")
+        for name, span in (
+            ("downscale-stabilization", self.downscale_stabilization),
+            ("cpu-initialization-period", self.cpu_initialization_period),
+            ("initial-readiness-delay", self.initial_readiness_delay),
+        ):
+            if span < timedelta(0):
+                raise SettingsError("must be 0 or above", field=f"horizontal-pod-autoscaler-{name}")
+        _gates(self.feature_gates)
 
     @property
     def configurable_tolerance(self) -> bool:
         """Whether `behavior.*.tolerance` is honoured."""
-        return "HPAConfigurableTolerance=true" in self.feature_gates
+        return _gates(self.feature_gates)[CONFIGURABLE_TOLERANCE]
+
+
+def _gates(given: tuple[str, ...]) -> dict[str, bool]:
+    """Return every gate, as given or off; a gate that does not exist is a typing error."""
+    gates = dict.fromkeys((CONFIGURABLE_TOLERANCE, SCALE_TO_ZERO), False)
+    for text in given:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if name not in gates:
+            raise SettingsError(f"unknown feature gate {name!r} (known: {', '.join(gates)})", field="hpa-feature-gates")
+        if value.lower() not in ("true", "t", "1", "false", "f", "0"):
+            raise SettingsError(f"{name} must be true or false", field="hpa-feature-gates")
+        gates[name] = value.lower() in ("true", "t", "1")
+    return gates

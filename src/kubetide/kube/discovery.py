@@ -116,9 +116,8 @@ class Discovery:
 
     async def groups(self, *, max_age: timedelta | None = None) -> Mapping[str, tuple[str, ...]]:
         """Return the versions of each group, the preferred one first; the core group is empty."""
-        lifetime = self._lifetime if max_age is None else min(self._lifetime, max_age.total_seconds())
         async with self._lock:
-            if self._groups is not None and self._age() < lifetime:
+            if self._groups is not None and self._age() < self._limit(max_age):
                 return self._groups
             self._resources.clear()
             self._kinds.clear()
@@ -157,14 +156,16 @@ class Discovery:
             )
         return self._resources[group, version]
 
-    async def resources_for(self, group: str, kind: str) -> tuple[ApiResource, ...]:
+    async def resources_for(
+        self, group: str, kind: str, *, max_age: timedelta | None = None
+    ) -> tuple[ApiResource, ...]:
         """Return the resources of a kind in a group, the preferred version first."""
-        if (group, kind) in self._kinds and self._age() < self._lifetime:
+        if (group, kind) in self._kinds and self._age() < self._limit(max_age):
             return self._kinds[group, kind]
-        found = await self._find(group, kind)
+        found = await self._find(group, kind, max_age)
         if not found and self._age() >= FRESH_SECONDS:
             self.invalidate()
-            found = await self._find(group, kind)
+            found = await self._find(group, kind, max_age)
         return found
 
     async def resolve(self, api_version: str, kind: str) -> ApiResource | None:
@@ -188,10 +189,13 @@ class Discovery:
     def _age(self) -> float:
         return self._clock.monotonic() - self._loaded_at
 
-    async def _find(self, group: str, kind: str) -> tuple[ApiResource, ...]:
+    def _limit(self, max_age: timedelta | None) -> float:
+        return self._lifetime if max_age is None else min(self._lifetime, max_age.total_seconds())
+
+    async def _find(self, group: str, kind: str, max_age: timedelta | None) -> tuple[ApiResource, ...]:
         found: list[ApiResource] = []
         failure: ApiError | None = None
-        for version in await self.versions(group):
+        for version in await self.versions(group, max_age=max_age):
             try:
                 found += [each for each in await self.resources(group, version) if each.kind == kind]
             except ApiError as error:

@@ -7,6 +7,7 @@ compare-and-swap.
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -21,6 +22,9 @@ from kubetide.kube.discovery import ApiResource
 
 SCALE_VERSIONS = ("autoscaling/v1", "extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")
 """Where a Scale may come from; older servers have one in the group of the workload."""
+
+KIND_AGE = timedelta(seconds=30)
+"""How long it is taken for granted which resource a kind means: a custom resource may change its versions."""
 
 
 class InvalidApiVersion(InvalidInput):
@@ -88,7 +92,7 @@ class ScaleClient:
         """Return the resources of the reference's group and kind, each in the version its server prefers."""
         group = group_of_reference(reference.api_version)
         found: dict[str, ApiResource] = {}
-        for resource in await self._client.discovery.resources_for(group, reference.kind):
+        for resource in await self._client.discovery.resources_for(group, reference.kind, max_age=KIND_AGE):
             found.setdefault(resource.plural, resource)
         if not found:
             raise NoMapping(f'no matches for kind "{reference.kind}" in group "{group}"')

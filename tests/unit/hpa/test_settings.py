@@ -35,11 +35,37 @@ def test_defaults_are_those_of_the_original() -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [{"concurrent-horizontal-pod-autoscaler-syncs": "0"}, {"horizontal-pod-autoscaler-sync-period": "0s"}]
+    "flags",
+    [
+        {"concurrent-horizontal-pod-autoscaler-syncs": "0"},
+        {"horizontal-pod-autoscaler-sync-period": "0s"},
+        {"horizontal-pod-autoscaler-tolerance": "-0.1"},
+        {"horizontal-pod-autoscaler-tolerance": "nan"},
+        {"horizontal-pod-autoscaler-downscale-stabilization": "-1s"},
+        {"horizontal-pod-autoscaler-initial-readiness-delay": "-1s"},
+        {"hpa-feature-gates": "HPAConfigurableTolerence=true"},
+        {"hpa-feature-gates": "HPAConfigurableTolerance=maybe"},
+        {"hpa-feature-gates": "HPAConfigurableTolerance"},
+    ],
+    ids=str,
 )
 def test_what_cannot_be_used_is_refused(flags: dict[str, str]) -> None:
     with pytest.raises(SettingsError):
         load(HpaSettings, flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", False),
+        ("HPAConfigurableTolerance=True", True),
+        ("HPAConfigurableTolerance=1,HPAScaleToZero=false", True),
+        ("HPAScaleToZero=true", False),
+        ("HPAConfigurableTolerance=true,HPAConfigurableTolerance=false", False),
+    ],
+)
+def test_gates_are_switched_by_name(text: str, expected: bool) -> None:
+    assert load(HpaSettings, flags={"hpa-feature-gates": text}).configurable_tolerance is expected
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -1,5 +1,6 @@
 """Scale subresources: found by group and kind, read tolerantly, written as a compare-and-swap."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -144,6 +145,23 @@ def test_the_first_mapping_that_answers_counts_and_else_the_first_error() -> Non
             await scales.get("shop", reference("example.com/v1", "Widget"))
 
     with_client(routes, succeeds)
+
+
+def test_a_kind_that_moves_to_another_version_is_found_within_half_a_minute() -> None:
+    widgets = [{"name": "widgets", "kind": "Widget", "namespaced": True}]
+    routes = discovery(example_com={"v1beta1": widgets})
+    routes["GET /apis/example.com/v1beta1/namespaces/shop/widgets/web/scale"] = SCALE
+
+    async def act(scales: ScaleClient, transport: Routes) -> None:
+        assert (await scales.get("shop", reference("example.com/v1", "Widget"))).resource.version == "v1beta1"
+        transport.routes = discovery(example_com={"v1": widgets})
+        transport.routes["GET /apis/example.com/v1/namespaces/shop/widgets/web/scale"] = SCALE
+        with pytest.raises(NotFound):
+            await scales.get("shop", reference("example.com/v1", "Widget"))
+        await asyncio.sleep(30)
+        assert (await scales.get("shop", reference("example.com/v1", "Widget"))).resource.version == "v1"
+
+    with_client(routes, act)
 
 
 def test_an_unknown_kind_has_no_mapping() -> None:

@@ -174,7 +174,7 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
 
 
 def _stopper(agent: NodeAgent) -> Callable[[Eviction], Awaitable[None]]:
-    from kubetide.node.runtime.cri import ContainerStopper
+    from kubetide.node.runtime.stopper import ContainerStopper
 
     stopper = ContainerStopper(Path(agent.layout.var_run_root))
 

@@ -96,8 +96,8 @@ class CpuSuppress:
         tier = snapshot.paths.tier(BEST_EFFORT)
         try:
             current = snapshot.cgroups.cpu_quota(tier)
-        except OSError as error:
-            trace["skipped"] = f"the quota of {tier} cannot be read: {error.strerror}"
+        except (OSError, InvalidInput) as error:
+            trace["skipped"] = f"the quota of {tier} cannot be read: {error}"
             return ()
         target = rule.quota_target(left, cpus, current)
         trace |= {"currentQuota": current, "quota": current if target is None else target}

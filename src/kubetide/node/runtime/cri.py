@@ -13,11 +13,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from kubetide.errors import KubetideError, Unavailable
-from kubetide.log import get_logger
 from kubetide.node.runtime.protos import cri_pb2 as pb
-from kubetide.node.snapshot import PodState
-
-log = get_logger("node.cri")
 
 VERSIONS = ("v1", "v1alpha2")
 CONNECT_SECONDS = 5.0
@@ -75,51 +71,6 @@ class CriClient:
     async def close(self) -> None:
         """Close the connection."""
         await self.channel.close(None)
-
-
-SOCKETS = {
-    "containerd": ("containerd/containerd.sock", "containerd.sock"),
-    "cri-o": ("crio/crio.sock",),
-    "pouch": ("pouchcri.sock",),
-}
-
-
-class ContainerStopper:
-    """Stops the containers of pods whose eviction the API accepted, so that their memory comes back at once."""
-
-    def __init__(self, var_run: Path) -> None:
-        self._var_run = var_run
-        self._clients: dict[str, CriClient] = {}
-
-    async def stop(self, pod: PodState) -> list[str]:
-        """Stop every running container of a pod; one that cannot be stopped does not keep the others running."""
-        stopped: list[str] = []
-        statuses = (*(pod.pod.status.init_container_statuses or ()), *(pod.pod.status.container_statuses or ()))
-        for status in statuses:
-            runtime, _, hash_ = status.container_id.partition("://")
-            if not hash_ or status.state is None or status.state.running is None:
-                continue
-            try:
-                client = self._client(runtime)
-                await client.stop_container(hash_)
-                stopped.append(status.name)
-            except (TimeoutError, KubetideError) as error:
-                log.warning("container not stopped", pod=pod.key, container=status.name, error=str(error))
-        return stopped
-
-    def _client(self, runtime: str) -> CriClient:
-        if runtime not in self._clients:
-            candidates = [self._var_run / name for name in SOCKETS.get(runtime, ())]
-            socket = next((path for path in candidates if path.exists()), None)
-            if socket is None:
-                raise Unavailable(f"no socket of runtime {runtime!r} under {self._var_run}")
-            self._clients[runtime] = CriClient(socket, version="v1alpha2" if runtime == "pouch" else "v1")
-        return self._clients[runtime]
-
-    async def close(self) -> None:
-        """Close all connections."""
-        for client in self._clients.values():
-            await client.close()
 
 
 def resources_of(raw: Any) -> pb.LinuxContainerResources | None:

@@ -19,7 +19,8 @@ from kubetide.slo.config import (
     NodeSLOConfig,
     NormalizationState,
 )
-from kubetide.slo.decide import NodeDecision, NodeObservation, decide_node
+from kubetide.slo.decide import decide_node
+from kubetide.slo.decision import NodeDecision, NodeObservation
 from kubetide.slo.nodeslo import render, same_spec
 from kubetide.slo.overcommit.claims import claim_of
 from kubetide.slo.overcommit.result import BATCH_CPU

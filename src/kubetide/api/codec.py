@@ -19,6 +19,14 @@ from kubetide.errors import DecodeError
 
 T = TypeVar("T")
 
+_ZEROS: tuple[tuple[tuple[type[msgspec.inspect.Type], ...], Any], ...] = (
+    ((msgspec.inspect.StructType, msgspec.inspect.DictType), dict),
+    ((msgspec.inspect.ListType, msgspec.inspect.VarTupleType), list),
+    ((msgspec.inspect.StrType,), ""),
+    ((msgspec.inspect.BoolType,), False),
+    ((msgspec.inspect.IntType, msgspec.inspect.FloatType), 0),
+)
+
 SLICE = 500
 """Items decoded between two turns of the event loop: below a millisecond for usage, a few for pods."""
 
@@ -112,7 +120,11 @@ def decode_folded(data: bytes | str, kind: type[T], *, what: str = "") -> T:
 
 
 def fold_keys(raw: Any, kind: Any) -> Any:
-    """Rename the keys of `raw` to the declared spelling of `kind`, in depth. Unknown keys stay as they are."""
+    """Rename the keys of `raw` to the declared spelling of `kind`, in depth. Unknown keys stay as they are.
+
+    A null that stands for an item of a list or a value of a map becomes the zero value of its type, as in Go: only a
+    null that stands for a field says nothing.
+    """
     return _fold(raw, _type_info(kind))
 
 
@@ -135,10 +147,25 @@ def _fold(raw: Any, info: msgspec.inspect.Type) -> Any:
                 folded[field.encode_name] = _fold(value, field.type)
         return folded
     if isinstance(info, msgspec.inspect.DictType) and isinstance(raw, dict):
-        return {key: _fold(value, info.value_type) for key, value in raw.items()}
+        return {key: _fold_item(value, info.value_type) for key, value in raw.items()}
     if isinstance(info, msgspec.inspect.ListType | msgspec.inspect.VarTupleType) and isinstance(raw, list):
-        return [_fold(value, info.item_type) for value in raw]
+        return [_fold_item(value, info.item_type) for value in raw]
     return raw
+
+
+def _fold_item(raw: Any, info: msgspec.inspect.Type) -> Any:
+    return _zero(info) if raw is None else _fold(raw, info)
+
+
+def _zero(info: msgspec.inspect.Type) -> Any:
+    if isinstance(info, msgspec.inspect.UnionType):
+        # Of what may be text or number (a quantity) the number is the readable zero.
+        members = sorted(info.types, key=lambda member: not isinstance(member, msgspec.inspect.IntType))
+        return None if info.includes_none else _zero(members[0])
+    for kind, zero in _ZEROS:
+        if isinstance(info, kind):
+            return zero() if callable(zero) else zero
+    return None
 
 
 def _fits(raw: Any, info: msgspec.inspect.Type) -> bool:

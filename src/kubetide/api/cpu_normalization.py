@@ -5,6 +5,7 @@ A ratio above 1 means that one CPU of this node does more than one of the cluste
 
 from collections.abc import Mapping
 
+from kubetide.api.numbers import parse_float
 from kubetide.api.qos import ANNOTATION_CPU_NORMALIZATION, LABEL_CPU_NORMALIZATION_ENABLED
 from kubetide.errors import InvalidInput
 
@@ -19,10 +20,10 @@ def node_ratio(annotations: Mapping[str, str] | None) -> float:
     if text is None:
         return -1.0
     try:
-        ratio = float(text)
-    except ValueError as error:
-        raise InvalidInput(f"{text!r} is not a number", field=ANNOTATION_CPU_NORMALIZATION) from error
-    if not ratio > 0 or text != text.strip():
+        ratio = parse_float(text)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field=ANNOTATION_CPU_NORMALIZATION) from error
+    if not ratio > 0:
         raise InvalidInput(f"{text!r} is not a positive number", field=ANNOTATION_CPU_NORMALIZATION)
     return ratio
 

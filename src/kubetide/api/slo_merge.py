@@ -4,7 +4,8 @@
 
 - given means: not null, not an empty list, and not an empty text; `0` and `false` are given;
 - the optional texts in `GIVEN_WHEN_EMPTY` count as given even when they are empty;
-- objects merge field by field, maps key by key, lists are replaced whole.
+- objects merge field by field, lists are replaced whole;
+- maps (`extensions`) merge key by key: the value of a key is replaced whole, whatever it is.
 
 The controller completes thresholds, CPU burst and system settings before it writes a NodeSLO; resource QoS travels as
 the user wrote it, and the agent completes it with `COMPLETE_QOS`.
@@ -16,6 +17,8 @@ from typing import Any
 Raw = dict[str, Any]
 
 GIVEN_WHEN_EMPTY = frozenset({"metricMemoryCollectPolicy", "cpuCalculatePolicy", "memoryCalculatePolicy", "cpuPolicy"})
+
+MAPS = frozenset({"extensions"})
 
 COLOCATION: Raw = {
     "enable": False,
@@ -106,7 +109,7 @@ def overlay(base: Mapping[str, Any] | None, over: Mapping[str, Any] | None) -> R
             continue
         old = result.get(name)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
-            result[name] = overlay(old, value)
+            result[name] = {**old, **value} if name in MAPS else overlay(old, value)
         else:
             result[name] = value
     return result

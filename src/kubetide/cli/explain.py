@@ -27,10 +27,10 @@ from kubetide.settings import COMPONENTS
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Who explains an object: the component, its module, and the ports its controller may listen on."""
+    """Who explains an object: the component, the module that recomputes, and the ports its controller may listen on."""
 
     component: str
-    controller: str
+    recomputer: str
     renderer: str
     namespaced: bool
     ports: tuple[int, ...]
@@ -42,7 +42,7 @@ KINDS = {
         "recommender", "kubetide.vpa.recommender.controller", "kubetide.vpa.recommender.explain", True, (8942, 8080)
     ),
     "pod": _Kind("updater", "kubetide.vpa.updater.controller", "kubetide.vpa.updater.explain", True, (8943, 8080)),
-    "node": _Kind("slo", "kubetide.slo.controller", "kubetide.cli.explain_node", False, (8080, 9316)),
+    "node": _Kind("slo", "kubetide.slo.observe", "kubetide.cli.explain_node", False, (8080, 9316)),
 }
 
 
@@ -132,7 +132,7 @@ async def _recompute(invocation: Invocation, found: _Kind, key: ObjectKey) -> di
     client, _ = connect(load(KubeSettings, flags=flags, env=os.environ), clock=clock)
     settings: Settings = load(COMPONENTS[found.component], env=os.environ)
     try:
-        trace: dict[str, Any] = await importlib.import_module(found.controller).recompute(client, clock, settings, key)
+        trace: dict[str, Any] = await importlib.import_module(found.recomputer).recompute(client, clock, settings, key)
     finally:
         await client.close()
     return {**trace, "recomputed": True}

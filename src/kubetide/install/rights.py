@@ -92,7 +92,7 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
     "slo": (
         Right("", ("nodes", "pods", "configmaps"), READ),
         Right("", ("nodes", "nodes/status"), ("patch",)),
-        Right("slo.koordinator.sh", ("nodeslos",), ("get", "list", "watch", "create", "update", "delete")),
+        Right("slo.koordinator.sh", ("nodeslos",), ("get", "list", "watch", "create", "patch", "delete")),
         Right("slo.koordinator.sh", ("nodemetrics",), ("get", "list", "watch", "create", "patch", "delete")),
         Right("topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "patch")),
         Right("scheduling.koordinator.sh", ("devices",), READ),

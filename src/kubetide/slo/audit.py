@@ -20,7 +20,7 @@ from kubetide.slo.config import (
     THRESHOLD_KEY,
     Problem,
 )
-from kubetide.slo.decide import NodeDecision
+from kubetide.slo.decision import NodeDecision
 from kubetide.slo.overcommit.result import BATCH_CPU, MID_CPU
 from kubetide.telemetry import Telemetry
 

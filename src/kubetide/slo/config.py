@@ -79,7 +79,7 @@ def read_shape(text: str, shape: type[Any], *, what: str) -> Raw:
     if raw is None:
         return {}
     found: Raw = without_nulls(to_builtins(convert(fold_keys(raw, shape), shape, what=what)))
-    _check_texts(found, what)
+    _check_values(found, what)
     return found
 
 
@@ -244,19 +244,22 @@ def _selecting(entry: Raw) -> Raw:
     return {name: entry[name] for name in _SELECTING if name in entry}
 
 
-def _check_texts(value: Any, key: str, name: str = "") -> None:
-    """Refuse durations and quantities that do not parse; write durations in Go's canonical form."""
+def _check_values(value: Any, key: str, name: str = "") -> None:
+    """Refuse durations and quantities that do not parse and integers beyond 64 bits; write durations as Go does."""
     if isinstance(value, dict):
         policy = value.get("metricAggregatePolicy")
         if isinstance(policy, dict) and "durations" in policy:
             policy["durations"] = [_parsed(key, "durations", _canonical, text) for text in policy["durations"]]
         for inner_name, inner in value.items():
-            _check_texts(inner, key, inner_name)
+            if inner_name != "extensions":
+                _check_values(inner, key, inner_name)
     elif isinstance(value, list):
         for inner in value:
-            _check_texts(inner, key)
+            _check_values(inner, key, name)
     elif name == "totalNetworkBandwidth":
         _parsed(key, name, parse_quantity, value)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise DecodeError(f"{value} does not fit 64 bits", subject=key, field=name)
 
 
 def _canonical(text: str) -> str:

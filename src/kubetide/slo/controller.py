@@ -2,9 +2,9 @@
 
 Three small reconcilers over one set of informers, each with a queue of node names:
 
-    nodeslo       renders the NodeSLO and puts it back when somebody else changed it
-    nodemetric    keeps the NodeMetric object and its collect policy
-    noderesource  calculates what the node lends and writes it (`slo.decide`)
+    nodeslo       renders the NodeSLO and puts it back when somebody else changed it (`slo.reconciler`)
+    nodemetric    keeps the NodeMetric object and its collect policy (`slo.reconciler`)
+    noderesource  calculates what the node lends and writes it (`slo.decide`, `slo.writer`)
 
 Nothing is decided before all informers are complete and a state of the ConfigMap has been taken in. A node whose
 report falls silent is looked at again when the report becomes too old: no event would tell.
@@ -14,52 +14,30 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from kubetide.api.codec import convert, to_builtins, without_nulls
 from kubetide.api.core import ConfigMap, Node, Pod
-from kubetide.api.events import Event, reference_to, warning
 from kubetide.api.meta import ObjectKey
-from kubetide.api.patch import MergePatch
-from kubetide.api.resources import parse_list
-from kubetide.api.scheme import CONFIG_MAPS, DEVICES, NODE_METRICS, NODES, PODS, Resource
-from kubetide.api.slo import NodeMetric, NodeResourceTopology
+from kubetide.api.slo import NodeMetric
 from kubetide.clock import Clock
 from kubetide.kube.client import Client
-from kubetide.kube.errors import NotFound
 from kubetide.kube.informer import Informer
 from kubetide.kube.instruments import Reconciles
 from kubetide.kube.leadership import Leadership
 from kubetide.kube.reconcile import Result, Workers
 from kubetide.kube.workqueue import WorkQueue
-from kubetide.log import get_logger
 from kubetide.slo.audit import NODE_METRIC, NODE_RESOURCE, NODE_SLO, PLUGINS, Audit
-from kubetide.slo.config import ColocationState, NodeSLOConfig, NormalizationState, Problem
-from kubetide.slo.continuity import Departure
-from kubetide.slo.decide import NodeDecision, NodeObservation, decide_node
-from kubetide.slo.nodeslo import render, same_spec
-from kubetide.slo.observe import RAW_NODE_SLOS, RAW_TOPOLOGIES, SloView
-from kubetide.slo.overcommit.claims import claim_of
+from kubetide.slo.decide import decide_node
+from kubetide.slo.decision import NodeDecision, NodeObservation
+from kubetide.slo.history import Departures
+from kubetide.slo.observe import SloView
+from kubetide.slo.reconciler import ObjectReconciler
 from kubetide.slo.settings import SloSettings
-from kubetide.slo.strategy import metric_spec
+from kubetide.slo.watch import Configuration, Recorder
 from kubetide.slo.writer import NodeWriter
 from kubetide.telemetry import Telemetry
 
-log = get_logger("slo")
-
-T = TypeVar("T")
-
 _EXPIRE_SECONDS = 60
-_GET_ERRORS = {NODE_SLO: "reconcileNodeSLOGetError", NODE_METRIC: "reconcileNodeMetricGetError"}
-_REMEMBERED_DEPARTURES = 64
-
-
-class Recorder(Protocol):
-    """Takes events."""
-
-    def publish(self, event: Event) -> None:
-        """Write the event soon."""
-        ...
 
 
 class _Reconciler:
@@ -87,7 +65,6 @@ class SloController:
         self.name = "slo"
         self._clock = clock
         self._settings = settings
-        self._recorder = recorder
         self._audit = Audit(telemetry, plugins=tuple(plugin for plugin in PLUGINS if settings.calculates(plugin)))
         self._reconciles = Reconciles(telemetry)
         self._leadership = Leadership(
@@ -111,11 +88,11 @@ class SloController:
         }
         for queue in self._queues.values():
             client.announce(queue)
-        self._slo_config = NodeSLOConfig()
-        self._colocation = ColocationState()
-        self._normalization = NormalizationState()
-        self._said: set[Problem] = set()
-        self._departures: dict[str, list[Departure]] = {}
+        self._configuration = Configuration(recorder, self._audit)
+        self._objects = ObjectReconciler(
+            self._client, view=self._view, configuration=self._configuration, audit=self._audit
+        )
+        self._departures = Departures()
         self._decisions: dict[str, NodeDecision] = {}
         self._connect()
 
@@ -133,6 +110,7 @@ class SloController:
             group.create_task(self._view.run(), name="slo informers")
             group.create_task(self._expire(), name="slo telemetry")
             await self._view.wait_synced()
+            self._departures.begin(self._clock.now())
             if self._view.configs.store.get(self._view.config_key) is None:
                 # That there is none is a state too, of which no event tells.
                 self._take_in(None)
@@ -164,16 +142,16 @@ class SloController:
         name = node.metadata.name
         return self._view.observation(
             node,
-            colocation=self._colocation.config,
-            normalization=self._normalization.config,
+            colocation=self._configuration.colocation.config,
+            normalization=self._configuration.normalization.config,
             written=self._writer.written(name),
-            departures=tuple(self._departures.get(name, ())),
+            departures=self._departures,
         )
 
     async def _lead(self) -> None:
         reconcilers = {
-            NODE_SLO: self._reconcile_slo,
-            NODE_METRIC: self._reconcile_metric,
+            NODE_SLO: self._objects.reconcile_slo,
+            NODE_METRIC: self._objects.reconcile_metric,
             NODE_RESOURCE: self._reconcile_resource,
         }
         self._enqueue_all()
@@ -227,21 +205,9 @@ class SloController:
             self._enqueue(name, NODE_METRIC)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Remember what a high-priority pod used when it leaves its node, where that is asked for."""
-        if not self._settings.gradual_release or old is None or not old.spec.node_name:
-            return
-        active = ("Running", "Pending")
-        if old.status.phase not in active or (new is not None and new.status.phase in active):
-            return
-        metric = self._view.metric(old.spec.node_name)
-        if metric is None or claim_of(old).low_priority:
-            return
-        for reported in metric.status.pods_metric or ():
-            if (reported.namespace, reported.name) == (old.metadata.namespace, old.metadata.name):
-                usage = parse_list(reported.pod_usage.resources)
-                found = self._departures.setdefault(old.spec.node_name, [])
-                found.append(Departure(self._clock.now(), usage))
-                del found[:-_REMEMBERED_DEPARTURES]
+        """Remember what a high-priority pod counted for when it leaves its node, where that is asked for."""
+        if self._settings.gradual_release and old is not None:
+            self._departures.pod_changed(old, new, self._view.metric(old.spec.node_name), self._clock.now())
 
     def _config_changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         # A deleted ConfigMap changes nothing: the last configuration stays in force.
@@ -249,87 +215,19 @@ class SloController:
             self._take_in(new)
 
     def _take_in(self, config: ConfigMap | None) -> None:
-        """Take in a state of the ConfigMap; say what cannot be used, once per text; wake all nodes on a change."""
-        data = None if config is None else (config.data or {})
-        before = (self._slo_config, self._colocation, self._normalization)
-        self._slo_config, slo_problems = self._slo_config.updated(data)
-        self._colocation, colocation_problems = self._colocation.updated(data)
-        self._normalization, normalization_problems = self._normalization.updated(data)
-        problems = (*slo_problems, *colocation_problems, *normalization_problems)
-        for problem in problems:
-            self._audit.config_problem(problem)
-            if config is not None and problem not in self._said:
-                log.warning(
-                    "configuration cannot be used", key=problem.key, reason=problem.reason, error=problem.message
-                )
-                about = reference_to(config, kind="ConfigMap", api_version="v1")
-                self._recorder.publish(warning(about, problem.reason, problem.message))
-        self._said = set(problems)
-        if before != (self._slo_config, self._colocation, self._normalization):
-            log.info("configuration changed", colocation=self._colocation.config.get("enable"))
+        """Take in a state of the ConfigMap and wake all nodes on a change."""
+        if self._configuration.take_in(config):
             self._enqueue_all()
 
     def _forget(self, name: str) -> None:
-        self._departures.pop(name, None)
+        self._departures.forget(name)
         self._decisions.pop(name, None)
         self._writer.forget(name)
         self._audit.forget(name)
 
-    # The three reconcilers.
-
-    async def _reconcile_slo(self, name: str) -> Result:
-        if not self._slo_config.available or self._unreadable(NODE_SLO, name):
-            return Result()
-        node, stored = self._view.node(name), self._view.slos.store.get(ObjectKey("", name))
-        counted = partial(self._audit.counted, NODE_SLO)
-        if node is None:
-            if stored is not None:
-                await counted("deleteNodeSLO", self._client.delete(RAW_NODE_SLOS, name))
-            return Result()
-        spec = render(self._slo_config, node.metadata.labels, stored.spec if stored else None)
-        self._audit.rendered_slo({problem.key for problem in self._said})
-        if stored is None:
-            await counted("createNodeSLO", self._client.create(RAW_NODE_SLOS, _object("NodeSLO", name, spec)))
-        elif not same_spec(stored.spec or {}, spec):
-            body = _object("NodeSLO", name, spec)
-            body["metadata"] |= {"resourceVersion": stored.metadata.resource_version, "labels": stored.metadata.labels}
-            body["metadata"]["annotations"] = stored.metadata.annotations
-            await counted("updateNodeSLO", self._client.update(RAW_NODE_SLOS, name, body))
-        return Result()
-
-    async def _reconcile_metric(self, name: str) -> Result:
-        if not self._colocation.available or self._unreadable(NODE_METRIC, name):
-            return Result()
-        node, stored = self._view.node(name), self._view.metric(name)
-        counted = partial(self._audit.counted, NODE_METRIC)
-        if node is None:
-            if stored is not None:
-                await counted("deleteNodeMetric", self._client.delete(NODE_METRICS, name))
-            return Result()
-        old = without_nulls(to_builtins(stored.spec)) if stored is not None else None
-        spec = metric_spec(self._colocation.config, error=self._colocation.error, node=node, old=old)
-        self._audit.rendered_metric(failed=self._colocation.error)
-        if stored is None:
-            await counted("createNodeMetric", self._client.create(NODE_METRICS, _object("NodeMetric", name, spec)))
-        elif not same_spec(old, spec):
-            patch = MergePatch({"spec": spec})
-            await counted("updateNodeMetric", self._client.patch(NODE_METRICS, name, patch))
-        return Result()
-
-    def _unreadable(self, controller: str, name: str) -> bool:
-        """Tell whether the node or its object is there but cannot be read: that is neither absent nor anything else."""
-        key = ObjectKey("", name)
-        own: Informer[Any] = self._view.slos if controller == NODE_SLO else self._view.metrics
-        copies: dict[str, Informer[Any]] = {"reconcileNodeGetError": self._view.nodes, _GET_ERRORS[controller]: own}
-        for reason, informer in copies.items():
-            if key in informer.rejected and informer.store.get(key) is None:
-                self._audit.reconciled(controller, reason, failed=True)
-                return True
-        return False
-
     async def _reconcile_resource(self, name: str) -> Result:
         node = self._view.node(name)
-        if not self._colocation.available:
+        if not self._configuration.colocation.available:
             return Result()
         if node is None:
             rejected = ObjectKey("", name) in self._view.nodes.rejected
@@ -338,37 +236,10 @@ class SloController:
             return Result()
         decision = decide_node(self._observe(node), self._settings, self._clock.now())
         self._decisions[name] = decision
+        self._departures.decided(name, decision.held)
         self._audit.decided(name, decision, self._clock.now())
         await self._writer.write(name, decision)
         return Result(requeue_after=decision.look_again_after)
-
-
-async def recompute(client: Client, clock: Clock, settings: SloSettings, key: ObjectKey) -> dict[str, Any]:
-    """Calculate a node from the cluster as it is now, without a running controller: nothing is written."""
-    name = key.name
-    node = await client.get(NODES, name)
-    config = await _or_none(client, CONFIG_MAPS, settings.config_name, settings.config_namespace)
-    data = None if config is None else (config.data or {})
-    colocation, _ = ColocationState().updated(data)
-    normalization, _ = NormalizationState().updated(data)
-    pods = await client.list(PODS, field_selector=f"spec.nodeName={name}")
-    topology = await _or_none(client, RAW_TOPOLOGIES, name)
-    zones = (topology.zones if topology is not None else None) or []
-    metric = await _or_none(client, NODE_METRICS, name)
-    device = await _or_none(client, DEVICES, name)
-    seen = NodeObservation(
-        node=node,
-        pods=[claim_of(pod) for pod in pods.items],
-        metric=metric,
-        topology=convert({"zones": zones}, NodeResourceTopology) if zones else None,
-        zones=zones,
-        topology_annotations=(topology.metadata.annotations if topology is not None else None) or {},
-        device=device,
-        colocation=colocation.config,
-        normalization=normalization.config,
-    )
-    decision = decide_node(seen, settings, clock.now())
-    return {"kind": "node", "recomputed": True, "overcommit": decision.trace}
 
 
 def _name(old: Any, new: Any) -> str:
@@ -383,14 +254,3 @@ def _chooses_otherwise(old: Node, new: Node) -> bool:
         or old.metadata.annotations != new.metadata.annotations
         or old.status.allocatable != new.status.allocatable
     )
-
-
-def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": NODE_METRICS.api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-async def _or_none(client: Client, resource: Resource[T], name: str, namespace: str | None = None) -> T | None:
-    try:
-        return await client.get(resource, name, namespace=namespace)
-    except NotFound:
-        return None

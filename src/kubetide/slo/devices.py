@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kubetide.api.quantity import Quantity, parse_quantity
+from kubetide.api.quantity import ZERO, Quantity, parse_quantity
 from kubetide.api.resources import Amounts, add, format_list, parse_list
 from kubetide.api.slo import Device
 from kubetide.slo.arithmetic import differs
@@ -16,14 +16,13 @@ GPU_LABELS = ("node.koordinator.sh/gpu-model", "node.koordinator.sh/gpu-driver-v
 
 
 def gpu_resources(device: Device) -> Amounts:
-    """Sum the healthy GPUs; empty if there is none."""
-    found: Amounts = add(
-        *(parse_list(info.resources) for info in device.spec.devices or () if info.type == "gpu" and info.health)
-    )
+    """Sum the healthy GPUs; empty if there is none. Whole GPUs are counted by their cores, 100 to each."""
+    healthy = [info for info in device.spec.devices or () if info.type == "gpu" and info.health]
+    if not healthy:
+        return {}
+    found = add(*(parse_list(info.resources) for info in healthy))
     total = {name: found[name] for name in GPU_RESOURCES if name in found}
-    if GPU_CORE in total:
-        total[GPU] = total[GPU_CORE]
-    return total
+    return {**total, GPU: total.get(GPU_CORE, ZERO)}
 
 
 def with_gpus(node: NodeState, device: Device | None) -> NodeState:

@@ -61,10 +61,12 @@ def same_spec(one: Any, other: Any) -> bool:
 
 def _extensions(old: Mapping[str, Any] | None) -> Raw:
     """Return the extensions of the old spec in the shape the wire has: everything below `Object`."""
-    found = (old or {}).get("extensions") or {}
+    found = (old or {}).get("extensions")
+    if not isinstance(found, Mapping):
+        return {"Object": {}}
     inner = found.get("Object")
     flat = {name: value for name, value in found.items() if name != "Object"}
-    return {"Object": {**(inner or {}), **flat}}
+    return {"Object": {**(inner if isinstance(inner, Mapping) else {}), **flat}}
 
 
 def _is_empty(value: Any) -> bool:

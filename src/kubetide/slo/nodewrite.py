@@ -6,14 +6,14 @@ threshold; after the time threshold small drifts are written too, but never when
 cluster causes no writes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from kubetide.api.codec import decode_folded, decode_raw
+from kubetide.api.codec import decode_folded
 from kubetide.api.core import Node, ResourceList
 from kubetide.api.meta import ApiObject
 from kubetide.api.qos import ANNOTATION_CPU_NORMALIZATION
@@ -28,6 +28,7 @@ from kubetide.slo.normalization import (
     ratio_above_one,
 )
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_RESOURCES, MID_RESOURCES, ResourceItem
+from kubetide.slo.overcommit.staleness import update_time_threshold
 
 Raw = dict[str, Any]
 
@@ -39,6 +40,10 @@ _OVERCOMMITTED = (*MID_RESOURCES, *BATCH_RESOURCES)
 class ThirdPartyAllocation(ApiObject, frozen=True, kw_only=True, gc=False):
     name: str = ""
     priority: str = ""
+    resources: ResourceList | None = None
+
+
+class OriginAllocatable(ApiObject, frozen=True, kw_only=True, gc=False):
     resources: ResourceList | None = None
 
 
@@ -73,8 +78,12 @@ def prepare(
     items: Mapping[str, ResourceItem],
     annotations: Mapping[str, str],
     amplified: Amplification | None = None,
+    owned: Collection[str] = _OVERCOMMITTED,
 ) -> NodeState:
-    """Return the node as it should be: normalization, amplification, mid, then batch resources."""
+    """Return the node as it should be: normalization, amplification, mid, then batch resources.
+
+    Only `owned` resources are touched: those of a plugin that is switched off, or that failed, stay as they are.
+    """
     found = dict(node.annotations)
     if ANNOTATION_CPU_NORMALIZATION in annotations:
         found[ANNOTATION_CPU_NORMALIZATION] = annotations[ANNOTATION_CPU_NORMALIZATION]
@@ -83,8 +92,14 @@ def prepare(
         if amplified.annotation is not None:
             found[AMPLIFICATION_ANNOTATION] = amplified.annotation
     state = NodeState(node.capacity, node.allocatable, found)
-    state = _with_resources(state, MID_RESOURCES, items, 1.0)
-    return prepare_batch(state, items, annotations)
+    if owned_by(owned, MID_RESOURCES):
+        state = _with_resources(state, MID_RESOURCES, items, 1.0)
+    return prepare_batch(state, items, annotations) if owned_by(owned, BATCH_RESOURCES) else state
+
+
+def owned_by(owned: Collection[str], names: tuple[str, ...]) -> bool:
+    """Tell whether resources are among the owned ones."""
+    return all(name in owned for name in names)
 
 
 def prepare_batch(node: NodeState, items: Mapping[str, ResourceItem], annotations: Mapping[str, str]) -> NodeState:
@@ -118,8 +133,7 @@ def status_needs_write(strategy: Mapping[str, Any], old: NodeState, new: NodeSta
         return False
     if resources_need_write(old, new, float(strategy.get("resourceDiffThreshold") or 0), _OVERCOMMITTED):
         return True
-    limit = timedelta(seconds=int(strategy.get("updateTimeThresholdSeconds") or 0))
-    return (since is None or since > limit) and anything_differs(old, new)
+    return (since is None or since > update_time_threshold(strategy)) and anything_differs(old, new)
 
 
 def metadata_needs_write(old: NodeState, new: NodeState) -> bool:
@@ -132,9 +146,7 @@ def metadata_needs_write(old: NodeState, new: NodeState) -> bool:
 
 def anything_differs(old: NodeState, new: NodeState) -> bool:
     """Tell whether a mid or batch resource, or the recorded origin, has another value."""
-    if _origin_resources(old.annotations.get(ORIGIN_ANNOTATION)) != _origin_resources(
-        new.annotations.get(ORIGIN_ANNOTATION)
-    ):
+    if origin_resources(old.annotations) != origin_resources(new.annotations):
         return True
     return _amounts(old.allocatable, _OVERCOMMITTED) != _amounts(new.allocatable, _OVERCOMMITTED) or _amounts(
         old.capacity, _OVERCOMMITTED
@@ -159,23 +171,23 @@ def _with_resources(
 
 def _origin_annotation(text: str | None, origin: Mapping[str, str]) -> str:
     """Record the origin beside what others recorded there; content that cannot be read is replaced."""
-    try:
-        raw = decode_raw(text) if text else {}
-    except InvalidInput:
-        raw = {}
-    resources = raw.get("resources") if isinstance(raw, dict) else None
-    kept = resources if isinstance(resources, dict) else {}
-    merged = {**kept, **origin}
+    merged = {**(_read_origin(text) or {}), **origin}
     return msgspec.json.encode({"resources": {name: merged[name] for name in sorted(merged)}}).decode()
 
 
-def _origin_resources(text: str | None) -> Amounts:
+def _read_origin(text: str | None) -> ResourceList | None:
+    """Return the recorded resources; None if they cannot be read."""
     try:
-        raw = decode_raw(text) if text else {}
-        resources = raw.get("resources") if isinstance(raw, dict) else None
-        return parse_list(resources if isinstance(resources, dict) else None)
+        found = decode_folded(text, OriginAllocatable, what=ORIGIN_ANNOTATION).resources if text else None
+        parse_list(found)
     except InvalidInput:
-        return {}
+        return None
+    return found or {}
+
+
+def origin_resources(annotations: Mapping[str, str]) -> Amounts:
+    """Return what was recorded as calculated; empty if nothing is, or nothing that can be read."""
+    return parse_list(_read_origin(annotations.get(ORIGIN_ANNOTATION)))
 
 
 def _third_party(text: str | None) -> Amounts:

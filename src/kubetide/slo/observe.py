@@ -3,9 +3,9 @@
 import asyncio
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from kubetide.api.codec import convert
 from kubetide.api.core import ConfigMap, Container, Node, Pod, PodSpec, PodStatus
@@ -23,12 +23,21 @@ from kubetide.api.scheme import (
 )
 from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology
 from kubetide.clock import Clock
+from kubetide.errors import DecodeError
 from kubetide.kube.client import Client
+from kubetide.kube.errors import NotFound
 from kubetide.kube.informer import Informer
-from kubetide.slo.continuity import Departure
-from kubetide.slo.decide import NodeObservation
+from kubetide.log import get_logger
+from kubetide.slo.config import ColocationState, NormalizationState
+from kubetide.slo.decide import decide_node
+from kubetide.slo.decision import NodeObservation
+from kubetide.slo.history import Departures
 from kubetide.slo.overcommit.claims import PodClaim, claim_of
 from kubetide.slo.settings import SloSettings
+
+log = get_logger("slo")
+
+T = TypeVar("T")
 
 Raw = dict[str, Any]
 BY_NODE = "node"
@@ -171,7 +180,7 @@ class SloView:
         colocation: Mapping[str, Any],
         normalization: Mapping[str, Any],
         written: Mapping[str, datetime],
-        departures: tuple[Departure, ...],
+        departures: Departures,
     ) -> NodeObservation:
         """Take one observation of a node; `written` says when this process last wrote what."""
         name = node.metadata.name
@@ -186,14 +195,60 @@ class SloView:
             node=node,
             pods=self.claims_on(name),
             metric=self.metric(name),
-            topology=convert({"zones": zones}, NodeResourceTopology) if zones else None,
+            topology=_typed(zones),
             zones=zones,
             topology_annotations=(raw.metadata.annotations if raw else None) or {},
+            topology_version=raw.metadata.resource_version if raw else "",
             device=self.devices.store.get(ObjectKey("", name)),
             colocation=colocation,
             normalization=normalization,
             since_status_write=since("status"),
             since_zone_write=since("zones"),
             since_device_write=since("devices"),
-            departures=departures,
+            departures=departures.of(name),
+            watched_for=departures.watched_for(name, now),
         )
+
+
+async def recompute(client: Client, clock: Clock, settings: SloSettings, key: ObjectKey) -> dict[str, Any]:
+    """Calculate a node from the cluster as it is now, without a running controller: nothing is written."""
+    name = key.name
+    node = await client.get(NODES, name)
+    config = await _or_none(client, CONFIG_MAPS, settings.config_name, settings.config_namespace)
+    data = None if config is None else (config.data or {})
+    colocation, _ = ColocationState().updated(data)
+    normalization, _ = NormalizationState().updated(data)
+    pods = await client.list(PODS, field_selector=f"spec.nodeName={name}")
+    topology = await _or_none(client, RAW_TOPOLOGIES, name)
+    zones = (topology.zones if topology is not None else None) or []
+    metric = await _or_none(client, NODE_METRICS, name)
+    device = await _or_none(client, DEVICES, name)
+    seen = NodeObservation(
+        node=node,
+        pods=[claim_of(pod) for pod in pods.items],
+        metric=metric,
+        topology=_typed(zones),
+        zones=zones,
+        topology_annotations=(topology.metadata.annotations if topology is not None else None) or {},
+        device=device,
+        colocation=colocation.config,
+        normalization=normalization.config,
+    )
+    decision = decide_node(seen, settings, clock.now())
+    return {"kind": "node", "recomputed": True, "overcommit": decision.trace}
+
+
+def _typed(zones: Sequence[Raw]) -> NodeResourceTopology | None:
+    """Read zones; zones that cannot be read only cost the part of the calculation that is about them."""
+    try:
+        return convert({"zones": list(zones)}, NodeResourceTopology) if zones else None
+    except DecodeError as error:
+        log.warning("cannot read the zones of a topology", error=str(error))
+        return None
+
+
+async def _or_none(client: Client, resource: Resource[T], name: str, namespace: str | None = None) -> T | None:
+    try:
+        return await client.get(resource, name, namespace=namespace)
+    except NotFound:
+        return None

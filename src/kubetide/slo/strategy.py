@@ -1,12 +1,12 @@
 """The colocation strategy of one node: the ConfigMap's choice, then the node's own annotation, then its labels."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from kubetide.api.core import Node
+from kubetide.api.numbers import parse_float
 from kubetide.api.slo_merge import COLOCATION, overlay
-from kubetide.errors import DecodeError
+from kubetide.errors import DecodeError, InvalidInput
 from kubetide.slo import shapes
 from kubetide.slo.config import acceptance_problem, choose, own_fields, read_shape
 
@@ -15,6 +15,7 @@ Raw = dict[str, Any]
 STRATEGY_ANNOTATION = "node.koordinator.sh/colocation-strategy"
 CPU_RECLAIM_LABEL = "node.koordinator.sh/cpu-reclaim-ratio"
 MEMORY_RECLAIM_LABEL = "node.koordinator.sh/memory-reclaim-ratio"
+_MOST_PERCENT = 2**63 - 1
 
 
 def node_strategy(config: Mapping[str, Any] | None, node: Node | None) -> Raw | None:
@@ -43,7 +44,7 @@ def colocation_disabled(config: Mapping[str, Any] | None, node: Node | None) -> 
     return strategy is None or strategy.get("enable") is not True
 
 
-def metric_spec(config: Mapping[str, Any] | None, *, error: bool, node: Node, old: Raw | None) -> Raw:
+def metric_spec(config: Mapping[str, Any] | None, *, error: bool, node: Node | None, old: Raw | None) -> Raw:
     """Return the NodeMetric spec of a node. While the colocation text is bad an existing spec stays as it is."""
     if old is not None and error:
         return old
@@ -76,12 +77,11 @@ def _annotated(node: Node) -> Raw:
 
 def _percent(text: str | None) -> int | None:
     """Turn a ratio label into whole percent, cut off as the product of doubles comes out (0.29 gives 28)."""
-    if text is None or text != text.strip() or "_" in text:
+    if text is None:
         return None
     try:
-        ratio = float(text)
-    except ValueError:
+        ratio = parse_float(text)
+    except InvalidInput:
         return None
-    if math.isnan(ratio) or math.isinf(ratio) or ratio < 0:
-        return None
-    return int(ratio * 100)
+    percent = ratio * 100
+    return int(percent) if ratio >= 0 and percent <= _MOST_PERCENT else None

@@ -9,7 +9,7 @@ A pair of bounds is checked only when both halves are written: half a pair is co
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import lcm, prod
 from typing import Any
 
 import msgspec
@@ -36,6 +36,9 @@ OVERLAP = "NodeStrategiesOverlap"
 NODE_CONFLICT = "ExistNodeConfict"  # spelled so in the protocol
 
 CHECKED_KEYS = (COLOCATION_KEY, THRESHOLD_KEY, QOS_KEY, SYSTEM_KEY, CPU_BURST_KEY)
+
+# A selector with many values stands for astronomically many label sets; existing nodes are checked in any case.
+_MOST_LABEL_SETS = 10_000
 
 _PERCENT = (0, 100)
 _AT_LEAST_ONE = (1, None)
@@ -146,12 +149,23 @@ def conflicting_entries(data: Mapping[str, str] | None, labels: Mapping[str, str
 
 def virtual_nodes(selector: LabelSelector) -> list[dict[str, str]]:
     """Return label sets that stand for the nodes a selector may pick; operators are not looked at."""
-    listed = [(e.key, e.values) for e in selector.match_expressions or () if e.values]
-    count = prod(len(values) for _, values in listed)
-    return [
-        {**(selector.match_labels or {}), **{key: values[index % len(values)] for key, values in listed}}
-        for index in range(count)
-    ]
+    return list(_label_sets(selector, prod(len(values) for _, values in _listed(selector))))
+
+
+def _listed(selector: LabelSelector) -> list[tuple[str, Sequence[str]]]:
+    return [(each.key, each.values) for each in selector.match_expressions or () if each.values]
+
+
+def _label_sets(selector: LabelSelector, count: int) -> Iterator[dict[str, str]]:
+    listed = _listed(selector)
+    for index in range(count):
+        yield {**(selector.match_labels or {}), **{key: values[index % len(values)] for key, values in listed}}
+
+
+def _distinct_label_sets(selector: LabelSelector) -> Iterator[dict[str, str]]:
+    """Return the label sets, each once: they repeat after the least common multiple of the value counts."""
+    period = lcm(*(len(values) for _, values in _listed(selector)))
+    return _label_sets(selector, min(period, _MOST_LABEL_SETS))
 
 
 def node_conflict(key: str, entries: Sequence[_Entry], nodes: Sequence[Node]) -> Refusal | None:
@@ -227,7 +241,7 @@ def _overlap(key: str, entries: Sequence[_Entry]) -> Refusal | None:
     if len(entries) < 2:
         return None
     for entry in entries:
-        for labels in virtual_nodes(entry.label_selector):
+        for labels in _distinct_label_sets(entry.label_selector):
             matching = [other.name for other in entries if other.selector.matches(labels)]
             if len(matching) > 1:
                 return Refusal(OVERLAP, f"{key}: several entries can match one node", detail=_detail(key, matching))

@@ -15,7 +15,7 @@ from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
 from kubetide.log import get_logger
 from kubetide.slo.audit import NODE_RESOURCE, Audit
-from kubetide.slo.decide import NodeDecision
+from kubetide.slo.decision import NodeDecision
 from kubetide.slo.observe import RAW_TOPOLOGIES
 
 log = get_logger("slo")
@@ -50,7 +50,9 @@ class NodeWriter:
         """Write what a decision asks for."""
         if decision.zones is not None:
             try:
-                body = MergePatch({"zones": decision.zones})
+                # The agent writes zones too: what it wrote since they were read must not be lost.
+                seen = {"metadata": {"resourceVersion": decision.zones_version}} if decision.zones_version else {}
+                body = MergePatch({**seen, "zones": decision.zones})
                 await self._write(node, "zones", self._client.patch(RAW_TOPOLOGIES, node, body))
             except KubetideError as error:
                 log.warning("cannot write the zones", node=node, error=str(error))

@@ -26,9 +26,9 @@ def update_zones(
     changed = False
     result = []
     for zone in zones:
-        resources = {resource["name"]: dict(resource) for resource in zone.get("resources") or ()}
+        resources = {_name(resource): dict(resource) for resource in zone.get("resources") or ()}
         for name in BATCH_RESOURCES:
-            wanted = _wanted(values.get(zone["name"]), name, ratio)
+            wanted = _wanted(values.get(_name(zone)), name, ratio)
             changed = _set(resources, name, wanted, threshold) or changed
         result.append({**zone, "resources": [resources[name] for name in sorted(resources)]})
     return result, changed
@@ -39,7 +39,7 @@ def zones_equal(one: Sequence[Raw], other: Sequence[Raw], names: Collection[str]
     if len(one) != len(other):
         return False
     return all(
-        left["name"] == right["name"]
+        _name(left) == _name(right)
         and (left.get("type") or "") == (right.get("type") or "")
         and _resources(left, names) == _resources(right, names)
         for left, right in zip(one, other, strict=True)
@@ -67,7 +67,11 @@ def _set(resources: dict[str, Raw], name: str, wanted: Quantity, threshold: floa
 
 def _resources(zone: Raw, names: Collection[str]) -> dict[str, tuple[Quantity, ...]]:
     return {
-        resource["name"]: tuple(parse_quantity(resource.get(part) or "0") for part in _PARTS)
+        _name(resource): tuple(parse_quantity(resource.get(part) or "0") for part in _PARTS)
         for resource in zone.get("resources") or ()
-        if not names or resource["name"] in names
+        if not names or _name(resource) in names
     }
+
+
+def _name(part: Raw) -> str:
+    return str(part.get("name") or "")

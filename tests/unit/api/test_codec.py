@@ -11,6 +11,7 @@ from kubetide.api.codec import (
     decode_folded,
     decode_raw,
     encode,
+    fold_keys,
     to_builtins,
     without_nulls,
 )
@@ -69,6 +70,16 @@ def test_keys_fold_like_go() -> None:
         many=(Inner(read_iops=2),),
         by_name={"Keep": Inner(read_iops=3)},
     )
+
+
+def test_a_null_for_an_item_is_the_zero_value_and_a_null_for_a_field_says_nothing() -> None:
+    text = '{"cpuPolicy":null,"many":[null,{"readIOPS":2}],"byName":{"a":null}}'
+    assert decode_folded(text, Outer) == Outer(many=(Inner(), Inner(read_iops=2)), by_name={"a": Inner()})
+    assert fold_keys([None, "a"], list[str]) == ["", "a"]
+    assert fold_keys({"cpu": None}, dict[str, str | int | float]) == {"cpu": 0}
+    assert fold_keys({"cpu": None}, dict[str, int | None]) == {"cpu": None}
+    assert fold_keys([None], list[list[int]]) == [[]]
+    assert fold_keys([None], list[bool]) == [False]
 
 
 def test_long_lists_come_in_slices() -> None:

@@ -10,7 +10,7 @@ from kubetide.api.quantity import Quantity
 from kubetide.kube.errors import Conflict, NotFound
 from kubetide.slo.audit import NODE_METRIC, NODE_RESOURCE, NODE_SLO, Audit
 from kubetide.slo.config import COLOCATION_NOT_ACCEPTABLE, QOS_KEY, Problem
-from kubetide.slo.decide import NodeDecision, PluginProblem
+from kubetide.slo.decision import NodeDecision, PluginProblem
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY, MID_CPU, ResourceItem
 from kubetide.telemetry import Telemetry
 

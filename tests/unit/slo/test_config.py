@@ -1,5 +1,8 @@
 """Reading, merging and refusing the ConfigMap."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from kubetide.api.core import Node
@@ -57,6 +60,9 @@ def test_one_bad_key_does_not_spoil_the_others() -> None:
         pytest.param('{"enable": true, "degradeTimeMinutes": 0}', COLOCATION_NOT_ACCEPTABLE, id="unacceptable"),
         pytest.param('{"metricAggregatePolicy": {"durations": [5]}}', COLOCATION_UNREADABLE, id="number-as-duration"),
         pytest.param('{"metricAggregatePolicy": {"durations": ["5"]}}', COLOCATION_UNREADABLE, id="no-unit"),
+        pytest.param('{"metricAggregatePolicy": {"durations": [null]}}', COLOCATION_UNREADABLE, id="null-as-duration"),
+        pytest.param('{"degradeTimeMinutes": 9223372036854775808}', COLOCATION_UNREADABLE, id="beyond-64-bits"),
+        pytest.param('{"degradeTimeMinutes": 5.0}', COLOCATION_UNREADABLE, id="fraction-for-an-integer"),
     ],
 )
 def test_a_bad_colocation_text_leaves_the_last_good_one_in_force(text: str, reason: str) -> None:
@@ -88,6 +94,35 @@ def test_choosing_by_selector(selector: object, chosen: bool) -> None:
     assert (choose([entry], {"b": "c"}) is entry) is chosen
 
 
+def test_a_null_in_a_list_is_an_entry_that_says_nothing() -> None:
+    text = '{"clusterStrategy": {"enable": true}, "nodeStrategies": [null, {"name": "b", "nodeSelector": {}}]}'
+    merged, error = merge_key(THRESHOLD_KEY, {THRESHOLD_KEY: text}, None)
+    assert error is None
+    assert [entry.get("name") for entry in merged["nodeStrategies"]] == [None, "b"]
+    assert choose(merged["nodeStrategies"], {}) is merged["nodeStrategies"][1]
+
+
+def test_extensions_merge_by_key_and_are_not_looked_into() -> None:
+    cluster = {"a": {"kept": 1}, "b": {"replaced": 1}}
+    entry = {"nodeSelector": {}, "extensions": {"b": {"new": 2}, "metricAggregatePolicy": {"durations": 5}}}
+    text = msgspec.json.encode({"extensions": cluster, "nodeConfigs": [entry]}).decode()
+    state, problems = ColocationState().updated({COLOCATION_KEY: text})
+    assert problems == ()
+    strategy = node_strategy(state.config, node())
+    assert strategy is not None
+    assert strategy["extensions"] == {
+        "a": {"kept": 1},
+        "b": {"new": 2},
+        "metricAggregatePolicy": {"durations": 5},
+    }
+
+
+@pytest.mark.parametrize("text", ["1_0", " 1", "１", "inf", "1e400", "0x1", "-0.1", "", "nan", "1e30"])
+def test_a_ratio_that_go_would_not_read_is_passed_over(text: str) -> None:
+    strategy = node_strategy({"enable": True}, node(**{"node.koordinator.sh__cpu-reclaim-ratio": text}))
+    assert strategy == {"enable": True}
+
+
 def test_labels_beat_the_configmap_and_nonsense_is_ignored() -> None:
     labels = {"node.koordinator.sh__cpu-reclaim-ratio": "0.29", "node.koordinator.sh__memory-reclaim-ratio": "NaN"}
     strategy = node_strategy({"enable": True, "memoryReclaimThresholdPercent": 65}, node(**labels))
@@ -105,6 +140,8 @@ def test_a_node_cannot_switch_on_what_the_cluster_switched_off() -> None:
 def test_extensions_of_others_survive_in_both_shapes() -> None:
     for old in ({"extensions": {"Object": {"theirs": 1}}}, {"extensions": {"theirs": 1}}):
         assert render(NodeSLOConfig(), {}, old)["extensions"] == {"Object": {"theirs": 1}}
+    for broken in ({"extensions": [1]}, {"extensions": {"Object": "text"}}, None):
+        assert render(NodeSLOConfig(), {}, broken)["extensions"] == {"Object": {}}
 
 
 def test_specs_compare_by_meaning() -> None:
@@ -131,3 +168,18 @@ def test_only_changed_texts_are_checked() -> None:
     refusal = validate_configmap(None, broken, nodes=(), names_needed=False)
     assert refusal is not None
     assert refusal.text.startswith('___{"reason":"ParseConfigFail"')
+
+
+def test_selectors_with_many_values_are_checked_in_bounded_time() -> None:
+    def entry(name: str, pools: range) -> dict[str, Any]:
+        many = [{"key": f"k{size}", "operator": "In", "values": [str(n) for n in range(size)]} for size in pools]
+        return {"name": name, "nodeSelector": {"matchExpressions": many}}
+
+    text = msgspec.json.encode({"nodeConfigs": [entry("a", range(90, 99)), entry("b", range(99, 105))]}).decode()
+    refusal = validate_configmap(None, {COLOCATION_KEY: text}, nodes=(), names_needed=False)
+    assert refusal is None
+
+    same = msgspec.json.encode({"nodeConfigs": [entry("a", range(2, 5)), entry("b", range(2, 5))]}).decode()
+    refusal = validate_configmap(None, {COLOCATION_KEY: same}, nodes=(), names_needed=False)
+    assert refusal is not None
+    assert refusal.reason == "NodeStrategiesOverlap"

@@ -1,79 +1,21 @@
-"""What a node lends: the worked example of the specification, guards, continuity, explain."""
+"""What a node lends: the worked example of the specification, guards, plugins, explain."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.quantity import Quantity, parse_quantity
-from kubetide.api.slo import NodeMetric
-from kubetide.slo.continuity import Departure, limit_growth, lingering
-from kubetide.slo.decide import NodeObservation, decide_node
+from kubetide.api.core import Pod
+from kubetide.api.slo import NodeMetric, NodeResourceTopology
+from kubetide.slo.decide import decide_node
+from kubetide.slo.decision import NodeObservation
 from kubetide.slo.explain import render
 from kubetide.slo.observe import slim_pod
-from kubetide.slo.overcommit.claims import PodClaim, claim_of
-from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY, ResourceItem
+from kubetide.slo.overcommit.claims import claim_of
+from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY
 from kubetide.slo.settings import SloSettings, is_listed
-
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-STRATEGY = {
-    "enable": True,
-    "cpuReclaimThresholdPercent": 60,
-    "memoryReclaimThresholdPercent": 65,
-    "degradeTimeMinutes": 15,
-    "updateTimeThresholdSeconds": 300,
-    "resourceDiffThreshold": 0.1,
-}
-
-
-def node(**allocatable: str) -> Node:
-    resources = {"cpu": "10", "memory": "10Gi"}
-    extended = {f"kubernetes.io/{name.replace('_', '-')}": text for name, text in allocatable.items()}
-    status = {"capacity": {**resources, **extended}, "allocatable": {**resources, **extended}}
-    return convert({"metadata": {"name": "n"}, "status": status}, Node)
-
-
-def pod(name: str = "web", **labels: str) -> PodClaim:
-    requests = {"cpu": "2", "memory": "2Gi"}
-    raw = {
-        "metadata": {"name": name, "namespace": "shop", "labels": labels},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]},
-        "status": {"phase": "Running"},
-    }
-    return claim_of(convert(raw, Pod))
-
-
-def metric(*pods: dict[str, Any], age: timedelta = timedelta(0)) -> NodeMetric:
-    status = {
-        "updateTime": (NOW - age).isoformat(),
-        "nodeMetric": {"systemUsage": {"resources": {"cpu": "500m", "memory": "512Mi"}}},
-        "podsMetric": list(pods),
-    }
-    return convert({"status": status}, NodeMetric)
-
-
-def observe(**changes: Any) -> NodeObservation:
-    parts: dict[str, Any] = {
-        "node": node(),
-        "pods": [pod()],
-        "metric": metric(),
-        "topology": None,
-        "zones": (),
-        "topology_annotations": {},
-        "device": None,
-        "colocation": STRATEGY,
-        "normalization": {"enable": False},
-    }
-    return NodeObservation(**{**parts, **changes})
-
-
-def lent(seen: NodeObservation, settings: SloSettings | None = None) -> dict[str, str | None]:
-    decision = decide_node(seen, settings or SloSettings(), NOW)
-    return {item.name: None if item.quantity is None else str(item.quantity.value) for item in decision.items}
+from unit.slo.lending import NOW, STRATEGY, lent, metric, node, observe
 
 
 def test_a_pod_without_metrics_counts_with_its_request() -> None:
@@ -132,30 +74,6 @@ def test_small_drifts_wait_for_the_time_threshold() -> None:
     assert decide_node(later, SloSettings(), NOW).status_patch is not None
 
 
-def test_growth_is_limited_and_shrinking_is_not() -> None:
-    settings = SloSettings(growth_limit_percent=10)
-    assert lent(observe(node=node(batch_cpu="1000", batch_memory="1")), settings)[BATCH_CPU] == "2000"
-    assert lent(observe(node=node(batch_cpu="9000", batch_memory="1")), settings)[BATCH_CPU] == "3500"
-
-
-def test_what_a_pod_used_is_released_over_the_window() -> None:
-    used = {"cpu": parse_quantity("2")}
-    departure = Departure(NOW - timedelta(seconds=150), used)
-    assert lingering([departure], timedelta(seconds=300), NOW)["cpu"] == parse_quantity("1")
-    assert lingering([departure], timedelta(seconds=150), NOW) == {}
-    settings = SloSettings(gradual_release=True)
-    assert lent(observe(pods=[], departures=[departure]), settings)[BATCH_CPU] == "4500"
-
-
-@given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(1, 100))
-def test_limited_growth_never_exceeds_what_was_wanted_nor_the_step(old: int, new: int, percent: int) -> None:
-    capacity = {"cpu": parse_quantity("10")}
-    item = ResourceItem(BATCH_CPU, Quantity.of(new))
-    (limited,) = limit_growth([item], {BATCH_CPU: Quantity.of(old)}, capacity, percent)
-    assert limited.quantity is not None
-    assert limited.quantity.value == min(new, old + 10_000 * percent // 100)
-
-
 def test_the_explanation_adds_up() -> None:
     text = render(decide_node(observe(), SloSettings(), NOW).trace)
     assert "10000m  capacity" in text
@@ -201,3 +119,56 @@ def test_a_slim_pod_claims_the_same(changes: dict[str, Any]) -> None:
     }
     pod = convert(raw, Pod)
     assert claim_of(slim_pod(pod)) == claim_of(pod)
+
+
+BATCH_ON_NODE = {"batch_cpu": "100", "batch_memory": "1Mi", "mid_cpu": "7", "mid_memory": "8"}
+
+
+@pytest.mark.parametrize("enable", [True, False])
+@pytest.mark.parametrize(
+    ("plugins", "touched"),
+    [
+        pytest.param(("MidResource", "BatchResource"), {"batch", "mid"}, id="both"),
+        pytest.param(("MidResource",), {"mid"}, id="mid-alone"),
+        pytest.param(("BatchResource",), {"batch"}, id="batch-alone"),
+        pytest.param(("CPUNormalization",), set(), id="neither"),
+    ],
+)
+def test_resources_of_a_plugin_that_is_switched_off_are_left_alone(
+    plugins: tuple[str, ...], touched: set[str], enable: bool
+) -> None:
+    seen = observe(node=node(**BATCH_ON_NODE), colocation={**STRATEGY, "enable": enable})
+    patch = decide_node(seen, SloSettings(plugins=plugins), NOW).status_patch or {}
+    names = {name for part in patch.get("status", {}).values() for name in part}
+    assert names == {f"kubernetes.io/{tier}-{resource}" for tier in touched for resource in ("cpu", "memory")}
+
+
+def test_a_plugin_that_cannot_read_its_input_leaves_what_is_there_and_says_so() -> None:
+    broken = {"name": "web", "namespace": "shop", "podUsage": {"resources": {"cpu": "much"}}}
+    decision = decide_node(observe(node=node(**BATCH_ON_NODE), metric=metric(broken)), SloSettings(), NOW)
+    assert [(problem.plugin, problem.stage) for problem in decision.problems] == [
+        ("BatchResource", "ResourceCalculate")
+    ]
+    changed = (decision.status_patch or {}).get("status", {}).get("allocatable", {})
+    assert changed == {"kubernetes.io/mid-cpu": None, "kubernetes.io/mid-memory": None}, "mid is reset, batch stays"
+
+
+def test_zones_without_names_or_with_unreadable_amounts_do_not_keep_the_node_from_being_written() -> None:
+    zones = [
+        {"resources": [{"name": "cpu", "allocatable": "5"}, {"allocatable": "1"}]},
+        {"name": "node-1", "resources": [{"name": "kubernetes.io/batch-cpu", "allocatable": "none"}]},
+    ]
+    topology = convert({"zones": zones}, NodeResourceTopology)
+    decision = decide_node(observe(topology=topology, zones=zones), SloSettings(), NOW)
+    assert decision.status_patch is not None
+    assert [(problem.plugin, problem.stage) for problem in decision.problems] == [("BatchResource", "NodePreUpdate")]
+
+
+@pytest.mark.parametrize("field", ["degradeTimeMinutes", "updateTimeThresholdSeconds"])
+def test_the_longest_time_that_can_be_written_means_never(field: str) -> None:
+    seen = observe(
+        colocation={**STRATEGY, field: 2**63 - 1},
+        metric=metric(age=timedelta(days=30) if field == "degradeTimeMinutes" else timedelta(0)),
+        since_status_write=timedelta(days=30),
+    )
+    assert lent(seen)[BATCH_CPU] == "3500"

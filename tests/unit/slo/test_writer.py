@@ -13,7 +13,7 @@ from kubetide.kube.client import Client
 from kubetide.kube.errors import ApiError
 from kubetide.kube.transport import Response
 from kubetide.slo.audit import Audit
-from kubetide.slo.decide import NodeDecision
+from kubetide.slo.decision import NodeDecision
 from kubetide.slo.writer import NodeWriter
 from kubetide.telemetry import Telemetry
 

@@ -6,9 +6,7 @@
     byRequest     = max(capacity − nodeReserved − systemReserved − requested by high-priority pods,           0)
     byMaxUsageReq = max(capacity − nodeReserved − systemUsed     − the larger of both, pod by pod,            0)
 
-A pod without metrics counts with its request: unknown is not empty. Usage reported for a pod that is no longer in
-the list still counts, by the priority it was reported with. A pod with dedicated cores (LSE) gives no CPU back.
-The same formulas give the share of each NUMA zone.
+What each pod adds to the sums is in `overcommit.loads`. The same formulas give the share of each NUMA zone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +15,13 @@ from datetime import datetime
 from typing import Any
 
 from kubetide.api.core import Node
-from kubetide.api.quantity import ZERO, Notation, Quantity, parse_quantity
+from kubetide.api.quantity import ZERO, Quantity
 from kubetide.api.reservation import node_reserved
 from kubetide.api.resources import CPU, MEMORY, Amounts, add, maximum, parse_list, subtract
 from kubetide.api.slo import NodeMetric, NodeResourceTopology, ResourceMap
 from kubetide.slo.arithmetic import divide, scale_milli, scale_value
 from kubetide.slo.overcommit.claims import LOW_PRIORITIES, PodClaim
+from kubetide.slo.overcommit.loads import NO_PAIR, Load, dangling, pod_loads, share, total
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY, BATCH_RESOURCES, ResourceItem, resets
 from kubetide.slo.overcommit.staleness import degraded_reason
 
@@ -44,21 +43,6 @@ class Sums:
     max_used_requested: Amounts
 
 
-_Pair = tuple[int, int]
-"""CPU and memory in nanos: sums over all pods of a node run on plain integers."""
-_NO_PAIR: _Pair = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What one high-priority pod (or a leftover metric) adds to the three sums."""
-
-    requested: _Pair
-    used: _Pair
-    largest: _Pair
-    zones: tuple[int, ...] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class BatchResult:
     """The two resources, and the sums they came from (none when the node is degraded)."""
@@ -74,7 +58,7 @@ def calculate_batch(
     metric: NodeMetric,
     topology: NodeResourceTopology | None,
     now: datetime,
-    lingering: Amounts | None = None,
+    lingering: Sequence[Load] = (),
 ) -> BatchResult:
     """Return batch-cpu and batch-memory of the node and, where its zones are known, of each zone.
 
@@ -86,18 +70,16 @@ def calculate_batch(
     if reason is not None:
         return BatchResult(resets(BATCH_RESOURCES, f"degraded: {reason}"))
     zone_names = _zones_with_resources(topology)
-    loads = [*_pod_loads(pods, metric, len(zone_names)), *_dangling(pods, metric)]
-    if lingering:
-        pair = _pair(lingering)
-        loads.append(_Load(_NO_PAIR, pair, pair))
+    leftovers = [Load(NO_PAIR, usage, usage) for _, usage in dangling(pods, metric)]
+    loads = [*pod_loads(pods, metric, len(zone_names)), *leftovers, *lingering]
     sums = node_sums(strategy, node, loads, metric)
     cpu, memory = by_policy(strategy, sums)
     zone_cpu: dict[str, Quantity] = {}
     zone_memory: dict[str, Quantity] = {}
     if topology is not None and zone_names:
         for index, (name, allocatable) in enumerate(zone_names.items()):
-            share = _zone_sums(strategy, allocatable, sums, loads, index, len(zone_names))
-            found_cpu, found_memory = by_policy(strategy, share)
+            zone = _zone_sums(strategy, allocatable, sums, loads, index, len(zone_names))
+            found_cpu, found_memory = by_policy(strategy, zone)
             zone_cpu[name], zone_memory[name] = Quantity.of(found_cpu.milli), found_memory
     items = (
         ResourceItem(BATCH_CPU, Quantity.of(cpu.milli), zone_cpu, message=_message(strategy, sums, CPU)),
@@ -106,7 +88,7 @@ def calculate_batch(
     return BatchResult(items, sums)
 
 
-def node_sums(strategy: Raw, node: Node, loads: Iterable[_Load], metric: NodeMetric) -> Sums:
+def node_sums(strategy: Raw, node: Node, loads: Iterable[Load], metric: NodeMetric) -> Sums:
     """Add up the node. Capacity is the node's capacity, not what the kubelet made of it."""
     found = parse_list(node.status.capacity)
     capacity = {name: found.get(name, ZERO) for name in (CPU, MEMORY)}
@@ -122,9 +104,9 @@ def node_sums(strategy: Raw, node: Node, loads: Iterable[_Load], metric: NodeMet
         node_reserved=reserve(strategy, capacity),
         system_reserved=system_reserved,
         system_used=maximum(system, system_reserved),
-        requested=_total(load.requested for load in everything),
-        used=_total(load.used for load in everything),
-        max_used_requested=_total(load.largest for load in everything),
+        requested=total(load.requested for load in everything),
+        used=total(load.used for load in everything),
+        max_used_requested=total(load.largest for load in everything),
     )
 
 
@@ -158,74 +140,23 @@ def split_over(amounts: Mapping[str, Quantity], zones: Sequence[int], count: int
     return result
 
 
-def _pod_loads(pods: Sequence[PodClaim], metric: NodeMetric, zones: int) -> list[_Load]:
-    reported = {(m.namespace, m.name): m.pod_usage for m in metric.status.pods_metric or ()}
-    loads = []
-    for pod in pods:
-        if not pod.active or pod.low_priority:
-            continue
-        request = pod.cpu_nanos, pod.memory_nanos
-        usage_map = reported.get(pod.key)
-        if usage_map is None:
-            used = largest = request
-        else:
-            usage = _usage_pair(usage_map)
-            largest = max(request[0], usage[0]), max(request[1], usage[1])
-            used = (request[0], usage[1]) if pod.dedicated else usage
-        loads.append(_Load(request, used, largest, pod.zones(zones) if zones else None))
-    return loads
-
-
-def _dangling(pods: Sequence[PodClaim], metric: NodeMetric) -> list[_Load]:
-    """Return the usage of pods that are reported but no longer active in the list."""
-    known = {pod.key for pod in pods if pod.active}
-    usages = (
-        _usage_pair(reported.pod_usage)
-        for reported in metric.status.pods_metric or ()
-        if (reported.namespace, reported.name) not in known and reported.priority not in LOW_PRIORITIES
-    )
-    return [_Load(_NO_PAIR, usage, usage) for usage in usages]
-
-
-def _zone_sums(strategy: Raw, allocatable: Amounts, node: Sums, loads: Iterable[_Load], index: int, count: int) -> Sums:
+def _zone_sums(strategy: Raw, allocatable: Amounts, node: Sums, loads: Iterable[Load], index: int, count: int) -> Sums:
     requested, used, largest = [], [], []
     for load in loads:
         zones = load.zones if load.zones is not None else tuple(range(count))
         for _ in range(zones.count(index)):
-            requested.append(_share(load.requested, len(zones)))
-            used.append(_share(load.used, len(zones)))
-            largest.append(_share(load.largest, len(zones)))
+            requested.append(share(load.requested, len(zones)))
+            used.append(share(load.used, len(zones)))
+            largest.append(share(load.largest, len(zones)))
     return Sums(
         capacity=allocatable,
         node_reserved=reserve(strategy, allocatable),
         system_reserved=divide(node.system_reserved, count),
         system_used=divide(node.system_used, count),
-        requested=_total(requested),
-        used=_total(used),
-        max_used_requested=_total(largest),
+        requested=total(requested),
+        used=total(used),
+        max_used_requested=total(largest),
     )
-
-
-def _total(pairs: Iterable[_Pair]) -> Amounts:
-    cpu = memory = 0
-    for pair in pairs:
-        cpu += pair[0]
-        memory += pair[1]
-    return {CPU: Quantity(cpu), MEMORY: Quantity(memory, Notation.BINARY)}
-
-
-def _share(pair: _Pair, parts: int) -> _Pair:
-    shares = divide({CPU: Quantity(pair[0]), MEMORY: Quantity(pair[1])}, parts)
-    return _pair(shares)
-
-
-def _pair(amounts: Mapping[str, Quantity]) -> _Pair:
-    return amounts.get(CPU, ZERO).nanos, amounts.get(MEMORY, ZERO).nanos
-
-
-def _usage_pair(usage: ResourceMap) -> _Pair:
-    resources = usage.resources or {}
-    return parse_quantity(resources.get(CPU, "0")).nanos, parse_quantity(resources.get(MEMORY, "0")).nanos
 
 
 def _zones_with_resources(topology: NodeResourceTopology | None) -> dict[str, Amounts]:

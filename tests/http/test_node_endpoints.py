@@ -151,6 +151,9 @@ def test_flags_of_the_original_without_meaning_are_split_off() -> None:
 def test_inside_a_container_the_mounted_roots_are_used() -> None:
     found = complete(NodeSettings(), {"NODE_NAME": "here"}, exists=lambda path: True)
     assert (found.node_name, found.cgroup_root_dir, found.host_mode) == ("here", "/host-cgroup/", False)
+    assert found.runtime_hooks_addr == "/host-var-run-koordlet/koordlet.sock"
+    assert found.runtime_hooks_config_path == "/host-etc-hookserver/"
+    assert found.runtime_hooks_host_endpoint == "/var/run/koordlet/koordlet.sock"
     on_host = complete(NodeSettings(), {"agent_mode": "hostMode"}, exists=lambda path: True)
     assert on_host.cgroup_root_dir == "/sys/fs/cgroup/"
     given = complete(NodeSettings(cgroup_root_dir="/mine"), {}, exists=lambda path: True)

@@ -42,6 +42,8 @@ _MOUNTED_ROOTS = {
     "sys_fs_root_dir": "/host-sys-fs/",
     "var_run_root_dir": "/host-var-run/",
     "run_root_dir": "/host-run/",
+    "runtime_hooks_addr": "/host-var-run-koordlet/koordlet.sock",
+    "runtime_hooks_config_path": "/host-etc-hookserver/",
 }
 _DEFAULT_QPS, _DEFAULT_BURST = 20.0, 30
 

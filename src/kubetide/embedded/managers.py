@@ -13,6 +13,7 @@ from kubetide.embedded.objects import ResourceKey
 from kubetide.embedded.requests import Request
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw
+from kubetide.embedded.strategy import timestamp
 
 _ALWAYS = (ResourceKey("autoscaling", "horizontalpodautoscalers"),)
 
@@ -45,7 +46,7 @@ def record(
         "manager": manager_of(request),
         "operation": "Update",
         "apiVersion": resource.api_version,
-        "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "time": timestamp(now),
     }
     if subresource:
         entry["subresource"] = subresource
@@ -60,7 +61,8 @@ def record(
         owned = fieldsets.union(same.get("fieldsV1") or {} if same is not None else {}, changed)
         entry["fieldsType"] = "FieldsV1"
         entry["fieldsV1"] = owned
-    entries = [item for item in entries if _identity(item) != _identity(entry) and item.get("fieldsV1") != {}]
+    own = _identity(entry)
+    entries = [item for item in entries if item.get("fieldsV1") != {} and _identity(item) != own]
     metadata["managedFields"] = [*entries, entry]
 
 
@@ -77,15 +79,13 @@ def _identity(item: Raw) -> tuple[Any, ...]:
 
 def same_but_for_times(new: Raw, old: Raw) -> bool:
     """Whether nothing changed apart from the times in managedFields, so that nothing need be written."""
-    if new == old:
-        return True
-    if "managedFields" not in new["metadata"]:
+    if len(new) != len(old) or any(value != old.get(key) for key, value in new.items() if key != "metadata"):
         return False
-    return _timeless(new) == _timeless(old)
+    if new["metadata"] == old["metadata"]:
+        return True
+    return "managedFields" in new["metadata"] and _timeless(new["metadata"]) == _timeless(old["metadata"])
 
 
-def _timeless(obj: Raw) -> Raw:
-    metadata = dict(obj["metadata"])
-    entries = metadata.pop("managedFields", None) or ()
-    metadata["managedFields"] = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
-    return {**obj, "metadata": metadata}
+def _timeless(metadata: Raw) -> Raw:
+    entries = metadata.get("managedFields") or ()
+    return {**metadata, "managedFields": [{k: v for k, v in entry.items() if k != "time"} for entry in entries]}

@@ -193,7 +193,7 @@ class Verbs(Reading):
             raise bad_request("the name of the object does not match the name on the URL")
         _settle_namespace(resource, target, metadata)
         versioned = bool(metadata.get("resourceVersion"))
-        return self.modify(request, target, resource, lambda _: body, versioned=versioned, noticed=noticed)
+        return self.modify(request, target, resource, body, versioned=versioned, noticed=noticed)
 
     def _patch(self, request: Request, target: Target, resource: ApiResource) -> Steps:
         media = request.content_type.partition(";")[0].strip()
@@ -226,7 +226,7 @@ class Verbs(Reading):
         request: Request,
         target: Target,
         resource: ApiResource,
-        transform: Transform,
+        change: Transform | Raw,
         *,
         manage: Callable[[Raw, Raw], None] | None = None,
         versioned: bool = False,
@@ -234,6 +234,7 @@ class Verbs(Reading):
     ) -> Steps:
         """Change an existing object through the main path or one of its subresources.
 
+        `change` makes the new object from a copy of the current one, or is the new one, without unknown fields.
         `versioned` writes are about one state of the object: if it changes meanwhile they fail instead of starting
         over. `noticed` is what is wrong with the fields of the request itself.
         """
@@ -242,12 +243,16 @@ class Verbs(Reading):
         for _ in range(_MAX_ATTEMPTS):
             entry = self.existing(resource, target)
             old = entry.obj
-            wanted = transform(in_version(resource, entry.copy()))
+            if isinstance(change, dict):
+                wanted, found = {**change, "metadata": dict(change["metadata"])}, list(noticed)
+            else:
+                wanted = change(in_version(resource, entry.copy()))
+                found = [*noticed, *strictness.drop_unknown(resource, wanted)]
             check_type(resource, wanted)
             metadata = strategy.metadata_of(wanted)
             check_shape(resource, wanted)
             self._check_preconditions(resource, target, metadata, old)
-            warnings = strictness.check_patched(request, [*noticed, *strictness.drop_unknown(resource, wanted)])
+            warnings = strictness.check_patched(request, found) if callable(change) else found
             new = self.to_storage(resource, wanted, pruned=True)
             new = self._changed(resource, target.subresource, new, old)
             if manage is not None:

@@ -4,7 +4,8 @@ A status is written only when it differs from what is stored. Differences are th
 compare by amount, times by instant, and a list that is missing equals an empty one.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -68,7 +69,7 @@ def same_status(one: HpaStatus, other: HpaStatus) -> bool:
         and one.last_scale_time == other.last_scale_time
         and one.observed_generation == other.observed_generation
         and (one.conditions or ()) == (other.conditions or ())
-        and _comparable(one.current_metrics or ()) == _comparable(other.current_metrics or ())
+        and _same(one.current_metrics or (), other.current_metrics or ())
     )
 
 
@@ -106,8 +107,11 @@ def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, An
     Such a write replaces the metadata too, so all of it is sent back; the resourceVersion makes the write fail if
     somebody else was faster. The spec is not sent: the server keeps the stored one.
     """
-    known = {written: getattr(hpa.metadata, name) for written, name in _META_FIELDS}
-    metadata = {name: msgspec.to_builtins(value) for name, value in known.items() if value not in (None, "", 0)}
+    metadata: dict[str, Any] = {}
+    for written, name in _META_FIELDS:
+        value = getattr(hpa.metadata, name)
+        if value:
+            metadata[written] = value if type(value) is str else msgspec.to_builtins(value)
     for reference in metadata.get("ownerReferences", ()):
         for optional in ("controller", "blockOwnerDeletion"):
             if reference.get(optional) is None:
@@ -120,19 +124,30 @@ def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, An
     }
 
 
-def _comparable(value: Any, key: str = "") -> Any:
-    if isinstance(value, dict):
-        return {name: _comparable(one, name) for name, one in value.items() if one is not None and one != {}}
-    if isinstance(value, list | tuple):
-        return [_comparable(one) for one in value]
+def _same(one: Any, other: Any, key: str = "") -> bool:
+    if one == other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = {**one, **other}
+        return all(_same(_shown(one.get(name)), _shown(other.get(name)), name) for name in names)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
     if key in _QUANTITIES:
         try:
-            return parse_quantity(value).nanos
+            return parse_quantity(one).nanos == parse_quantity(other).nanos
         except QuantityError:
-            return value
-    return value
+            return False
+    return False
 
 
+def _shown(value: Any) -> Any:
+    return None if value == {} else value
+
+
+@lru_cache(maxsize=4096)
 def _time(moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
     # The year is padded by hand: strftime writes the year 1 without its zeros.
-    return None if moment is None else f"{moment:%m-%dT%H:%M:%SZ}".join((f"{moment.year:04d}-", ""))
+    shown = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return f"{shown.year:04d}-{shown:%m-%dT%H:%M:%SZ}"

@@ -161,7 +161,7 @@ async def test_best_effort_quota_makes_room_for_a_load_step_and_comes_back_in_st
             seen.append(machine.quota(tier))
         assert seen == sorted(seen)
         assert max(after - before for before, after in itertools.pairwise(seen)) <= CPUS * 10_000
-        assert seen[-1] == calm
+        assert calm - CPUS * 1000 < seen[-1] <= calm, "a change below one percent of the machine is not worth a write"
         machine.executor.apply(strategy.release(machine.snapshot()))
         assert machine.quota(tier) == -1
 

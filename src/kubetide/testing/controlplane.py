@@ -52,23 +52,25 @@ class Binaries:
     kube_controller_manager: Path | None = None
 
 
+def find_program(name: str) -> Path | None:
+    """Return where a program of another project is that tests may use, if it is there."""
+    for folder in (os.environ.get("KUBEBUILDER_ASSETS", ""), CACHE):
+        if folder and os.access(Path(folder) / name, os.X_OK):
+            return Path(folder) / name
+    return None
+
+
 def find_binaries() -> Binaries:
     """Return where the programs are, or say what is missing."""
-    folders = [Path(each) for each in (os.environ.get("KUBEBUILDER_ASSETS", ""),) if each] + [CACHE]
-
-    def find(name: str) -> Path | None:
-        for folder in folders:
-            if os.access(folder / name, os.X_OK):
-                return folder / name
-        return None
-
     on_path = shutil.which("etcd")
-    etcd = find("etcd") or (Path(on_path) if on_path else None)
-    apiserver = find("kube-apiserver")
+    etcd = find_program("etcd") or (Path(on_path) if on_path else None)
+    apiserver = find_program("kube-apiserver")
     if etcd is None or apiserver is None:
         missing = " and ".join(name for name, found in (("etcd", etcd), ("kube-apiserver", apiserver)) if found is None)
         raise BinariesMissing(f"no {missing}: put the binaries into KUBEBUILDER_ASSETS or ~/.cache/kubetide/envtest")
-    return Binaries(etcd=etcd, kube_apiserver=apiserver, kube_controller_manager=find("kube-controller-manager"))
+    return Binaries(
+        etcd=etcd, kube_apiserver=apiserver, kube_controller_manager=find_program("kube-controller-manager")
+    )
 
 
 class ControlPlane:

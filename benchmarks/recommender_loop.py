@@ -50,8 +50,9 @@ from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
 from kubetide.vpa.recommender.checkpoint import Checkpoint, Window, checkpoints, status_body
 from kubetide.vpa.recommender.controller import Recommender
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.feeding import feed, gather
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import recommend
 from kubetide.vpa.recommender.status import recommendation_body
 from kubetide.vpa.recommender.watch import VPAS_PER_TURN

@@ -10,8 +10,9 @@ from kubetide.api.meta import ObjectKey
 from kubetide.api.selectors import parse_selector
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.recommender.checkpoint import checkpoints
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.feeding import OpenWindows
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import Options, merge_rows, recommend, rows_of
 
 START = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)

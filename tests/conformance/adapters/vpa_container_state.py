@@ -16,7 +16,8 @@ from kubetide.api.vpa import PodResourcePolicy
 from kubetide.stats.saved import Saved
 from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.checkpoint import Checkpoint, checkpoints
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.entities import VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import Options, merge_rows, recommend, rows_of
 from kubetide.vpa.recommender.status import conditions_after
 

@@ -131,6 +131,16 @@ class Columns:
             result.append((members, block))
         return result
 
+    def absorb(self, into: Ints, slots: Ints) -> None:
+        """Merge `slots[i]` into `into[i]`; many may go to one. The merged slots stay as they are."""
+        targets, groups = np.unique(into, return_inverse=True)
+        every = np.concatenate([targets, slots])
+        numbers = np.concatenate([np.arange(targets.size), groups])
+        half_lives = [self.half_life(int(slot)) for slot in targets]
+        for members, block in self.merged(every, numbers, half_lives):
+            bank = self._banks[int(self._bank[targets[members[0]]])]
+            bank.put(self._column[targets[members]], block)
+
 
 class Aggregates:
     """All aggregates of the model, by number."""
@@ -189,6 +199,18 @@ class Aggregates:
         """Tell whether nothing was heard of an aggregate for the whole length of history."""
         since = self.last[slot] if self.count[slot] else self.created[slot]
         return bool(now - since >= self.expiry[slot])
+
+    def absorb(self, into: Ints, slots: Ints) -> None:
+        """Add all that `slots[i]` knows to `into[i]`; many may go to one."""
+        self.cpu.absorb(into, slots)
+        self.memory.absorb(into, slots)
+        far = np.iinfo(np.int64).max
+        first = np.where(self.first == ZERO_TIME, far, self.first)
+        np.minimum.at(first, into, first[slots])
+        self.first[into] = np.where(first[into] == far, ZERO_TIME, first[into])
+        np.maximum.at(self.last, into, self.last[slots])
+        np.minimum.at(self.created, into, self.created[slots])
+        np.add.at(self.count, into, self.count[slots])
 
     def note_cpu(self, slots: Ints, times: Ints) -> None:
         """Remember the times of CPU samples; a slot may occur many times."""

@@ -25,7 +25,8 @@ from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import ZERO_TIME, microseconds, moment
 from kubetide.stats.saved import Saved, save
 from kubetide.vpa.policy import CPU, MEMORY
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.entities import VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import CHUNK, Merged, Row, merge_rows, rows_of
 
 WINDOWS_ANNOTATION = "kubetide.io/open-windows"

@@ -219,6 +219,7 @@ class Recommender:
         for source, count in self._feed.take_sources().items():
             self._telemetry.reads.labels(source).inc(count)
         self._windows.claim(self.model)
+        self._telemetry.quality.release(self.model.fold_departed(now=now))
         early = self._observer.take_early()
         for oom in list(missed(early, self.model, lambda vpa, name: self._store.restored(vpa.key, name))):
             self._take_oom(oom, now)

@@ -21,7 +21,8 @@ from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.policy import CPU, MEMORY
 from kubetide.vpa.recommender.checkpoint import Window
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.entities import VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.oom import Oom, request_source
 from kubetide.vpa.recommender.samples import NO_AGGREGATE, Mask
 

@@ -1,27 +1,24 @@
 """The recommender's model of the cluster: pods, label sets, VPAs and what links them.
 
-A label set is a namespace and the exact labels of some pods. It holds the aggregates of these pods by container name
-and the VPAs whose selector matches, so that every question (which VPAs does a pod belong to, which aggregates feed a
-VPA, how many pods does it have) is a lookup. Matching is by labels alone and several VPAs may share an aggregate;
-the oldest one decides how its samples are weighed.
+Matching is by labels alone and several VPAs may share an aggregate; the oldest one decides how its samples are
+weighed.
 
 Both directions of matching go through an index of `key=value` pairs, because comparing every VPA with every label set
 would dominate the loop of a large cluster.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from kubetide.api.conditions import Condition
+import numpy as np
+
 from kubetide.api.meta import ObjectKey
 from kubetide.api.selectors import NOTHING, Operator, Selector
-from kubetide.api.vpa import RECREATE, CrossVersionObjectReference, PodResourcePolicy
 from kubetide.stats.instants import microseconds
 from kubetide.stats.saved import Saved
-from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.aggregate import Aggregates, Tuning
+from kubetide.vpa.recommender.entities import GENERATED, Dropped, LabelSet, PodState, VpaState, label_text, oldest
 from kubetide.vpa.recommender.samples import DETACHED, NO_AGGREGATE, Containers
 
 FINISHED_PHASES = ("Succeeded", "Failed")
@@ -29,78 +26,6 @@ FINISHED_PHASES = ("Succeeded", "Failed")
 K = TypeVar("K")
 M = TypeVar("M")
 V = TypeVar("V")
-
-
-@dataclass(eq=False, slots=True)
-class LabelSet:
-    """Pods of one namespace with equal labels."""
-
-    namespace: str
-    labels: Mapping[str, str]
-    text: str
-    aggregates: dict[str, int] = field(default_factory=dict)
-    pods: dict[ObjectKey, "PodState"] = field(default_factory=dict)
-    vpas: dict[ObjectKey, "VpaState"] = field(default_factory=dict)
-
-
-@dataclass(eq=False, slots=True)
-class PodState:
-    """A pod as far as the model knows it; `containers` maps names to rows of the container table."""
-
-    key: ObjectKey
-    labels: LabelSet
-    phase: str
-    uid: str = ""
-    containers: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(eq=False, slots=True)
-class VpaState:
-    """A VPA as far as the model knows it."""
-
-    key: ObjectKey
-    selector: Selector
-    created: datetime | None = None
-    target: CrossVersionObjectReference | None = None
-    policy: PodResourcePolicy | None = None
-    mode: str = RECREATE
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 0
-    conditions: tuple[Condition, ...] = ()
-    recommendation: tuple[Recommended, ...] | None = None
-    tunings: Mapping[str, Tuning] = field(default_factory=dict)
-    label_sets: dict[int, LabelSet] = field(default_factory=dict)
-    history: dict[str, int] = field(default_factory=dict)
-    """Aggregates restored from checkpoints, by container name."""
-    pod_count: int = 0
-    checkpoint_written: datetime | None = None
-
-    def aggregates(self) -> Iterator[tuple[str, int]]:
-        """Yield container names and aggregates that feed this VPA: live ones first, then what was restored."""
-        for labels in self.label_sets.values():
-            yield from labels.aggregates.items()
-        yield from self.history.items()
-
-    def container_names(self) -> list[str]:
-        """Return the names of all containers heard of, sorted."""
-        return sorted({name for name, _ in self.aggregates()})
-
-    def tuning(self, container: str, default: Tuning) -> Tuning:
-        """Return how samples of a container are weighed."""
-        return self.tunings.get(container, self.tunings.get("*", default))
-
-
-class Dropped(NamedTuple):
-    """An aggregate that was collected; its number may be given to another one from now on."""
-
-    labels: LabelSet
-    container: str
-    slot: int
-
-
-def label_text(labels: Mapping[str, str] | None) -> str:
-    """Return labels as canonical text."""
-    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items()))
 
 
 class Model:
@@ -115,6 +40,7 @@ class Model:
         self._sets_by_pair: dict[tuple[str, str, str], dict[int, LabelSet]] = {}
         self._sets_by_namespace: dict[str, dict[int, LabelSet]] = {}
         self._vpas_by_pair: dict[tuple[str, str, str], dict[ObjectKey, VpaState]] = {}
+        self._departed: dict[int, LabelSet] = {}
         self._last_gc: datetime | None = None
 
     # ------------------------------------------------------------------ pods
@@ -178,6 +104,8 @@ class Model:
         del pod.labels.pods[pod.key]
         for vpa in pod.labels.vpas.values():
             vpa.pod_count -= 1
+        if not pod.labels.pods and not GENERATED.isdisjoint(pod.labels.labels):
+            self._departed[id(pod.labels)] = pod.labels
 
     # ------------------------------------------------------------------ label sets and aggregates
 
@@ -203,6 +131,7 @@ class Model:
         if labels.pods or labels.aggregates:
             return
         del self._sets[labels.namespace, labels.text]
+        self._departed.pop(id(labels), None)
         _discard(self._sets_by_namespace, labels.namespace, id(labels))
         for key, value in labels.labels.items():
             _discard(self._sets_by_pair, (labels.namespace, key, value), id(labels))
@@ -326,6 +255,33 @@ class Model:
 
     # ------------------------------------------------------------------ garbage
 
+    def fold_departed(self, *, now: datetime) -> list[int]:
+        """Fold what is known of pods that left under labels of their own into what they have in common.
+
+        Jobs and StatefulSets give every pod labels that no other pod has or will have. Once such pods are gone, their
+        aggregates are merged into that of the remaining labels, provided that the same VPAs select both: every merge
+        for a VPA then has the same result, and what is held does not grow with the number of pods that ever ran.
+        Returns the numbers that are free now.
+        """
+        into: list[int] = []
+        slots: list[int] = []
+        for labels in [labels for labels in self._departed.values() if not labels.pods]:
+            common = {key: value for key, value in labels.labels.items() if key not in GENERATED}
+            target = self._label_set(labels.namespace, common)
+            if target.vpas.keys() == labels.vpas.keys():
+                for container, slot in labels.aggregates.items():
+                    into.append(self._aggregate(target, container, now))
+                    slots.append(slot)
+                labels.aggregates = {}
+                self._drop_if_unused(labels)
+            self._drop_if_unused(target)
+        self._departed.clear()
+        if slots:
+            self.aggregates.absorb(np.array(into, dtype=np.int64), np.array(slots, dtype=np.int64))
+        for slot in slots:
+            self.aggregates.free(slot)
+        return slots
+
     def collect_garbage(self, *, now: datetime, has_controller: Mapping[ObjectKey, bool]) -> list[Dropped] | None:
         """Drop aggregates that say nothing any more, at most once an hour; return which, or None when not due.
 
@@ -360,11 +316,6 @@ class Model:
             if row is not None:
                 self.containers.aggregate[row] = DETACHED if self.containers.relinked[row] else NO_AGGREGATE
         self.aggregates.free(slot)
-
-
-def oldest(vpas: Iterable[VpaState]) -> VpaState | None:
-    """Return the oldest VPA; of equally old ones that with the smaller name."""
-    return min(vpas, key=lambda v: (v.created.timestamp() if v.created is not None else 0.0, v.key), default=None)
 
 
 def _same_selector(one: Selector, other: Selector) -> bool:

@@ -29,8 +29,9 @@ from kubetide.vpa.policy import (
     is_off,
 )
 from kubetide.vpa.recommender.aggregate import Aggregates
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.estimator import BOUNDS, Estimation, estimate, round_up
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 
 INTEGER_CPU_PREFIX = "vpa-post-processor.kubernetes.io/"
 INTEGER_CPU_SUFFIX = "_integerCPU"

@@ -19,8 +19,9 @@ from kubetide.kube.errors import ApiError, NotFound
 from kubetide.log import get_logger
 from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.checkpoint import Checkpoint, Mark, checkpoints
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.floor import Floor
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import Memo, Options, recommend
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry, Review
 from kubetide.vpa.recommender.tracking import (

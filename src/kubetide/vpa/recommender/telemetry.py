@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from kubetide.api.vpa import AUTO, IN_PLACE, IN_PLACE_OR_RECREATE, INITIAL, OFF, RECREATE
 from kubetide.vpa.policy import CPU, MEMORY, RESOURCES, Recommended
-from kubetide.vpa.recommender.model import VpaState, oldest
+from kubetide.vpa.recommender.entities import VpaState, oldest
 from kubetide.vpa.recommender.quality import PREFIX as QUALITY_PREFIX
 from kubetide.vpa.recommender.quality import Quality, size_log2
 

@@ -18,6 +18,7 @@ from kubetide.stats.block import Block
 from kubetide.stats.instants import moment
 from kubetide.vpa.policy import CPU, RESOURCES, Recommended, container_policy, controlled_resources, is_off, texts
 from kubetide.vpa.recommender.checkpoint import UnreadableCheckpoint, read_checkpoint
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.estimator import (
     BOUNDS,
     Estimation,
@@ -28,7 +29,7 @@ from kubetide.vpa.recommender.estimator import (
     scaled,
     with_margin,
 )
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import Merged, Options, Row, merge_rows, recommend, rows_of
 
 

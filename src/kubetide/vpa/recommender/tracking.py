@@ -22,9 +22,9 @@ from kubetide.stats.instants import microseconds
 from kubetide.vpa.policy import Recommended, amounts, recommendations
 from kubetide.vpa.recommender.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.conflicts import HPA_CONFLICT, REASON, message
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.estimator import Estimation
 from kubetide.vpa.recommender.floor import Floor
-from kubetide.vpa.recommender.model import VpaState
 from kubetide.vpa.recommender.recommend import Options
 from kubetide.vpa.recommender.status import change, conditions_after
 from kubetide.vpa.settings import HpaConflicts, RecommenderSettings

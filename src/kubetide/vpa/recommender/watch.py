@@ -26,9 +26,10 @@ from kubetide.vpa import events
 from kubetide.vpa.observe import Targets
 from kubetide.vpa.recommender.checkpoint import Checkpoint, checkpoint_name
 from kubetide.vpa.recommender.conflicts import conflicts, index_by_target
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.feeding import OpenWindows
 from kubetide.vpa.recommender.floor import Floor
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.observe import Target, resolve
 from kubetide.vpa.recommender.selection import serves
 from kubetide.vpa.recommender.tracking import (

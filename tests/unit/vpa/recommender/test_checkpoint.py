@@ -23,8 +23,9 @@ from kubetide.vpa.recommender.checkpoint import (
     status_body,
     windows_text,
 )
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.explain import render
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import Options, recommend
 from kubetide.vpa.recommender.trace import trace, trace_from_checkpoints
 

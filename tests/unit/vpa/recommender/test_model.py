@@ -8,7 +8,10 @@ from kubetide.api.selectors import NOTHING, parse_selector
 from kubetide.stats.instants import ZERO_TIME, microseconds
 from kubetide.stats.saved import Saved
 from kubetide.vpa.recommender.aggregate import Tuning
-from kubetide.vpa.recommender.model import Model, VpaState, oldest
+from kubetide.vpa.recommender.checkpoint import checkpoints
+from kubetide.vpa.recommender.entities import VpaState, oldest
+from kubetide.vpa.recommender.model import Model
+from kubetide.vpa.recommender.recommend import Options, recommend
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 WEB = {"app": "web"}
@@ -141,6 +144,68 @@ def test_a_silent_container_goes_although_pods_with_the_same_labels_stay() -> No
     dropped = model.collect_garbage(now=NOW, has_controller={})
     assert [one.container for one in dropped or ()] == ["helper"]
     assert model.aggregate_count() == 1
+
+
+def job(number: int) -> dict[str, str]:
+    return {**WEB, "job-name": f"run-{number}", "controller-uid": f"uid-{number}"}
+
+
+def use(model: Model, row: int, minute: int, millis: int) -> None:
+    at = np.array([microseconds(NOW + timedelta(minutes=minute))])
+    model.containers.add_cpu(np.array([row]), at, np.array([millis]))
+    model.containers.add_memory(np.array([row]), at, np.array([millis * 10**6]))
+
+
+def test_pods_that_left_under_labels_of_their_own_are_kept_as_one_and_recommend_the_same() -> None:
+    folding, plain = Model(), Model()
+    for model in (folding, plain):
+        state = model.set_vpa(vpa(), keep_history=False)
+        for number in range(40):
+            use(model, with_pod(model, f"p{number}", job(number)), number, 100 + 37 * number)
+            model.delete_pod(key(f"p{number}"))
+            if model is folding and number % 3 == 0:
+                model.fold_departed(now=NOW)
+        use(model, with_pod(model, "last", job(99)), 50, 900)
+    freed = folding.fold_departed(now=NOW)
+    assert len(freed) == 0
+    assert (folding.aggregate_count(), plain.aggregate_count()) == (2, 41)
+    found, expected = (recommend(model, [model.vpas[key("web")]], Options()) for model in (folding, plain))
+    assert found == expected
+    assert folding.vpas[key("web")].pod_count == 1
+    saved, wanted = (checkpoints(m, [m.vpas[key("web")]], now=NOW)["shop/web"] for m in (folding, plain))
+    assert (saved[0].first, saved[0].last, saved[0].count) == (wanted[0].first, wanted[0].last, wanted[0].count)
+    assert saved[0].cpu.weights == wanted[0].cpu.weights
+    assert saved[0].memory.total == pytest.approx(wanted[0].memory.total)
+    assert state.pod_count == 1
+
+
+def test_pods_that_a_vpa_selects_by_their_own_labels_are_kept_apart() -> None:
+    model = Model()
+    own = model.set_vpa(vpa(selector="controller-uid=uid-1"), keep_history=False)
+    for number in range(3):
+        sample(model, with_pod(model, f"p{number}", job(number)))
+        model.delete_pod(key(f"p{number}"))
+    model.fold_departed(now=NOW)
+    # Two are folded into what they have in common; the one that the VPA selects stays as it is.
+    assert model.aggregate_count() == 2
+    assert model.aggregates.count[next(slot for _, slot in own.aggregates())] == 1
+    sample(model, with_pod(model, "p1", job(1)), NOW + timedelta(minutes=1))
+    assert [int(model.aggregates.count[slot]) for _, slot in own.aggregates()] == [2]
+
+
+def test_a_pod_that_comes_back_before_it_is_folded_keeps_its_aggregate() -> None:
+    model = Model()
+    model.set_vpa(vpa(), keep_history=False)
+    member = {**WEB, "statefulset.kubernetes.io/pod-name": "web-0", "apps.kubernetes.io/pod-index": "0"}
+    sample(model, with_pod(model, "web-0", member))
+    model.delete_pod(key("web-0"))
+    row = with_pod(model, "web-0", member)
+    assert model.fold_departed(now=NOW) == []
+    assert model.aggregates.count[model.containers.aggregate[row]] == 1
+    model.delete_pod(key("web-0"))
+    assert len(model.fold_departed(now=NOW)) == 1
+    with_pod(model, "web-0", member)
+    assert model.aggregate_count() == 2
 
 
 def test_a_vpa_takes_its_tuning_with_it_and_an_older_one_replaces_it() -> None:

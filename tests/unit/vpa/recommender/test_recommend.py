@@ -12,7 +12,8 @@ from kubetide.api.meta import ObjectKey
 from kubetide.api.selectors import parse_selector
 from kubetide.api.vpa import PodResourcePolicy
 from kubetide.stats.instants import microseconds
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.entities import VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import Memo, Options, merge_rows, recommend, rows_of
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)

@@ -11,8 +11,9 @@ from kubetide.api.quantity import Quantity
 from kubetide.api.selectors import parse_selector
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.policy import CPU, MEMORY, Recommended
+from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.feeding import PodFeed
-from kubetide.vpa.recommender.model import Model, VpaState
+from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry, Review
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)

@@ -133,10 +133,10 @@ def test_every_way_in_gives_a_pod_the_same_values(name: str) -> None:
         cgroup_parent=f"/{state.directory}",
     )
     by_runtime = service.run_pod(Stage.PRE_RUN_POD_SANDBOX, told).response
-    assert by_runtime == _together(response for _, response in plugins.pod(known))
+    assert by_runtime == _together(ask() for _, ask in plugins.pod(known))
     asked = service.container(told, name="main", container_id=name, env={})
     assert asked.cgroup_parent == state.containers[0].directory
-    repaired = _together(response for _, response in plugins.container(container_request(known, state.containers[0])))
+    repaired = _together(ask() for _, ask in plugins.container(container_request(known, state.containers[0])))
     for stage in (Stage.PRE_CREATE_CONTAINER, Stage.PRE_UPDATE_CONTAINER_RESOURCES):
         assert service.run_container(stage, asked).response == repaired
 

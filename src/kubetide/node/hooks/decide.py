@@ -25,7 +25,7 @@ from kubetide.node.hooks.requests import (
     sandbox_request,
     tier_writes,
 )
-from kubetide.node.hooks.rules import GROUP_IDENTITY, NORMALIZATION, Plugins, kube_qos_requests
+from kubetide.node.hooks.rules import GROUP_IDENTITY, NORMALIZATION, Plugins, Question, kube_qos_requests
 from kubetide.node.host import files
 from kubetide.node.sandboxes import sandbox_directory, sandbox_id
 from kubetide.node.snapshot import PodState, Snapshot
@@ -37,6 +37,7 @@ class HookDecider:
 
     plugins: Plugins
     _scaled: dict[str, float] = field(default_factory=dict)
+    _unread: dict[str, str] = field(default_factory=dict)
     _problems: dict[str, str] = field(default_factory=dict)
 
     def refresh(self, snapshot: Snapshot) -> frozenset[str]:
@@ -52,9 +53,9 @@ class HookDecider:
                 continue
             try:
                 changed |= update(source)
-                self._problems.pop(name, None)
+                self._unread.pop(name, None)
             except InvalidInput as error:
-                self._problems[name] = str(error)
+                self._unread[name] = str(error)
         return changed
 
     def decide(self, snapshot: Snapshot, *, tiers: bool = True, changed: Collection[str] = ()) -> Plan:
@@ -62,9 +63,10 @@ class HookDecider:
 
         `changed` are the plugins whose rule is new: the audit names a new group identity as the reason of its values.
         """
+        self._problems = {}
         above: list[Write] = []
         for request in kube_qos_requests({name: snapshot.paths.tier(name) for name in KUBE_QOS_CLASSES}):
-            for _, response in self.plugins.kube_qos(request) if tiers else ():
+            for response in self._answers(request.cgroup_parent, self.plugins.kube_qos(request)) if tiers else ():
                 above += tier_writes(request.cgroup_parent, response)
         pods: list[Write] = []
         inside: list[Write] = []
@@ -74,7 +76,7 @@ class HookDecider:
         host: list[Write] = []
         for app in snapshot.host_applications if tiers else ():
             about = host_app_request(app, snapshot.cgroups.layout)
-            for response in self._isolated(about.name, self.plugins.host_app(about)):
+            for response in self._answers(about.name, self.plugins.host_app(about)):
                 host += host_app_writes(about, response)
         self.plugins.restoring_quota = False
         self._forget(active)
@@ -82,38 +84,39 @@ class HookDecider:
             above, pods, host = _identity(above), _identity(pods), _identity(host)
         quotas = Batch(levels=(_quotas(pods), _quotas(inside)), leveled=True)
         others = [write for write in [*pods, *inside] if write.file is not files.CPU_QUOTA]
-        trace = {"pods": len(active), "problems": dict(self._problems)}
+        trace = {"pods": len(active), "problems": self._unread | self._problems}
         return Plan(batches=(Batch.flat(*above), Batch.flat(*others), quotas, Batch.flat(*host)), trace=trace)
 
     def _pod(self, snapshot: Snapshot, pod: PodState, pods: list[Write], inside: list[Write]) -> None:
         request = pod_request(pod)
-        for response in self._isolated(pod.key, self.plugins.pod(request), pod.directory, snapshot):
+        for response in self._answers(pod.key, self.plugins.pod(request), pod.directory, snapshot):
             pods += pod_writes(request, response)
         requests = [container_request(request, one) for one in pod.containers if one.directory]
         directory = sandbox_directory(snapshot.cgroups, pod)
         if directory is not None:
             requests.insert(0, sandbox_request(request, sandbox_id(snapshot.cgroups, pod, directory), directory))
         for one in requests:
-            answers = self.plugins.container(one)
-            for response in self._isolated(pod.key, answers, one.cgroup_parent, snapshot):
+            questions = self.plugins.container(one)
+            for response in self._answers(pod.key, questions, one.cgroup_parent, snapshot):
                 inside += container_writes(one, response)
 
-    def _isolated(
+    def _answers(
         self,
         subject: str,
-        answers: Iterable[tuple[str, Response]],
+        questions: Iterable[Question],
         directory: str = "",
         snapshot: Snapshot | None = None,
     ) -> Iterable[Response]:
-        """Yield the answers of the plugins; one that fails for this object is noted and ends the object's turn."""
-        try:
-            for plugin, response in answers:
-                if plugin == NORMALIZATION and snapshot is not None and self._already_scaled(directory, snapshot):
-                    continue
-                yield response
-            self._problems.pop(subject, None)
-        except InvalidInput as error:
-            self._problems[subject] = str(error)
+        """Yield the answers of the plugins; one that fails for this object is noted, and the others are asked."""
+        for plugin, ask in questions:
+            if plugin == NORMALIZATION and snapshot is not None and self._already_scaled(directory, snapshot):
+                continue
+            try:
+                answer = ask()
+            except Exception as error:  # noqa: BLE001 - one object must not keep the others from being repaired
+                self._problems[subject] = f"{plugin}: {error}"
+                continue
+            yield answer
 
     def _already_scaled(self, directory: str, snapshot: Snapshot) -> bool:
         if not snapshot.gates.get("CPUBurst", False) or self.plugins.restoring_quota:

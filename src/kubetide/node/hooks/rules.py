@@ -11,7 +11,7 @@ CPUs of its own ends with the quota of its batch resources.
 An unlabeled pod with CPUs of its own counts as LSR here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kubetide.api import cpu_normalization, qos
@@ -35,6 +35,9 @@ DEFAULT_GATES: dict[str, bool] = {
     NORMALIZATION: False,
     CORE_SCHED: False,
 }
+Question = tuple[str, Callable[[], Response]]
+"""A plugin and what asks it; a plugin that cannot answer must not keep the others from being asked."""
+
 _CONTAINER_STAGES = (Stage.PRE_CREATE_CONTAINER, Stage.PRE_UPDATE_CONTAINER_RESOURCES)
 
 
@@ -112,46 +115,47 @@ class Plugins:
             self.restoring_quota = before.enable and not self.rules.normalization.enable
         return frozenset(name for name in changed if self.on(name))
 
-    def pod(self, request: PodRequest) -> Iterable[tuple[str, Response]]:
-        """Yield what each plugin wants for a pod's own cgroup when it is reconciled."""
+    def pod(self, request: PodRequest) -> Iterable[Question]:
+        """Yield what each plugin may want for a pod's own cgroup when it is reconciled."""
         condition = _condition(request)
         if self.on(GROUP_IDENTITY):
-            yield GROUP_IDENTITY, self._pod_bvt(request)
+            yield GROUP_IDENTITY, lambda: self._pod_bvt(request)
         if self.on(CPUSET) and condition in (qos.LSE, qos.LSR):
-            yield CPUSET, Response(cfs_quota=cpuset.unset_quota(request))
+            yield CPUSET, lambda: Response(cfs_quota=cpuset.unset_quota(request))
         if self.on(BATCH) and condition == qos.BE:
-            yield BATCH, self._batch_pod(request)
+            yield BATCH, lambda: self._batch_pod(request)
         if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
-            yield NORMALIZATION, self._normalized(request, request.resources.quota if request.resources else None)
+            original = request.resources.quota if request.resources else None
+            yield NORMALIZATION, lambda: self._normalized(request, original)
 
-    def container(self, request: ContainerRequest) -> Iterable[tuple[str, Response]]:
-        """Yield what each plugin wants for a container or sandbox when it is reconciled."""
+    def container(self, request: ContainerRequest) -> Iterable[Question]:
+        """Yield what each plugin may want for a container or sandbox when it is reconciled."""
         condition = _condition(request.pod)
         if self.on(CPUSET):
-            own = cpuset.unset_quota(request.pod) if condition in (qos.LSE, qos.LSR) else None
-            yield CPUSET, Response(cpuset=self._cpuset(request), cfs_quota=own)
+            yield CPUSET, lambda: self._container_cpus(request, owning=condition in (qos.LSE, qos.LSR))
         if request.sandbox:
             return
         if self.on(BATCH) and condition == qos.BE:
-            yield BATCH, batch_resource.container_values(request, self.rules.batch)
+            yield BATCH, lambda: batch_resource.container_values(request, self.rules.batch)
         if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
             original = request.resources.quota if request.resources else None
-            yield NORMALIZATION, self._normalized(request.pod, original)
+            yield NORMALIZATION, lambda: self._normalized(request.pod, original)
 
-    def kube_qos(self, request: KubeQosRequest) -> Iterable[tuple[str, Response]]:
-        """Yield what each plugin wants for a QoS directory."""
-        if self.on(GROUP_IDENTITY) and self.rules.bvt is not None and self.bvt_ready:
-            yield GROUP_IDENTITY, Response(cpu_bvt=group_identity.directory_bvt(self.rules.bvt, request.kube_qos))
-        if self.on(CORE_SCHED) and self.rules.core_sched is not None:
-            idle = self.rules.core_sched.for_pod("", request.kube_qos).idle
-            yield CORE_SCHED, Response(cpu_idle=int(idle))
+    def kube_qos(self, request: KubeQosRequest) -> Iterable[Question]:
+        """Yield what each plugin may want for a QoS directory."""
+        bvt, core = self.rules.bvt, self.rules.core_sched
+        if self.on(GROUP_IDENTITY) and bvt is not None and self.bvt_ready:
+            yield GROUP_IDENTITY, lambda: Response(cpu_bvt=group_identity.directory_bvt(bvt, request.kube_qos))
+        if self.on(CORE_SCHED) and core is not None:
+            yield CORE_SCHED, lambda: Response(cpu_idle=int(core.for_pod("", request.kube_qos).idle))
 
-    def host_app(self, request: HostAppRequest) -> Iterable[tuple[str, Response]]:
-        """Yield what each plugin wants for a host application."""
-        if self.on(GROUP_IDENTITY) and self.rules.bvt is not None and self.bvt_ready:
-            yield GROUP_IDENTITY, Response(cpu_bvt=group_identity.host_app_bvt(self.rules.bvt, request.qos))
+    def host_app(self, request: HostAppRequest) -> Iterable[Question]:
+        """Yield what each plugin may want for a host application."""
+        bvt = self.rules.bvt
+        if self.on(GROUP_IDENTITY) and bvt is not None and self.bvt_ready:
+            yield GROUP_IDENTITY, lambda: Response(cpu_bvt=group_identity.host_app_bvt(bvt, request.qos))
         if self.on(CPUSET) and request.qos == qos.LS:
-            yield CPUSET, Response(cpuset=cpuset.host_app_cpuset(request, self.rules.cpuset))
+            yield CPUSET, lambda: Response(cpuset=cpuset.host_app_cpuset(request, self.rules.cpuset))
 
     def _register(self) -> None:
         if self.on(GROUP_IDENTITY):
@@ -184,6 +188,10 @@ class Plugins:
         values = batch_resource.pod_values(request, self.rules.batch)
         # Without any container the sum of limits is 0, and a memory limit of 0 would kill the pod.
         return replace(values, memory_limit=-1) if values.memory_limit == 0 else values
+
+    def _container_cpus(self, request: ContainerRequest, *, owning: bool) -> Response:
+        quota = cpuset.unset_quota(request.pod) if owning else None
+        return Response(cpuset=self._cpuset(request), cfs_quota=quota)
 
     def _cpuset(self, request: ContainerRequest) -> str | None:
         return cpuset.container_cpuset(

@@ -109,8 +109,9 @@ class Hooks:
         for name, hook in hooks.items():
             try:
                 response = hook(request).over(response)
-            except KubetideError as error:
-                errors.append((name, str(error)))
+            except Exception as error:  # noqa: BLE001 - whatever a plugin stumbles over, its policy decides
+                known = isinstance(error, KubetideError)
+                errors.append((name, str(error) if known else f"{type(error).__name__}: {error}"))
                 if self.policy is FailurePolicy.FAIL:
                     return StageResult(response=response, errors=tuple(errors), failed=True)
         return StageResult(response=response, errors=tuple(errors))

@@ -95,12 +95,25 @@ class RuntimeProxy:
         return True
 
     async def run(self) -> None:
-        """Serve until cancelled."""
-        client = CriClient(self._backend_socket)
+        """Serve until cancelled; fail when the runtime speaks no version that is known."""
         self._channel = grpc.aio.insecure_channel(f"unix://{self._backend_socket}", options=UNLIMITED)
-        self.version = await client.negotiate()
-        await self.restore(client)
-        await client.close()
+        try:
+            await self._learn()
+            await self._serve()
+        finally:
+            for channel in [self._channel, *self._hook_clients.values()]:
+                await channel.close(None)
+
+    async def _learn(self) -> None:
+        """Find out what the runtime speaks and what runs."""
+        client = CriClient(self._backend_socket)
+        try:
+            self.version = await client.negotiate()
+            await self.restore(client)
+        finally:
+            await client.close()
+
+    async def _serve(self) -> None:
         self._endpoint.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._endpoint.unlink(missing_ok=True)
         server = grpc.aio.server(options=UNLIMITED)
@@ -114,8 +127,6 @@ class RuntimeProxy:
         finally:
             self._serving = False
             await server.stop(grace=1.0)
-            for channel in [self._channel, *self._hook_clients.values()]:
-                await channel.close(None)
 
     async def restore(self, client: CriClient) -> None:
         """Fill the store with what runs already, with what the runtime's verbose answers add."""

@@ -138,6 +138,27 @@ def test_a_broken_annotation_of_one_pod_does_not_touch_the_others() -> None:
     world.apply(plan)
     assert value(world, good.containers[0].directory, "cpuset.cpus", "") == "0-2,4-6"
     assert list(plan.trace["problems"]) == ["d/bad"]
+    world.pods.clear()
+    assert decider.decide(world.snapshot()).trace["problems"] == {}
+
+
+def test_a_plugin_that_cannot_answer_keeps_no_other_from_its_pod() -> None:
+    world = World()
+    job = add(
+        world,
+        raw_pod(
+            "job",
+            label="BE",
+            kube="BestEffort",
+            resources=batch(),
+            annotations={qos.ANNOTATION_RESOURCE_STATUS: "{"},
+        ),
+    )
+    decider = HookDecider(Plugins())
+    plan = decider.decide(world.snapshot())
+    world.apply(plan)
+    assert world.text("cpu", job.containers[0].directory, "cpu.cfs_quota_us") == "50000"
+    assert plan.trace["problems"]["d/job"].startswith("CPUSetAllocator: ")
 
 
 def normalized_node(ratio: str | None) -> Node:
@@ -215,6 +236,15 @@ def test_with_policy_ignore_the_next_hook_runs() -> None:
     hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "good", lambda _: Response(cpu_shares=5))
     result = hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, PodRequest())
     assert (result.failed, result.response.cpu_shares, result.error) == (False, 5, "bad: no")
+
+
+def test_a_hook_with_a_mistake_in_it_fails_by_its_policy_too() -> None:
+    hooks = Hooks()
+    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "bad", lambda _: Response(cpu_shares=1 // 0))
+    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "good", lambda _: Response(cpu_shares=5))
+    result = hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, PodRequest())
+    assert (result.failed, result.response.cpu_shares) == (False, 5)
+    assert result.error.startswith("bad: ZeroDivisionError: ")
 
 
 def test_with_policy_fail_the_run_stops() -> None:

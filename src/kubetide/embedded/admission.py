@@ -15,11 +15,13 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from kubetide.api.patch import JsonPatch
 from kubetide.clock import Clock
 from kubetide.embedded.calls import AdmissionCall
 from kubetide.embedded.conditions import evaluate_conditions
+from kubetide.embedded.conversion import Conversions
 from kubetide.embedded.objects import LogEvent, ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.render import in_version
 from kubetide.embedded.resources import ApiResource, Registry
@@ -45,10 +47,11 @@ class HookFailed(KubetideError):
 class Admission:
     """Asks webhooks about writes."""
 
-    def __init__(self, store: ObjectStore, registry: Registry, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, registry: Registry, clock: Clock, conversions: Conversions) -> None:
         self._store = store
         self._registry = registry
         self._clock = clock
+        self._conversions = conversions
         self._local: dict[str, LocalHook] = {}
         self._mutating: list[Hook] = []
         self._validating: list[Hook] = []
@@ -86,7 +89,7 @@ class Admission:
         again: list[tuple[Hook, ApiResource]] = []
         changed_by: Hook | None = None
         for hook in self._mutating:
-            resource = self._wants(hook, call.with_object(obj))
+            resource = await self._wants(hook, call.with_object(obj))
             if resource is None:
                 continue
             after = await self._ask_to_change(hook, resource, call.with_object(obj))
@@ -102,7 +105,9 @@ class Admission:
         return obj
 
     async def _validate(self, call: AdmissionCall) -> None:
-        asked = [(hook, resource) for hook in self._validating if (resource := self._wants(hook, call)) is not None]
+        asked = [
+            (hook, resource) for hook in self._validating if (resource := await self._wants(hook, call)) is not None
+        ]
         if not asked:
             return
         refusals: list[Refusal] = []
@@ -119,7 +124,7 @@ class Admission:
         if refusals:
             raise refusals[0]
 
-    def _wants(self, hook: Hook, call: AdmissionCall) -> ApiResource | None:
+    async def _wants(self, hook: Hook, call: AdmissionCall) -> ApiResource | None:
         equivalents = [
             resource
             for resource in self._registry.all()
@@ -130,7 +135,8 @@ class Admission:
             return None
         if hook.conditions:
             try:
-                if not evaluate_conditions(hook.conditions, self._review(call, resource)["request"]):
+                seen = await self._in_version(call, resource)
+                if not evaluate_conditions(hook.conditions, self._review(seen, resource)["request"]):
                     return None
             except InvalidInput as error:
                 if hook.fails_closed:
@@ -150,10 +156,11 @@ class Admission:
         return dict(entry.obj["metadata"].get("labels") or {}) if entry is not None else {}
 
     async def _ask_to_change(self, hook: Hook, resource: ApiResource, call: AdmissionCall) -> Raw | None:
+        call, asked = await self._in_version(call, resource), call
         response = await self._ask(hook, resource, call)
         patch = response.get("patch") if response else None
         if not patch or call.obj is None:
-            return call.obj
+            return asked.obj
         try:
             operations = msgspec.json.decode(base64.b64decode(patch))
             shown = self._shown(resource, call, call.obj)
@@ -163,8 +170,15 @@ class Admission:
         if not isinstance(changed, dict) or not isinstance(changed.get("metadata", {}), dict):
             raise internal(f"the patch of admission webhook {hook.name!r} leaves no object")
         if changed == shown:
-            return call.obj
-        return self._stored(resource, call, changed)
+            return asked.obj
+        return await self._conversions.to_version(asked.resource, self._stored(resource, call, changed))
+
+    async def _in_version(self, call: AdmissionCall, resource: ApiResource) -> AdmissionCall:
+        """Return the question about objects of the version the hook asked for, where a webhook has to convert them."""
+        if resource.crd is None or resource.crd.webhook is None or call.kind is not None:
+            return call
+        old = await self._conversions.to_version(resource, call.old)
+        return replace(call, obj=await self._conversions.to_version(resource, call.obj), old=old)
 
     def _shown(self, resource: ApiResource, call: AdmissionCall, obj: Raw | None) -> Raw | None:
         """Return an object in the version the hook asked for."""
@@ -181,6 +195,7 @@ class Admission:
 
     async def _ask(self, hook: Hook, resource: ApiResource, call: AdmissionCall) -> Raw:
         """Return the response of a hook, an empty one if it failed and may fail; raise its refusal."""
+        call = await self._in_version(call, resource)
         review = self._review(call, resource)
         uid = review["request"]["uid"]
         try:

@@ -1,16 +1,25 @@
-"""The question that a write puts to admission, and the generator that puts it."""
+"""The questions that a write puts to webhooks, and the generator that puts them."""
 
 from collections.abc import Generator
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from kubetide.embedded.objects import Entry
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+class Conversion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conversion webhook is asked for: entries in the version of the resource, or an object as it is stored."""
+
+    resource: ApiResource
+    entries: tuple[Entry, ...] = ()
+    obj: Raw | None = None
 
 
 class AdmissionCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,4 +45,9 @@ class AdmissionCall(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, obj=obj)
 
 
-Steps = Generator[AdmissionCall, Raw | None, Answer]
+T = TypeVar("T")
+
+Parts = Generator["AdmissionCall | Conversion", Raw | None, T]
+"""A part of a verb that may have to ask, and what it finds out."""
+
+Steps = Generator[AdmissionCall | Conversion, Raw | None, Answer]

@@ -6,6 +6,8 @@ write is safe. Nothing here opens a socket.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from random import Random, SystemRandom
 
 from kubetide.api import hpa_versions
@@ -14,7 +16,9 @@ from kubetide.embedded import crds, metrics_api, strategy
 from kubetide.embedded.admission import Admission
 from kubetide.embedded.aggregation import Forward, discover
 from kubetide.embedded.builtin import NAMESPACES, builtin_resources, namespace_object
-from kubetide.embedded.calls import Steps
+from kubetide.embedded.calls import Conversion, Steps
+from kubetide.embedded.conversion import Conversions
+from kubetide.embedded.crds import Unconverted
 from kubetide.embedded.discovery import Extra
 from kubetide.embedded.faults import Faults, SkewedClock
 from kubetide.embedded.metrics_api import MetricsProvider
@@ -25,7 +29,7 @@ from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Answer, Request, Target, parse_target
 from kubetide.embedded.resources import Registry
 from kubetide.embedded.reviews import Reviews
-from kubetide.embedded.status import Raw, Refusal, method_not_allowed, no_such_path, unavailable
+from kubetide.embedded.status import Raw, Refusal, method_not_allowed, no_such_path, timed_out, unavailable
 from kubetide.embedded.tokens import SERVICE_ACCOUNTS, Tokens
 from kubetide.embedded.verbs import Verbs
 from kubetide.embedded.watching import WatchPlan
@@ -35,6 +39,8 @@ DEFAULT_GATES = frozenset(["HPAConfigurableTolerance"])
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 API_SERVICES = ResourceKey("apiregistration.k8s.io", "apiservices")
+
+_MAX_ROUNDS = 8
 
 NodeProxy = Callable[[str, str, Request], Awaitable[Answer]]
 Durable = Callable[[int], Awaitable[None]]
@@ -59,7 +65,8 @@ class EmbeddedApi:
         self.store = store or ObjectStore(window=window)
         self.registry = Registry(builtin_resources(hpa_versions.to_v2, hpa_versions.v1_from_v2))
         self.verbs = Verbs(self.store, self.registry, self.clock, self.random, gates)
-        self.admission = Admission(self.store, self.registry, self.clock)
+        self.conversions = Conversions()
+        self.admission = Admission(self.store, self.registry, self.clock, self.conversions)
         self.authorizer = Authorizer(self.store)
         self.tokens = Tokens(self.store, self.clock, token_key or self.random.randbytes(32))
         Reviews(self.authorizer).register(self.verbs, self.tokens)
@@ -130,7 +137,10 @@ class EmbeddedApi:
         if target.subresource == "proxy" and target.plural == "nodes" and self.node_proxy is not None:
             return await self.node_proxy(target.name, target.rest, request)
         if request.method in ("GET", "HEAD"):
-            return self._read(request, target)
+            try:
+                return self._read(request, target)
+            except Unconverted:
+                return await self._read_converted(request, target)
         if request.method not in WRITES:
             raise method_not_allowed(target.group, target.plural, request.method.lower())
         return await self._write(request, target)
@@ -166,10 +176,21 @@ class EmbeddedApi:
 
     def _read(self, request: Request, target: Target) -> Answer | WatchPlan:
         answer = self.verbs.read(request, target)
-        if isinstance(answer, WatchPlan) and self.faults.concerns(target.plural):
-            answer.tamper = self.faults.tamper
-            answer.frozen = self._is_frozen
+        if isinstance(answer, WatchPlan):
+            if self.faults.concerns(target.plural):
+                answer.tamper = self.faults.tamper
+                answer.frozen = self._is_frozen
+            if answer.resource.crd is not None and answer.resource.crd.webhook is not None:
+                answer.prepare = partial(self.conversions.show, answer.resource)
         return answer
+
+    async def _read_converted(self, request: Request, target: Target) -> Answer | WatchPlan:
+        """Ask the conversion webhook first. What is read may change meanwhile, so it may take more than one round."""
+        for _ in range(_MAX_ROUNDS):
+            await self.conversions.show(self.verbs.resolve(target), self.verbs.entries_read(request, target))
+            with suppress(Unconverted):
+                return self._read(request, target)
+        raise timed_out("the objects changed faster than they could be converted")
 
     def thaw(self) -> None:
         """Let frozen watches go on, with everything they missed."""
@@ -188,12 +209,15 @@ class EmbeddedApi:
         return answer
 
     async def _drive(self, steps: Steps) -> Answer:
-        """Run a verb to its end, asking webhooks where it asks for admission."""
+        """Run a verb to its end, asking webhooks where it asks for admission or conversion."""
         try:
             call = next(steps)
             while True:
                 try:
-                    admitted = await self.admission.admit(call) if self.admission.concerns(call) else call.obj
+                    if isinstance(call, Conversion):
+                        admitted = await self.conversions.carry_out(call)
+                    else:
+                        admitted = await self.admission.admit(call) if self.admission.concerns(call) else call.obj
                 except Refusal as refusal:
                     call = steps.throw(refusal)
                 else:
@@ -205,6 +229,7 @@ class EmbeddedApi:
     def _changed(self, resource: ResourceKey, event: LogEvent) -> None:
         if resource == strategy.CRDS:
             self._serve_crds()
+            self._forget_views(event.entry.obj)
             if event.change == "DELETED":
                 self._forget(event.entry.obj)
         elif resource == strategy.NAMESPACES and event.change == "ADDED":
@@ -217,13 +242,22 @@ class EmbeddedApi:
                 {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
             )
 
+    def _forget_views(self, crd: Raw) -> None:
+        """Objects may look different under a definition that changed."""
+        for entry in self.store.collection(_resource_of(crd)).entries():
+            entry.forget_views()
+
     def _forget(self, crd: Raw) -> None:
         """Delete the objects of a resource that is no longer defined."""
-        spec = crd.get("spec") or {}
-        resource = ResourceKey(str(spec.get("group")), str((spec.get("names") or {}).get("plural")))
+        resource = _resource_of(crd)
         for entry in list(self.store.collection(resource).entries()):
             self.store.delete(resource, entry.key)
 
     def _serve_crds(self) -> None:
         entries = self.store.collection(strategy.CRDS).entries()
         self.registry.set_custom(found for entry in entries for found in crds.resources_of(entry.obj))
+
+
+def _resource_of(crd: Raw) -> ResourceKey:
+    spec = crd.get("spec") or {}
+    return ResourceKey(str(spec.get("group")), str((spec.get("names") or {}).get("plural")))

@@ -1,7 +1,7 @@
 """CustomResourceDefinitions: from the object a user writes to resources that are served.
 
-All versions of a custom resource share storage and, with conversion strategy None, differ in apiVersion only; each
-has its own schema, subresources and printer columns.
+All versions of a custom resource share storage and, with conversion strategy None, differ in apiVersion only; with
+strategy Webhook `conversion` makes one from another. Each has its own schema, subresources and printer columns.
 """
 
 from collections.abc import Iterable
@@ -10,9 +10,17 @@ from typing import Any
 
 from kubetide.embedded import schema as structural
 from kubetide.embedded.conditions import broken_rules, has_rules
-from kubetide.embedded.objects import ResourceKey
+from kubetide.embedded.objects import Entry, ResourceKey
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Cause, Raw
+from kubetide.errors import KubetideError
+
+REVIEW_VERSIONS = ("v1", "v1beta1")
+"""The versions of ConversionReview that are spoken with webhooks."""
+
+
+class Unconverted(KubetideError):
+    """An object was about to be shown in a version that only a webhook can make."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +36,9 @@ class CrdVersion:
     selectable: tuple[str, ...] = ()
     ruled: bool = False
     """Whether the schema has CEL rules."""
+    webhook: Raw | None = None
+    """How to reach the conversion webhook, if there is one."""
+    storage_schema: Raw = field(default_factory=dict)
 
     @property
     def api_version(self) -> str:
@@ -37,15 +48,38 @@ class CrdVersion:
         """Return an object of this version as it is stored: pruned, in the storage version."""
         if not pruned:
             structural.prune(obj, self.schema, root=True)
-        if self.version != self.storage_version:
+        if self.version != self.storage_version and self.webhook is None:
             obj = {**obj, "apiVersion": f"{self.group}/{self.storage_version}"}
         return obj
 
     def show(self, obj: Raw) -> Raw:
-        """Return a stored object in this version, with defaults that its schema gained since."""
+        """Return a stored object in this version, with defaults that its schema gained since.
+
+        One of another version must have been through the conversion webhook, if there is one.
+        """
+        if self.converts(obj):
+            raise Unconverted(f"{obj.get('apiVersion')} is not {self.api_version} yet")
         obj["apiVersion"] = self.api_version
         structural.prune(obj, self.schema, root=True)
         structural.default(obj, self.schema)
+        return obj
+
+    def converts(self, obj: Raw) -> bool:
+        """Whether an object has to go through the webhook to be of this version."""
+        return self.webhook is not None and obj.get("apiVersion") != self.api_version
+
+    def converts_to_store(self) -> bool:
+        """Whether an object of this version has to go through the webhook to be stored."""
+        return self.webhook is not None and self.version != self.storage_version
+
+    def is_ready(self, entry: Entry) -> bool:
+        """Whether an entry can be shown in this version as it is."""
+        return not self.converts(entry.obj) or entry.has_view(self.api_version)
+
+    def stored(self, obj: Raw) -> Raw:
+        """Return what the webhook made of an object, as the schema of the storage version wants it."""
+        structural.prune(obj, self.storage_schema, root=True)
+        structural.default(obj, self.storage_schema)
         return obj
 
     def default(self, obj: Raw) -> None:
@@ -82,13 +116,16 @@ def resources_of(crd: Raw) -> list[ApiResource]:
     spec = crd.get("spec") or {}
     names, versions = spec.get("names") or {}, spec.get("versions") or ()
     storage_version = next((str(v.get("name")) for v in versions if v.get("storage")), "")
+    storage_schema = next((_schema_of(v) for v in versions if v.get("storage")), {})
+    conversion = spec.get("conversion") or {}
+    webhook = (conversion.get("webhook") or {}) if conversion.get("strategy") == "Webhook" else None
     group, plural = str(spec.get("group") or ""), str(names.get("plural") or "")
     found: list[ApiResource] = []
     for version in versions:
         if not version.get("served"):
             continue
         subresources = version.get("subresources") or {}
-        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        schema = _schema_of(version)
         found.append(
             ApiResource(
                 group=group,
@@ -109,6 +146,8 @@ def resources_of(crd: Raw) -> list[ApiResource]:
                     storage_version=storage_version,
                     schema=schema,
                     ruled=has_rules(schema),
+                    webhook=webhook,
+                    storage_schema=storage_schema,
                     subresources=subresources,
                     columns=tuple(version.get("additionalPrinterColumns") or ()),
                     selectable=tuple(
@@ -118,6 +157,11 @@ def resources_of(crd: Raw) -> list[ApiResource]:
             )
         )
     return found
+
+
+def _schema_of(version: Raw) -> Raw:
+    schema: Raw = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    return schema
 
 
 def problems(crd: Raw) -> Iterable[Cause]:
@@ -141,6 +185,33 @@ def problems(crd: Raw) -> Iterable[Cause]:
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             where = f"spec.versions[{index}].schema.openAPIV3Schema"
             yield Cause(where, "FieldValueRequired", "Required value: schemas are required")
+    yield from _conversion_problems(spec.get("conversion") or {})
+
+
+def _conversion_problems(conversion: Raw) -> Iterable[Cause]:
+    strategy, webhook = conversion.get("strategy") or "None", conversion.get("webhook") or {}
+    client, spoken = webhook.get("clientConfig"), webhook.get("conversionReviewVersions")
+    at_client, at_versions = "spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions"
+    if strategy not in ("None", "Webhook"):
+        text = f'Unsupported value: "{strategy}": supported values: "None", "Webhook"'
+        yield Cause("spec.conversion.strategy", "FieldValueNotSupported", text)
+    elif strategy == "None":
+        for where, present in ((at_client, client), (at_versions, spoken)):
+            if present:
+                text = "Forbidden: should not be set when strategy is not set to Webhook"
+                yield Cause(where, "FieldValueForbidden", text)
+    else:
+        if client is None:
+            text = "Required value: required when strategy is set to Webhook"
+            yield Cause(at_client, "FieldValueRequired", text)
+        elif bool(client.get("url")) == bool(client.get("service")):
+            yield Cause(at_client, "FieldValueRequired", "Required value: exactly one of url or service is required")
+        if not spoken:
+            yield Cause(at_versions, "FieldValueRequired", "Required value")
+        elif not set(spoken) & set(REVIEW_VERSIONS):
+            listed = ",".join(f'"{each}"' for each in spoken)
+            text = f"Invalid value: [{listed}]: must include at least one of {', '.join(REVIEW_VERSIONS)}"
+            yield Cause(at_versions, "FieldValueInvalid", text)
 
 
 def established(crd: Raw, now: str) -> Raw:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from kubetide.embedded import strategy
 from kubetide.embedded.bodies import decode_body, is_dry_run
-from kubetide.embedded.calls import AdmissionCall, Steps
+from kubetide.embedded.calls import AdmissionCall, Conversion, Steps
 from kubetide.embedded.objects import Entry
-from kubetide.embedded.render import answer_list, answer_object, make_view
+from kubetide.embedded.render import answer_list, make_view, unconverted
 from kubetide.embedded.requests import Request, Target
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Cause, Raw, bad_request, conflict, forbidden, invalid
@@ -61,13 +61,13 @@ def delete_one(verbs: "Verbs", request: Request, target: Target, resource: ApiRe
                 verbs.store.delete(resource.storage, entry.key)
             metadata = entry.obj["metadata"]
             if resource.storage == strategy.PODS:
-                return answer_object(view, entry)
+                return (yield from verbs.answer(view, entry))
             return verbs.success(
                 {"name": target.name, "group": resource.group, "kind": resource.plural, "uid": metadata["uid"]}
             )
         if marked == entry.obj or dry_run:
-            return answer_object(view, entry)
-        return answer_object(view, verbs.commit(resource, entry.key, marked))
+            return (yield from verbs.answer(view, entry))
+        return (yield from verbs.answer(view, verbs.commit(resource, entry.key, marked)))
     raise conflict(resource.group, resource.plural, target.name)
 
 
@@ -81,6 +81,9 @@ def delete_collection(verbs: "Verbs", request: Request, target: Target, resource
         )
         yield from delete_one(verbs, request, one, resource, options)
     view = make_view(resource, request, verbs.clock.now())
+    waiting = unconverted(view, entries)
+    if waiting:
+        yield Conversion(resource=resource, entries=waiting)
     return answer_list(view, entries, {"resourceVersion": str(verbs.store.revision)})
 
 

@@ -63,6 +63,20 @@ class Entry:
             found = self._views[name] = _encode(render(self.copy()))
         return found
 
+    def forget_views(self) -> None:
+        """Let every view be made anew when it is asked for."""
+        self._views = None
+
+    def has_view(self, name: str) -> bool:
+        """Whether a view is already made."""
+        return self._views is not None and name in self._views
+
+    def prime(self, name: str, obj: Raw) -> None:
+        """Keep a view that was made elsewhere."""
+        if self._views is None:
+            self._views = {}
+        self._views[name] = _encode(obj)
+
     def copy(self) -> Raw:
         """Return a deep copy of the object that may be changed freely."""
         result: Raw = _decode(self.encoded)

@@ -39,19 +39,24 @@ class Outbound:
     def attach(self) -> None:
         """Let the API server call out."""
         self._api.admission.remote = self.call_webhook
+        self._api.conversions.remote = self.post
         self._api.forward = self.forward
 
     async def close(self) -> None:
         """Stop calling out."""
         self._api.admission.remote = None
+        self._api.conversions.remote = None
         self._api.forward = None
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def call_webhook(self, hook: Hook, body: bytes) -> bytes:
-        """Send a review to a webhook and return its answer."""
-        config = hook.client
+        """Send a review to an admission webhook and return its answer."""
+        return await self.post(hook.client, body)
+
+    async def post(self, config: Raw, body: bytes) -> bytes:
+        """Send a review to where a client configuration says and return the answer."""
         try:
             url, name = _webhook_address(self._api.store, config)
             context = _context(str(config.get("caBundle") or ""))

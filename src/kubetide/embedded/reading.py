@@ -6,7 +6,7 @@ from kubetide.clock import Clock
 from kubetide.embedded import strategy, subresources
 from kubetide.embedded.listing import list_page, parse_version, plan_watch, request_filter, too_new
 from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
-from kubetide.embedded.render import View, answer_list, answer_object, make_view
+from kubetide.embedded.render import View, answer_list, answer_object, answer_raw, make_view
 from kubetide.embedded.requests import Answer, Request, Target
 from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.status import Raw, bad_request, forbidden, method_not_allowed, no_such_path, not_found
@@ -53,12 +53,21 @@ class Reading:
                 metadata["remainingItemCount"] = page.remaining
         return answer_list(view, page.entries, metadata)
 
+    def entries_read(self, request: Request, target: Target) -> list[Entry]:
+        """Return the entries that a GET would show."""
+        resource = self.resolve(target)
+        if target.name:
+            return [self.existing(resource, target)]
+        return list_page(self.store, resource, target, request).entries
+
     def _get(self, request: Request, target: Target, resource: ApiResource, view: View) -> Answer:
         revision = parse_version(request.query.get("resourceVersion", ""))
         if revision > self.store.revision:
             raise too_new(revision, self.store.revision)
         entry = self.existing(resource, target)
         if target.subresource == "scale":
+            if resource.crd is not None and resource.crd.converts(entry.obj):
+                return answer_raw(subresources.scale_of(resource, view.raw(entry)))
             scale = entry.view(f"scale of {resource.api_version}", partial(subresources.scale_of, resource))
             return Answer(200, scale)
         return answer_object(view, entry)

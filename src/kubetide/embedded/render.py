@@ -4,7 +4,7 @@ The `Accept` header decides. kubectl asks for `as=Table` and takes plain JSON as
 informers ask for `as=PartialObjectMetadata`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -71,6 +71,10 @@ class View(msgspec.Struct, frozen=True):
 
     def raw(self, entry: Entry) -> Raw:
         """Return one object in the version of this view; it may be changed by the caller."""
+        crd = self.resource.crd
+        if crd is not None and crd.converts(entry.obj):
+            shown: Raw = msgspec.json.decode(entry.view(crd.api_version, crd.show))
+            return shown
         return in_version(self.resource, entry.copy())
 
     def bookmark(self, obj: Raw) -> Raw:
@@ -99,6 +103,14 @@ def answer_object(view: View, entry: Entry, status: int = 200) -> Answer:
     if view.form == "table":
         return Answer(status, _encode(table(view.resource, [view.raw(entry)], now=view.now, include=view.include)))
     return Answer(status, view.object(entry))
+
+
+def unconverted(view: View, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries that a conversion webhook has to make ready before they can be shown."""
+    crd = view.resource.crd
+    if crd is None or crd.webhook is None or view.form == "metadata":
+        return ()
+    return tuple(entry for entry in entries if not crd.is_ready(entry))
 
 
 def answer_raw(obj: Raw, status: int = 200) -> Answer:

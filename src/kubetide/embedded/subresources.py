@@ -80,17 +80,18 @@ def update_scale(
     """Change the replica count through the scale subresource. `noticed` is what is wrong with the request's fields."""
     for _ in range(16):
         entry = verbs.existing(resource, target)
-        before = scale_of(resource, entry.obj)
-        after = transform(scale_of(resource, entry.obj))
+        old = yield from verbs.current(resource, entry)
+        before = scale_of(resource, old)
+        after = transform(scale_of(resource, old))
         warnings = strictness.check_patched(
             request, [*noticed, *strictness.drop_from("autoscaling/v1", "Scale", after)]
         )
         replicas = _check_scale(resource, target, before, after)
-        new = entry.copy()
+        new = entry.copy() if old is entry.obj else strategy.deep_copy(old)
         path = resource.crd.scale_paths()[0] if resource.crd is not None else ("spec", "replicas")
         set_path(new, path, replicas)
-        strategy.count_generation(resource, new, entry.obj)
-        managers.record(resource, request, new, entry.obj, now=verbs.clock.now(), subresource="scale")
+        strategy.count_generation(resource, new, old)
+        managers.record(resource, request, new, old, now=verbs.clock.now(), subresource="scale")
         yield AdmissionCall(
             operation="UPDATE",
             resource=resource,
@@ -104,14 +105,16 @@ def update_scale(
             options={"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
             kind=("autoscaling", "v1", "Scale"),
         )
-        validation.check_change(resource, "scale", new, entry.obj)
+        validation.check_change(resource, "scale", new, old)
+        stored = yield from verbs.converted(resource, new)
         if verbs.store.get(resource.storage, entry.key) is not entry:
             if (after.get("metadata") or {}).get("resourceVersion"):
                 raise conflict(resource.group, resource.plural, target.name)
             continue
-        if managers.same_but_for_times(new, entry.obj) or is_dry_run(request):
-            return with_warnings(answer_raw(scale_of(resource, new)), warnings)
-        return with_warnings(answer_raw(scale_of(resource, verbs.commit(resource, entry.key, new).obj)), warnings)
+        if not (managers.same_but_for_times(new, old) or is_dry_run(request)):
+            committed = verbs.commit(resource, entry.key, stored).obj
+            new["metadata"]["resourceVersion"] = committed["metadata"]["resourceVersion"]
+        return with_warnings(answer_raw(scale_of(resource, new)), warnings)
     raise conflict(resource.group, resource.plural, target.name)
 
 

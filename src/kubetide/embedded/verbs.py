@@ -22,11 +22,11 @@ from kubetide.embedded.bodies import (
     names_version,
     with_warnings,
 )
-from kubetide.embedded.calls import AdmissionCall, Steps
+from kubetide.embedded.calls import AdmissionCall, Conversion, Parts, Steps
 from kubetide.embedded.listing import parse_version
 from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
 from kubetide.embedded.reading import Reading
-from kubetide.embedded.render import answer_object, answer_raw, in_version, make_view
+from kubetide.embedded.render import View, answer_object, answer_raw, in_version, make_view, unconverted
 from kubetide.embedded.requests import Answer, Request, Target
 from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.shapes import check_shape
@@ -174,10 +174,12 @@ class Verbs(Reading):
             obj["status"]["qosClass"] = strategy.pod_qos_class(obj["spec"])
         validation.check_new(resource, obj, self.gates)
         limits.check_pod(self.store, resource, obj)
+        stored = yield from self.converted(resource, obj)
         if self.store.get(resource.storage, key) is not None:
             raise already_exists(resource.group, resource.plural, name)
-        entry = Entry(key, obj, 0) if dry_run else self.store.put(resource.storage, key, obj)
-        return with_warnings(answer_object(make_view(resource, request, self.clock.now()), entry, 201), warnings)
+        entry = Entry(key, stored, 0) if dry_run else self.store.put(resource.storage, key, stored)
+        answer = yield from self.answer(make_view(resource, request, self.clock.now()), entry, 201)
+        return with_warnings(answer, warnings)
 
     def _put(self, request: Request, target: Target, resource: ApiResource) -> Steps:
         body = decode_body(request)
@@ -242,11 +244,11 @@ class Verbs(Reading):
         warnings: list[str] = []
         for _ in range(_MAX_ATTEMPTS):
             entry = self.existing(resource, target)
-            old = entry.obj
+            old = yield from self.current(resource, entry)
             if isinstance(change, dict):
                 wanted, found = {**change, "metadata": dict(change["metadata"])}, list(noticed)
             else:
-                wanted = change(in_version(resource, entry.copy()))
+                wanted = change(in_version(resource, entry.copy() if old is entry.obj else strategy.deep_copy(old)))
                 found = [*noticed, *strictness.drop_unknown(resource, wanted)]
             check_type(resource, wanted)
             metadata = strategy.metadata_of(wanted)
@@ -276,16 +278,19 @@ class Verbs(Reading):
             if admitted is not new and admitted is not None:
                 new = self._changed(resource, target.subresource, admitted, old)
             validation.check_change(resource, target.subresource, new, old, self.gates)
+            stored = yield from self.converted(resource, new)
             if self.store.get(resource.storage, entry.key) is not entry:
                 if versioned:
                     raise conflict(resource.group, resource.plural, target.name)
                 continue
             view = make_view(resource, request, self.clock.now())
             if managers.same_but_for_times(new, old):
-                return with_warnings(answer_object(view, entry), warnings)
-            if dry_run:
-                return with_warnings(answer_object(view, Entry(entry.key, new, entry.revision)), warnings)
-            return with_warnings(answer_object(view, self.commit(resource, entry.key, new)), warnings)
+                result = entry
+            elif dry_run:
+                result = Entry(entry.key, stored, entry.revision)
+            else:
+                result = self.commit(resource, entry.key, stored)
+            return with_warnings((yield from self.answer(view, result)), warnings)
         raise conflict(resource.group, resource.plural, target.name)
 
     def _changed(self, resource: ApiResource, subresource: str, new: Raw, old: Raw) -> Raw:
@@ -307,6 +312,28 @@ class Verbs(Reading):
             strategy.drop_disabled(resource, new, self.gates, old)
         strategy.count_generation(resource, new, old)
         return new
+
+    def current(self, resource: ApiResource, entry: Entry) -> Parts[Raw]:
+        """Return the object to change: as it is stored, or in the version of the request if that is another matter."""
+        crd = resource.crd
+        if crd is None or not crd.converts(entry.obj):
+            return entry.obj
+        yield Conversion(resource=resource, entries=(entry,))
+        return View(resource).raw(entry)
+
+    def converted(self, resource: ApiResource, obj: Raw) -> Parts[Raw]:
+        """Return an object as it is stored, after it was worked on in the version of the request."""
+        if resource.crd is None or not resource.crd.converts_to_store():
+            return obj
+        stored = yield Conversion(resource=resource, obj=obj)
+        return stored if stored is not None else obj
+
+    def answer(self, view: View, entry: Entry, status: int = 200) -> Parts[Answer]:
+        """Return one object as an answer."""
+        waiting = unconverted(view, (entry,))
+        if waiting:
+            yield Conversion(resource=view.resource, entries=waiting)
+        return answer_object(view, entry, status)
 
     def commit(self, resource: ApiResource, key: StoreKey, new: Raw) -> Entry:
         """Store a changed object, or remove it if it was only waiting for its last finalizer."""

@@ -6,7 +6,7 @@ the window of the log gets one 410 error and the end of the stream.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -48,11 +48,17 @@ class WatchPlan:
     tamper: Tamper | None = None
     frozen: Callable[[], bool] | None = None
     render_bookmark: Callable[[Raw], Raw] | None = None
+    prepare: Callable[[list[Entry]], Awaitable[None]] | None = None
+    """Makes entries ready to be shown, where a conversion webhook has to."""
 
     async def batches(self) -> AsyncGenerator[list[bytes], None]:
         """Yield the lines of the stream, as many at once as there are."""
         for start in range(0, len(self.initial), _CHUNK):
-            yield [watch_line("ADDED", self.render(entry)) for entry in self.initial[start : start + _CHUNK]]
+            chunk = self.initial[start : start + _CHUNK]
+            if self.prepare is not None and (failure := await self._unprepared(chunk)):
+                yield failure
+                return
+            yield [watch_line("ADDED", self.render(entry)) for entry in chunk]
         self.initial = []
         if self.initial_end:
             yield [self._bookmark(self.revision, initial_end=True)]
@@ -70,6 +76,10 @@ class WatchPlan:
                     continue
                 if events:
                     self.position += len(events)
+                    told = [event.entry for event in events]
+                    if self.prepare is not None and (failure := await self._unprepared(told)):
+                        yield failure
+                        return
                     lines = self._lines(events)
                     if self.tamper is not None:
                         lines = self.tamper(lines)
@@ -89,6 +99,15 @@ class WatchPlan:
         finally:
             unsubscribe()
             alarm.cancel()
+
+    async def _unprepared(self, entries: list[Entry]) -> list[bytes]:
+        """Make entries ready to be shown; return the line that ends the watch if that fails."""
+        try:
+            if self.prepare is not None:
+                await self.prepare(entries)
+        except Refusal as refusal:
+            return [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
+        return []
 
     def _is_frozen(self) -> bool:
         return self.frozen is not None and self.frozen()

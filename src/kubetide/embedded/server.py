@@ -22,6 +22,7 @@ from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.status import Refusal, bad_request, internal, timed_out, too_large
 from kubetide.embedded.watching import WatchPlan
 from kubetide.embedded.wire import wire_seconds
+from kubetide.kube.listener import listening
 from kubetide.log import get_logger
 
 log = get_logger("apiserver")
@@ -85,17 +86,15 @@ async def serve(
         logger=quiet,
     )
     runner = web.ServerRunner(server, shutdown_timeout=wire_seconds(1.0))
-    await runner.setup()
     outbound = Outbound(api)
     outbound.attach()
     try:
-        site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=512)
-        await site.start()
-        address = runner.addresses[0]
-        yield Serving(host, int(address[1]), "https" if tls is not None else "http")
+        async with listening(runner, host, port, tls=tls, backlog=512) as bound:
+            try:
+                yield Serving(host, bound, "https" if tls is not None else "http")
+            finally:
+                front.stop()
     finally:
-        front.stop()
-        await runner.cleanup()
         await outbound.close()
 
 

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +83,13 @@ class _Speed(click.ParamType[Any]):
 @click.option("--bare", is_flag=True, help="Only the cluster, without kubetide's controllers.")
 @click.option("--http", is_flag=True, help="Serve the API as well, so that kubectl can look.")
 @click.option("--port", type=click.IntRange(0, 65535), default=6443, show_default=True, help="Port for --http.")
+@click.option(
+    "--status-port",
+    type=click.IntRange(0, 65535),
+    default=9316,
+    show_default=True,
+    help="Port on which --http also answers kubetide node status and kubetide explain.",
+)
 @click.pass_obj
 def command(
     invocation: object,
@@ -95,6 +101,7 @@ def command(
     bare: bool,
     http: bool,
     port: int,
+    status_port: int,
 ) -> None:
     """Show a simulated cluster under load: what changes, and why.
 
@@ -116,15 +123,16 @@ def command(
     # The keyboard is given back last, whichever way the showing ends.
     with keyboard(sys.stdin) if live else nullcontext() as keys:
         demo = Demo(loaded, view, length=length, seed=seed, bare=bare, speed=speed or None, keys=keys)
-        run_virtual(_until_terminated(demo, port if http else None), start=loaded.start, speed=speed or None)
+        ports = (port, status_port) if http else None
+        run_virtual(_until_terminated(demo, ports), start=loaded.start, speed=speed or None)
 
 
-async def _until_terminated(demo: "Demo", http_port: int | None) -> None:
+async def _until_terminated(demo: "Demo", ports: tuple[int, int] | None) -> None:
     """Show it; SIGTERM ends it as Ctrl-C does."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await demo.run(http_port=http_port)
+    await demo.run(ports=ports)
 
 
 def _configure_logging(invocation: object) -> None:
@@ -161,8 +169,9 @@ class Demo:
         self._kubeconfig = Path("kubetide.kubeconfig").absolute()
         self._reasons: Counter[str] = Counter()
 
-    async def run(self, *, http_port: int | None = None) -> None:
-        """Show it to the end, or until cancelled."""
+    async def run(self, *, ports: tuple[int, int] | None = None) -> None:
+        """Show it to the end, or until cancelled; with ports, serve the API and what the controllers explain there."""
+        http_port, status_port = ports or (None, None)
         async with SimCluster(self._scenario, seed=self._seed) as cluster:
             ledger = Ledger(cluster, cluster.clock.now())
             narrator = Narrator(cluster.clock.now, self._tell)
@@ -170,7 +179,7 @@ class Demo:
             cluster.world.on_any(narrator.changed)
             cluster.world.on_any(self._count)
             try:
-                async with self._serving(cluster, http_port), self._controllers(cluster):
+                async with self._serving(cluster, http_port), self._controllers(cluster, status_port):
                     with self._steered():
                         await self._watch(cluster, ledger)
             except asyncio.CancelledError:
@@ -248,7 +257,7 @@ class Demo:
                 await self._pressed.wait()
 
     @asynccontextmanager
-    async def _controllers(self, cluster: SimCluster) -> AsyncIterator[None]:
+    async def _controllers(self, cluster: SimCluster, status_port: int | None) -> AsyncIterator[None]:
         components = [] if self._bare else demo_components(cluster, self._seed)
         if not components:
             yield
@@ -266,7 +275,8 @@ class Demo:
 
         work.add_done_callback(failed)
         try:
-            yield
+            async with self._answering(cluster, manager, components, status_port):
+                yield
         finally:
             work.cancel()
             await asyncio.wait({work})
@@ -274,6 +284,23 @@ class Demo:
                 error = work.exception()
                 if error is not None:
                     raise error
+
+    @asynccontextmanager
+    async def _answering(
+        self, cluster: SimCluster, manager: Manager, components: list[Component], port: int | None
+    ) -> AsyncIterator[None]:
+        """Answer `kubetide node status` and `kubetide explain` while the showing lasts."""
+        if port is None:
+            yield
+            return
+        from kubetide.cli.sim_agents import answering
+        from kubetide.node.agent import NodeAgent
+
+        agents = [component for component in components if isinstance(component, NodeAgent)]
+        async with answering(agents, port, others=manager.explain) as taken:
+            told = f"kubetide node status --address 127.0.0.1:{taken}"
+            self._tell(Line(cluster.clock.now(), "agents", told))
+            yield
 
     @asynccontextmanager
     async def _serving(self, cluster: SimCluster, port: int | None) -> AsyncIterator[None]:
@@ -298,6 +325,7 @@ class Demo:
 
 def demo_components(cluster: SimCluster, seed: int) -> list[Component]:
     """Return every controller there is, and an agent for each node, on clients of the simulated cluster."""
+    from kubetide.cli.sim_agents import make_agent
     from kubetide.settings import COMPONENTS
     from kubetide.wiring import World, build
 
@@ -314,38 +342,5 @@ def demo_components(cluster: SimCluster, seed: int) -> list[Component]:
             local_webhooks=cluster.api.admission,
         )
         components += build(name, world, settings)
-    return [*components, *(make_agent(cluster, node, seed) for node in cluster.hosts)]
-
-
-def make_agent(cluster: SimCluster, node: str, seed: int) -> Component:
-    """Return the agent of a simulated node. It looks twice a minute: every second would cost most of the demo."""
-    from kubetide.node.agent import NodeAgent
-    from kubetide.node.controller import make_modules
-    from kubetide.node.host.layout import Layout
-    from kubetide.node.settings import NodeSettings
-
-    host = cluster.hosts[node]
-    settings = NodeSettings(
-        node_name=node,
-        audit_log_dir="",
-        collect_res_used_interval=AGENT_INTERVAL,
-        collect_sys_metric_outdated_interval=4 * AGENT_INTERVAL,
-        kubelet_sync_interval=AGENT_INTERVAL,
-        runtime_hooks_reconcile_interval=AGENT_INTERVAL,
-        psi_collector_interval=2 * AGENT_INTERVAL,
-        node_topology_sync_interval=10 * AGENT_INTERVAL,
-        reconcile_interval_seconds=AGENT_INTERVAL.seconds,
-        cpu_suppress_interval_seconds=AGENT_INTERVAL.seconds,
-        cpu_evict_interval_seconds=AGENT_INTERVAL.seconds,
-        memory_evict_interval_seconds=AGENT_INTERVAL.seconds,
-    )
-    return NodeAgent(
-        cluster.client(),
-        cluster.clock,
-        settings,
-        host,
-        Telemetry(),
-        layout=Layout(version=host.version, paths=host.paths),
-        commands=host,
-        modules=partial(make_modules, sockets=False, chance=random.Random(f"{seed}/{node}")),
-    )
+    # Agents look twice a minute: every second would cost most of the demo.
+    return [*components, *(make_agent(cluster, node, seed, interval=AGENT_INTERVAL) for node in cluster.hosts)]

@@ -1,4 +1,7 @@
-"""`kubetide node status`: the pods of a node as its agent sees them, once or live."""
+"""`kubetide node status`: the pods of a node as its agent sees them, once or live.
+
+While it is live an agent may be away for a while: the last table stays, with the reason below it.
+"""
 
 import asyncio
 from typing import Any
@@ -12,7 +15,7 @@ _MI = 1024 * 1024
 
 @click.command("status", short_help="Pods by QoS class with usage, limits, throttling, pressure and predictions.")
 @click.option("--address", default="127.0.0.1:9316", show_default=True, help="Where the agent serves.")
-@click.option("--node", "node_name", default="self", help="Which node, where one process serves several.")
+@click.option("--node", "node_name", default="self", help="One node, where one process serves several. Default: all.")
 @click.option("--token", default="", help="The agent's explain token, from another machine.")
 @click.option("--watch", "-w", is_flag=True, help="Show it again and again.")
 @click.option("--interval", default=2.0, show_default=True, help="Seconds between two looks.")
@@ -24,7 +27,7 @@ def command(address: str, node_name: str, token: str, watch: bool, interval: flo
 
 async def _show(address: str, node_name: str, token: str, watch: bool, interval: float, output: str) -> None:
     import msgspec
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
 
     console = Console()
@@ -33,12 +36,16 @@ async def _show(address: str, node_name: str, token: str, watch: bool, interval:
         click.echo(msgspec.json.format(msgspec.json.encode(status)).decode())
         return
     if not watch:
-        console.print(table(status))
+        console.print(tables(status))
         return
-    with Live(table(status), console=console, auto_refresh=False) as live:
+    with Live(tables(status), console=console, auto_refresh=False) as live:
         while True:
             await asyncio.sleep(interval)
-            live.update(table(await fetch(address, node_name, token)), refresh=True)
+            try:
+                status, problem = await fetch(address, node_name, token), ""
+            except Unavailable as error:
+                problem = str(error)
+            live.update(Group(tables(status), problem) if problem else tables(status), refresh=True)
 
 
 async def fetch(address: str, node_name: str, token: str) -> dict[str, Any]:
@@ -60,6 +67,13 @@ async def fetch(address: str, node_name: str, token: str) -> dict[str, Any]:
         raise Unavailable(f"no agent answers at {address}: {error}") from error
     found: dict[str, Any] = msgspec.json.decode(body)
     return found
+
+
+def tables(status: dict[str, Any]) -> Any:
+    """Return what to show: one node, or all that a process answers for."""
+    from rich.console import Group
+
+    return Group(*(table(node) for node in status["nodes"])) if "nodes" in status else table(status)
 
 
 def table(status: dict[str, Any]) -> Any:

@@ -8,9 +8,11 @@ import asyncio
 import ipaddress
 import signal
 import sys
-from contextlib import AsyncExitStack, nullcontext
-from datetime import UTC
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from datetime import UTC, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +20,11 @@ from kubetide.cli.keyboard import Keyboard, keyboard
 from kubetide.cli.pace import Pace
 from kubetide.clock import Clock, LoopClock, SystemClock
 from kubetide.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from kubetide.embedded.sim.cluster import SimCluster
+
+AGENT_INTERVAL = timedelta(seconds=5)
 
 
 @click.command("up")
@@ -47,6 +54,14 @@ from kubetide.errors import InvalidInput
     show_default=True,
     help="Pace of a simulation: its seconds per second. On a terminal + and - change it, space stops time, q ends.",
 )
+@click.option("--agents", is_flag=True, help="Run kubetide's agent on every simulated node: NodeMetrics, node status.")
+@click.option(
+    "--agents-port",
+    type=click.IntRange(0, 65535),
+    default=9316,
+    show_default=True,
+    help="Port on which the agents answer kubetide node status; 0 takes a free one.",
+)
 @click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Append one JSON line per request here.")
 @click.option(
     "--allow-remote", is_flag=True, help="Listen on an address that other machines can reach. Not for production."
@@ -60,6 +75,8 @@ def command(
     kubeconfig: Path | None,
     sim: Path | None,
     speed: float,
+    agents: bool,
+    agents_port: int,
     audit: Path | None,
     allow_remote: bool,
 ) -> None:
@@ -74,6 +91,8 @@ def command(
         raise InvalidInput(f"{host} can be reached by other machines; say --allow-remote if that is meant")
     if speed != 1.0 and sim is None:
         raise InvalidInput("--speed needs a simulation (--sim)")
+    if agents and sim is None:
+        raise InvalidInput("--agents needs a simulation (--sim)")
     target = (kubeconfig or (data or Path()) / "kubetide.kubeconfig").absolute()
     with keyboard(sys.stdin) if sim is not None and sys.stdout.isatty() else nullcontext() as keys:
         paced = speed != 1.0 or keys is not None
@@ -83,6 +102,7 @@ def command(
             port=port,
             kubeconfig=target,
             sim=sim,
+            agents_port=agents_port if agents else None,
             audit=audit,
             pace=Pace(speed) if paced else None,
             keys=keys,
@@ -109,6 +129,7 @@ async def _serve(
     port: int,
     kubeconfig: Path,
     sim: Path | None,
+    agents_port: int | None,
     audit: Path | None,
     pace: Pace | None,
     keys: Keyboard | None,
@@ -145,7 +166,9 @@ async def _serve(
             from kubetide.embedded.sim.cluster import SimCluster
             from kubetide.embedded.sim.scenario import load_scenario
 
-            await stack.enter_async_context(SimCluster(load_scenario(sim), api=api))
+            cluster = await stack.enter_async_context(SimCluster(load_scenario(sim), api=api))
+            if agents_port is not None:
+                await stack.enter_async_context(_agents(cluster, agents_port))
         else:
             from kubetide.embedded.sim.housekeeping import housekeeping
 
@@ -153,6 +176,30 @@ async def _serve(
         write_private(kubeconfig, identity.kubeconfig(serving.url))
         click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")
         await _until_told_to_stop(pace, keys)
+
+
+@asynccontextmanager
+async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
+    """Run an agent on every node, and answer for them."""
+    from kubetide.cli.sim_agents import answering, make_agent
+    from kubetide.kube.manager import Manager
+    from kubetide.telemetry import Telemetry
+
+    telemetry = Telemetry()
+    agents = [
+        make_agent(cluster, node, cluster.seed, interval=AGENT_INTERVAL, telemetry=telemetry) for node in cluster.hosts
+    ]
+    manager = Manager(name="agents")
+    for agent in agents:
+        manager.add(agent)
+    work = asyncio.get_running_loop().create_task(manager.run(), name="agents")
+    try:
+        async with answering(agents, port, telemetry=telemetry) as taken:
+            click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
+            yield
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
 
 
 async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:

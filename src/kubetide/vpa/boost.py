@@ -21,7 +21,7 @@ from kubetide.api.core import Pod, ResourceList
 from kubetide.api.quantity import Quantity, parse_quantity
 from kubetide.api.vpa import OFF, REQUESTS_ONLY, StartupBoostCpu, VerticalPodAutoscaler, update_mode
 from kubetide.errors import InvalidInput
-from kubetide.vpa.capping import NewResources
+from kubetide.vpa.capping import NewResources, refuse_invalid
 from kubetide.vpa.limits import ZERO, NamespaceLimits, proportional_limit
 from kubetide.vpa.policy import (
     CPU,
@@ -89,7 +89,12 @@ def boost(
             continue
         if maximum is not None:
             amount = min(amount, maximum)
-        containers.append(_with_cpu(given, container, amount, vpa, ranges))
+        boosted = refuse_invalid(_with_cpu(given, container, amount, vpa, ranges), container)
+        if boosted.refused:
+            # A request above its limit: the API server would refuse the pod.
+            containers.append(given)
+            continue
+        containers.append(boosted)
         notes[container.name] = _note(container)
     return Boosted(containers=tuple(containers), notes=notes)
 

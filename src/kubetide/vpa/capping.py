@@ -173,6 +173,8 @@ def _fit_sum(
         numerator, denominator, up = minimum, total_limit, False
         if maximum and maximum < total_limit:
             numerator = maximum
+    if not denominator:
+        return
     for name, request in requests.items():
         bound = values.get(name)
         if bound is not None:

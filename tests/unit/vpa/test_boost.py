@@ -12,8 +12,8 @@ from kubetide.api.vpa import VerticalPodAutoscaler
 from kubetide.testing.builders import make_container, make_pod, make_vpa
 from kubetide.vpa.admission.mutate import amounts_of, fit_pod
 from kubetide.vpa.boost import boost, boosted_containers, expired, has_boost, unboost
-from kubetide.vpa.limits import NamespaceLimits
-from kubetide.vpa.policy import texts
+from kubetide.vpa.limits import LimitItem, NamespaceLimits
+from kubetide.vpa.policy import amounts, texts
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 DOUBLE = {"cpu": {"type": "Factor", "factor": 2, "durationSeconds": 60}}
@@ -123,3 +123,13 @@ def test_only_a_boost_of_cpu_counts() -> None:
     assert has_boost(vpa(DOUBLE))
     assert not has_boost(vpa({}))
     assert not has_boost(vpa(None))
+
+
+def test_a_boost_above_the_limit_that_it_would_get_is_left_out() -> None:
+    # The namespace gives a limit that is below what the container asks for: the limit in proportion stays below too.
+    ranges = NamespaceLimits(container=LimitItem(default=amounts({"cpu": "50m"})))
+    pod = convert(make_pod("p", containers=[make_container(cpu="100m")]), Pod)
+    given = vpa(DOUBLE)
+    found = boost(given, amounts_of(pod), fit_pod(pod, given, ranges).containers, ranges)
+    assert found.notes == {}
+    assert not found.containers[0].requests

@@ -17,6 +17,7 @@ from kubetide.api.core import Container, Pod
 from kubetide.api.quantity import Quantity
 from kubetide.api.resources import add, parse_list, pod_requests, subtract
 from kubetide.api.vpa import OFF, VerticalPodAutoscaler, update_mode
+from kubetide.errors import InvalidInput
 from kubetide.vpa.capping import Adjusted, NewResources, adjust, container_resources, refuse_invalid
 from kubetide.vpa.limits import NamespaceLimits
 from kubetide.vpa.policy import MEMORY, Amounts, ContainerAmounts, container_amounts, recommendations
@@ -79,10 +80,19 @@ def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limit
     if adjusted is not None:
         adjusted = _within_nodes(_with_memory(adjusted, containers, limits), pod, containers, limits)
     found = container_resources(given, adjusted, policy, containers, ranges, mode=update_mode(vpa))
+    _refuse_negative(found)
     return Fitted(
         adjusted=adjusted,
         containers=tuple(refuse_invalid(new, own) for new, own in zip(found, containers, strict=True)),
     )
+
+
+def _refuse_negative(found: Sequence[NewResources]) -> None:
+    """Raise where a recommendation or a policy asks for less than nothing: no such pod could be made."""
+    for new in found:
+        for name, amount in (*new.requests.items(), *new.limits.items()):
+            if amount.sign < 0:
+                raise InvalidInput(f"container {new.name} would get {name} {amount}")
 
 
 def resource_patch(containers: Sequence[Container], new: Sequence[NewResources]) -> list[list[Operation]]:

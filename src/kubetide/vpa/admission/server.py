@@ -12,7 +12,8 @@ import base64
 import random
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from kubetide.kube.tls import Certificate, Pem
 from kubetide.kube.webhook import WebhookServer
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
+from kubetide.vpa.admission.ciphers import openssl_ciphers
 from kubetide.vpa.admission.heartbeat import annotations, read_heartbeat
 from kubetide.vpa.admission.observe import AdmissionView
 from kubetide.vpa.admission.registration import (
@@ -104,10 +106,7 @@ class Reviewer:
             if asked == ("", "pods"):
                 resource = "Pod"
                 answer = await self._pod(request)
-            elif (request.resource.group, request.resource.resource) == (
-                "autoscaling.k8s.io",
-                "verticalpodautoscalers",
-            ):
+            elif asked == ("autoscaling.k8s.io", "verticalpodautoscalers"):
                 resource = "VPA"
                 answer = self._vpa(request)
             else:
@@ -118,6 +117,12 @@ class Reviewer:
             log.warning("review failed", resource=resource, namespace=request.namespace, error=str(error))
             if resource == "VPA":
                 return review_response(request.uid, allowed=False, message=str(error), code=400)
+            return review_response(request.uid)
+        except Exception:
+            if resource != "Pod":
+                raise
+            # Whatever is wrong with us, the pod is fine, also where the failurePolicy is Fail.
+            log.exception("review failed", resource=resource, namespace=request.namespace)
             return review_response(request.uid)
         finally:
             took = self._clock.monotonic() - began
@@ -132,24 +137,35 @@ class Reviewer:
         return await self.review(AdmissionReview(request=_with_objects(parsed, request)))
 
     async def _pod(self, request: AdmissionRequest) -> dict[str, Any]:
-        pod = decode(bytes(request.object), Pod, what=f"pod in {request.namespace}")
+        with self._step("read_request"):
+            pod = decode(bytes(request.object), Pod, what=f"pod in {request.namespace}")
         if is_probe(pod):
             return answer_probe(request, pod)
         context = None
-        if request.operation == "CREATE" and request.resource.version in ("v1", ""):
-            context = await self._view.context(pod, request.namespace or pod.metadata.namespace)
+        with self._step("admit"):
+            if request.operation == "CREATE" and request.resource.version in ("v1", ""):
+                context = await self._view.context(pod, request.namespace or pod.metadata.namespace)
         if context is None:
             self._pods.labels("false").inc()
             return review_response(request.uid)
-        answer = answer_pod(request, pod, context)
+        with self._step("build_response"):
+            answer = answer_pod(request, pod, context)
         self._pods.labels("true").inc()
         self.patched += 1
         return answer
 
     def _vpa(self, request: AdmissionRequest) -> dict[str, Any]:
-        vpa = decode_raw(bytes(request.object), what="VerticalPodAutoscaler") or {}
-        old = decode_raw(bytes(request.old_object), what="VerticalPodAutoscaler")
-        return answer_vpa(request, vpa, old, self._gates)
+        with self._step("read_request"):
+            vpa = decode_raw(bytes(request.object), what="VerticalPodAutoscaler") or {}
+            old = decode_raw(bytes(request.old_object), what="VerticalPodAutoscaler")
+        with self._step("admit"):
+            return answer_vpa(request, vpa, old, self._gates)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        began = self._clock.monotonic()
+        yield
+        self._steps.labels(name).observe(self._clock.monotonic() - began)
 
 
 class AdmissionController:
@@ -247,7 +263,7 @@ class AdmissionController:
             port=settings.port,
             reload_interval=settings.lease_period if settings.reload_cert else NEVER,
             min_version=TLS_VERSIONS[settings.min_tls_version],
-            ciphers=settings.tls_ciphers.replace(",", ":"),
+            ciphers=openssl_ciphers(settings.tls_ciphers),
             name="vpa-webhook",
         )
 

@@ -36,7 +36,13 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         bool, Doc("Read certificate files again when they change. Off in the original; reloading drops no request.")
     ] = True
     min_tls_version: Annotated[str, Doc("tls1_2 or tls1_3.")] = "tls1_2"
-    tls_ciphers: Annotated[str, Doc("Cipher names, separated by commas or colons; empty: the library's choice.")] = ""
+    tls_ciphers: Annotated[
+        str,
+        Doc(
+            "Ciphers of TLS 1.2, by their names in Go or OpenSSL, separated by commas or colons; unknown ones are "
+            "ignored. Empty: the library's choice."
+        ),
+    ] = ""
     host: Annotated[str, Doc("Address to listen on; empty: all.")] = ""
     port: Annotated[int, Doc("Port of the webhook.")] = 8000
     address: Annotated[str, Doc("Where metrics and health are served when the admission controller runs alone.")] = (
@@ -72,6 +78,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     feature_gates: Annotated[
         tuple[str, ...], Doc("Alpha features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost.")
     ] = ()
+    profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
     namespace: Annotated[
         str,
         Doc(

@@ -91,7 +91,7 @@ def _update_policy(policy: Raw, old: Raw, gates: Gates) -> Iterator[FieldError]:
     path = "spec.updatePolicy.updateMode"
     if mode is None:
         yield FieldError(path, "UpdateMode is required if UpdatePolicy is used", "FieldValueRequired")
-    elif mode not in UPDATE_MODES:
+    elif not isinstance(mode, str) or mode not in UPDATE_MODES:
         yield FieldError(path, f"unexpected UpdateMode value {mode}", "FieldValueNotSupported")
     elif mode == "InPlace" and not gates.in_place and old.get("updateMode") != "InPlace":
         yield FieldError(path, "UpdateMode InPlace needs the feature gate InPlace", "FieldValueForbidden")
@@ -111,7 +111,7 @@ def _container_policy(path: str, policy: Raw, old: list[Raw], gates: Gates) -> I
     if not policy.get("containerName"):
         yield FieldError(f"{path}.containerName", "ContainerPolicies.ContainerName is required", "FieldValueRequired")
     mode = policy.get("mode")
-    if mode is not None and mode not in SCALING_MODES:
+    if mode is not None and (not isinstance(mode, str) or mode not in SCALING_MODES):
         yield FieldError(f"{path}.mode", f"unexpected Mode value {mode}", "FieldValueNotSupported")
     lowest, wrong = _amounts(f"{path}.minAllowed", policy.get("minAllowed"))
     yield from wrong

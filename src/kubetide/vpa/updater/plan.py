@@ -21,6 +21,7 @@ from kubetide.api.vpa import AUTO, IN_PLACE, IN_PLACE_OR_RECREATE, RECREATE, Ver
 from kubetide.errors import InvalidInput
 from kubetide.vpa.admission.mutate import UNLIMITED, Fitted, Limits, fit_pod
 from kubetide.vpa.boost import boosted_containers, expired, unboost
+from kubetide.vpa.capping import NewResources
 from kubetide.vpa.limits import NamespaceLimits
 from kubetide.vpa.policy import Recommended, container_policy, is_off, recommendations
 from kubetide.vpa.updater.breaker import CLOSED, STRIKES, BreakerState
@@ -242,13 +243,18 @@ class _Planner:
 
     def judge(self, pod: Pod) -> Judgement:
         group = self.budget.group_of(pod)
+        boosted = self.rules.boost_gate and boosted_containers(pod)
         if self.observation.not_ready:
+            if boosted:
+                # A boost is taken back all the same, to what the pod had asked for.
+                untouched = tuple(NewResources(name=container.name) for container in pod.spec.containers or ())
+                return self._judge_boosted(pod, group, Fitted(adjusted=None, containers=untouched))
             return Judgement(pod=pod, method=Method.NONE, reason=self.observation.not_ready, group=group)
         try:
             fitted = fit_pod(pod, self.observation.vpa, self.observation.ranges, self.observation.limits)
         except InvalidInput as error:
             return Judgement(pod=pod, method=Method.NONE, reason=f"the recommendation cannot be used: {error}")
-        if self.rules.boost_gate and boosted_containers(pod):
+        if boosted:
             return self._judge_boosted(pod, group, fitted)
         if self.mode not in UPDATING_MODES:
             return Judgement(pod=pod, method=Method.NONE, reason=f"mode {self.mode} leaves running pods alone")

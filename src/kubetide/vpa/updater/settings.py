@@ -58,6 +58,9 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     leader_elect: Annotated[
         bool, Doc("Act only while holding the lease. Off in the original; on here, so that two never act at once.")
     ] = True
+    leader_elect_resource_lock: Annotated[str, Doc("Accepted for compatibility; the lock is always a Lease.")] = (
+        "leases"
+    )
     leader_elect_resource_name: Annotated[str, Doc("Name of the leader lease.")] = "vpa-updater"
     leader_elect_resource_namespace: Annotated[str, Doc("Namespace of the leader lease.")] = "kube-system"
     leader_elect_lease_duration: Annotated[timedelta, Doc("How long others wait for a silent leader.")] = timedelta(
@@ -66,6 +69,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     leader_elect_renew_deadline: Annotated[timedelta, Doc("How long a leader tries to renew.")] = timedelta(seconds=10)
     leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried.")] = timedelta(seconds=2)
     address: Annotated[str, Doc("Where metrics and health are served when the updater runs alone.")] = ":8943"
+    profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
 
     upstream_behavior: Annotated[
         bool, Doc("Switch off everything that kubetide adds to the original updater for safety.")

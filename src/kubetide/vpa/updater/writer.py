@@ -101,6 +101,7 @@ class Disruptor:
         uid = pod.metadata.uid
         if plan.mode == IN_PLACE and _last_was_infeasible(pod) and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
+            self._audit.count_failed_resize(plan.key, pods=len(plan.judged), reason="InPlaceUpdateInfeasible")
         patch = resource_patch(pod.spec.containers or (), candidate.fitted.containers)
         gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
         outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)), without=gone)

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import pytest
+
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
 from kubetide.api.patch import JsonPatch
 from kubetide.api.vpa import VerticalPodAutoscaler
+from kubetide.errors import InvalidInput
 from kubetide.testing.builders import make_container, make_pod, make_vpa
 from kubetide.vpa.admission.mutate import UNLIMITED, Limits, fit_pod, pod_patch
-from kubetide.vpa.limits import NamespaceLimits
+from kubetide.vpa.limits import LimitItem, NamespaceLimits
 from kubetide.vpa.policy import amounts
 
 MIB = 2**20
@@ -105,3 +108,27 @@ def test_without_a_recommendation_only_the_note_is_left() -> None:
     after = patched(raw, given)
     assert resources(after) == resources(raw)
     assert after["metadata"]["annotations"] == {"vpaObservedContainers": "main"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(vpa({"cpu": "-100m"}), id="recommendation"),
+        pytest.param(
+            vpa({"cpu": "100m"}, policies=[{"containerName": "*", "maxAllowed": {"cpu": "-1"}}]), id="maximum"
+        ),
+    ],
+)
+def test_amounts_below_nothing_are_not_written(given: VerticalPodAutoscaler) -> None:
+    pod = convert(make_pod("p", containers=[make_container(cpu="100m")]), Pod)
+    with pytest.raises(InvalidInput, match="container main would get cpu -"):
+        fit_pod(pod, given, NamespaceLimits())
+
+
+def test_sums_that_cancel_out_are_left_alone_by_a_pod_limit_range() -> None:
+    containers = [make_container(name, cpu="100m", cpu_limit="200m") for name in ("a", "b")]
+    pod = convert(make_pod("p", containers=containers), Pod)
+    raw = make_vpa("web", recommendation={"a": {"cpu": "-100m"}, "b": {"cpu": "100m"}}, mode="Recreate")
+    ranges = NamespaceLimits(pod=LimitItem(minimum=amounts({"cpu": "1"})))
+    with pytest.raises(InvalidInput, match="container a would get cpu -"):
+        fit_pod(pod, convert(raw, VerticalPodAutoscaler), ranges)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
@@ -13,6 +14,7 @@ from kubetide.api.meta import ObjectKey
 from kubetide.api.vpa import VerticalPodAutoscaler
 from kubetide.testing.builders import make_container, make_pod, make_vpa
 from kubetide.vpa.admission.mutate import Limits
+from kubetide.vpa.policy import texts
 from kubetide.vpa.updater.breaker import BreakerState
 from kubetide.vpa.updater.budget import Creator
 from kubetide.vpa.updater.memory import Eviction, Inherited, Memory, disruption_of
@@ -164,3 +166,16 @@ def test_a_recommendation_that_cannot_be_read_changes_nobody() -> None:
     made = plan(observe([pod("a"), pod("b")], convert(given, VerticalPodAutoscaler)), Memory(), PlanRules(), now=NOW)
     assert made.candidates == ()
     assert "cannot be used: 'lots' is not a quantity" in reasons(made)["a"]
+
+
+def test_a_boost_is_taken_back_to_what_the_pod_had_asked_for_while_there_is_no_recommendation() -> None:
+    given = vpa("Off")
+    pods = [pod(name, "900m") for name in ("a", "b")]
+    notes = {"vpaCpuStartupBoost/main": '{"requests":{"cpu":"100m","memory":"256Mi"},"limits":{}}'}
+    boosted = [structs.replace(p, metadata=structs.replace(p.metadata, annotations=notes)) for p in pods]
+    made = plan(observe(boosted, given, not_ready="no sample"), Memory(), PlanRules(boost_gate=True), now=NOW)
+    assert [candidate.unboost for candidate in made.candidates] == [True, True]
+    step = next_step(made, made.candidates[0], boosted[0], boosted, Memory(), now=NOW)
+    assert step == Step(Method.RESIZE, "its startup boost is over")
+    assert made.candidates[0].fitted is not None
+    assert texts(made.candidates[0].fitted.containers[0].requests) == {"cpu": "100m", "memory": "256Mi"}

@@ -5,7 +5,8 @@ Three rules in turn, with the numbers of Kubernetes' own recorder:
 1. more than 10 events within 10 minutes that differ only in their message become one, whose message is
    `(combined from similar events): ` and the latest one;
 2. an event seen before raises the count of the one that exists, and no new one is written;
-3. each object has 25 events to spend and earns one more every 5 minutes.
+3. each object has 25 events of each type to spend and earns one more every 5 minutes: a flood of warnings does not
+   hide that something succeeded.
 
 Pure: times are seconds, and the memory holds at most `capacity` objects.
 """
@@ -90,7 +91,7 @@ class Correlator:
 
     def _bucket(self, event: Event) -> TokenBucket:
         regarding = event.regarding
-        key = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
+        key = (regarding.kind, regarding.namespace, regarding.name, regarding.uid, event.type.value)
         bucket = self._buckets.get(key) or TokenBucket(SPAM_QPS, SPAM_BURST)
         self._remember(self._buckets, key, bucket)
         return bucket

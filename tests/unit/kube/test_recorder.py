@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubetide.api.events import Event, normal
+from kubetide.api.events import Event, normal, warning
 from kubetide.api.meta import ObjectReference
 from kubetide.embedded.sim.loop import run_virtual, virtual_clock
 from kubetide.kube.client import Client
@@ -64,6 +64,15 @@ def test_an_object_that_floods_is_dropped_and_others_are_not() -> None:
     assert sum(each is not None for each in shown) == 25
     assert correlate(correlator, "same", 10, name="other") is not None
     assert correlate(correlator, "same", 400) is not None
+
+
+def test_a_flood_of_one_type_does_not_hide_the_other() -> None:
+    correlator, now = Correlator(), datetime(2026, 1, 1, tzinfo=UTC)
+    about = event("fine").regarding
+    for _ in range(100):
+        correlator.correlate(warning(about, "Failed", "again"), now=now, monotonic=0.0)
+    assert correlator.correlate(warning(about, "Failed", "again"), now=now, monotonic=0.0) is None
+    assert correlator.correlate(event("fine"), now=now, monotonic=0.0) is not None
 
 
 def test_the_memory_is_bounded() -> None:

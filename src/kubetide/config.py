@@ -104,7 +104,7 @@ def load(
 ) -> S:
     """Build settings from flags (by flag name), the environment and one section of a YAML file."""
     values: dict[str, Any] = {}
-    unused = {key.replace("-", "_"): value for key, value in (file or {}).items()}
+    unused = {str(key).replace("-", "_"): value for key, value in (file or {}).items()}
     for option in options(kind):
         if option.name in unused:
             values[option.name] = _from_file(option, unused.pop(option.name))

@@ -6,6 +6,7 @@ from datetime import timedelta
 from kubetide.errors import InvalidInput
 
 _MICROSECONDS = {"ns": 0.001, "us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6, "h": 3600e6}
+_LONGEST_MICROSECONDS = (2**63 - 1) / 1e3  # Go counts nanoseconds in 64 bits
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _WHOLE = re.compile(rf"([+-]?)((?:{_PART.pattern})+)", re.ASCII)
 
@@ -18,10 +19,9 @@ def parse_duration(text: str) -> timedelta:
     if match is None:
         raise InvalidInput(f"{text!r} is not a duration such as 30s, 1m30s or 100ms")
     microseconds = sum(float(number) * _MICROSECONDS[unit] for number, unit in _PART.findall(match[2]))
-    try:
-        duration = timedelta(microseconds=microseconds)
-    except OverflowError as error:
-        raise InvalidInput(f"{text!r} is too long for a duration") from error
+    if microseconds > _LONGEST_MICROSECONDS:
+        raise InvalidInput(f"{text[:40]!r} is too long for a duration: the longest is 2562047h")
+    duration = timedelta(microseconds=microseconds)
     return -duration if match[1] == "-" else duration
 
 

@@ -26,6 +26,9 @@ KLOG_FLAGS = _KLOG_SWITCHES | {
 }
 
 
+_LONGEST_VERBOSITY = 9
+
+
 @dataclass(slots=True)
 class ParsedFlags:
     """What a command line said: values by flag name for each section, and the words that were no flags."""
@@ -62,7 +65,7 @@ def _take(word: str, rest: list[str], table: Mapping[str, list[tuple[str, str, b
     name = name.replace("_", "-")
     if name == "v":
         text = value if equals else _next(rest, name)
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_VERBOSITY:
             raise SettingsError(f"cannot use {text!r}: must be a whole number", field="flag --v")
         parsed.verbosity = int(text)
         return

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from kubetide.errors import InvalidInput
 
-_NUMBER = re.compile(r"[+]?[0-9]+")
+_NUMBER = re.compile(r"[+]?[0-9]+", re.ASCII)
+_LONGEST_NUMBER = 100
 _RANGE_LIMIT = 4096
 _ID_LIMIT = 2**31 - 1
 
@@ -87,9 +88,8 @@ class CpuSet:
 def _number(text: str, whole: str) -> int:
     if not _NUMBER.fullmatch(text):
         raise CpuSetError(f"{text!r} in CPU list {whole!r} is not a CPU id")
-    number = int(text)
-    if number > _ID_LIMIT:
-        raise CpuSetError(f"{text!r} in CPU list {whole!r} is too large")
+    if len(text) > _LONGEST_NUMBER or (number := int(text)) > _ID_LIMIT:
+        raise CpuSetError(f"{text[:_LONGEST_NUMBER]!r} in a CPU list is too large")
     return number
 
 

@@ -10,8 +10,9 @@ Three kinds, each with its content type:
 Applying never changes its input: it returns a new object that shares what did not change.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -44,7 +45,7 @@ class MergePatch:
         return msgspec.json.encode(self.body)
 
     def apply(self, target: Raw) -> Raw:
-        merged: Raw = _merge(target, self.body)
+        merged: Raw = _bounded(lambda: _merge(target, _object(self.body)))
         return merged
 
 
@@ -62,7 +63,7 @@ class JsonPatch:
         result: Any = target
         for index, operation in enumerate(self.operations):
             try:
-                result = _apply_operation(result, operation)
+                result = _bounded(partial(_apply_operation, result, _object(operation)))
             except PatchError as error:
                 raise PatchError(error.message, subject="JSON patch", field=f"[{index}]") from error
         if not isinstance(result, dict):
@@ -81,7 +82,22 @@ class StrategicMergePatch:
         return msgspec.json.encode(self.body)
 
     def apply(self, target: Raw) -> Raw:
-        return strategic.merge(target, self.body)
+        merged: Raw = _bounded(lambda: strategic.merge(target, _object(self.body)))
+        return merged
+
+
+def _object(body: Any) -> Mapping[str, Any]:
+    if not isinstance(body, Mapping):
+        raise PatchError(f"must be an object, not {type(body).__name__}")
+    return body
+
+
+def _bounded(change: Callable[[], Any]) -> Any:
+    """Make a change; a document too deep to walk through is refused like any other that cannot be used."""
+    try:
+        return change()
+    except RecursionError as error:
+        raise PatchError("nested too deeply") from error
 
 
 def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> Raw:

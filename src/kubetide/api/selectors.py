@@ -131,7 +131,7 @@ _EXPRESSION_OPERATORS = {
 _TOKEN = re.compile(r"\s*(?:(?P<symbol>!=|==|[!=<>(),])|(?P<word>[^\s!=<>(),]+))", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 _PREFIX = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}", re.ASCII)
 
 
 def parse_selector(text: str) -> Selector:

@@ -65,11 +65,19 @@ def merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Raw:
             _merge_member(result, key, value)
     for key, value in patch.items():
         if key.startswith(_DELETE_FROM):
-            name = key.removeprefix(_DELETE_FROM)
-            result[name] = [item for item in result.get(name) or [] if item not in value]
+            _delete_from(result, key.removeprefix(_DELETE_FROM), value)
         elif key.startswith(_ORDER):
             _reorder(result, key.removeprefix(_ORDER), value)
     return result
+
+
+def _delete_from(result: Raw, name: str, values: Any) -> None:
+    if not isinstance(values, list):
+        raise PatchError(f"{_DELETE_FROM}{name} must be a list")
+    existing = result.get(name)
+    if existing is not None and not isinstance(existing, list):
+        raise PatchError(f"{name} is not a list: nothing can be deleted from it")
+    result[name] = [item for item in existing or [] if item not in values]
 
 
 def merge_key(field: str, elements: list[Any]) -> str | None:
@@ -106,7 +114,7 @@ def _merge_list(old: Any, field: str, patch: list[Any]) -> list[Any]:
         return [_clean(item) for item in patch if not (isinstance(item, Mapping) and set(item) == {_PATCH})]
     result = list(existing)
     for element in patch:
-        if not isinstance(element, Mapping) or key not in element:
+        if not isinstance(element, Mapping) or isinstance(element.get(key), Mapping | list | None):
             raise PatchError(f"an element of {field} lacks its merge key {key!r}")
         _merge_element(result, key, element)
     return _in_order(result, existing, patch, key)
@@ -131,7 +139,8 @@ def _in_order(merged: list[Any], existing: list[Any], patch: list[Any], key: str
 
 
 def _identity(item: Any, key: str) -> Any:
-    return item.get(key) if isinstance(item, Mapping) else None
+    found = item.get(key) if isinstance(item, Mapping) else None
+    return None if isinstance(found, Mapping | list) else found
 
 
 def _merge_element(result: list[Any], key: str, element: Mapping[str, Any]) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
+from kubetide.cli.flag_completion import Known, complete_flag, complete_value
 from kubetide.cli.main import Invocation
 from kubetide.cli.settings_file import read_process
 from kubetide.clock import SystemClock
@@ -57,6 +59,12 @@ class _AgentGroup(click.Group):
         ctx.meta["kubetide.flags"] = tuple(args)
         return super().parse_args(ctx, [])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return complete_flag(known_flags(), incomplete)
+        flags: tuple[str, ...] = ctx.meta.get("kubetide.flags", ())
+        return complete_value(known_flags(), flags, incomplete) if flags else super().shell_complete(ctx, incomplete)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_SUBCOMMANDS)
 
@@ -83,11 +91,7 @@ def command(ctx: click.Context) -> None:
     invocation: Invocation = ctx.obj or Invocation()
     flags: tuple[str, ...] = ctx.meta.get("kubetide.flags", ())
     kept, ignored = drop_ignored(flags)
-    known = {
-        "node": (*options(NodeSettings), *options(KubeSettings)),
-        "process": options(ProcessSettings),
-    }
-    parsed = parse_flags(kept, known)
+    parsed = parse_flags(kept, known_flags())
     if parsed.words:
         raise SettingsError(f"unexpected word {parsed.words[0]!r}")
     invocation.configure_logging(parsed.verbosity)
@@ -105,6 +109,11 @@ def command(ctx: click.Context) -> None:
     if not connection.qps:
         connection = msgspec.structs.replace(connection, qps=_DEFAULT_QPS, burst=_DEFAULT_BURST)
     asyncio.run(_run(settings, connection, own))
+
+
+def known_flags() -> Known:
+    """Return the flags of the agent, of its connection and of the process."""
+    return {"node": (*options(NodeSettings), *options(KubeSettings)), "process": options(ProcessSettings)}
 
 
 def drop_ignored(flags: tuple[str, ...]) -> tuple[list[str], list[str]]:

@@ -10,7 +10,9 @@ import signal
 from dataclasses import dataclass
 
 import click
+from click.shell_completion import CompletionItem
 
+from kubetide.cli.flag_completion import Known, complete_flag, complete_value
 from kubetide.cli.main import Invocation
 from kubetide.cli.settings_file import Sections, read_process
 from kubetide.clock import SystemClock
@@ -37,13 +39,34 @@ def complete_components(_: click.Context, __: click.Parameter, incomplete: str) 
     return [",".join((*given, name)) for name in names if name.startswith(last)]
 
 
+class _FlagCommand(click.Command):
+    """A command whose flags depend on its first argument."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return [*super().shell_complete(ctx, incomplete), *complete_flag(_known_to(ctx), incomplete)]
+
+
+def _known_to(ctx: click.Context) -> Known:
+    """Return the flags that the components typed so far have; none if they make no sense yet."""
+    try:
+        return known_flags(parse_names(ctx.params.get("components") or ""))
+    except SettingsError:
+        return {}
+
+
+def complete_words(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the value of the last flag, for the shell."""
+    return complete_value(_known_to(ctx), ctx.params.get("flags") or (), incomplete)
+
+
 @click.command(
     "run",
+    cls=_FlagCommand,
     short_help="Run controllers against a cluster.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
 )
 @click.argument("components", shell_complete=complete_components)
-@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_words)
 @click.pass_obj
 def command(invocation: Invocation, components: str, flags: tuple[str, ...]) -> None:
     """Run COMPONENTS (hpa, recommender, updater, admission, slo; several with commas, or `all`).
@@ -84,11 +107,16 @@ def _part(invocation: Invocation, name: str, flags: dict[str, str], file: Sectio
     )
 
 
-def read_flags(names: tuple[str, ...], flags: tuple[str, ...]) -> ParsedFlags:
-    """Sort the flags by component; those of the connection belong to every component."""
+def known_flags(names: tuple[str, ...]) -> Known:
+    """Return the flags of the components; those of the connection belong to every component."""
     connection = options(KubeSettings)
     known = {name: (*options(COMPONENTS[name]), *connection) for name in names}
-    parsed = parse_flags(flags, {**known, "process": options(ProcessSettings)})
+    return {**known, "process": options(ProcessSettings)}
+
+
+def read_flags(names: tuple[str, ...], flags: tuple[str, ...]) -> ParsedFlags:
+    """Sort the flags by component."""
+    parsed = parse_flags(flags, known_flags(names))
     if parsed.words:
         raise SettingsError(f"unexpected word {parsed.words[0]!r}")
     return parsed

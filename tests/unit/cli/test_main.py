@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.shell_completion import ShellComplete
+from click.shell_completion import ShellComplete, shell_complete
 
 from kubetide import __version__
 from kubetide.cli.main import EXIT_FAILED, EXIT_USAGE, VERBS, cli, run_cli, tell_group
@@ -49,6 +49,20 @@ def test_completion_scripts_are_printed(shell: str, capsys: pytest.CaptureFixtur
         pytest.param(["run"], "al", ["all"], id="all"),
         pytest.param(["explain"], "h", ["hpa"], id="a-kind"),
         pytest.param(["explain", "hpa", "web"], "--rec", ["--recompute"], id="an-option"),
+        pytest.param(["run", "slo"], "--grad", ["--gradual-release"], id="a-flag-of-the-component"),
+        pytest.param(["run", "hpa"], "--grad", [], id="not-of-another-component"),
+        pytest.param(["run", "slo", "--workers", "3"], "--growth", ["--growth-limit-percent"], id="after-other-flags"),
+        pytest.param(["run", "hpa,slo"], "-slo.grad", ["--slo.gradual-release"], id="with-its-component"),
+        pytest.param(["run", "slo"], "--growth_l", ["--growth-limit-percent"], id="underscores"),
+        pytest.param(["run", "slo"], "--rest-config-q", ["--rest-config-qps"], id="another-name-if-nothing-else-fits"),
+        pytest.param(["run", "slo"], "--kubeconf", ["--kubeconfig"], id="a-flag-of-the-connection"),
+        pytest.param(["run", "nonsense"], "--grad", [], id="an-unknown-component"),
+        pytest.param(["run", "slo", "--gradual-release", "="], "f", ["false"], id="a-value-behind-an-equals-sign"),
+        pytest.param(["run", "slo", "--gradual-release"], "", [], id="a-switch-needs-no-value"),
+        pytest.param(["run", "slo", "--kubeconfig"], "/et", ["/et"], id="a-file"),
+        pytest.param(["node"], "--cgroup-ro", ["--cgroup-root-dir"], id="a-flag-of-the-agent"),
+        pytest.param(["node"], "sta", ["status"], id="a-subcommand-of-the-agent"),
+        pytest.param(["node", "--kubeconfig"], "", [""], id="a-file-for-the-agent"),
     ],
 )
 def test_the_shell_completes_verbs_components_and_options(
@@ -56,6 +70,19 @@ def test_the_shell_completes_verbs_components_and_options(
 ) -> None:
     completer = ShellComplete(cli, {}, "kubetide", "_KUBETIDE_COMPLETE")
     assert [found.value for found in completer.get_completions(words, incomplete)] == offered
+
+
+@pytest.mark.parametrize(("shell", "told"), [("bash", False), ("zsh", True), ("fish", True)])
+def test_each_shell_gets_flags_in_its_own_form(
+    shell: str, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["kubetide", "run", "slo", "--gradual"]
+    monkeypatch.setenv("COMP_WORDS", " ".join(words))
+    monkeypatch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words) - 1))
+    assert shell_complete(cli, {}, "kubetide", "_KUBETIDE_COMPLETE", f"{shell}_complete") == 0
+    printed = capsys.readouterr().out
+    assert "--gradual-release" in printed
+    assert ("high-priority pod" in printed) is told, "bash shows no descriptions"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""Completion of flags that click does not know: those of the originals, which `run` and `node` read by themselves.
+
+Offered are the flags of the chosen components with the first sentence of their meaning (zsh and fish show it); the
+spelling with a component in front once that is typed; other names of a flag only when nothing else fits. After a flag
+that takes a value the shell is offered its values where they are few, or files.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from click.shell_completion import CompletionItem
+
+from kubetide.config import Option
+
+Known = Mapping[str, Iterable[Option]]
+
+_FILES = frozenset({"config", "kubeconfig"})
+
+
+def complete_flag(known: Known, incomplete: str) -> list[CompletionItem]:
+    """Return the flags that begin like `incomplete`, which begins with a dash."""
+    typed = incomplete.lstrip("-").replace("_", "-")
+    found: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for section, options in known.items():
+        prefix = f"{section}." if typed.startswith(f"{section}.") else ""
+        for option in options:
+            found.setdefault(f"{prefix}{option.flag}", option.doc)
+            for alias in option.aliases:
+                others.setdefault(f"{prefix}{alias}", option.doc)
+    found.setdefault("v", "How much is logged.")
+    for names in (found, others):
+        fitting = sorted(name for name in names if name.startswith(typed))
+        if fitting:
+            return [CompletionItem(f"--{name}", help=_first_sentence(names[name])) for name in fitting]
+    return []
+
+
+def complete_value(known: Known, words: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    """Return the values of the flag that `words` end with; bash passes the sign of `--flag=` as a word of its own."""
+    before = words[:-1] if words and words[-1] == "=" else words
+    option = _option(known, before[-1]) if before else None
+    if option is None or (option.is_bool and before is words):
+        return []
+    if option.type is Path or option.flag in _FILES:
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(value) for value in _values(option.type) if value.startswith(incomplete)]
+
+
+def _option(known: Known, word: str) -> Option | None:
+    if not word.startswith("-") or "=" in word:
+        return None
+    name = word.lstrip("-").replace("_", "-")
+    for section, options in known.items():
+        for option in options:
+            if name.removeprefix(f"{section}.") in (option.flag, *option.aliases):
+                return option
+    return None
+
+
+def _values(kind: Any) -> list[str]:
+    if kind is bool:
+        return ["true", "false"]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(member.value) for member in kind]
+    return []
+
+
+def _first_sentence(text: str) -> str:
+    return text.split(". ")[0].rstrip(".").replace("\n", " ")

@@ -87,9 +87,17 @@ def decode_raw(data: bytes | str, *, what: str = "") -> Any:
 def convert(raw: Any, kind: type[T], *, what: str = "") -> T:
     """Turn dicts and lists that are already decoded into `kind`."""
     try:
-        return msgspec.convert(without_nulls(raw), kind)
+        return msgspec.convert(without_nulls(raw) if _may_hold_nulls(raw) else raw, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise DecodeError(str(error), subject=what or getattr(kind, "__name__", str(kind))) from error
+
+
+def _may_hold_nulls(raw: Any) -> bool:
+    """Tell whether there is anything to leave out; looking at the text is quicker than walking through the object."""
+    try:
+        return b"null" in msgspec.json.encode(raw)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return True
 
 
 def without_nulls(raw: Any) -> Any:

@@ -18,18 +18,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from kubetide.embedded.sim.columns import Column, Columns
 from kubetide.embedded.sim.groups import CGroup, GroupTree
 from kubetide.embedded.sim.memory import MemoryView, OomKill, find_kills, squeeze_cache
 from kubetide.embedded.sim.sharing import distribute
-
-Column = npt.NDArray[np.float64]
-
-_COLUMNS = (
-    "demand", "cap", "quota", "burst", "period", "granted", "usage", "period_rate", "throttle_rate",
-    "throttle_time_rate", "periods", "throttled", "throttled_seconds", "stall", "stalled_seconds", "some10", "some60",
-    "some300", "anon", "file", "cache_goal", "limit", "oom_adjust", "memory_stall", "memory_stalled_seconds",
-    "memory10", "memory60", "memory300",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -49,11 +41,46 @@ class Machine:
     retired_usage: float = 0.0
 
 
-class Kernel:
+@dataclass(frozen=True, slots=True)
+class _Derived:
+    """What follows from the settings and the set of processes, until one of them changes."""
+
+    bins: npt.NDArray[np.intp]
+    """The machine of each row. Rows that are not in use count for the first: they want and hold nothing."""
+    quota: Column
+    reach: Column
+    """Quota and burst: what the busiest period may use."""
+    period_rate: Column
+    """Periods per second where there is a quota, else 0."""
+    limit: Column
+    cpus: Column
+    bound: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, kernel: "Kernel", top: int) -> "_Derived":
+        quota = np.maximum(kernel.quota[:top], _LEAST)
+        period_rate = np.zeros(top)
+        np.divide(1.0, kernel.period[:top], out=period_rate, where=np.isfinite(quota) & (kernel.period[:top] > 0))
+        return cls(
+            bins=np.maximum(kernel._node[:top], 0),
+            quota=quota,
+            reach=quota + kernel.burst[:top],
+            period_rate=period_rate,
+            limit=np.maximum(kernel.limit[:top], _LEAST),
+            cpus=np.array([len(machine.cpus) for machine in kernel.machines], dtype=np.float64),
+            bound=np.array([machine.bound for machine in kernel.machines], dtype=np.bool_),
+        )
+
+
+_LEAST = 1e-12
+"""Stands for a quota or limit of nothing, by which nothing can be divided."""
+
+
+class Kernel(Columns):
     """The table of processes and the machines they run on."""
 
     def __init__(self, rows: int = 256) -> None:
-        self._columns: dict[str, Column] = {name: np.zeros(rows) for name in _COLUMNS}
+        super().__init__(rows)
         self._node: npt.NDArray[np.intp] = np.full(rows, -1, dtype=np.intp)
         self._groups: list[CGroup | None] = [None] * rows
         self._free: list[int] = []
@@ -61,12 +88,7 @@ class Kernel:
         self.machines: list[Machine] = []
         self.now = 0.0
         self._stale = True
-
-    def __getattr__(self, name: str) -> Column:
-        try:
-            return self.__dict__["_columns"][name]  # type: ignore[no-any-return]
-        except KeyError:
-            raise AttributeError(name) from None
+        self._derived = _Derived.of(self, 0)
 
     # -- what there is -------------------------------------------------------------------------------------------
 
@@ -91,8 +113,7 @@ class Kernel:
             self._top += 1
             if self._top > len(self._node):
                 self._grow()
-        for column in self._columns.values():
-            column[row] = 0.0
+        self.clear(row)
         self.oom_adjust[row] = oom_adjust
         self._node[row] = machine.index
         self._groups[row] = group
@@ -114,10 +135,7 @@ class Kernel:
         machine = self.machines[int(self._node[row])]
         machine.retired_usage += float(self.usage[row])
         self.changed(machine)
-        for name in ("demand", "granted", "anon", "file", "cache_goal", "period_rate", "throttle_rate"):
-            self._columns[name][row] = 0.0
-        for name in ("throttle_time_rate", "stall", "memory_stall"):
-            self._columns[name][row] = 0.0
+        self.rest(row)
         self._node[row] = -1
         self._groups[row] = None
         self._free.append(row)
@@ -132,14 +150,11 @@ class Kernel:
         self._stale = True
 
     def _grow(self) -> None:
-        size = 2 * len(self._node)
-        for name, column in self._columns.items():
-            self._columns[name] = np.resize(column, size)
-            self._columns[name][len(column) :] = 0.0
-        node = np.full(size, -1, dtype=np.intp)
+        self.enlarge()
+        node = np.full(self.size, -1, dtype=np.intp)
         node[: len(self._node)] = self._node
         self._node = node
-        self._groups.extend([None] * (size - len(self._groups)))
+        self._groups.extend([None] * (self.size - len(self._groups)))
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -151,19 +166,7 @@ class Kernel:
         if self._stale:
             self.settle()
         self.now = now
-        rows = slice(0, self._top)
-        c = self._columns
-        c["usage"][rows] += c["granted"][rows] * seconds
-        c["periods"][rows] += c["period_rate"][rows] * seconds
-        c["throttled"][rows] += c["throttle_rate"][rows] * seconds
-        c["throttled_seconds"][rows] += c["throttle_time_rate"][rows] * seconds
-        c["stalled_seconds"][rows] += c["stall"][rows] * seconds
-        c["memory_stalled_seconds"][rows] += c["memory_stall"][rows] * seconds
-        for window in (10, 60, 300):
-            fade = float(np.exp(-seconds / window))
-            for source, prefix in (("stall", "some"), ("memory_stall", "memory")):
-                average = c[f"{prefix}{window}"]
-                average[rows] = c[source][rows] + (average[rows] - c[source][rows]) * fade
+        self.count(self._top, seconds)
         for machine in self.machines:
             for group in machine.quota_groups:
                 quota = group.quota_cores
@@ -182,27 +185,30 @@ class Kernel:
     def settle(self) -> None:
         """Recompute all rates from demands and settings."""
         self._stale = False
-        for machine in self.machines:
-            if machine.dirty:
-                self._read_settings(machine)
+        dirty = [machine for machine in self.machines if machine.dirty]
+        for machine in dirty:
+            self._read_settings(machine)
+        if dirty:
+            self._derived = _Derived.of(self, self._top)
+        derived = self._derived
         rows = slice(0, self._top)
-        node = self._node[rows]
-        live = node >= 0
         demand = self.demand[rows]
         granted = np.minimum(demand, self.cap[rows])
-        if self.machines and self._top:
-            wanted = np.bincount(node[live], weights=granted[live], minlength=len(self.machines))
-            for machine in self.machines:
-                if machine.bound or wanted[machine.index] > len(machine.cpus):
-                    self._share(machine, granted)
+        wanted = np.bincount(derived.bins, weights=granted, minlength=len(self.machines))
+        for index in np.flatnonzero(derived.bound | (wanted > derived.cpus)).tolist():
+            self._share(self.machines[index], granted)
         self.granted[rows] = granted
         self._settle_throttling(rows)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            stall = np.where(demand > 0, 1.0 - granted / demand, 0.0)
-        self.stall[rows] = np.clip(stall, 0.0, 1.0)
-        squeeze_cache(self._memory_view(), [m.memory_bytes - m.kernel_memory for m in self.machines])
-        use = self.anon[rows] + self.file[rows]
-        self.memory_stall[rows] = np.clip((use / self.limit[rows] - 0.95) / 0.05, 0.0, 1.0) * 0.5
+        self.stall[rows] = 0.0
+        short = granted < demand
+        if short.any():
+            self.stall[rows] = 1.0 - np.divide(granted, demand, out=np.ones_like(demand), where=short)
+        squeeze_cache(self._memory_view(), np.array([m.memory_bytes - m.kernel_memory for m in self.machines]))
+        self.memory_stall[rows] = 0.0
+        fill = (self.anon[rows] + self.file[rows]) / derived.limit
+        full = fill > 0.95
+        if full.any():
+            self.memory_stall[rows] = np.where(full, np.minimum((fill - 0.95) / 0.05, 1.0) * 0.5, 0.0)
 
     def _share(self, machine: Machine, granted: Column) -> None:
         demand, cap = self.demand, self.cap
@@ -212,16 +218,24 @@ class Kernel:
                 granted[leaf.row] = leaf.granted
 
     def _settle_throttling(self, rows: slice) -> None:
-        demand, quota, burst = self.demand[rows], self.quota[rows], self.burst[rows]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            peaks = np.clip((demand / (quota + burst) - 0.8) / 0.4, 0.0, 1.0)
-            steady = np.clip((demand / quota - 1.0) / 0.2, 0.0, 1.0)
-            share = np.where((demand > 0) & np.isfinite(quota), np.maximum(peaks, steady), 0.0)
-            lost = np.where(share > 0, np.maximum(1.0 - quota / demand, 0.05), 0.0)
-            limited = (demand > 0) & np.isfinite(quota)
-            self.period_rate[rows] = np.where(limited, 1.0 / self.period[rows], 0.0)
+        demand, derived = self.demand[rows], self._derived
+        share = demand / derived.reach
+        share -= 0.8
+        share /= 0.4
+        steady = demand / derived.quota
+        steady -= 1.0
+        steady /= 0.2
+        np.maximum(share, steady, out=share)
+        np.maximum(share, 0.0, out=share)
+        np.minimum(share, 1.0, out=share)
+        self.period_rate[rows] = derived.period_rate * (demand > 0)
+        if not share.any():
+            self.throttle_rate[rows] = self.throttle_time_rate[rows] = 0.0
+            return
+        throttled = share > 0
+        kept = np.divide(derived.quota, demand, out=np.ones_like(demand), where=throttled)
         self.throttle_rate[rows] = self.period_rate[rows] * share
-        self.throttle_time_rate[rows] = share * lost
+        self.throttle_time_rate[rows] = share * np.maximum(1.0 - kept, 0.05)
 
     def _read_settings(self, machine: Machine) -> None:
         """Copy what leaves are allowed into the columns and find inner groups that could limit them further."""
@@ -263,10 +277,9 @@ class Kernel:
 
     def _memory_view(self) -> MemoryView:
         top = self._top
-        c = self._columns
         return MemoryView(
-            node=self._node[:top], anon=c["anon"][:top], file=c["file"][:top], goal=c["cache_goal"][:top],
-            limit=c["limit"][:top], adjust=c["oom_adjust"][:top],
+            node=self._node[:top], bins=self._derived.bins, anon=self.anon[:top], file=self.file[:top],
+            goal=self.cache_goal[:top], limit=self.limit[:top], adjust=self.oom_adjust[:top],
         )  # fmt: skip
 
     def out_of_memory(self) -> list[OomKill]:
@@ -288,8 +301,8 @@ class Kernel:
         live = self._node[: self._top] >= 0
         node = self._node[: self._top][live]
         sums = [
-            np.bincount(node, weights=self._columns[name][: self._top][live], minlength=len(self.machines)).tolist()
-            for name in ("usage", "anon", "file")
+            np.bincount(node, weights=column[: self._top][live], minlength=len(self.machines)).tolist()
+            for column in (self.usage, self.anon, self.file)
         ]
         return [
             (machine.retired_usage + usage, anon, file)
@@ -330,6 +343,6 @@ class Kernel:
         prefix, total = ("some", "stalled_seconds") if kind == "cpu" else ("memory", "memory_stalled_seconds")
         if not rows:
             return 0.0, 0.0, 0.0, group.retired_stalled
-        averages = [float(self._columns[f"{prefix}{window}"][rows].max()) for window in (10, 60, 300)]
-        stalled = float(self._columns[total][rows].max())
+        averages = [self.peak(f"{prefix}{window}", rows) for window in (10, 60, 300)]
+        stalled = self.peak(total, rows)
         return averages[0], averages[1], averages[2], max(stalled, group.retired_stalled if kind == "cpu" else 0.0)

@@ -14,6 +14,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Protocol
 
 from kubetide.errors import InvalidInput
@@ -31,6 +32,7 @@ class Curve(Protocol):
         ...
 
 
+@lru_cache(maxsize=4096)
 def unit_hash(*parts: int) -> float:
     """Return a number in [0, 1) that depends on nothing but `parts` (splitmix64 rounds)."""
     state = 0x9E3779B97F4A7C15

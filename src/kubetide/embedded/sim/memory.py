@@ -25,6 +25,9 @@ class MemoryView(msgspec.Struct):
     """The memory columns of all processes; row numbers are positions."""
 
     node: npt.NDArray[np.intp]
+    """The machine of each; -1 where there is no process."""
+    bins: npt.NDArray[np.intp]
+    """The same, with the rows that hold nothing under the first machine."""
     anon: Column
     file: Column
     goal: Column
@@ -41,28 +44,26 @@ class OomKill:
     """`container`, `group` or `node`: whose memory ran out."""
 
 
-def squeeze_cache(view: MemoryView, capacity: Sequence[float]) -> None:
+def squeeze_cache(view: MemoryView, capacity: Column) -> None:
     """Set each process's page cache to what its limit and its node leave of what it would like to keep."""
-    np.clip(np.minimum(view.goal, view.limit - view.anon), 0.0, None, out=view.file)
-    live = view.node >= 0
-    if not live.any():
-        return
-    nodes = len(capacity)
-    anon = np.bincount(view.node[live], weights=view.anon[live], minlength=nodes)
-    file = np.bincount(view.node[live], weights=view.file[live], minlength=nodes)
-    room = np.clip(np.asarray(capacity) - anon, 0.0, None)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        factor = np.where(file > room, room / file, 1.0)
-    if (factor < 1.0).any():
-        view.file[live] *= factor[view.node[live]]
+    kept = view.file
+    np.subtract(view.limit, view.anon, out=kept)
+    np.minimum(kept, view.goal, out=kept)
+    np.maximum(kept, 0.0, out=kept)
+    anon = np.bincount(view.bins, weights=view.anon, minlength=len(capacity))
+    file = np.bincount(view.bins, weights=kept, minlength=len(capacity))
+    room = np.maximum(capacity - anon, 0.0)
+    short = file > room
+    if short.any():
+        kept *= np.divide(room, file, out=np.ones_like(room), where=short)[view.bins]
 
 
 def find_kills(view: MemoryView, machines: Sequence["Machine"]) -> list[OomKill]:
     """Return at most one kill per container, bounded group and node."""
-    kills = [OomKill(int(row), "container") for row in np.flatnonzero((view.node >= 0) & (view.anon > view.limit))]
+    above = view.anon > view.limit
+    kills = [OomKill(row, "container") for row in np.flatnonzero(above).tolist()] if above.any() else []
     doomed = {kill.row for kill in kills}
-    live = view.node >= 0
-    total = np.bincount(view.node[live], weights=view.anon[live], minlength=len(machines))
+    total = np.bincount(view.bins, weights=view.anon, minlength=len(machines)).tolist()
     for machine in machines:
         for group in machine.memory_groups:
             rows = [leaf.row for leaf in group.leaves() if leaf.row is not None and leaf.row not in doomed]
@@ -70,7 +71,7 @@ def find_kills(view: MemoryView, machines: Sequence["Machine"]) -> list[OomKill]
                 victim = max(rows, key=lambda row: (float(view.anon[row]), -row))
                 doomed.add(victim)
                 kills.append(OomKill(victim, "group"))
-        if float(total[machine.index]) + machine.kernel_memory <= machine.memory_bytes:
+        if total[machine.index] + machine.kernel_memory <= machine.memory_bytes:
             continue
         rows = [row for row in np.flatnonzero(view.node == machine.index).tolist() if row not in doomed]
         held = float(view.anon[rows].sum()) if rows else 0.0

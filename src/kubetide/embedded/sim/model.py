@@ -60,6 +60,10 @@ class Columns:
     cache: Floats
     work: Floats
     rates: Floats
+    leaks: bool
+    """Whether any task leaks."""
+    ends: bool
+    """Whether any task has an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +143,23 @@ class Model:
     def tick(self, now: float) -> None:
         """Set every demand to what it is from now on. The kernel must have been brought up to `now`."""
         columns = self._columns
+        kernel = self._kernel
         if columns is None:
             columns = self._columns = self._lay_out()
-        kernel, rows = self._kernel, columns.rows
+            kernel.cache_goal[columns.rows] = columns.cache
+        rows = columns.rows
         levels = self._levels(now)
         columns.rates = levels[columns.group] * columns.share if len(rows) else columns.rates
         busy = columns.idle + columns.rates * columns.per_request
         kernel.demand[rows] = np.where(columns.ready, busy, columns.starting)
-        kernel.anon[rows] = (
-            columns.memory_base
-            + columns.rates * columns.memory_per_request
-            + columns.leak * (now - columns.started) / 3600.0
-        )
-        kernel.cache_goal[rows] = columns.cache
+        held = columns.memory_base + columns.rates * columns.memory_per_request
+        if columns.leaks:
+            held += columns.leak * (now - columns.started) / 3600.0
+        kernel.anon[rows] = held
         kernel.demand_changed()
-        for row in rows[kernel.usage[rows] >= columns.work].tolist():
-            self._done(row)
+        if columns.ends:
+            for row in rows[kernel.usage[rows] >= columns.work].tolist():
+                self._done(row)
 
     def _levels(self, now: float) -> Floats:
         known: dict[int, float] = {}
@@ -201,6 +206,8 @@ class Model:
             cache=column(lambda p: p.cache),
             work=column(lambda p: np.inf if p.work is None else p.work),
             rates=np.zeros(len(tasks)),
+            leaks=any(group.profile.leak_per_hour for group in self._groups.values()),
+            ends=any(group.profile.work is not None for group in self._groups.values()),
         )
 
     def work_of(self, workload: WorkloadKey) -> list[PodWork]:

@@ -1,0 +1,189 @@
+"""Our recommender and the original one, as processes, over the same objects on the same API server.
+
+    python benchmarks/recommender_beside_original.py --original PATH [--vpas N] [--pods N] [--loops N] [--qps N]
+
+PATH is the program `recommender` of the vertical autoscaler (1.7). Each contestant gets a fresh embedded API server in
+a process of its own, over plain HTTP on loopback: the same 1,000 VPAs and 10,000 pods with two containers each, and new
+usage every fifteen seconds. Both tell their own step times in the same metric, so both are read in the same way; CPU
+time and memory are what the kernel counts for the process. The first loop (reading everything) is shown apart.
+Client-side rate limits stay as they are by default in both unless `--qps` sets them.
+"""
+
+import argparse
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+from recommender_loop import STEPS, Usage, fill
+
+from kubetide.api.codec import encode
+from kubetide.clock import SystemClock
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.server import serve
+
+LATENCY = "vpa_recommender_execution_latency_seconds"
+INTERVAL = 15
+PATIENCE = 600
+
+
+class LiveUsage(Usage):
+    """Usage of now, made once per interval."""
+
+    _made: tuple[datetime, bytes] | None = None
+
+    def pod_items(self, namespace: str = "") -> bytes:
+        second = int(time.time()) // INTERVAL * INTERVAL
+        self.now = datetime.fromtimestamp(second, UTC)
+        if self._made is None or self._made[0] != self.now:
+            self._made = (self.now, encode(self.pod_metrics()))
+        return self._made[1]
+
+
+def be_the_server(vpas: int, pods: int) -> None:
+    """Serve the objects until killed; the first line of output is the address."""
+
+    async def main() -> None:
+        api = EmbeddedApi(clock=SystemClock())
+        api.metrics_provider = LiveUsage(fill(api, vpas, 2 * pods))
+        async with serve(api, anonymous=True) as serving:
+            print(serving.url, flush=True)
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+@contextmanager
+def process(*command: str, log: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
+    """Run a program while the block lasts."""
+    with (log or Path(os.devnull)).open("w") as errors:
+        out = subprocess.PIPE if log is None else errors
+        started = subprocess.Popen(command, stdout=out, stderr=errors, text=True)
+        try:
+            yield started
+        finally:
+            started.kill()
+            started.communicate()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a contestant has done so far."""
+
+    loops: int
+    seconds: dict[str, float]
+    cpu: float
+    peak_mb: float
+
+
+def read(port: int, pid: int) -> Reading:
+    """Read the metrics page of a contestant, and the kernel's counters of its process."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+        text = page.read().decode()
+    loops, seconds = 0, dict.fromkeys(STEPS, 0.0)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == f"{LATENCY}_sum":
+                seconds[sample.labels["step"]] = sample.value
+            if sample.name == f"{LATENCY}_count" and sample.labels["step"] == "total":
+                loops = int(sample.value)
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    return Reading(loops, seconds, cpu, int(status["VmHWM"].split()[0]) / 1024)
+
+
+def after(loops: int, port: int, pid: int) -> Reading:
+    """Wait until a contestant has finished so many loops."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            reading = read(port, pid)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            reading = None
+        if reading is not None and reading.loops >= loops:
+            return reading
+        time.sleep(0.5)
+    raise SystemExit(f"no {loops} loops in {PATIENCE} s")
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
+def run(name: str, program: list[str], options: argparse.Namespace, folder: Path) -> tuple[Reading, Reading]:
+    """Return what a contestant had done after the first loop, and after the others."""
+    this = (sys.executable, __file__, "--serve", "--vpas", str(options.vpas), "--pods", str(options.pods))
+    with process(*this) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        kubeconfig = folder / f"{name}.kubeconfig"
+        kubeconfig.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: here\n"
+            f"clusters: [{{name: here, cluster: {{server: '{url}'}}}}]\n"
+            "users: [{name: me, user: {}}]\ncontexts: [{name: here, context: {cluster: here, user: me}}]\n"
+        )
+        port = free_port()
+        flags = [
+            f"--kubeconfig={kubeconfig}",
+            f"--address=127.0.0.1:{port}",
+            f"--recommender-interval={INTERVAL}s",
+            "--leader-elect=false",
+        ]
+        if options.qps:
+            flags += [f"--kube-api-qps={options.qps}", f"--kube-api-burst={options.qps}"]
+        with process(*program, *flags, log=folder / f"{name}.log") as contestant:
+            first = after(1, port, contestant.pid)
+            return first, after(1 + options.loops, port, contestant.pid)
+
+
+def show(name: str, first: Reading, last: Reading) -> dict[str, float]:
+    """Print one contestant; return its figures per loop."""
+    loops = last.loops - first.loops
+    each = {step: (last.seconds[step] - first.seconds[step]) / loops for step in STEPS}
+    figures = {"loop s": each["total"], "CPU s": (last.cpu - first.cpu) / loops, "peak MB": last.peak_mb}
+    print(f"{name}: first loop {first.seconds['total']:.2f} s, then over {loops} loops, each:")
+    print("  " + "  ".join(f"{step} {seconds:.3f}" for step, seconds in each.items()))
+    print("  " + "  ".join(f"{what} {figure:.2f}" for what, figure in figures.items()), flush=True)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--original", default="")
+    parser.add_argument("--vpas", type=int, default=1_000)
+    parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--loops", type=int, default=4)
+    parser.add_argument("--qps", type=int, default=0)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        be_the_server(options.vpas, options.pods)
+        return
+    if not os.access(options.original, os.X_OK):
+        raise SystemExit("--original: the path of the original's recommender is needed")
+    limits = f"{options.qps} requests/s" if options.qps else "as by default"
+    print(f"{options.vpas:,} VPAs, {options.pods:,} pods with two containers; client-side limits: {limits}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        ours = [sys.executable, "-m", "kubetide", "run", "recommender"]
+        mine = show("kubetide", *run("kubetide", ours, options, Path(folder)))
+        theirs = show("original", *run("original", [options.original], options, Path(folder)))
+    for what, figure in mine.items():
+        print(f"{what}: {theirs[what] / figure:.1f} times ours")
+
+
+if __name__ == "__main__":
+    main()

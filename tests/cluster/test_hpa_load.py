@@ -113,6 +113,26 @@ def test_a_changed_spec_is_handled_at_once() -> None:
     run(main, nodes=3)
 
 
+def test_what_is_not_about_the_wish_causes_no_turn() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=4, cpu="500m", memory="64Mi"))
+        made = make_hpa("web", maximum=10, cpu_percent=50)
+        await cluster.apply(made)
+        cluster.set_load("default", "web", 90.0)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=1))
+            before = running.counted("horizontal_pod_autoscaler_controller_reconciliations_total")
+            for number in range(20):
+                made["metadata"]["labels"] = {"change": str(number)}
+                made["metadata"]["annotations"] = {"example.com/change": str(number)}
+                await cluster.apply(made)
+                await cluster.run_for(timedelta(seconds=1))
+            turns = running.counted("horizontal_pod_autoscaler_controller_reconciliations_total") - before
+            assert 1 <= turns <= 2
+
+    run(main, nodes=3)
+
+
 @pytest.mark.parametrize(
     ("scope", "namespaces", "lists"),
     [

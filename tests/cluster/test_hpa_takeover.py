@@ -134,6 +134,30 @@ def test_a_fight_is_told_but_goes_on() -> None:
     run(main, nodes=1)
 
 
+def test_a_scale_that_the_built_in_controller_wrote_lately_is_not_touched() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        path, client = "/apis/apps/v1/namespaces/default/deployments/web", cluster.client()
+        # The embedded server notes the writers of a workload only from its first server-side apply on.
+        applied = b'{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"labels": {"team": "red"}}}'
+        for part, manager, form, body in (
+            ("", "somebody", "application/apply-patch+yaml", applied),
+            ("/scale", "kube-controller-manager", "application/merge-patch+json", b'{"spec": {"replicas": 3}}'),
+        ):
+            await client.request("PATCH", path + part, query={"fieldManager": manager}, body=body, content_type=form)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(seconds=40))
+            assert running.replicas("default", "web") == 3
+            assert running.requests.writes == []
+            (told,) = events(cluster, reason="BuiltInControllerActive", name="web")
+            assert "wrote the scale of Deployment web lately" in told["message"]
+            # Three sync periods after its last write nobody else is there any more.
+            await cluster.run_for(timedelta(seconds=40))
+            assert running.replicas("default", "web") == 5
+
+    run(main, nodes=1)
+
+
 def test_a_lease_that_may_not_be_read_counts_as_held() -> None:
     async def main(cluster: SimCluster) -> None:
         await prepare(cluster)
@@ -213,5 +237,8 @@ def test_writes_carry_the_field_manager_and_telemetry_the_upstream_names() -> No
                 "workqueue_retries_total",
             ):
                 assert name in text, name
+            queue = {"name": "horizontalpodautoscaler"}
+            adds = running.counted("workqueue_adds_total", **queue)
+            assert adds == running.counted("workqueue_retries_total", **queue) > 0
 
     run(main, nodes=1)

@@ -265,6 +265,26 @@ def test_a_deleted_autoscaler_is_forgotten() -> None:
     run(main, nodes=1)
 
 
+def test_one_of_the_same_name_made_at_once_inherits_the_memory() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=2, cpu="50m", memory="32Mi"))
+        made = make_hpa("web", metrics=[external("queue", average="1")])
+        await cluster.apply(made)
+        cluster.metrics.set_external_metric("default", "queue", 4.0)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=1))
+            assert running.replicas("default", "web") == 4
+            cluster.metrics.set_external_metric("default", "queue", 1.0)
+            await cluster.run_for(timedelta(minutes=3))
+            await cluster.world.delete(HPAS, StoreKey("default", "web"))
+            await cluster.apply(made)
+            # A new one would hold the size for five minutes; this one knows for how long less is wanted already.
+            await cluster.run_for(timedelta(minutes=2.5))
+            assert running.replicas("default", "web") == 1
+
+    run(main, nodes=1)
+
+
 def test_an_unknown_kind_is_told() -> None:
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_hpa("ghost", kind="Gadget", api_version="example.com/v1", cpu_percent=50))

@@ -177,6 +177,18 @@ def test_the_guard_lets_growth_and_zero_through() -> None:
     assert turn(down).desired == 0
 
 
+def test_the_first_turn_that_the_guard_lets_through_is_active_again() -> None:
+    stopped = conclude(turn(observation(hpa(metrics=[QUEUE]), 3, [value(-50_000)])))
+    healed = replace(hpa(metrics=[QUEUE]), status=stopped.status)
+    decision = turn(observation(healed, 3, [value(30_000)]), stopped.memory)
+    assert condition(decision, "ScalingActive") == ("True", "ValidMetricFound")
+
+
+def test_a_guarded_metric_does_not_stop_one_that_grows() -> None:
+    seen = observation(hpa(metrics=[QUEUE, CPU_50]), 3, [value(-50_000), reading(100, 100, 100)])
+    assert turn(seen).desired == 6
+
+
 def test_the_guard_can_be_switched_off() -> None:
     seen = observation(hpa(metrics=[QUEUE]), 3, [value(-50_000)])
     assert turn(seen, options=Options(guard=False)).desired == 1

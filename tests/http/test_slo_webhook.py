@@ -1,7 +1,6 @@
 """The webhooks of the SLO controller over real TLS: what is refused, how it is said, what passes."""
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,10 +12,10 @@ import pytest
 from kubetide.api.patch import MergePatch
 from kubetide.api.scheme import CONFIG_MAPS, NODES, VALIDATING_WEBHOOKS
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import issue, make_ca
+from kubetide.install.slo_webhook import SloWebhook, make_slo_webhook, webhook_objects
 from kubetide.kube.client import Client
 from kubetide.kube.errors import ApiError
-from kubetide.slo.server import CONFIG_PATH, NODE_PATH, webhook_server
+from kubetide.slo.server import webhook_server
 from kubetide.slo.settings import SloSettings
 from kubetide.testing.embedded_server import running
 
@@ -25,26 +24,13 @@ COLOCATION, THRESHOLD = "colocation-config", "resource-threshold-config"
 Raw = dict[str, Any]
 
 
-def hook(name: str, url: str, bundle: str, resource: str) -> Raw:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE", "DELETE"]}
-    return {
-        "name": name,
-        "clientConfig": {"url": url, "caBundle": bundle},
-        "rules": [{**rule, "resources": [resource]}],
-        "failurePolicy": "Fail",
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-
-
 @asynccontextmanager
 async def guarded(folder: Path) -> AsyncIterator[Client]:
-    """Yield a client of an API server that asks the webhooks of a running SLO controller."""
+    """Yield a client of an API server that asks the webhooks of a running SLO controller, as its manifests say."""
     clock = SystemClock()
-    ca = make_ca("slo-webhook-ca", now=clock.now())
-    pair = issue(ca, "slo-webhook", now=clock.now(), addresses=("127.0.0.1",))
-    (folder / "tls.crt").write_text(pair.certificate)
-    (folder / "tls.key").write_text(pair.key)
+    made = make_slo_webhook("kube-system", now=clock.now())
+    (folder / "tls.crt").write_text(made.certificate)
+    (folder / "tls.key").write_text(made.key)
     async with running() as server, asyncio.TaskGroup() as group:
         client = Client(server.transport(), clock=clock)
         settings = SloSettings(
@@ -56,25 +42,30 @@ async def guarded(folder: Path) -> AsyncIterator[Client]:
         webhook = webhook_server(client, settings)
         assert webhook is not None
         task = group.create_task(webhook.run())
-        async with asyncio.timeout(10):
-            while not webhook.ready():  # noqa: ASYNC110 - readiness has no event
-                await asyncio.sleep(0.01)
-        bundle = base64.b64encode(ca.certificate.encode()).decode()
-        address = f"https://127.0.0.1:{webhook.port}"
-        await client.request("POST", "/api/v1/namespaces", body=msgspec.json.encode({"metadata": {"name": NAMESPACE}}))
-        await client.create(
-            VALIDATING_WEBHOOKS,
-            {
-                "metadata": {"name": "slo"},
-                "webhooks": [
-                    hook("vconfigmap.koordinator.sh", f"{address}{CONFIG_PATH}", bundle, "configmaps"),
-                    hook("vnode.koordinator.sh", f"{address}{NODE_PATH}", bundle, "nodes"),
-                ],
-            },
-        )
-        yield client
-        await client.close()
-        task.cancel()
+        try:
+            async with asyncio.timeout(10):
+                while not webhook.ready():  # noqa: ASYNC110 - readiness has no event
+                    await asyncio.sleep(0.01)
+            await register(client, made, webhook.port)
+            yield client
+        finally:
+            await client.close()
+            task.cancel()
+
+
+async def register(client: Client, made: SloWebhook, port: int) -> None:
+    """Create the Service and the registration of the manifests, and say where the Service leads."""
+    objects = {each["kind"]: each for each in webhook_objects(made, "kube-system", {})}
+    await post(client, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    await post(client, "/api/v1/namespaces/kube-system/services", objects["Service"])
+    meta = objects["Service"]["metadata"]
+    subset = {"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": port}]}
+    await post(client, "/api/v1/namespaces/kube-system/endpoints", {"metadata": meta, "subsets": [subset]})
+    await client.create(VALIDATING_WEBHOOKS, objects["ValidatingWebhookConfiguration"])
+
+
+async def post(client: Client, path: str, body: Raw) -> None:
+    await client.request("POST", path, body=msgspec.json.encode(body))
 
 
 async def create(client: Client, data: dict[str, str], name: str = NAME) -> None:

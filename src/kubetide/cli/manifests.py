@@ -4,7 +4,9 @@ import click
 import yaml
 
 from kubetide import __version__
+from kubetide.clock import SystemClock
 from kubetide.install.objects import COMPONENTS, manifests
+from kubetide.install.slo_webhook import make_slo_webhook
 
 
 @click.command("manifests", short_help="CRDs, rights and workloads to install kubetide in a cluster.")
@@ -13,10 +15,26 @@ from kubetide.install.objects import COMPONENTS, manifests
 @click.option("--image", default=f"kubetide:{__version__}", show_default=True, help="The container image.")
 @click.option("--replicas", default=1, show_default=True, help="Copies of each controller; one acts, the others wait.")
 @click.option("--crds/--no-crds", "with_crds", default=True, help="Include the custom resource definitions.")
-def command(components: tuple[str, ...], namespace: str, image: str, replicas: int, with_crds: bool) -> None:
+@click.option(
+    "--slo-webhook/--no-slo-webhook",
+    default=False,
+    help="Switch the validating webhook of the SLO controller on: with a new certificate, a Service, its registration.",
+)
+def command(
+    components: tuple[str, ...], namespace: str, image: str, replicas: int, with_crds: bool, slo_webhook: bool
+) -> None:
     """Print the manifests of COMPONENTS (default: all) as YAML: `kubetide manifests hpa | kubectl apply -f -`."""
     chosen = COMPONENTS if not components or "all" in components else tuple(dict.fromkeys(components))
-    objects = manifests(chosen, namespace=namespace, image=image, with_crds=with_crds, replicas=replicas)
+    if slo_webhook and "slo" not in chosen:
+        raise click.UsageError("--slo-webhook is about the component slo")
+    objects = manifests(
+        chosen,
+        namespace=namespace,
+        image=image,
+        with_crds=with_crds,
+        replicas=replicas,
+        slo_webhook=make_slo_webhook(namespace, now=SystemClock().now()) if slo_webhook else None,
+    )
     click.echo(as_yaml(objects), nl=False)
 
 

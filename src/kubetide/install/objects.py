@@ -4,6 +4,7 @@ from typing import Any
 
 from kubetide import crds
 from kubetide.install.rights import CLUSTER, LOCAL
+from kubetide.install.slo_webhook import SloWebhook, switch_on, webhook_objects
 
 Raw = dict[str, Any]
 
@@ -43,15 +44,25 @@ _DEFAULT_SLO_CONFIG = {
 
 
 def manifests(
-    components: tuple[str, ...], *, namespace: str, image: str, with_crds: bool = True, replicas: int = 1
+    components: tuple[str, ...],
+    *,
+    namespace: str,
+    image: str,
+    with_crds: bool = True,
+    replicas: int = 1,
+    slo_webhook: SloWebhook | None = None,
 ) -> list[Raw]:
-    """Return every object that the components need, in the order in which they must be created."""
+    """Return every object that the components need, in the order in which they must be created.
+
+    `slo_webhook` switches the webhook of the SLO controller on, with that certificate.
+    """
     wanted = dict.fromkeys(name for component in components for name in _CRDS.get(component, ()))
     objects = [crds.load(name) for name in wanted] if with_crds else []
     namespaces = {namespace, *(["koordinator-system"] if "slo" in components else [])}
     objects += [_object("v1", "Namespace", name) for name in sorted(namespaces - {"kube-system", "default"})]
     for component in components:
-        objects += [*_access(component, namespace), *_workload(component, namespace, image, replicas)]
+        webhook = slo_webhook if component == "slo" else None
+        objects += [*_access(component, namespace), *_workload(component, namespace, image, replicas, webhook)]
     return objects
 
 
@@ -91,7 +102,7 @@ def _access(component: str, namespace: str) -> list[Raw]:
     return objects
 
 
-def _workload(component: str, namespace: str, image: str, replicas: int) -> list[Raw]:
+def _workload(component: str, namespace: str, image: str, replicas: int, webhook: SloWebhook | None) -> list[Raw]:
     if component == "node":
         return [_daemon_set(namespace, image)]
     objects = [_deployment(component, namespace, image, replicas)]
@@ -100,6 +111,10 @@ def _workload(component: str, namespace: str, image: str, replicas: int) -> list
     if component == "slo":
         config = _object("v1", "ConfigMap", "slo-controller-config", "koordinator-system")
         objects.append({**config, "data": dict(_DEFAULT_SLO_CONFIG)})
+    if webhook is not None:
+        switch_on(objects[0])
+        # After the ConfigMap, which nobody could judge before the controller runs.
+        objects += webhook_objects(webhook, namespace, _labels(component))
     return objects
 
 

@@ -74,27 +74,26 @@ async def cluster() -> AsyncIterator[Cluster]:
     async with serve(EmbeddedApi(clock=clock), anonymous=True) as serving:
         access = Access(server=serving.url, trust=ServerTrust(), credentials=Static())
         client = Client(HttpTransport(access), clock=clock, chance=random.Random(1))
-        for name in ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"):
-            await client.create(CRDS, crds.load(name))
-        created = await client.create(REPLICA_SETS, make_replica_set("web", replicas=1), namespace="default")
-        vpa = make_vpa("web", target="web", kind="ReplicaSet", mode="Recreate")
-        await client.create(VPAS, vpa, namespace="default")
-        recommendation = {
-            "containerRecommendations": [{"containerName": "main", "target": {"cpu": "300m", "memory": "256Mi"}}]
-        }
-        status = MergePatch({"status": {"recommendation": recommendation}})
-        await client.patch(VPAS, "web", status, namespace="default", subresource="status")
-        owner = {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "name": "web",
-            "uid": created.metadata.uid,
-            "controller": True,
-        }
         try:
-            yield Cluster(client, owner)
+            yield Cluster(client, await prepared(client))
         finally:
             await client.close()
+
+
+async def prepared(client: Client) -> dict[str, Any]:
+    """Create a ReplicaSet, a VPA and its recommendation; return the reference to the ReplicaSet."""
+    for name in ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"):
+        await client.create(CRDS, crds.load(name))
+    created = await client.create(REPLICA_SETS, make_replica_set("web", replicas=1), namespace="default")
+    vpa = make_vpa("web", target="web", kind="ReplicaSet", mode="Recreate")
+    await client.create(VPAS, vpa, namespace="default")
+    recommendation = {
+        "containerRecommendations": [{"containerName": "main", "target": {"cpu": "300m", "memory": "256Mi"}}]
+    }
+    status = MergePatch({"status": {"recommendation": recommendation}})
+    await client.patch(VPAS, "web", status, namespace="default", subresource="status")
+    uid = created.metadata.uid
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": True}
 
 
 @asynccontextmanager
@@ -103,7 +102,7 @@ async def webhook(given: Cluster, settings: AdmissionSettings = FAST) -> AsyncIt
     controller = AdmissionController(given.client, SystemClock(), settings, Telemetry(), None, random.Random(2))
     task = asyncio.get_running_loop().create_task(controller.run())
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             number = 0
             while True:
                 if task.done():
@@ -177,12 +176,9 @@ async def test_a_broken_webhook_stops_no_pod(handler: Any) -> None:
 async def _create_pods(given: Cluster, port: int, ca_bundle: str) -> None:
     registration = Registration(client={"url": f"https://{LOCALHOST}:{port}/"}, ca_bundle=ca_bundle, timeout_seconds=1)
     await given.client.create(MUTATING_WEBHOOKS, configuration(registration))
-    loop = asyncio.get_running_loop()
-    began = loop.time()
     # Twenty at once: none waits for another one's timeout, and the test fails if one waits much longer than its own.
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(15), asyncio.TaskGroup() as group:
         tasks = [group.create_task(given.create_pod(f"web-{number}")) for number in range(20)]
-    assert loop.time() >= began
     assert not any(patched(task.result()) for task in tasks)
 
 
@@ -205,12 +201,15 @@ async def test_certificate_and_ca_are_rotated_under_load_without_a_failed_admiss
             await asyncio.sleep(1)
             await certificates.rotate_ca()
 
-        async with asyncio.TaskGroup() as group:
+        number = 0
+        async with asyncio.timeout(120), asyncio.TaskGroup() as group:
             group.create_task(rotate())
-            for number in range(300):
+            # On a busy machine the rotation takes longer; the load goes on until it is over.
+            while number < 300 or certificates.bundle.ca == first.ca or server.reloads < 2:
                 group.create_task(create(number))
+                number += 1
                 await asyncio.sleep(0.02)
-        assert len(results) == 300
+        assert len(results) == number
         assert sum(not patched(pod) for pod in results) == 0
         assert certificates.bundle.ca != first.ca
         assert certificates.bundle.server != first.server
@@ -238,7 +237,7 @@ async def test_mounted_certificates_are_read_again_when_they_change(tmp_path: Pa
     async with cluster() as given, webhook(given, settings) as controller:
         assert controller.certificates is None
         write("second")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             number = 0
             assert controller.server is not None
             while controller.server.reloads == 0 or not patched(await given.create_pod(f"again-{number}")):
@@ -246,6 +245,24 @@ async def test_mounted_certificates_are_read_again_when_they_change(tmp_path: Pa
                 await asyncio.sleep(0.1)
         config = await given.client.get_raw(MUTATING_WEBHOOKS, "vpa-webhook-config")
         assert len({hook["clientConfig"]["caBundle"] for hook in config["webhooks"]}) == 1
+
+
+async def test_a_webhook_that_is_stopped_before_it_has_registered_leaves_no_files() -> None:
+    settings = msgspec.structs.replace(FAST, register_delay=timedelta(minutes=10))
+    async with cluster() as given:
+        controller = AdmissionController(given.client, SystemClock(), settings, Telemetry(), None, random.Random(2))
+        task = asyncio.get_running_loop().create_task(controller.run())
+        try:
+            async with asyncio.timeout(60):
+                while not controller.ready():  # noqa: ASYNC110 - readiness has no event
+                    await asyncio.sleep(0.02)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert controller.certificates is not None
+        where = controller.certificates.files.certificate.path
+        assert where is not None
+        assert not where.parent.exists()
 
 
 async def test_a_wrong_vpa_is_refused_with_its_fields() -> None:
@@ -270,7 +287,7 @@ async def test_conditions_that_the_server_cannot_evaluate_are_left_out() -> None
             raise InvalidInput("this server evaluates nothing")
 
         async def convicted() -> dict[str, Any]:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while True:
                     config = await given.client.get_raw(MUTATING_WEBHOOKS, "vpa-webhook-config")
                     if "annotations" in config["metadata"]:

@@ -212,13 +212,13 @@ class AdmissionController:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._view.run(), name="admission informers")
             await self._view.wait_synced()
-            if self._local is not None:
-                self._local.register_local(self._settings.local_name or self.name, self.reviewer.review_raw)
-            else:
-                self.server = await self._make_server()
-                group.create_task(self.server.run(), name="webhook")
-                await asyncio.sleep(self._settings.register_delay.total_seconds())
             try:
+                if self._local is not None:
+                    self._local.register_local(self._settings.local_name or self.name, self.reviewer.review_raw)
+                else:
+                    self.server = await self._make_server()
+                    group.create_task(self.server.run(), name="webhook")
+                    await asyncio.sleep(self._settings.register_delay.total_seconds())
                 await self._keep()
             finally:
                 if self.certificates is not None:

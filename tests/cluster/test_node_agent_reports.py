@@ -15,7 +15,7 @@ from kubetide.node.agent import NodeAgent
 from kubetide.node.host.layout import Layout
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.objects import RAW_NODE_METRICS
-from kubetide.node.state.topology import RAW_TOPOLOGIES
+from kubetide.node.state.topology import TOPOLOGIES
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod
 from kubetide.testing.cluster import run
@@ -100,13 +100,13 @@ def test_the_topology_is_created_and_kept() -> None:
         cluster.add_node("node-1", cpu="8", memory="16Gi", sockets=2, threads=2)
         async with running(make_agent(cluster)):
             await cluster.run_for(timedelta(seconds=30))
-            found = await cluster.client().get_raw(RAW_TOPOLOGIES, "node-1")
+            found = await cluster.client().get_raw(TOPOLOGIES, "node-1")
             version = found["metadata"]["resourceVersion"]
             assert [zone["name"] for zone in found["zones"]] == ["node-0", "node-1"]
             assert found["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Koordinator"
             assert "node.koordinator.sh/cpu-topology" in found["metadata"]["annotations"]
             await cluster.run_for(MINUTE)
-            again = await cluster.client().get_raw(RAW_TOPOLOGIES, "node-1")
+            again = await cluster.client().get_raw(TOPOLOGIES, "node-1")
             assert again["metadata"]["resourceVersion"] == version
 
     run(main, nodes=0)
@@ -120,6 +120,6 @@ def test_without_report_nothing_is_written() -> None:
             await cluster.run_for(timedelta(minutes=2))
             assert agent.topology.annotations
             with pytest.raises(NotFound):
-                await cluster.client().get_raw(RAW_TOPOLOGIES, "node-1")
+                await cluster.client().get_raw(TOPOLOGIES, "node-1")
 
     run(main, nodes=0)

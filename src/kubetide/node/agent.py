@@ -122,6 +122,7 @@ class NodeAgent:
         )
         self.topology = TopologyReporter(
             client,
+            clock,
             host,
             self.store.facts,
             self.callbacks,

@@ -1,7 +1,7 @@
 """Keeps the NodeResourceTopology of this node: calculates it every few seconds, writes it when it changed.
 
 The copy in memory is what the agent itself uses; the object is written only while reporting is switched on. Only our
-own annotations and zone entries are changed.
+own annotations and zone entries are changed. The object is watched, so a round in which nothing changed asks nobody.
 """
 
 import asyncio
@@ -12,11 +12,13 @@ from typing import Any
 from kubetide.api import qos, reservation
 from kubetide.api.codec import encode
 from kubetide.api.core import Node, Pod
-from kubetide.api.meta import TypedObject
+from kubetide.api.meta import ObjectKey, TypedObject
 from kubetide.api.scheme import Resource
+from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
 from kubetide.kube.errors import AlreadyExists, Conflict, NotFound, TooManyRequests
+from kubetide.kube.informer import Informer
 from kubetide.log import get_logger
 from kubetide.node.host.layout import inside
 from kubetide.node.host.protocol import Host, is_gone
@@ -28,12 +30,28 @@ from kubetide.node.topology import pools, zones
 
 log = get_logger("node.topology")
 
-RAW_TOPOLOGIES: Resource[TypedObject] = Resource(
+
+class Topology(TypedObject, frozen=True, kw_only=True, gc=False):
+    """A NodeResourceTopology as far as it is compared."""
+
+    topology_policies: list[str] | None = None
+    zones: list[dict[str, Any]] | None = None
+
+    def to_raw(self) -> dict[str, Any]:
+        """Return it in the form of the API."""
+        return {
+            "metadata": {"annotations": self.metadata.annotations},
+            "topologyPolicies": self.topology_policies,
+            "zones": self.zones,
+        }
+
+
+TOPOLOGIES: Resource[Topology] = Resource(
     "topology.node.k8s.io",
     "v1alpha1",
     "noderesourcetopologies",
     "NodeResourceTopology",
-    TypedObject,
+    Topology,
     namespaced=False,
 )
 MANAGED_BY = {"app.kubernetes.io/managed-by": "Koordinator"}
@@ -51,6 +69,7 @@ class TopologyReporter:
     def __init__(
         self,
         client: Client,
+        clock: Clock,
         host: Host,
         facts: Facts,
         callbacks: Callbacks,
@@ -80,9 +99,16 @@ class TopologyReporter:
         self._huge_pages = huge_pages
         self._kubelet = kubelet
         self._kubelet_root = kubelet_root
+        self._informer = Informer(client, TOPOLOGIES, clock=clock, field_selector=f"metadata.name={node_name}")
 
     async def run(self) -> None:
         """Calculate and write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._report:
+                group.create_task(self._informer.run(), name=self._informer.name)
+            group.create_task(self._rounds(), name="topology/rounds")
+
+    async def _rounds(self) -> None:
         while True:
             try:
                 await self.round()
@@ -105,7 +131,11 @@ class TopologyReporter:
             self.annotations, self.policy, self.zones = annotations, policy, new
             self._callbacks.signal(News.TOPOLOGY)
         if self._report:
-            await self._write(annotations, policy, new)
+            if not self._informer.has_synced:
+                raise NotKnownYet("the NodeResourceTopology was not listed yet")
+            known = self._informer.store.get(ObjectKey("", self._node_name))
+            if known is None or zones.changed(known.to_raw(), annotations, policy, new):
+                await self._write(annotations, policy, new)
 
     async def calculate(self) -> tuple[dict[str, str], str, list[dict[str, Any]]]:
         """Return annotations, topology policy and zones; raise what keeps them from being known."""
@@ -148,7 +178,7 @@ class TopologyReporter:
     async def _write(self, annotations: Mapping[str, str], policy: str, new: list[dict[str, Any]]) -> None:
         for attempt in range(_ATTEMPTS):
             try:
-                current = await self._client.get_raw(RAW_TOPOLOGIES, self._node_name)
+                current = await self._client.get_raw(TOPOLOGIES, self._node_name)
             except NotFound:
                 await self._create()
                 continue
@@ -166,7 +196,7 @@ class TopologyReporter:
                 "zones": zones.merge_zones(current.get("zones"), new),
             }
             try:
-                await self._client.update(RAW_TOPOLOGIES, self._node_name, body)
+                await self._client.update(TOPOLOGIES, self._node_name, body)
             except (Conflict, TooManyRequests):
                 await asyncio.sleep(_RETRY_SECONDS * 5**attempt)
                 continue
@@ -184,14 +214,14 @@ class TopologyReporter:
             "blockOwnerDeletion": True,
         }
         body = {
-            "apiVersion": RAW_TOPOLOGIES.api_version,
-            "kind": RAW_TOPOLOGIES.kind,
+            "apiVersion": TOPOLOGIES.api_version,
+            "kind": TOPOLOGIES.kind,
             "metadata": {"name": self._node_name, "labels": dict(MANAGED_BY), "ownerReferences": [owner]},
             "topologyPolicies": [kubelet_rules.NONE_POLICY],
             "zones": [],
         }
         try:
-            await self._client.create(RAW_TOPOLOGIES, body)
+            await self._client.create(TOPOLOGIES, body)
         except AlreadyExists:
             return
 

@@ -1,4 +1,4 @@
-"""How often the agent may write its NodeMetric: conflicts are answered, but not without a limit."""
+"""How often the agent asks and writes: conflicts of the NodeMetric have a limit, an unchanged topology is free."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -13,6 +13,7 @@ from kubetide.node.agent import NodeAgent
 from kubetide.node.host.layout import Layout
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.objects import RAW_NODE_METRICS
+from kubetide.node.state.topology import TOPOLOGIES
 from kubetide.telemetry import Telemetry
 from kubetide.testing.cluster import run
 
@@ -33,6 +34,7 @@ class Contended:
         self.inner = inner
         self.conflicts = conflicts
         self.attempts: list[float] = []
+        self.topology: list[str] = []
         self._now = now
 
     async def request(self, method: str, path: str, **parts: Any) -> Response:
@@ -40,6 +42,8 @@ class Contended:
             self.attempts.append(self._now())
             if len(self.attempts) <= self.conflicts:
                 return Response(409, {}, CONFLICT)
+        if path.endswith(f"/noderesourcetopologies/{NODE}"):
+            self.topology.append(method)
         return await self.inner.request(method, path, **parts)
 
     def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -49,22 +53,27 @@ class Contended:
         await self.inner.close()
 
 
+def make_agent(cluster: SimCluster, transport: Transport) -> NodeAgent:
+    host = cluster.hosts[NODE]
+    return NodeAgent(
+        Client(transport, clock=cluster.clock),
+        cluster.clock,
+        NodeSettings(node_name=NODE, audit_log_dir="", collect_res_used_interval=timedelta(seconds=5)),
+        host,
+        Telemetry(),
+        layout=Layout(version=host.version, paths=host.paths),
+        commands=host,
+    )
+
+
 def attempts(conflicts: int, duration: timedelta) -> tuple[list[float], dict[str, Any], str]:
     """Run an agent; return when it tried to write, the status that is there, and its problem."""
 
     async def main(cluster: SimCluster) -> tuple[list[float], dict[str, Any], str]:
-        host = cluster.add_node(NODE)
+        cluster.add_node(NODE)
         await cluster.apply(NODE_METRIC)
         transport = Contended(cluster.client().transport, cluster.elapsed, conflicts)
-        agent = NodeAgent(
-            Client(transport, clock=cluster.clock),
-            cluster.clock,
-            NodeSettings(node_name=NODE, audit_log_dir="", collect_res_used_interval=timedelta(seconds=5)),
-            host,
-            Telemetry(),
-            layout=Layout(version=host.version, paths=host.paths),
-            commands=host,
-        )
+        agent = make_agent(cluster, transport)
         task = asyncio.get_running_loop().create_task(agent.run())
         await cluster.run_for(duration)
         problem = agent.reporter.problem
@@ -105,3 +114,26 @@ def test_lasting_conflicts_cost_one_attempt_every_ten_seconds() -> None:
     lasting = tried[-1] - tried[0]
     assert len(tried) <= 2 + lasting / 10 + 1
     assert len(tried) >= lasting / 10 - 2, "it goes on trying"
+
+
+def test_an_unchanged_topology_is_not_asked_for_again() -> None:
+    async def main(cluster: SimCluster) -> None:
+        cluster.add_node(NODE)
+        transport = Contended(cluster.client().transport, cluster.elapsed, 0)
+        task = asyncio.get_running_loop().create_task(make_agent(cluster, transport).run())
+        await cluster.run_for(timedelta(minutes=1))
+        assert transport.topology == ["GET", "GET", "PUT"], "not there, made, completed"
+        transport.topology.clear()
+        await cluster.run_for(timedelta(minutes=5))
+        assert transport.topology == []
+        client = cluster.client()
+        raw = await client.get_raw(TOPOLOGIES, NODE)
+        raw["topologyPolicies"] = ["Restricted"]
+        await client.update(TOPOLOGIES, NODE, raw)
+        await cluster.run_for(timedelta(seconds=10))
+        assert transport.topology == ["GET", "PUT"], "what others change is put right"
+        assert (await client.get_raw(TOPOLOGIES, NODE))["topologyPolicies"] == ["None"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main)

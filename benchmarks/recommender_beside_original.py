@@ -12,20 +12,14 @@ Client-side rate limits stay as they are by default in both unless `--qps` sets 
 import argparse
 import asyncio
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
+from beside import free_port, process, samples, spent, wait_for, write_kubeconfig
 from recommender_loop import STEPS, Usage, fill
 
 from kubetide.api.codec import encode
@@ -35,7 +29,6 @@ from kubetide.embedded.server import serve
 
 LATENCY = "vpa_recommender_execution_latency_seconds"
 INTERVAL = 15
-PATIENCE = 600
 
 
 class LiveUsage(Usage):
@@ -64,19 +57,6 @@ def be_the_server(vpas: int, pods: int) -> None:
     asyncio.run(main())
 
 
-@contextmanager
-def process(*command: str, log: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
-    """Run a program while the block lasts."""
-    with (log or Path(os.devnull)).open("w") as errors:
-        out = subprocess.PIPE if log is None else errors
-        started = subprocess.Popen(command, stdout=out, stderr=errors, text=True)
-        try:
-            yield started
-        finally:
-            started.kill()
-            started.communicate()
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What a contestant has done so far."""
@@ -89,39 +69,18 @@ class Reading:
 
 def read(port: int, pid: int) -> Reading:
     """Read the metrics page of a contestant, and the kernel's counters of its process."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
-        text = page.read().decode()
     loops, seconds = 0, dict.fromkeys(STEPS, 0.0)
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == f"{LATENCY}_sum":
-                seconds[sample.labels["step"]] = sample.value
-            if sample.name == f"{LATENCY}_count" and sample.labels["step"] == "total":
-                loops = int(sample.value)
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return Reading(loops, seconds, cpu, int(status["VmHWM"].split()[0]) / 1024)
+    for sample in samples(f"http://127.0.0.1:{port}/metrics"):
+        if sample.name == f"{LATENCY}_sum":
+            seconds[sample.labels["step"]] = sample.value
+        if sample.name == f"{LATENCY}_count" and sample.labels["step"] == "total":
+            loops = int(sample.value)
+    return Reading(loops, seconds, *spent(pid))
 
 
 def after(loops: int, port: int, pid: int) -> Reading:
     """Wait until a contestant has finished so many loops."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            reading = read(port, pid)
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            reading = None
-        if reading is not None and reading.loops >= loops:
-            return reading
-        time.sleep(0.5)
-    raise SystemExit(f"no {loops} loops in {PATIENCE} s")
-
-
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
+    return wait_for(lambda: read(port, pid), lambda reading: reading.loops >= loops)
 
 
 def run(name: str, program: list[str], options: argparse.Namespace, folder: Path) -> tuple[Reading, Reading]:
@@ -131,11 +90,7 @@ def run(name: str, program: list[str], options: argparse.Namespace, folder: Path
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         kubeconfig = folder / f"{name}.kubeconfig"
-        kubeconfig.write_text(
-            "apiVersion: v1\nkind: Config\ncurrent-context: here\n"
-            f"clusters: [{{name: here, cluster: {{server: '{url}'}}}}]\n"
-            "users: [{name: me, user: {}}]\ncontexts: [{name: here, context: {cluster: here, user: me}}]\n"
-        )
+        write_kubeconfig(kubeconfig, url)
         port = free_port()
         flags = [
             f"--kubeconfig={kubeconfig}",

@@ -1,0 +1,136 @@
+"""Our horizontal autoscaler and the one in kube-controller-manager, as processes, over the same objects.
+
+    python benchmarks/hpa_beside_original.py --original PATH [--hpas N …] [--pods N] [--seconds N] [--qps N]
+
+PATH is kube-controller-manager; only its horizontal autoscaler is switched on, with five workers. Each contestant gets
+a fresh embedded API server in a process of its own, over plain HTTP on loopback, with usage near the targets, so that
+sizes stay. Both count their turns in the same metric; once every autoscaler has had a first turn, turns, requests, CPU
+time and memory are taken over `--seconds`. Both may send `--qps` requests a second: with the default of
+kube-controller-manager (20) its limiter would be all that is measured.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from beside import free_port, process, samples, spent, wait_for, write_kubeconfig
+from hpa_round import fill
+
+from kubetide.clock import SystemClock
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.server import serve
+
+TURNS = "horizontal_pod_autoscaler_controller_reconciliations_total"
+REQUESTS = "rest_client_requests_total"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a contestant has done so far."""
+
+    second: float
+    turns: float
+    requests: float
+    cpu: float
+    peak_mb: float
+
+
+def be_the_server(hpas: int, pods: int) -> None:
+    """Serve the objects until killed; the first line of output is the address."""
+
+    async def main() -> None:
+        api = EmbeddedApi(clock=SystemClock())
+        fill(api, hpas, pods)
+        async with serve(api, anonymous=True) as serving:
+            print(serving.url, flush=True)
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def read(url: str, pid: int) -> Reading:
+    """Read the metrics page of a contestant, and the kernel's counters of its process."""
+    totals = {TURNS: 0.0, REQUESTS: 0.0}
+    for sample in samples(url):
+        if sample.name in totals:
+            totals[sample.name] += sample.value
+    return Reading(time.monotonic(), totals[TURNS], totals[REQUESTS], *spent(pid))
+
+
+def run(command: list[str], url: str, hpas: int, seconds: float, log: Path) -> dict[str, float]:
+    """Return what a contestant does per round of all autoscalers."""
+    with process(*command, log=log) as contestant:
+        first = wait_for(lambda: read(url, contestant.pid), lambda reading: reading.turns >= hpas)
+        time.sleep(seconds)
+        last = read(url, contestant.pid)
+    rounds = (last.turns - first.turns) / hpas
+    if rounds == 0:
+        raise SystemExit(f"no turn in {seconds:.0f} s")
+    return {
+        "sync period s": (last.second - first.second) / rounds,
+        "CPU s per round": (last.cpu - first.cpu) / rounds,
+        "requests per round": (last.requests - first.requests) / rounds,
+        "peak MB": last.peak_mb,
+    }
+
+
+def commands(original: str, kubeconfig: Path, port: int, qps: int) -> dict[str, tuple[list[str], str]]:
+    """Return how each contestant is started, and where its metrics are."""
+    shared = [f"--kubeconfig={kubeconfig}", f"--kube-api-qps={qps}", f"--kube-api-burst={qps}", "--leader-elect=false"]
+    ours = [sys.executable, "-m", "kubetide", "run", "hpa", *shared, f"--listen=127.0.0.1:{port}"]
+    theirs = [
+        original,
+        *shared,
+        "--controllers=horizontal-pod-autoscaler-controller",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--authorization-always-allow-paths=/metrics",
+    ]
+    return {
+        "kubetide": (ours, f"http://127.0.0.1:{port}/metrics"),
+        "original": (theirs, f"https://127.0.0.1:{port}/metrics"),
+    }
+
+
+def compare(hpas: int, options: argparse.Namespace, folder: Path) -> None:
+    print(f"{hpas:,} autoscalers, {options.pods:,} pods, sync period 15 s", flush=True)
+    results: dict[str, dict[str, float]] = {}
+    for name in ("kubetide", "original"):
+        this = (sys.executable, __file__, "--serve", "--hpas", str(hpas), "--pods", str(options.pods))
+        with process(*this) as server:
+            assert server.stdout is not None
+            kubeconfig = folder / "kubeconfig"
+            write_kubeconfig(kubeconfig, server.stdout.readline().strip())
+            command, url = commands(options.original, kubeconfig, free_port(), options.qps)[name]
+            results[name] = run(command, url, hpas, options.seconds, folder / f"{name}.log")
+        print(f"  {name}: " + "  ".join(f"{what} {figure:,.1f}" for what, figure in results[name].items()), flush=True)
+    ratios = {what: results["original"][what] / max(figure, 1e-9) for what, figure in results["kubetide"].items()}
+    print("  times ours: " + "  ".join(f"{what} {ratio:,.1f}" for what, ratio in ratios.items()), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--original", default="")
+    parser.add_argument("--hpas", type=int, nargs="+", default=[1_000, 4_000])
+    parser.add_argument("--pods", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--qps", type=int, default=2_000)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        be_the_server(options.hpas[0], options.pods)
+        return
+    if not os.access(options.original, os.X_OK):
+        raise SystemExit("--original: the path of kube-controller-manager is needed")
+    with tempfile.TemporaryDirectory() as folder:
+        for hpas in options.hpas:
+            compare(hpas, options, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

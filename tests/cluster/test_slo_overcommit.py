@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from kubetide import crds
 from kubetide.api.events import Event
@@ -15,7 +16,10 @@ from kubetide.api.patch import MergePatch
 from kubetide.api.scheme import CONFIG_MAPS, NODE_METRICS, NODE_SLOS, NODES
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.kube.client import Client
+from kubetide.kube.errors import Conflict
 from kubetide.slo.controller import SloController
+from kubetide.slo.observe import RAW_NODE_SLOS
+from kubetide.slo.reconciler import replaced_spec
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.cluster import run
@@ -196,6 +200,30 @@ def test_a_label_chooses_the_node_strategy_at_once() -> None:
             strategy = (await client.get(NODE_SLOS, "node-1")).spec.resource_used_threshold_with_be
             assert strategy is not None
             assert (strategy.enable, strategy.cpu_suppress_policy) == (True, "cfsQuota")
+
+    run(main, nodes=1)
+
+
+def test_a_new_spec_leaves_the_metadata_of_a_nodeslo_to_others_and_never_overwrites_a_newer_object() -> None:
+    async def main(cluster: SimCluster) -> None:
+        async with controller(cluster):
+            client = cluster.client()
+            kept = {"finalizers": ["example.com/theirs"], "labels": {"a": "b"}, "annotations": {"c": "d"}}
+            await client.patch(
+                RAW_NODE_SLOS, "node-1", MergePatch({"metadata": kept, "spec": {"extensions": {"x": 1}}})
+            )
+            stale = await client.get(RAW_NODE_SLOS, "node-1")
+            await configure(client, resource_threshold_config={"clusterStrategy": {"enable": True}})
+            await cluster.run_for(5 * SECOND)
+            found = await client.get(RAW_NODE_SLOS, "node-1")
+            spec = found.spec or {}
+            assert spec["resourceUsedThresholdWithBE"]["enable"] is True
+            assert spec["extensions"] == {"Object": {"x": 1}}
+            assert (found.metadata.labels, found.metadata.annotations) == (kept["labels"], kept["annotations"])
+            assert list(found.metadata.finalizers or ()) == kept["finalizers"]
+            with pytest.raises(Conflict):
+                await client.patch(RAW_NODE_SLOS, "node-1", replaced_spec(stale, {}))
+            await client.patch(RAW_NODE_SLOS, "node-1", MergePatch({"metadata": {"finalizers": None}}))
 
     run(main, nodes=1)
 

@@ -26,6 +26,7 @@ from kubetide.kube.instruments import Reconciles
 from kubetide.kube.leadership import Leadership
 from kubetide.kube.reconcile import Result, Workers
 from kubetide.kube.workqueue import WorkQueue
+from kubetide.log import get_logger
 from kubetide.slo.audit import NODE_METRIC, NODE_RESOURCE, NODE_SLO, PLUGINS, Audit
 from kubetide.slo.decide import decide_node
 from kubetide.slo.decision import NodeDecision, NodeObservation
@@ -36,6 +37,8 @@ from kubetide.slo.settings import SloSettings
 from kubetide.slo.watch import Configuration, Recorder
 from kubetide.slo.writer import NodeWriter
 from kubetide.telemetry import Telemetry
+
+log = get_logger("slo")
 
 _EXPIRE_SECONDS = 60
 
@@ -225,6 +228,13 @@ class SloController:
         self._writer.forget(name)
         self._audit.forget(name)
 
+    def _tell_problems(self, name: str, decision: NodeDecision) -> None:
+        """Log what a plugin could not do, once per change."""
+        before = self._decisions.get(name)
+        if before is None or before.problems != decision.problems:
+            for problem in decision.problems:
+                log.warning("cannot calculate", node=name, plugin=problem.plugin, error=problem.message)
+
     async def _reconcile_resource(self, name: str) -> Result:
         node = self._view.node(name)
         if not self._configuration.colocation.available:
@@ -235,6 +245,7 @@ class SloController:
             self._audit.reconciled(NODE_RESOURCE, reason, failed=True)
             return Result()
         decision = decide_node(self._observe(node), self._settings, self._clock.now())
+        self._tell_problems(name, decision)
         self._decisions[name] = decision
         self._departures.decided(name, decision.held)
         self._audit.decided(name, decision, self._clock.now())

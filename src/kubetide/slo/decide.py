@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kubetide.api.core import Node
 from kubetide.api.qos import ANNOTATION_CPU_NORMALIZATION
 from kubetide.api.quantity import ZERO
-from kubetide.api.resources import Amounts, parse_list
+from kubetide.api.resources import Amounts, format_list, parse_list
 from kubetide.api.slo import NodeMetric
 from kubetide.errors import InvalidInput
 from kubetide.slo.continuity import Departure, lent_before_scaling, limit_growth, lingering, unknown_past
@@ -86,6 +86,7 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
         | {
             "enabled": True,
             "pods": len(seen.pods),
+            "lingering": format_list(batch.lingering) if batch is not None else {},
             "problems": [f"{problem.plugin}: {problem.message}" for problem in problems],
         },
     )

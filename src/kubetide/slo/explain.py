@@ -49,6 +49,9 @@ def _inputs(trace: Raw) -> list[str]:
         f"  last report   {told}",
         f"  pods          {trace['pods']} on the node, {trace['reportedPods']} in the report",
     ]
+    if lingering := trace.get("lingering"):
+        held = f"{_shown('cpu', lingering['cpu'])} and {_shown('memory', lingering['memory'])} bytes"
+        lines.append(f"  releasing     {held} of pods that have left still count as used")
     ages = trace.get("ages")
     if ages:
         heard = ", ".join(f"{name} {age:.0f} s" for name, age in ages.items())

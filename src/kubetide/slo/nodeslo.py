@@ -29,6 +29,8 @@ _BLOCKS = {
     "systemStrategy": SYSTEM_KEY,
 }
 
+_QUANTITIES = frozenset({"totalNetworkBandwidth"})
+
 
 def render(config: NodeSLOConfig, labels: Mapping[str, str] | None, old: Mapping[str, Any] | None) -> Raw:
     """Return the spec of a node's NodeSLO; `old` is the spec it has now, whose extensions survive."""
@@ -47,16 +49,16 @@ def render(config: NodeSLOConfig, labels: Mapping[str, str] | None, old: Mapping
     return spec
 
 
-def same_spec(one: Any, other: Any) -> bool:
-    """Compare two specs by meaning: empty equals absent, quantities by value."""
+def same_spec(one: Any, other: Any, name: str = "") -> bool:
+    """Compare two specs by meaning: empty equals absent, quantities by value. A percentage is no rate: 5 is not "5"."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         names = {name for name in {**one, **other} if not (_is_empty(one.get(name)) and _is_empty(other.get(name)))}
-        return all(same_spec(one.get(name), other.get(name)) for name in names)
+        return all(same_spec(one.get(name), other.get(name), name) for name in names)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same_spec, one, other))
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
-    return bool(one == other) or _same_quantity(one, other)
+    return bool(one == other) or (name in _QUANTITIES and _same_quantity(one, other))
 
 
 def _extensions(old: Mapping[str, Any] | None) -> Raw:

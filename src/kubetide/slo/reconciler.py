@@ -48,7 +48,7 @@ class ObjectReconciler:
         if stored is None:
             await counted("createNodeSLO", self._client.create(RAW_NODE_SLOS, _object("NodeSLO", name, spec)))
         elif not same_spec(stored.spec or {}, spec):
-            patch = _replaced_spec(stored, spec)
+            patch = replaced_spec(stored, spec)
             await counted("updateNodeSLO", self._client.patch(RAW_NODE_SLOS, name, patch))
         return Result()
 
@@ -85,9 +85,9 @@ class ObjectReconciler:
         return False
 
 
-def _replaced_spec(stored: RawNodeSLO, spec: dict[str, Any]) -> JsonPatch:
+def replaced_spec(stored: RawNodeSLO, spec: dict[str, Any]) -> JsonPatch:
     """Return the patch that replaces the spec as a whole, unless the object has changed since it was read."""
-    version = {"op": "test", "path": "/metadata/resourceVersion", "value": stored.metadata.resource_version}
+    version = {"op": "replace", "path": "/metadata/resourceVersion", "value": stored.metadata.resource_version}
     return JsonPatch([version, {"op": "add", "path": "/spec", "value": spec}])
 
 

@@ -25,6 +25,7 @@ CONFIG_PATH = "/validate-configmap"
 NODE_PATH = "/validate-node"
 CONFIG_GATE = "ConfigMapValidatingWebhook"
 NODE_GATE = "NodeValidatingWebhook"
+FRAMEWORK_GATE = "WebhookFramework"
 _REFUSED = 400
 
 
@@ -79,7 +80,7 @@ def webhook_server(client: Client, settings: SloSettings) -> WebhookServer | Non
         handlers[CONFIG_PATH] = reviews.review_config
     if settings.gate(NODE_GATE):
         handlers[NODE_PATH] = reviews.review_node
-    if not handlers:
+    if not handlers or not settings.gate(FRAMEWORK_GATE, default=True):
         return None
     folder = Path(settings.webhook_cert_dir)
     certificate = Certificate(certificate=Pem(path=folder / "tls.crt"), key=Pem(path=folder / "tls.key"))

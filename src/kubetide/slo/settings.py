@@ -5,6 +5,8 @@ from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
 
+_ON = frozenset({"true", "t", "1"})
+
 
 class SloSettings(Settings, frozen=True, kw_only=True):
     section: ClassVar[str] = "slo"
@@ -25,7 +27,10 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     ] = None
     feature_gates: Annotated[
         tuple[str, ...],
-        Doc("Features as Name=true: ConfigMapValidatingWebhook, NodeValidatingWebhook (both off by default)."),
+        Doc(
+            "Features as Name=true: ConfigMapValidatingWebhook, NodeValidatingWebhook (both off by default); "
+            "WebhookFramework=false switches both off."
+        ),
     ] = ()
     names_needed: Annotated[
         bool,
@@ -87,9 +92,14 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         """Tell whether a plugin is switched on."""
         return is_listed(self.plugins, plugin)
 
-    def gate(self, name: str) -> bool:
-        """Tell whether a feature is switched on."""
-        return any(entry.strip().lower() == f"{name.lower()}=true" for entry in self.feature_gates)
+    def gate(self, name: str, *, default: bool = False) -> bool:
+        """Tell whether a feature is switched on; the last word about it counts."""
+        switched = default
+        for entry in self.feature_gates:
+            found, _, value = entry.partition("=")
+            if found.strip().lower() == name.lower():
+                switched = value.strip().lower() in _ON
+        return switched
 
 
 def is_listed(entries: tuple[str, ...], name: str) -> bool:

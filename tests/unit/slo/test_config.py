@@ -145,7 +145,8 @@ def test_extensions_of_others_survive_in_both_shapes() -> None:
 
 
 def test_specs_compare_by_meaning() -> None:
-    assert same_spec({"a": [], "b": "1Gi"}, {"b": 1073741824})
+    assert same_spec({"a": [], "totalNetworkBandwidth": "1Gi"}, {"totalNetworkBandwidth": 1073741824})
+    assert not same_spec({"ingressLimit": 50}, {"ingressLimit": "50"})
     assert not same_spec({"enable": False}, {"enable": 0})
     assert not same_spec({"a": [1]}, {"a": [1, 2]})
 

@@ -12,6 +12,7 @@ from kubetide.api.core import Node, Pod
 from kubetide.api.quantity import Quantity, parse_quantity
 from kubetide.slo.continuity import Departure, limit_growth, lingering
 from kubetide.slo.decide import decide_node
+from kubetide.slo.explain import render
 from kubetide.slo.history import Departures
 from kubetide.slo.overcommit.loads import Load
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY, ResourceItem
@@ -100,6 +101,12 @@ def test_what_a_pod_counted_for_is_released_over_the_window() -> None:
     assert lent(half, GRADUAL)[BATCH_CPU] == "4500"
     assert lent(observe(pods=[], departures=[departure(WINDOW)]), GRADUAL)[BATCH_CPU] == "5500"
     assert lent(half)[BATCH_CPU] == "5500", "only where it is asked for"
+
+
+def test_the_explanation_says_what_is_still_being_released() -> None:
+    seen = observe(pods=[], departures=[departure(timedelta(seconds=150))])
+    assert "1000m and 0 bytes of pods that have left still count" in render(decide_node(seen, GRADUAL, NOW).trace)
+    assert "have left" not in render(decide_node(seen, SloSettings(), NOW).trace)
 
 
 def test_a_pod_that_is_still_reported_is_not_counted_twice() -> None:

@@ -30,6 +30,8 @@ def review(operation: str, *, new: object = None, old: object = None, **names: s
         pytest.param(("ConfigMapValidatingWebhook=false",), False, id="said-to-be-off"),
         pytest.param(("configmapvalidatingwebhook=true",), True, id="on"),
         pytest.param(("WebhookFramework=true", " NodeValidatingWebhook=true"), True, id="one-of-two"),
+        pytest.param(("NodeValidatingWebhook=1", "NodeValidatingWebhook=false"), False, id="the-last-word-counts"),
+        pytest.param(("NodeValidatingWebhook=true", "WebhookFramework=false"), False, id="all-of-them-off"),
     ],
 )
 async def test_gates_switch_the_webhooks_on(gates: tuple[str, ...], served: bool) -> None:

@@ -10,7 +10,7 @@ What each pod adds to the sums is in `overcommit.loads`. The same formulas give 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -49,6 +49,8 @@ class BatchResult:
 
     items: tuple[ResourceItem, ...]
     sums: Sums | None = None
+    lingering: Amounts = field(default_factory=dict)
+    """What of the pods' usage is that of pods which have left."""
 
 
 def calculate_batch(
@@ -62,7 +64,7 @@ def calculate_batch(
 ) -> BatchResult:
     """Return batch-cpu and batch-memory of the node and, where its zones are known, of each zone.
 
-    `lingering` is what pods that just left still count for (see `slo.continuity`).
+    `lingering` is what pods that have left still count for (see `slo.continuity`).
     """
     reason = degraded_reason(metric, strategy, now)
     if reason is None and metric.status.node_metric is None:
@@ -85,7 +87,7 @@ def calculate_batch(
         ResourceItem(BATCH_CPU, Quantity.of(cpu.milli), zone_cpu, message=_message(strategy, sums, CPU)),
         ResourceItem(BATCH_MEMORY, memory, zone_memory, message=_message(strategy, sums, MEMORY)),
     )
-    return BatchResult(items, sums)
+    return BatchResult(items, sums, total(load.used for load in lingering) if lingering else {})
 
 
 def node_sums(strategy: Raw, node: Node, loads: Iterable[Load], metric: NodeMetric) -> Sums:

@@ -276,6 +276,15 @@ async def test_the_updater_evicts_with_preconditions_and_honours_disruption_budg
             going = await terminating(world)
             # The other one waits: the replacement never comes, because nobody makes it here.
             assert len(going) == 1
+            vpa = await world.client.get_raw(VPAS, "web", namespace=world.namespace)
+            told = {each["type"]: (each["status"], each.get("reason")) for each in vpa["status"]["conditions"]}
+            assert told["UpdatesPaused"] == ("False", "ReplacementAwaited")
+            assert told["RecommendationProvided"][0] == "True"
+        # A new process finds that in the status, and waits as well.
+        successor = Updater(world.client, CLOCK, UPDATER, Telemetry(), recorder, random.Random(4))
+        async with component(successor):
+            await asyncio.sleep(8)
+        assert await terminating(world) == going
 
 
 async def test_a_pod_is_resized_in_place_on_a_real_server(world: World) -> None:

@@ -71,6 +71,7 @@ async def serving(audit: Audit | None) -> AsyncIterator[str]:
         explain=lambda kind, key: STATUS if (kind, key) == ("status", "self") else None,
         host="127.0.0.1",
         port=0,
+        notes=lambda: ("pods from the kubelet", "report: restarting after Conflict, 2 so far"),
     )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(endpoints.run())
@@ -111,6 +112,17 @@ async def test_bad_questions_get_clear_answers(tmp_path: Path, query: str, code:
         session.get(f"http://{address}/events?{query}") as answer,
     ):
         assert answer.status == code
+
+
+async def test_health_answers_tell_how_the_modules_are() -> None:
+    async with (
+        serving(None) as address,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{address}/healthz") as answer,
+    ):
+        lines = (await answer.text()).splitlines()
+        assert answer.status == 200
+        assert lines == ["ok", "pods from the kubelet", "report: restarting after Conflict, 2 so far"]
 
 
 async def test_without_an_audit_log_there_is_no_such_page() -> None:

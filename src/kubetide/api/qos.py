@@ -17,6 +17,7 @@ from kubetide.api.codec import decode_folded
 from kubetide.api.core import Container, Pod, ResourceList
 from kubetide.api.cpuset import CpuSet
 from kubetide.api.meta import ApiObject
+from kubetide.api.numbers import parse_integer
 from kubetide.api.quantity import ZERO, Quantity, int_value, milli_value, parse_quantity
 from kubetide.api.resources import parse_list
 from kubetide.errors import InvalidInput
@@ -127,9 +128,9 @@ def sub_priority(labels: Mapping[str, str] | None) -> int:
     if not text:
         return 0
     try:
-        value = int(text, 0)
-    except ValueError as error:
-        raise InvalidInput(f"{text!r} is not an integer", field=LABEL_PRIORITY) from error
+        value = parse_integer(text)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field=LABEL_PRIORITY) from error
     if not -(2**31) <= value < 2**31:
         raise InvalidInput(f"{text!r} does not fit 32 bits", field=LABEL_PRIORITY)
     return value

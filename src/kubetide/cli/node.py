@@ -202,6 +202,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
             healthy=agent.healthy,
             ready=agent.ready,
             explain=agent.explain,
+            notes=agent.notes,
             host=address,
             port=port,
             explain_token=own.explain_token,

@@ -266,7 +266,7 @@ class NodeAgent:
             if self._history is not None:
                 self._history.trim(int(self.clock.now().timestamp() * 1000))
             if self.audit is not None:
-                self.audit.flush()
+                self.audit.keep_house()
             sweep = getattr(self.host, "sweep", None)
             if sweep is not None:
                 sweep()
@@ -300,6 +300,11 @@ class NodeAgent:
     def healthy(self) -> bool:
         """A failing part restarts by itself; restarting the process would not help it."""
         return True
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what health answers tell people: where pods come from, who waits for what, who was restarted."""
+        told = (f"{name}: {note}" for name, state in self.modules.states.items() if (note := state.note()))
+        return (f"pods from the {self.pods.source}", *told)
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return the state of the node or of one of its pods."""

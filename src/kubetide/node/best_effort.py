@@ -7,6 +7,7 @@ tier; without containers those of the tier.
 """
 
 from kubetide.api.cgroups import BEST_EFFORT
+from kubetide.node.host.protocol import is_gone
 from kubetide.node.host.readers import CgroupReader
 
 
@@ -15,7 +16,12 @@ def container_directories(reader: CgroupReader, tier: str) -> list[str]:
     layout = reader.layout
     found: list[str] = []
     for pod in sorted(reader.host.list_dirs(layout.cgroup_dir("cpuset", tier))):
-        children = sorted(reader.host.list_dirs(layout.cgroup_dir("cpuset", f"{tier}/{pod}")))
+        try:
+            children = sorted(reader.host.list_dirs(layout.cgroup_dir("cpuset", f"{tier}/{pod}")))
+        except OSError as error:
+            if is_gone(error):
+                continue  # the pod ended in this moment
+            raise
         found.extend(f"{tier}/{pod}/{child}" for child in children)
     return found
 

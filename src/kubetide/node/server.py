@@ -4,7 +4,7 @@ GET /events?size=&pageToken=     newest first; JSON when asked for exactly that,
 400 for a size that is too large or negative, 409 for a token that is unknown or has expired
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -30,6 +30,7 @@ class NodeEndpoints(Endpoints):
         host: str = "0.0.0.0",
         port: int = 9316,
         explain_token: str = "",
+        notes: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         super().__init__(
             telemetry,
@@ -39,6 +40,7 @@ class NodeEndpoints(Endpoints):
             host=host,
             port=port,
             explain_token=explain_token,
+            notes=notes,
         )
         self._audit = audit
 
@@ -61,7 +63,7 @@ class NodeEndpoints(Endpoints):
             return web.Response(status=400, text=str(error))
         except UnknownToken as error:
             return web.Response(status=409, text=str(error))
-        if request.headers.getall("Accept", []) == ["application/json"]:
+        if "application/json" in request.headers.getall("Accept", []):
             return web.Response(
                 body=encode({"NextPageToken": token, "Events": events}), content_type="application/json"
             )

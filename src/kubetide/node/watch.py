@@ -31,6 +31,14 @@ class ModuleState:
     error: str = ""
     waiting_for: list[str] = field(default_factory=list)
 
+    def note(self) -> str:
+        """Return what is not as it should be, in words that name no object; empty while all is well."""
+        if self.waiting_for:
+            return f"waits for {', '.join(self.waiting_for)}"
+        if self.status == "restarting":
+            return f"restarting after {self.error.partition(':')[0]}, {self.restarts} so far"
+        return f"running, {self.restarts} restarts" if self.restarts else ""
+
     def shown(self) -> dict[str, object]:
         """Return what there is to say."""
         fields = {

@@ -24,11 +24,10 @@ class NodeInfoCollector(Round):
         super().__init__(context, interval)
         self._commands = commands
         self._huge_pages = huge_pages
-        # A counter of this library would be renamed to `…_total`, and dashboards look for the original's names.
-        self._cpu = context.telemetry.gauge(
+        self._cpu = context.telemetry.counter(
             "koordlet_collect_node_cpu_info_status", "Rounds of reading CPU facts.", ("node", "status")
         )
-        self._numa = context.telemetry.gauge(
+        self._numa = context.telemetry.counter(
             "koordlet_collect_node_numa_info_status", "Rounds of reading NUMA facts.", ("node", "status")
         )
 

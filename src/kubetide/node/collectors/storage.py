@@ -22,7 +22,7 @@ class StorageCollector(Round):
         super().__init__(context, interval)
         self._commands = commands
         self._told: set[str] = set()
-        self._status = context.telemetry.gauge(
+        self._status = context.telemetry.counter(
             "koordlet_collect_node_local_storage_info_status", "Rounds of reading disks.", ("node", "status")
         )
 

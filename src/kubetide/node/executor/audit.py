@@ -206,9 +206,15 @@ class Audit:
                 if isinstance(event, dict):
                     yield event
 
-    def close(self) -> None:
-        """Write what is left."""
+    def keep_house(self) -> None:
+        """Write what is buffered, and close readers that nobody came back to."""
         self.flush()
+        self._expire(self._clock.now())
+
+    def close(self) -> None:
+        """Write what is left, and close all readers."""
+        self.flush()
+        self._readers.clear()
 
 
 def open_audit(settings: NodeSettings, clock: Clock) -> Audit | None:

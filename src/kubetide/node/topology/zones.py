@@ -73,7 +73,7 @@ def merge_zones(old: Iterable[Raw] | None, new: Iterable[Raw]) -> list[Raw]:
     for zone in new:
         before = existing.get(_name(zone), {})
         resources = {_name(one): one for one in before.get("resources") or ()}
-        for resource in zone["resources"]:
+        for resource in zone.get("resources") or ():
             resources[_name(resource)] = {**resources.get(_name(resource), {}), **resource}
         result.append({**before, **zone, "resources": sorted((dict(one) for one in resources.values()), key=_name)})
     return sorted(result, key=_name)

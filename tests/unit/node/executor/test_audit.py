@@ -1,5 +1,6 @@
 """The audit log: rotation, paging backwards, expiry of readers."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,18 @@ def test_the_log_is_bounded_by_the_number_of_files(tmp_path: Path, monkeypatch: 
     assert len([name for name in files if name != "audit.log"]) <= 3
     events, _ = audit.query()
     assert events[0]["message"].startswith("000199")
+
+
+def test_readers_that_nobody_came_back_to_are_closed(tmp_path: Path) -> None:
+    clock = ManualClock()
+    audit = filled(tmp_path, 10, clock=clock)
+    _, token = audit.query(4)
+    before = len(os.listdir("/proc/self/fd"))
+    clock.advance(601)
+    audit.keep_house()
+    assert len(os.listdir("/proc/self/fd")) == before - 1
+    with pytest.raises(UnknownToken):
+        audit.query(4, token)
 
 
 def test_names_of_one_second_get_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

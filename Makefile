@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
 
-.PHONY: help demo test lint format types contracts bench presubmit e2e containerd conformance soak lock docs clean
+.PHONY: help demo test lint format types contracts bench presubmit e2e containerd vm-kernel conformance soak lock docs clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ e2e: $(READY) ## Tests against a real kube-apiserver (KUBEBUILDER_ASSETS, or ~/.
 containerd: ## Fetch a containerd with NRI for the tests of real containers (apt's mirror; nothing is installed)
 	@python3 tests/tools/debian_packages.py --into "$${XDG_CACHE_HOME:-$$HOME/.cache}/kubetide/cri" --program containerd containerd=1.7
 
+vm-kernel: ## Fetch a Debian kernel for the tests in an emulated machine (apt's mirror; nothing is installed)
+	@tests/tools/debian_kernel.sh "$${XDG_CACHE_HOME:-$$HOME/.cache}/kubetide/vm"
+
 conformance: $(READY) ## Golden vectors, suite by suite
 	@$(BIN)/python tests/conformance/run.py tests/vectors
 
@@ -62,6 +65,7 @@ bench: $(READY) ## Benchmarks: ratios against a stated baseline, in one run, wit
 
 soak: $(READY) ## Hours of simulated churn
 	@$(BIN)/python -m benchmarks.soak_node
+	@$(BIN)/python -m benchmarks.soak_recommender
 
 docs: $(READY) ## Write the pages that are generated from the code
 	@$(BIN)/kubetide settings --format markdown > docs/reference/settings.md

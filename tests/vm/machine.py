@@ -5,8 +5,8 @@ Python and the same repository; nothing it writes comes back, except what lands 
 command and switches itself off.
 
 Needed: `qemu-system-x86_64` and a static `busybox` on the PATH (Debian: qemu-system-x86, busybox-static), and a
-kernel package, installed or unpacked into the folder that KUBETIDE_VM_KERNEL names (`dpkg-deb -x linux-image-….deb`).
-The cloud flavour of the kernel has no 9p.
+kernel: the one that `make vm-kernel` fetched, or a package that is installed or unpacked into the folder that
+KUBETIDE_VM_KERNEL names (`dpkg-deb -x linux-image-….deb`). The cloud flavour of the kernel has no 9p.
 """
 
 import lzma
@@ -85,14 +85,15 @@ def find_parts() -> Parts | str:
         return "needs qemu: install qemu-system-x86"
     if busybox is None or b"/lib64/ld-linux" in Path(busybox).read_bytes()[:4096]:
         return "needs a static busybox: install busybox-static"
-    places = [Path(os.environ["KUBETIDE_VM_KERNEL"])] if "KUBETIDE_VM_KERNEL" in os.environ else [Path("/")]
-    for place in places:
+    named = os.environ.get("KUBETIDE_VM_KERNEL")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for place in [Path(named)] if named else [cache / "kubetide" / "vm", Path("/")]:
         for kernel in sorted((place / "boot").glob("vmlinuz-*"), reverse=True):
             version = kernel.name.removeprefix("vmlinuz-")
             for modules in (place / "lib/modules" / version, place / "usr/lib/modules" / version):
                 if any(modules.rglob("9pnet_virtio.ko*")):
                     return Parts(qemu, busybox, kernel, modules)
-    return "needs a Debian kernel: install linux-image-amd64, or unpack it and set KUBETIDE_VM_KERNEL"
+    return "needs a Debian kernel: make vm-kernel"
 
 
 def run_in_guest(parts: Parts, work: Path, command: Sequence[str], *, timeout: float) -> Outcome:

@@ -8,7 +8,9 @@ import pytest
 
 from vm.machine import find_parts, run_in_guest
 
-TIMEOUT_SECONDS = 900.0
+TIMEOUT_SECONDS = 600.0
+SAME_ON_EVERY_KERNEL = "tests/kernel/test_node_command.py"
+"""Starts the agent as a process: a third of all the work in a guest, for nothing that depends on the cgroup version."""
 
 
 def test_the_kernel_tests_pass_on_cgroup_v2(tmp_path: Path) -> None:
@@ -18,6 +20,7 @@ def test_the_kernel_tests_pass_on_cgroup_v2(tmp_path: Path) -> None:
     if isinstance(parts, str):
         pytest.skip(parts)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernel"]
+    command.append(f"--ignore={SAME_ON_EVERY_KERNEL}")
     outcome = run_in_guest(parts, tmp_path, command, timeout=TIMEOUT_SECONDS)
     assert outcome.code == 0, outcome.output
     assert "kernel" in outcome.output, outcome.output

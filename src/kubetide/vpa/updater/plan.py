@@ -39,7 +39,7 @@ from kubetide.vpa.updater.inplace import (
 )
 from kubetide.vpa.updater.memory import Memory
 from kubetide.vpa.updater.priority import Fitting, Ranked, RankRules, admitted, in_order, rank
-from kubetide.vpa.updater.resizing import changes_qos
+from kubetide.vpa.updater.resizing import already_asked, changes_qos
 from kubetide.vpa.updater.settling import blockers, replicas_to_wait_for
 
 IN_PLACE_MODES = frozenset({IN_PLACE, IN_PLACE_OR_RECREATE})
@@ -327,6 +327,8 @@ def _in_place_step(
         return Step(Method.NONE, decision.reason)
     if candidate.fitted is None or not candidate.fitted.changes:
         return Step(Method.NONE, "there is nothing to write")
+    if decision.verdict is Verdict.APPROVED and already_asked(pod, candidate.fitted.containers):
+        return Step(Method.NONE, "the new resources are written, and the kubelet has not answered yet")
     change = changes_qos(pod, candidate.fitted.containers)
     if change:
         if plan.mode == IN_PLACE:

@@ -95,6 +95,16 @@ def changes_qos(pod: Pod, new: Sequence[NewResources]) -> str:
     return "" if before == after else f"{before} to {after}"
 
 
+def already_asked(pod: Pod, new: Sequence[NewResources]) -> bool:
+    """Say whether the pod's spec holds all of the new resources: then it is the kubelet's turn."""
+    for container, got in zip(pod.spec.containers or (), new, strict=True):
+        own = container.resources or ResourceRequirements()
+        for has, wanted in ((amounts(own.requests), got.requests), (amounts(own.limits), got.limits)):
+            if any(name not in has or has[name] != amount for name, amount in wanted.items()):
+                return False
+    return True
+
+
 def _qos(pod: Pod) -> str:
     status = msgspec.structs.replace(pod.status, qos_class="")
     return kube_qos(msgspec.structs.replace(pod, status=status))

@@ -6,7 +6,8 @@ the pods as they are, so it also holds after a restart:
     a pod that terminates                          blocks until it is gone, at most 10 minutes past its deadline
     a young pod (under 10 minutes) that is unready blocks: it is a replacement, or a rollout is under way
     an eviction of our own                         blocks until a new pod is Ready, or all replicas are, however long
-                                                   (an hour where the controller does not say how many it wants)
+                                                   (an hour where the controller does not say how many it wants);
+                                                   one that nobody confirmed, 10 minutes if its pod lives on
     a resize of our own                            blocks while the pod is unready or the kubelet is at it
 
 What blocks never blocks itself: a replacement that cannot start may be changed once more. And a young unready pod
@@ -102,9 +103,15 @@ def outstanding(
             if pod is not None and (not is_ready(pod) or pod_resize_state(pod) is ResizeState.IN_PROGRESS):
                 waiting.append(disruption)
             continue
-        if disruption.uid in present:
-            waiting.append(disruption)
-            continue
+        lives_on = present.get(disruption.uid)
+        if lives_on is not None:
+            deadline = lives_on.metadata.deletion_timestamp
+            if now - (deadline or disruption.at) < GRACE:
+                waiting.append(disruption)
+                continue
+            if deadline is None:
+                # Nobody had said whether it happened, and by now it is clear that it did not.
+                continue
         if ready >= configured if configured else now - disruption.at >= PATIENCE:
             continue
         stands_in = next(

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from kubetide.api.codec import convert
-from kubetide.api.core import Pod
+from kubetide.api.core import ContainerStatus, Pod
 from kubetide.api.meta import ObjectKey
 from kubetide.api.vpa import VerticalPodAutoscaler
 from kubetide.testing.builders import make_container, make_pod, make_vpa
@@ -179,3 +179,12 @@ def test_a_boost_is_taken_back_to_what_the_pod_had_asked_for_while_there_is_no_r
     assert step == Step(Method.RESIZE, "its startup boost is over")
     assert made.candidates[0].fitted is not None
     assert texts(made.candidates[0].fitted.containers[0].requests) == {"cpu": "100m", "memory": "256Mi"}
+
+
+def test_a_resize_that_the_kubelet_has_not_answered_is_not_written_again() -> None:
+    pods = [pod(name, "300m") for name in ("a", "b")]
+    reported = convert({"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}}, ContainerStatus)
+    asked = [structs.replace(p, status=structs.replace(p.status, container_statuses=(reported,))) for p in pods]
+    made = plan(observe(asked, vpa("InPlaceOrRecreate")), Memory(), PlanRules(), now=NOW)
+    step = next_step(made, made.candidates[0], asked[0], asked, Memory(), now=NOW)
+    assert step == Step(Method.NONE, "the new resources are written, and the kubelet has not answered yet")

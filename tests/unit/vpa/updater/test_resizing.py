@@ -9,7 +9,7 @@ from kubetide.api.core import Pod
 from kubetide.testing.builders import make_container, make_pod
 from kubetide.vpa.capping import NewResources
 from kubetide.vpa.policy import amounts
-from kubetide.vpa.updater.resizing import ResizePhase, changes_qos, resize_of
+from kubetide.vpa.updater.resizing import ResizePhase, already_asked, changes_qos, resize_of
 
 RESIZED = {"vpaInPlaceUpdated": "true"}
 MORE_CPU = NewResources(name="main", requests=amounts({"cpu": "1"}))
@@ -79,3 +79,15 @@ def test_the_phase_is_read_off_the_pod(subject: Pod, phase: ResizePhase | None) 
 )
 def test_the_qos_class_is_for_life(resources: dict[str, str], new: NewResources, expected: str) -> None:
     assert changes_qos(pod(resources=resources), [new]) == expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        pytest.param({"cpu": "1000m", "memory": "1Gi"}, True, id="written-another-way"),
+        pytest.param({"cpu": "900m"}, False, id="another-amount"),
+        pytest.param({"memory": "1Gi"}, False, id="not-written"),
+    ],
+)
+def test_what_stands_in_the_spec_is_not_asked_for_again(resources: dict[str, str], expected: bool) -> None:
+    assert already_asked(pod(resources=resources, reported={"requests": {"cpu": "100m"}}), [MORE_CPU]) is expected

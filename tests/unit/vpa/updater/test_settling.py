@@ -64,6 +64,20 @@ def test_an_eviction_of_our_own_blocks_until_its_replacement_is_ready() -> None:
     assert stand_against(whole[0], whole, eviction("old", "a", "b")) == []
 
 
+def test_an_eviction_that_nobody_confirmed_is_forgotten_when_its_pod_lives_on() -> None:
+    pods = [pod("a"), pod("b"), pod("old")]
+    tried = eviction("old", "a", "b")
+    assert outstanding(pods, [tried], configured=3, now=NOW) == (tried,)
+    assert outstanding(pods, [tried], configured=3, now=NOW + timedelta(minutes=10)) == ()
+
+
+def test_an_evicted_pod_that_never_ends_does_not_block_for_ever() -> None:
+    whole = [pod("a"), pod("b"), pod("new"), pod("old", deleting=11)]
+    assert outstanding(whole, [eviction("old", "a", "b")], configured=3, now=NOW) == ()
+    short = [pod("a"), pod("b"), pod("old", deleting=11)]
+    assert len(outstanding(short, [eviction("old", "a", "b")], configured=3, now=NOW)) == 1
+
+
 def test_a_workload_that_is_whole_again_owes_no_replacement() -> None:
     pods = [pod("a"), pod("b")]
     assert outstanding(pods, [eviction("old", "a", "b")], configured=2, now=NOW) == ()

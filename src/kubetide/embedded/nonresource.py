@@ -20,6 +20,8 @@ VERSION: Raw = {
     "compiler": "cpython",
     "platform": "python",
 }
+_MOST_DISCOVERED = 256
+"""Discovery documents kept, by path and Accept header: clients may send any."""
 _HEALTH = ("healthz", "livez", "readyz")
 _SWAGGER = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
@@ -31,6 +33,8 @@ class NonResource:
         self._registry = registry
         self._discovery = Discovery(registry)
         self._documents: dict[tuple[str, str, int], bytes] = {}
+        self._served: tuple[int, Extra] | None = None
+        self._discovered: dict[tuple[str, str], Answer] = {}
 
     def answer(self, request: Request, extra: Extra) -> Answer:
         """Return the document that a path names."""
@@ -55,11 +59,22 @@ class NonResource:
             case ["openapi", "v3", "apis", group, version]:
                 return self._document(group, version)
             case ["api" | "apis", *_]:
-                found = answer_raw(self._discovery.answer(request, parts, extra))
-                return Answer(
-                    found.status, found.body, aggregated_type(request) if len(parts) == 1 else found.content_type
-                )
+                return self._discovery_answer(request, parts, extra)
         raise no_such_path()
+
+    def _discovery_answer(self, request: Request, parts: list[str], extra: Extra) -> Answer:
+        """Return a discovery document, made once while the server serves the same."""
+        served = (self._registry.generation, extra)
+        if self._served != served:
+            self._served, self._discovered = served, {}
+        asked = (request.path, request.accept)
+        found = self._discovered.get(asked)
+        if found is None:
+            made = answer_raw(self._discovery.answer(request, parts, extra))
+            found = Answer(made.status, made.body, aggregated_type(request) if len(parts) == 1 else made.content_type)
+            if len(self._discovered) < _MOST_DISCOVERED:
+                self._discovered[asked] = found
+        return found
 
     def _versions(self) -> list[tuple[str, str]]:
         named = [(group, version) for group, versions in self._registry.groups().items() for version in versions]

@@ -169,11 +169,17 @@ def _pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:
     for one in item.containers or ():
         if container and one.name != container:
             continue
-        text = (one.usage or {}).get(resource)
+        usage = one.usage
+        text = usage.get(resource) if usage is not None else None
         if text is None:
             return None
-        what = "the {} usage of container {} of pod {}"
-        total = (total or 0) + _milli(text, what, resource, one.name, item.metadata.name)
+        try:
+            value = milli_value(text)
+        except QuantityError:
+            value = _INT64_MAX + 1
+        if value > _INT64_MAX or value < -_INT64_MAX - 1:
+            value = _milli(text, "the {} usage of container {} of pod {}", resource, one.name, item.metadata.name)
+        total = value if total is None else total + value
         if container:
             break
     return total

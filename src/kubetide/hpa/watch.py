@@ -69,6 +69,8 @@ class ScaleWatch:
 
     def get(self, namespace: str, reference: CrossVersionObjectReference) -> ScaleTarget | None:
         """Return the scale as last seen; None if the server has to be asked."""
+        if not self._informers:
+            return None
         kind = _kind_of(reference)
         informer = self._informers.get(kind) if kind is not None else None
         if kind is None or informer is None or not informer.has_synced:

@@ -198,15 +198,20 @@ class SimMetrics:
         known = before.ids
         everyone = known is scrape.ids
         texts: dict[str, list[str]] = {}
+        of_namespace: list[str] = []
+        namespace = ""
         for pod in scrape.pods:
             if not everyone and any(each not in known for _, each, _ in pod.containers):
                 continue
             if self.gaps and unit_hash(self._seed, scrape.number, hash_text(pod.uid)) < self.gaps:
                 continue
-            usage = ",".join(
-                [f'{begin}{nanos[row]}n","memory":"{kibis[row]}Ki"}}}}' for begin, _, row in pod.containers]
-            )
-            texts.setdefault(pod.namespace, []).append(f"{pod.head}{middle}{usage}]}}")
+            text = f"{pod.head}{middle}"
+            for begin, _, row in pod.containers:
+                text += f'{begin}{nanos[row]}n","memory":"{kibis[row]}Ki"}}}},'
+            if pod.namespace != namespace:
+                namespace = pod.namespace
+                of_namespace = texts[namespace] = []
+            of_namespace.append(f"{text[:-1]}]}}")
         return {namespace: f"[{','.join(each)}]".encode() for namespace, each in texts.items()}
 
     def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:

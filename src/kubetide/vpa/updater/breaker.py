@@ -59,7 +59,7 @@ class BreakerState:
 
 CLOSED = BreakerState()
 
-_EVICTING = "A pod is evicted:"
+_EVICTING = "An eviction is announced:"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 

@@ -164,5 +164,9 @@ def test_gpus_are_reported_as_a_device_object_and_their_health_followed() -> Non
             await cluster.run_for(timedelta(seconds=5))
             device = await cluster.client().get_raw(RAW_DEVICES, NODE)
             assert device["spec"]["devices"][0]["health"] is False
+            await cluster.client().delete(RAW_DEVICES, NODE)
+            await cluster.run_for(timedelta(seconds=70))
+            device = await cluster.client().get_raw(RAW_DEVICES, NODE)
+            assert device["spec"]["devices"][0]["health"] is False, "what others remove comes back within a minute"
 
     run(main)

@@ -27,6 +27,7 @@ from kubetide.kube.manager import Manager
 from kubetide.kube.settings import KubeSettings
 from kubetide.log import get_logger
 from kubetide.node.features import IGNORED as IGNORED_GATES
+from kubetide.node.features import parse_gates
 from kubetide.node.settings import IGNORED_FLAGS, NodeSettings, PodSource
 from kubetide.settings import ProcessSettings
 from kubetide.telemetry import Telemetry
@@ -190,7 +191,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
             layout=layout,
             commands=host,
             kubelet=kubelet,
-            gpus=open_gpus() if "Accelerators=true" in settings.feature_gates else None,
+            gpus=open_gpus() if parse_gates(settings.feature_gates)["Accelerators"] else None,
             modules=make_modules,
             inotify=True,
         )

@@ -1,4 +1,8 @@
-"""Keeps the Device object of this node: its GPUs, where they sit and whether they are well."""
+"""Keeps the Device object of this node: its GPUs, where they sit and whether they are well.
+
+The GPUs are looked at every few seconds; the object only when they changed, and once a minute because others may have
+changed it.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -26,6 +30,7 @@ RAW_DEVICES: Resource[TypedObject] = Resource(
 LABEL_MODEL = "node.koordinator.sh/gpu-model"
 LABEL_DRIVER = "node.koordinator.sh/gpu-driver-version"
 INTERVAL = timedelta(seconds=3)
+ROUNDS_BETWEEN_LOOKS = 20
 
 
 class DeviceReporter:
@@ -49,6 +54,8 @@ class DeviceReporter:
         self._node_name = node_name
         self._node = node
         self._problem = ""
+        self._reported: tuple[list[dict[str, Any]], dict[str, str]] | None = None
+        self._rounds = 0
 
     def ready(self) -> bool:
         """Nothing waits for it."""
@@ -73,17 +80,24 @@ class DeviceReporter:
     async def round(self) -> None:
         """Write the object if devices or labels differ."""
         devices, labels = self.describe()
-        if not devices:
+        self._rounds += 1
+        if not devices or (self._reported == (devices, labels) and self._rounds < ROUNDS_BETWEEN_LOOKS):
             return
+        self._reported, self._rounds = None, 0
+        if await self._write(devices, labels):
+            self._reported = (devices, labels)
+
+    async def _write(self, devices: list[dict[str, Any]], labels: dict[str, str]) -> bool:
+        """Make the object say this; return whether it does now."""
         try:
             current = await self._client.get_raw(RAW_DEVICES, self._node_name)
         except NotFound:
             await self._create(devices, labels)
-            return
+            return False
         old_labels = current["metadata"].get("labels") or {}
         same_labels = all(old_labels.get(name) == value for name, value in labels.items())
         if same_labels and (current.get("spec") or {}).get("devices") == devices:
-            return
+            return True
         body = {
             **current,
             "metadata": {**current["metadata"], "labels": {**old_labels, **labels}},
@@ -92,7 +106,8 @@ class DeviceReporter:
         try:
             await self._client.update(RAW_DEVICES, self._node_name, body)
         except Conflict:
-            return  # the next round sees the fresh object
+            return False  # the next round sees the fresh object
+        return True
 
     async def _create(self, devices: list[dict[str, Any]], labels: dict[str, str]) -> None:
         node = self._node()

@@ -121,6 +121,8 @@ class ResponseTooLarge(Unavailable):
     """The body of an answer is longer than the limit; none of it was kept."""
 
 
+LONGEST_MESSAGE = 2000
+
 _BY_REASON: dict[str, type[ApiError]] = {
     "BadRequest": BadRequest,
     "Unauthorized": Unauthorized,
@@ -179,7 +181,7 @@ def error_from_status(body: bytes, *, status: int = 500, retry_after: float | No
     """Return the error that a Status object describes, or one made of the status code where it is none."""
     try:
         parsed = msgspec.json.decode(body, type=_Status)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         parsed = _Status()
     if parsed.kind != "Status":
         text = body[:200].decode("utf-8", "replace").strip()
@@ -190,10 +192,15 @@ def error_from_status(body: bytes, *, status: int = 500, retry_after: float | No
     return api_error(
         parsed.code or status,
         reason=parsed.reason or "",
-        message=parsed.message or "",
+        message=_cut(parsed.message or ""),
         details=details,
         retry_after=retry_after,
     )
+
+
+def _cut(message: str) -> str:
+    """Bound a text that goes into conditions and events; servers are free to say anything."""
+    return message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "…"
 
 
 def error_from(response: Response) -> ApiError:

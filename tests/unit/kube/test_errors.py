@@ -69,3 +69,26 @@ def test_causes_name_the_fields() -> None:
     details = {"causes": [{"field": "spec.replicas", "message": "must not be negative"}]}
     error = errors.error_from(status(422, "Invalid", details=details))
     assert error.causes[0]["field"] == "spec.replicas"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[" * 200_000, id="very-deep-lists"),
+        pytest.param(b'{"a":' * 200_000, id="very-deep-objects"),
+        pytest.param(b'{"kind":"Status","message":"\xff"}', id="not-utf-8"),
+        pytest.param(b'{"kind":"Status","code":"many"}', id="a-code-that-is-a-text"),
+        pytest.param(b'{"kind":"Status","details":[]}', id="details-that-are-a-list"),
+    ],
+)
+def test_nonsense_is_an_error_of_its_status(body: bytes) -> None:
+    error = errors.error_from(Response(503, {}, body))
+    assert isinstance(error, errors.ServiceUnavailable)
+    assert len(str(error)) < 500
+
+
+def test_a_message_without_measure_is_cut() -> None:
+    body = json.dumps({"kind": "Status", "message": "no " * 100_000}).encode()
+    error = errors.error_from(Response(500, {}, body))
+    assert len(str(error)) <= errors.LONGEST_MESSAGE + 1
+    assert str(error).endswith("…")

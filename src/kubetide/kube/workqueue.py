@@ -9,6 +9,7 @@ Whoever waits sleeps until there is a key for it: one key wakes one worker, and 
 import asyncio
 from collections import deque
 from collections.abc import Hashable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -125,7 +126,8 @@ class WorkQueue(Generic[K]):
             await waiter
         except asyncio.CancelledError:
             if waiter.cancelled():
-                self._waiters.remove(waiter)
+                with suppress(ValueError):
+                    self._waiters.remove(waiter)
                 if not self._waiters:
                     self._drop_timer()
             else:
@@ -141,8 +143,11 @@ class WorkQueue(Generic[K]):
             self._wake_one()
 
     def _wake_one(self) -> None:
-        self._waiters.popleft().set_result(None)
-        self._woken += 1
+        waiter = self._waiters.popleft()
+        # One that was cancelled in this turn of the loop has not had the time to leave.
+        if not waiter.done():
+            waiter.set_result(None)
+            self._woken += 1
 
     def _set_timer(self, now: float) -> None:
         """Let the first delayed key wake somebody, if somebody waits."""

@@ -97,6 +97,26 @@ def test_a_key_taken_from_a_worker_that_is_cancelled_goes_to_the_next() -> None:
     run_virtual(main(), limit=timedelta(minutes=1))
 
 
+def test_a_key_that_comes_in_the_moment_in_which_a_worker_goes_is_for_another() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
+        async with asyncio.TaskGroup() as group:
+            goes, stays = [group.create_task(queue.get()) for _ in range(2)]
+            await asyncio.sleep(1)
+            goes.cancel()
+            queue.add("a")
+            assert await stays == "a"
+        assert goes.cancelled()
+
+        alone = asyncio.get_running_loop().create_task(queue.get())
+        await asyncio.sleep(1)
+        alone.cancel()
+        queue.shut_down()
+        await asyncio.wait({alone})
+
+    run_virtual(main())
+
+
 def test_delays_are_kept_when_those_who_waited_for_them_are_gone() -> None:
     async def main() -> None:
         clock = virtual_clock()

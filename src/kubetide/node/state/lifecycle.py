@@ -2,7 +2,8 @@
 
 A directory that appears in a tier and is named like a pod is a new pod; one that appears inside it and is named like
 a container is a new container. Everything else is ignored. After a pod directory is watched it is listed once,
-because a container may have been faster. Pods that were there at the start are not news.
+because a container may have been faster. Pods that were there at the start are not news. When the kernel lost events
+because there were too many, the tiers are compared with what is known.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from kubetide.node.host.protocol import Host
 log = get_logger("node.lifecycle")
 
 QUEUE = 128
-_CREATE, _DELETE, _ISDIR = 0x100, 0x200, 0x40000000
+_CREATE, _DELETE, _OVERFLOW, _ISDIR = 0x100, 0x200, 0x4000, 0x40000000
 _EVENT = struct.Struct("iIII")
 
 
@@ -51,7 +52,7 @@ class Lifecycle:
         self._pods: dict[str, str] = {}
         self._handlers: dict[int, Handler] = {}
         self._next = 0
-        self._queue: deque[Change] = deque(maxlen=QUEUE)
+        self._queue: deque[Change] = deque()
 
     def add_handler(self, handler: Handler) -> int:
         """Call `handler` for every change; return a number for removing it."""
@@ -92,7 +93,7 @@ class Lifecycle:
             place = f"{directory}/{name}"
             if pod is None or place in self._pods:
                 return
-            self._queue.append(Change(True, pod))
+            self._put(Change(True, pod))
             if self._follow(place, pod):
                 try:
                     early = self._host.list_dirs(place)
@@ -112,7 +113,7 @@ class Lifecycle:
             place = f"{directory}/{name}"
             self._pods.pop(place, None)
             self._unwatch(place)
-            self._queue.append(Change(False, pod))
+            self._put(Change(False, pod))
             return
         self._container(directory, name, added=False)
 
@@ -122,7 +123,25 @@ class Lifecycle:
         if pod is not None and container is not None:
             change = Change(added, pod, container)
             if change not in self._queue:
-                self._queue.append(change)
+                self._put(change)
+
+    def compare(self) -> None:
+        """Find out which pods came and went while nobody told."""
+        for tier in sorted(self._tiers):
+            try:
+                names = self._host.list_dirs(tier)
+            except OSError:
+                continue
+            there = {f"{tier}/{name}" for name in names}
+            for place in [place for place in self._pods if place.rpartition("/")[0] == tier and place not in there]:
+                self.removed(tier, place.rpartition("/")[2])
+            for name in names:
+                self.created(tier, name)
+
+    def _put(self, change: Change) -> None:
+        if len(self._queue) >= QUEUE:
+            self.dispatch()
+        self._queue.append(change)
 
     def dispatch(self) -> None:
         """Hand the queued changes to all handlers."""
@@ -188,6 +207,10 @@ class InotifyWatch:
             position += _EVENT.size
             name = data[position : position + length].split(b"\0", 1)[0].decode("utf-8", "replace")
             position += length
+            if mask & _OVERFLOW:
+                log.info("directory events were lost, comparing")
+                self.lifecycle.compare()
+                continue
             directory = self._places.get(number)
             if directory is None or not mask & _ISDIR:
                 continue

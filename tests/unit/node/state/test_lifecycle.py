@@ -81,11 +81,23 @@ def test_one_bad_handler_does_not_silence_the_others() -> None:
     watched.lifecycle.remove_handler(number)
 
 
-def test_the_queue_is_bounded() -> None:
+def test_a_full_queue_is_emptied_instead_of_losing_changes() -> None:
     watched = Watched()
     for number in range(QUEUE * 2):
         watched.lifecycle.removed(TIER, f"kubepods-burstable-pod{number}.slice")
-    assert len(watched.dispatch()) == QUEUE
+    assert len(watched.seen) >= QUEUE
+    assert len(watched.dispatch()) == QUEUE * 2
+
+
+def test_events_that_the_kernel_lost_are_found_by_comparing() -> None:
+    watched = Watched()
+    watched.lifecycle.created(TIER, POD)
+    watched.dispatch()
+    watched.host.files[f"{TIER}/kubepods-burstable-podnew.slice/cri-containerd-c.scope/cgroup.procs"] = ""
+    watched.lifecycle.compare()
+    assert watched.dispatch() == [Change(False, "abc-1"), Change(True, "new"), Change(True, "new", "c")]
+    watched.lifecycle.compare()
+    assert watched.dispatch() == []
 
 
 async def test_bursts_of_news_collapse_into_one_call() -> None:

@@ -170,6 +170,29 @@ def test_a_lost_connection_is_a_failure_of_the_turn_only() -> None:
     run(main, nodes=4)
 
 
+def test_an_error_that_nobody_thought_of_is_counted_and_stops_nobody_else() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster, replicas=2, load=200.0)
+        await cluster.apply(make_deployment("other", replicas=2, cpu="50m", memory="32Mi"))
+        await cluster.apply(make_hpa("other", target="other", metrics=[QUEUE]))
+        cluster.metrics.set_external_metric("default", "queue", 5.0)
+
+        def interfere(method: str, path: str) -> Exception | None:
+            return ZeroDivisionError("nobody thought of this") if path.endswith("/web/scale") else None
+
+        async with autoscaler(cluster, interfere=interfere) as running:
+            await cluster.run_for(timedelta(minutes=2))
+            assert running.replicas("default", "web") == 2
+            assert running.replicas("default", "other") == 5
+            turns = "horizontal_pod_autoscaler_controller_reconciliations_total"
+            assert 5 <= running.counted(turns, action="none", error="internal") <= 10
+            running.requests.interfere = None
+            await cluster.run_for(timedelta(minutes=2))
+            assert running.replicas("default", "web") >= 8
+
+    run(main, nodes=4)
+
+
 def usage(cluster: SimCluster, amount: Callable[[int], Any], **item: Any) -> Raw:
     """Return a list of usage for the pods there are."""
     items = [

@@ -249,6 +249,7 @@ class HpaController:
             period = await self._turn(key, self._freshest(hpa, state), state)
         except Exception as error:
             log.exception("turn failed", autoscaler=str(key), error=str(error))
+            self._instruments.broken(self._clock.monotonic() - started)
         ended = self._clock.monotonic()
         self._instruments.worked(waited, ended - started)
         delay = period.total_seconds() * self._rng.uniform(*JITTER)

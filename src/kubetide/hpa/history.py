@@ -121,6 +121,10 @@ class Instruments:
         for kind, done, failed in computation_labels(decision.hpa, results):
             self._counted(self._metrics, self._metric_seconds, (done, failed, kind), seconds / len(results))
 
+    def broken(self, seconds: float) -> None:
+        """Count a turn that ended in an error nobody thought of."""
+        self._counted(self._turns, self._turn_seconds, ("none", "internal"), seconds)
+
     def _counted(self, counter: Counter, histogram: Histogram, labels: tuple[str, ...], seconds: float) -> None:
         """Count and time under labels; looking up an instrument's child costs more than using it."""
         found = self._children.get(labels)

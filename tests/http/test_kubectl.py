@@ -45,6 +45,32 @@ WEB_3 = WEB.replace("web:1", "web:3")
 TYPO = WEB.replace("replicas: 2", "replicaCount: 2")
 CONFIGS = "/api/v1/namespaces/$NAMESPACE/configmaps?fieldValidation=Strict"
 TWICE = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"twice"},"data":{"a":"1","a":"2"}}'
+DB = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {terminationGracePeriodSeconds: 2, containers: [{name: main, image: "example.com/db:1"}]}
+"""
+AGENT = """
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {terminationGracePeriodSeconds: 2, containers: [{name: main, image: "example.com/agent:1"}]}
+"""
+STUCK = (
+    '{"spec":{"progressDeadlineSeconds":30,"template":{"spec":{"containers":'
+    '[{"name":"main","resources":{"requests":{"cpu":"99"}}}]}}}}'
+)
 SIDE = '{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"example.com/side:1"}]}}}}'
 NO_SIDE = '{"spec":{"template":{"spec":{"containers":[{"$patch":"delete","name":"side"}]}}}}'
 HISTORY = '[{"op":"replace","path":"/spec/revisionHistoryLimit","value":5}]'
@@ -173,6 +199,37 @@ SCRIPT: dict[str, list[Step]] = {
         step("delete deployment web --timeout=60s", 'deployment.apps "web" deleted'),
         step("wait --for=delete pod -l app=web --timeout=60s"),
         step("get pods", "No resources found"),
+    ],
+    "sets": [
+        step("apply -f -", "statefulset.apps/db created", reads=DB),
+        step("rollout status statefulset/db --timeout=60s", "roll out complete"),
+        step("set image statefulset/db main=example.com/db:2", "image updated"),
+        step("rollout status statefulset/db --timeout=60s", "roll out complete"),
+        step("rollout history statefulset/db", "REVISION", "1", "2"),
+        step("rollout history statefulset/db --revision=1", "example.com/db:1"),
+        step("get controllerrevisions", "statefulset.apps/db"),
+        step("rollout undo statefulset/db", "rolled back"),
+        step("rollout status statefulset/db --timeout=60s", "roll out complete"),
+        step("get pods -l app=db -o jsonpath={.items[*].spec.containers[0].image}", "example.com/db:1"),
+        step("apply -f -", "daemonset.apps/agent created", reads=AGENT),
+        step("rollout status daemonset/agent --timeout=60s", "successfully rolled out"),
+        step("set image daemonset/agent main=example.com/agent:2", "image updated"),
+        step("rollout status daemonset/agent --timeout=60s", "successfully rolled out"),
+        step("rollout history daemonset/agent", "REVISION", "2"),
+        step("rollout undo daemonset/agent --to-revision=1", "rolled back"),
+        step("rollout status daemonset/agent --timeout=60s", "successfully rolled out"),
+        step("get daemonset agent -o jsonpath={.spec.template.spec.containers[0].image}", "example.com/agent:1"),
+        step("apply -f -", "created", reads=WEB),
+        step("rollout status deployment/web --timeout=60s", "successfully rolled out"),
+        step("delete deployment web --cascade=orphan", "deleted"),
+        step("apply -f -", "created", reads=WEB),
+        step("rollout status deployment/web --timeout=60s", "successfully rolled out"),
+        step("get replicasets -l app=web -o jsonpath=<{.items[*].metadata.ownerReferences[0].name}>", "<web>"),
+        step(f"patch deployment web -p '{STUCK}'", "patched"),
+        step("rollout status deployment/web --timeout=60s", "exceeded its progress deadline", fails=True),
+        step("describe deployment web", "ProgressDeadlineExceeded"),
+        step("rollout undo deployment/web", "rolled back"),
+        step("rollout status deployment/web --timeout=60s", "successfully rolled out"),
     ],
     "objects": [
         step("create configmap cfg --from-literal=a=b --from-literal=c=d", "created"),

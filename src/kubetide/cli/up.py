@@ -19,6 +19,7 @@ import click
 from kubetide.cli.keyboard import Keyboard, keyboard
 from kubetide.cli.pace import Pace
 from kubetide.clock import Clock, LoopClock, SystemClock
+from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ AGENT_INTERVAL = timedelta(seconds=5)
     show_default=True,
     help="Port on which the agents answer kubetide node status; 0 takes a free one.",
 )
+@click.option(
+    "--event-ttl", default="1h", show_default=True, help="How long events are kept after their last change; 0: always."
+)
 @click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Append one JSON line per request here.")
 @click.option(
     "--allow-remote", is_flag=True, help="Listen on an address that other machines can reach. Not for production."
@@ -77,6 +81,7 @@ def command(
     speed: float,
     agents: bool,
     agents_port: int,
+    event_ttl: str,
     audit: Path | None,
     allow_remote: bool,
 ) -> None:
@@ -93,6 +98,9 @@ def command(
         raise InvalidInput("--speed needs a simulation (--sim)")
     if agents and sim is None:
         raise InvalidInput("--agents needs a simulation (--sim)")
+    lifetime = parse_duration(event_ttl)
+    if lifetime < timedelta(0):
+        raise InvalidInput("must not be negative", field="--event-ttl")
     target = (kubeconfig or (data or Path()) / "kubetide.kubeconfig").absolute()
     with keyboard(sys.stdin) if sim is not None and sys.stdout.isatty() else nullcontext() as keys:
         paced = speed != 1.0 or keys is not None
@@ -103,6 +111,7 @@ def command(
             kubeconfig=target,
             sim=sim,
             agents_port=agents_port if agents else None,
+            event_ttl=lifetime,
             audit=audit,
             pace=Pace(speed) if paced else None,
             keys=keys,
@@ -130,6 +139,7 @@ async def _serve(
     kubeconfig: Path,
     sim: Path | None,
     agents_port: int | None,
+    event_ttl: timedelta,
     audit: Path | None,
     pace: Pace | None,
     keys: Keyboard | None,
@@ -166,13 +176,14 @@ async def _serve(
             from kubetide.embedded.sim.cluster import SimCluster
             from kubetide.embedded.sim.scenario import load_scenario
 
-            cluster = await stack.enter_async_context(SimCluster(load_scenario(sim), api=api))
+            simulated = SimCluster(load_scenario(sim), api=api, event_ttl=event_ttl)
+            cluster = await stack.enter_async_context(simulated)
             if agents_port is not None:
                 await stack.enter_async_context(_agents(cluster, agents_port))
         else:
             from kubetide.embedded.sim.housekeeping import housekeeping
 
-            await stack.enter_async_context(housekeeping(api))
+            await stack.enter_async_context(housekeeping(api, event_ttl=event_ttl))
         write_private(kubeconfig, identity.kubeconfig(serving.url))
         click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")
         await _until_told_to_stop(pace, keys)

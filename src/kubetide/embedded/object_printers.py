@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from kubetide.embedded.printers import AGE, NAME, Cell, Cells, Column, age, register, since, text_columns
-from kubetide.embedded.status import Raw
+from kubetide.embedded.status import Raw, qualified
 
 
 def _name(obj: Raw) -> str:
@@ -206,7 +206,10 @@ def _priority_class(obj: Raw, now: datetime | None) -> list[Cell]:
 
 def _revision(obj: Raw, now: datetime | None) -> list[Cell]:
     owner = next((o for o in obj["metadata"].get("ownerReferences") or () if o.get("controller")), None)
-    controller = f"{str(owner.get('kind')).lower()}/{owner.get('name')}" if owner else "<none>"
+    controller = "<none>"
+    if owner is not None:
+        group = str(owner.get("apiVersion")).rpartition("/")[0]
+        controller = f"{qualified(group, str(owner.get('kind')).lower())}/{owner.get('name')}"
     return [_name(obj), controller, int(obj.get("revision") or 0), age(obj, now)]
 
 

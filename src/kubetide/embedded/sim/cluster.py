@@ -30,6 +30,7 @@ from kubetide.embedded.inprocess import InProcessTransport
 from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import ADMIN, Answer, Request, User
+from kubetide.embedded.sim.controllers.expiry import EVENT_TTL
 from kubetide.embedded.sim.controllers.registry import make_controllers
 from kubetide.embedded.sim.happenings import happen
 from kubetide.embedded.sim.hosts import SimHost
@@ -76,6 +77,7 @@ class SimCluster:
         seed: int = 0,
         clock: Clock | None = None,
         api: EmbeddedApi | None = None,
+        event_ttl: timedelta = EVENT_TTL,
     ) -> None:
         self.scenario = scenario or Scenario()
         self.seed = seed or self.scenario.seed
@@ -109,7 +111,7 @@ class SimCluster:
         )
         self.api.metrics_provider = self.metrics
         self.api.node_proxy = self._kubelet_endpoint
-        self.controllers = make_controllers(self.world)
+        self.controllers = make_controllers(self.world, event_ttl=event_ttl)
         self._tick = seconds(self.scenario.tick)
         self._group = asyncio.TaskGroup()
         self._tasks: list[asyncio.Task[Any]] = []

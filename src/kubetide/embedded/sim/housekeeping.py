@@ -1,17 +1,20 @@
-"""What even a bare API server needs somebody to do: empty namespaces that go away, and collect orphans.
+"""What even a bare API server needs somebody to do: empty namespaces that go away, collect orphans, forget old events.
 
-Without these two, `kubectl delete` would wait for ever. Nothing else runs: no workload gets pods, no pod gets a node.
+Without the first two, `kubectl delete` would wait for ever. Nothing else runs: no workload gets pods, no pod gets a
+node.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from random import Random
 
 from kubetide import crds
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.requests import Answer, Request
+from kubetide.embedded.sim.controllers.expiry import EVENT_TTL, EventExpiry
 from kubetide.embedded.sim.controllers.garbage import Garbage
 from kubetide.embedded.sim.controllers.namespaces import Namespaces
 from kubetide.embedded.sim.world import World
@@ -19,7 +22,7 @@ from kubetide.embedded.strategy import CRDS
 
 
 @asynccontextmanager
-async def housekeeping(api: EmbeddedApi) -> AsyncIterator[None]:
+async def housekeeping(api: EmbeddedApi, *, event_ttl: timedelta = EVENT_TTL) -> AsyncIterator[None]:
     """Install kubetide's custom resources and keep house while the context lasts."""
     for definition in crds.load_all():
         if api.store.get(CRDS, StoreKey("", definition["metadata"]["name"])) is None:
@@ -33,7 +36,8 @@ async def housekeeping(api: EmbeddedApi) -> AsyncIterator[None]:
 
     world = World(api.store, api.clock, send, Random(0))
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(controller.run()) for controller in (Namespaces(world), Garbage(world))]
+        keepers = (Namespaces(world), Garbage(world), EventExpiry(world, event_ttl))
+        tasks = [group.create_task(controller.run()) for controller in keepers]
         try:
             yield
         finally:

@@ -1,11 +1,13 @@
 """DaemonSets: one pod on every node that fits, bound where it is made."""
 
 from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.sim.controllers import revisions
+from kubetide.embedded.sim.controllers.adoption import Claims
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.controllers.deployments import template_hash
 from kubetide.embedded.sim.controllers.replicas import pod_from
+from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
 from kubetide.embedded.sim.controllers.rollout import scaled
-from kubetide.embedded.sim.controllers.statefulsets import REVISION_LABEL
 from kubetide.embedded.sim.placement import NodeState, why_not
 from kubetide.embedded.sim.world import (
     DAEMON_SETS,
@@ -38,6 +40,7 @@ class DaemonSets(Controller):
     name = "daemonset-controller"
 
     def watch(self) -> None:
+        self._claims = Claims(self.world, DAEMON_SETS, PODS, self.mark)
         self.world.on(DAEMON_SETS, self._changed)
         self.world.on(PODS, self._pod_changed)
         self.world.on(NODES, self._node_changed)
@@ -45,12 +48,18 @@ class DaemonSets(Controller):
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
             self.mark(key_of(new))
+            if old is None:
+                self._claims.set_came(new)
 
     def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
         pod = new if new is not None else old
         owner = controller_of(pod) if pod is not None else None
         if pod is not None and owner is not None and owner.get("kind") == "DaemonSet":
-            self.mark(StoreKey(pod["metadata"]["namespace"], owner["name"]))
+            key = StoreKey(pod["metadata"]["namespace"], owner["name"])
+            self.mark(key)
+            self._claims.strayed(old, new, key)
+        elif owner is None:
+            self._claims.orphan_changed(old, new)
 
     def _node_changed(self, old: Raw | None, new: Raw | None) -> None:
         if old is not None and new is not None and _placement(old) == _placement(new):
@@ -62,9 +71,12 @@ class DaemonSets(Controller):
         owner = self.world.get(DAEMON_SETS, key)
         if owner is None:
             return
+        self._claims.settle(owner)
         wanted = self._wanted_nodes(owner)
         if not owner["metadata"].get("deletionTimestamp"):
+            await revisions.record(self.world, owner)
             await self._advance(owner, wanted)
+            await revisions.forget_old(self.world, owner, self.world.children(owner["metadata"]["uid"], PODS))
         self._write_status(key, wanted)
 
     def _wanted_nodes(self, owner: Raw) -> list[str]:

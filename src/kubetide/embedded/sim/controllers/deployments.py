@@ -1,7 +1,12 @@
 """Deployments: a ReplicaSet per pod template, and a rollout from the old ones to the new."""
 
+import asyncio
+from datetime import timedelta
+
 from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.sim.controllers.adoption import Claims
 from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.progress import Counts, counts_in, judge
 from kubetide.embedded.sim.controllers.replicas import wanted_replicas
 from kubetide.embedded.sim.controllers.rollout import Revision, limits, step
 from kubetide.embedded.sim.world import (
@@ -26,14 +31,20 @@ class Deployments(Controller):
     name = "deployment-controller"
 
     def watch(self) -> None:
+        self._claims = Claims(self.world, DEPLOYMENTS, REPLICA_SETS, self.mark)
+        self._timed: set[StoreKey] = set()
         self.world.on(DEPLOYMENTS, self._changed)
         self.world.on(REPLICA_SETS, self._set_changed)
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
             self.mark(key_of(new))
+            if old is None:
+                self._claims.set_came(new)
 
     def _set_changed(self, old: Raw | None, new: Raw | None) -> None:
+        if new is not None and controller_of(new) is None:
+            self._claims.orphan_changed(old, new)
         for replica_set in (new, old):
             owner = controller_of(replica_set) if replica_set is not None else None
             if replica_set is not None and owner is not None and owner.get("kind") == "Deployment":
@@ -44,6 +55,7 @@ class Deployments(Controller):
         deployment = self.world.get(DEPLOYMENTS, key)
         if deployment is None:
             return
+        self._claims.settle(deployment)
         if not deployment["metadata"].get("deletionTimestamp"):
             sets = self.world.children(deployment["metadata"]["uid"], REPLICA_SETS)
             paused = bool(deployment["spec"].get("paused"))
@@ -170,7 +182,6 @@ class Deployments(Controller):
         now = self.world.stamp()
         old_status = deployment.get("status") or {}
         enough = available >= wanted - missing
-        done = updated == wanted and total == wanted and available == wanted
         set_name = new["metadata"]["name"] if new is not None else ""
         conditions = with_condition(
             old_status.get("conditions"),
@@ -183,18 +194,20 @@ class Deployments(Controller):
                 "lastTransitionTime": now,
             },
         )
-        conditions = with_condition(
-            conditions,
-            {
-                "type": "Progressing",
-                "status": "True",
-                "reason": "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
-                "message": f'ReplicaSet "{set_name}" '
-                + ("has successfully progressed." if done else "is progressing."),
-                "lastUpdateTime": now,
-                "lastTransitionTime": now,
-            },
+        seconds = deployment["spec"].get("progressDeadlineSeconds")
+        progressing, wait = judge(
+            next((c for c in old_status.get("conditions") or () if c.get("type") == "Progressing"), None),
+            was=counts_in(old_status),
+            now_has=Counts(total=total, updated=updated, ready=ready, available=available),
+            wanted=wanted,
+            replica_set=set_name,
+            paused=bool(deployment["spec"].get("paused")),
+            deadline=timedelta(seconds=int(seconds)) if seconds is not None else None,
+            now=self.world.now(),
         )
+        if wait is not None:
+            self._judge_later(key, wait)
+        conditions = with_condition(conditions, progressing)
         conditions = [_keep_update_time(c, old_status.get("conditions") or []) for c in conditions]
         status: Raw = {"observedGeneration": deployment["metadata"].get("generation", 0), "conditions": conditions}
         counts = {
@@ -203,6 +216,19 @@ class Deployments(Controller):
         }  # fmt: skip
         status |= {name: count for name, count in counts.items() if count}
         self.world.put(DEPLOYMENTS, deployment, status=status)
+
+    def _judge_later(self, key: StoreKey, wait: timedelta) -> None:
+        """Look again when the deadline is over; one timer per deployment is enough, it sets the next itself."""
+        if key in self._timed:
+            return
+        self._timed.add(key)
+
+        def look() -> None:
+            self._timed.discard(key)
+            self.mark(key)
+
+        # A moment more: times in conditions are whole seconds.
+        asyncio.get_running_loop().call_later(wait.total_seconds() + 1, look)
 
 
 def _keep_update_time(condition: Raw, old: list[Raw]) -> Raw:

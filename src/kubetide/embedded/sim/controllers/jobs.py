@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.sim.controllers.adoption import Claims
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.controllers.replicas import pod_from
 from kubetide.embedded.sim.world import JOBS, PODS, controller_of, is_active, is_ready, key_of, phase_of, with_condition
@@ -15,18 +16,25 @@ class Jobs(Controller):
     name = "job-controller"
 
     def watch(self) -> None:
+        self._claims = Claims(self.world, JOBS, PODS, self.mark)
         self.world.on(JOBS, self._changed)
         self.world.on(PODS, self._pod_changed)
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
             self.mark(key_of(new))
+            if old is None:
+                self._claims.set_came(new)
 
     def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
         pod = new if new is not None else old
         owner = controller_of(pod) if pod is not None else None
         if pod is not None and owner is not None and owner.get("kind") == "Job":
-            self.mark(StoreKey(pod["metadata"]["namespace"], owner["name"]))
+            key = StoreKey(pod["metadata"]["namespace"], owner["name"])
+            self.mark(key)
+            self._claims.strayed(old, new, key)
+        elif owner is None:
+            self._claims.orphan_changed(old, new)
 
     async def reconcile(self, key: StoreKey) -> None:
         job = self.world.get(JOBS, key)
@@ -35,6 +43,7 @@ class Jobs(Controller):
         if finished_at(job) is not None:
             await self._expire(key, job)
             return
+        self._claims.settle(job)
         pods = self.world.children(job["metadata"]["uid"], PODS)
         active = [pod for pod in pods if is_active(pod)]
         succeeded = sum(phase_of(pod) == "Succeeded" for pod in pods)

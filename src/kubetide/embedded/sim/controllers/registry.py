@@ -1,11 +1,14 @@
 """Which controllers a simulated cluster runs, in the order they are started."""
 
+from datetime import timedelta
+
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.controllers.budgets import Budgets
 from kubetide.embedded.sim.controllers.cronjobs import CronJobs
 from kubetide.embedded.sim.controllers.daemonsets import DaemonSets
 from kubetide.embedded.sim.controllers.deployments import Deployments
 from kubetide.embedded.sim.controllers.endpoints import Endpoints
+from kubetide.embedded.sim.controllers.expiry import EVENT_TTL, EventExpiry
 from kubetide.embedded.sim.controllers.garbage import Garbage
 from kubetide.embedded.sim.controllers.jobs import Jobs
 from kubetide.embedded.sim.controllers.namespaces import Namespaces
@@ -15,7 +18,7 @@ from kubetide.embedded.sim.controllers.statefulsets import StatefulSets
 from kubetide.embedded.sim.world import World
 
 
-def make_controllers(world: World) -> list[Controller]:
+def make_controllers(world: World, *, event_ttl: timedelta = EVENT_TTL) -> list[Controller]:
     """Return every controller, ready to run."""
     return [
         Namespaces(world),
@@ -30,4 +33,5 @@ def make_controllers(world: World) -> list[Controller]:
         CronJobs(world),
         Budgets(world),
         Endpoints(world),
+        EventExpiry(world, event_ttl),
     ]

@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import datetime
 
 from kubetide.embedded.objects import ResourceKey, StoreKey
+from kubetide.embedded.sim.controllers.adoption import Claims, selects
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.world import (
     PODS,
@@ -33,24 +34,33 @@ class ReplicaController(Controller):
     kind = "ReplicaSet"
 
     def watch(self) -> None:
+        self._claims = Claims(self.world, self.resource, PODS, self.mark, _could_take)
         self.world.on(self.resource, self._set_changed)
         self.world.on(PODS, self._pod_changed)
 
     def _set_changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
             self.mark(key_of(new))
+            if old is None:
+                self._claims.set_came(new)
 
     def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
+        owner = None
         for pod in (old, new):
             owner = controller_of(pod) if pod is not None else None
             if pod is not None and owner is not None and owner.get("kind") == self.kind:
-                self.mark(StoreKey(pod["metadata"]["namespace"], owner["name"]))
+                key = StoreKey(pod["metadata"]["namespace"], owner["name"])
+                self.mark(key)
+                self._claims.strayed(old, new, key)
                 return
+        if owner is None:
+            self._claims.orphan_changed(old, new)
 
     async def reconcile(self, key: StoreKey) -> None:
         owner = self.world.get(self.resource, key)
         if owner is None:
             return
+        self._claims.settle(owner)
         uid = owner["metadata"]["uid"]
         pods = self.world.children(uid, PODS)
         active = [pod for pod in pods if is_active(pod)]
@@ -94,6 +104,10 @@ class ReplicationControllers(ReplicaController):
     name = "replication-controller"
     resource: ResourceKey = REPLICATION_CONTROLLERS
     kind = "ReplicationController"
+
+
+def _could_take(owner: Raw, pod: Raw) -> bool:
+    return is_active(pod) and selects(owner, pod)
 
 
 def wanted_replicas(owner: Raw) -> int:

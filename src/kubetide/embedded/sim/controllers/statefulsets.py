@@ -1,9 +1,14 @@
-"""StatefulSets: pods with names, made in order, replaced from the highest ordinal down."""
+"""StatefulSets: pods with names, made in order, replaced from the highest ordinal down.
+
+Each template is kept as a ControllerRevision, which pods carry in a label.
+"""
 
 from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.sim.controllers import revisions
+from kubetide.embedded.sim.controllers.adoption import Claims, selects
 from kubetide.embedded.sim.controllers.base import Controller
-from kubetide.embedded.sim.controllers.deployments import template_hash
 from kubetide.embedded.sim.controllers.replicas import count_available, pod_from, wanted_replicas
+from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
 from kubetide.embedded.sim.world import (
     PODS,
     PVCS,
@@ -16,8 +21,6 @@ from kubetide.embedded.sim.world import (
 )
 from kubetide.embedded.status import Raw
 
-REVISION_LABEL = "controller-revision-hash"
-
 
 class StatefulSets(Controller):
     """Keeps ordinals 0 … n−1 alive."""
@@ -25,32 +28,42 @@ class StatefulSets(Controller):
     name = "statefulset-controller"
 
     def watch(self) -> None:
+        self._claims = Claims(self.world, STATEFUL_SETS, PODS, self.mark, _could_take)
         self.world.on(STATEFUL_SETS, self._changed)
         self.world.on(PODS, self._pod_changed)
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
             self.mark(key_of(new))
+            if old is None:
+                self._claims.set_came(new)
 
     def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
         pod = new if new is not None else old
         owner = controller_of(pod) if pod is not None else None
         if pod is not None and owner is not None and owner.get("kind") == "StatefulSet":
-            self.mark(StoreKey(pod["metadata"]["namespace"], owner["name"]))
+            key = StoreKey(pod["metadata"]["namespace"], owner["name"])
+            self.mark(key)
+            self._claims.strayed(old, new, key)
+        elif owner is None:
+            self._claims.orphan_changed(old, new)
 
     async def reconcile(self, key: StoreKey) -> None:
         owner = self.world.get(STATEFUL_SETS, key)
         if owner is None:
             return
+        self._claims.settle(owner)
         if not owner["metadata"].get("deletionTimestamp"):
+            await revisions.record(self.world, owner)
             await self._advance(owner)
+            await revisions.forget_old(self.world, owner, self.world.children(owner["metadata"]["uid"], PODS))
         self._write_status(key)
 
     async def _advance(self, owner: Raw) -> None:
         spec = owner["spec"]
         first = int((spec.get("ordinals") or {}).get("start") or 0)
         wanted = range(first, first + wanted_replicas(owner))
-        revision = f"{owner['metadata']['name']}-{template_hash(spec['template'])}"
+        revision = revisions.revision_name(owner)
         pods = {ordinal_of(pod): pod for pod in self.world.children(owner["metadata"]["uid"], PODS)}
         in_order = spec.get("podManagementPolicy") != "Parallel"
         for ordinal in wanted:
@@ -117,7 +130,7 @@ class StatefulSets(Controller):
         if owner is None:
             return
         pods = [pod for pod in self.world.children(owner["metadata"]["uid"], PODS) if is_active(pod)]
-        revision = f"{owner['metadata']['name']}-{template_hash(owner['spec']['template'])}"
+        revision = revisions.revision_name(owner)
         updated = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) == revision]
         ready = [pod for pod in pods if is_ready(pod)]
         available, wait = count_available(ready, int(owner["spec"].get("minReadySeconds") or 0), self.world.now())
@@ -138,6 +151,12 @@ class StatefulSets(Controller):
         self.world.put(STATEFUL_SETS, owner, status=status)
         if wait is not None:
             self.mark_later(key, wait)
+
+
+def _could_take(owner: Raw, pod: Raw) -> bool:
+    """Whether a pod has the name of one of the set's own."""
+    name, _, ordinal = str(pod["metadata"]["name"]).rpartition("-")
+    return name == owner["metadata"]["name"] and ordinal.isdigit() and selects(owner, pod)
 
 
 def ordinal_of(pod: Raw) -> int:

@@ -1,0 +1,68 @@
+"""ControllerRevisions: what the templates of a StatefulSet or DaemonSet were, so that one can go back to them.
+
+Each template is one revision, named after its hash; a template that comes back is the newest revision again. kubectl
+lists them (`rollout history`) and patches the data of one onto the set (`rollout undo`). As many as
+`revisionHistoryLimit` are kept beside those that pods still run.
+"""
+
+from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.sim.controllers.adoption import with_owner
+from kubetide.embedded.sim.controllers.deployments import template_hash
+from kubetide.embedded.sim.world import CONTROLLER_REVISIONS, World, controller_of, key_of, owner_reference
+from kubetide.embedded.status import Raw
+
+REVISION_LABEL = "controller-revision-hash"
+_CAUSE = "kubernetes.io/change-cause"
+_KEPT = 10
+
+
+def revision_name(owner: Raw) -> str:
+    """Return the name of the revision of the present template."""
+    return f"{owner['metadata']['name']}-{template_hash(owner['spec']['template'])}"
+
+
+async def record(world: World, owner: Raw) -> None:
+    """See to it that the present template is the newest revision."""
+    metadata, template = owner["metadata"], owner["spec"]["template"]
+    known = world.children(metadata["uid"], CONTROLLER_REVISIONS)
+    name = revision_name(owner)
+    newest = max((int(each["revision"]) for each in known), default=0)
+    present = world.get(CONTROLLER_REVISIONS, StoreKey(metadata["namespace"], name))
+    if present is not None:
+        if controller_of(present) is None:
+            present = world.put(CONTROLLER_REVISIONS, present, metadata=with_owner(present, owner))
+        if int(present["revision"]) < newest:
+            world.put(CONTROLLER_REVISIONS, present, revision=newest + 1)
+        return
+    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key == _CAUSE}
+    labels = {**((template.get("metadata") or {}).get("labels") or {}), REVISION_LABEL: template_hash(template)}
+    body: Raw = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner_reference(owner)],
+            **({"annotations": annotations} if annotations else {}),
+        },
+        "data": {"spec": {"template": {**template, "$patch": "replace"}}},
+        "revision": newest + 1,
+    }
+    await world.create(CONTROLLER_REVISIONS, body)
+
+
+async def forget_old(world: World, owner: Raw, pods: list[Raw]) -> None:
+    """Delete the oldest revisions that no pod runs any more and that are beyond the limit."""
+    limit = owner["spec"].get("revisionHistoryLimit")
+    hashes = {(pod["metadata"].get("labels") or {}).get(REVISION_LABEL) for pod in pods}
+    idle = [
+        each
+        for each in world.children(owner["metadata"]["uid"], CONTROLLER_REVISIONS)
+        if each["metadata"]["name"] not in hashes
+        and each["metadata"]["labels"].get(REVISION_LABEL) not in hashes
+        and each["metadata"]["name"] != revision_name(owner)
+    ]
+    idle.sort(key=lambda each: int(each["revision"]))
+    for each in idle[: max(0, len(idle) - (_KEPT if limit is None else int(limit)))]:
+        await world.delete(CONTROLLER_REVISIONS, key_of(each), uid=each["metadata"]["uid"])

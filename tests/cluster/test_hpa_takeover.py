@@ -158,6 +158,32 @@ def test_a_scale_that_the_built_in_controller_wrote_lately_is_not_touched() -> N
     run(main, nodes=1)
 
 
+def test_not_even_the_status_is_written_after_the_built_in_controller_scaled() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepare(cluster)
+        path, client = "/apis/apps/v1/namespaces/default/deployments/web", cluster.client()
+        status = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"
+        applied = b'{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"labels": {"team": "red"}}}'
+        merge = "application/merge-patch+json"
+
+        async def patch(where: str, manager: str, body: bytes, form: str = merge) -> None:
+            await client.request("PATCH", where, query={"fieldManager": manager}, body=body, content_type=form)
+
+        await patch(path, "somebody", applied, "application/apply-patch+yaml")
+        await patch(status, "kube-controller-manager", b'{"status": {"desiredReplicas": 2}}')
+        await cluster.run_for(timedelta(minutes=2))
+        # It sets the size that is wanted here too, and its write of the status is lost: there is nothing to rescale.
+        await patch(f"{path}/scale", "kube-controller-manager", b'{"spec": {"replicas": 5}}')
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(seconds=40))
+            assert running.requests.writes == []
+            assert len(events(cluster, reason="BuiltInControllerActive", name="web")) == 1
+            await cluster.run_for(timedelta(seconds=40))
+            assert running.status("default", "web")["currentReplicas"] == 5
+
+    run(main, nodes=1)
+
+
 def test_a_lease_that_may_not_be_read_counts_as_held() -> None:
     async def main(cluster: SimCluster) -> None:
         await prepare(cluster)

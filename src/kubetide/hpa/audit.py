@@ -1,7 +1,8 @@
 """Looks out for the built-in controller: its lease, and its marks on autoscalers and targets.
 
 The lease is one object for the whole cluster, so it is read once for all turns of a few seconds. The target is read
-only before its scale is written.
+where its marks can decide: before its scale is written, and in any turn of an autoscaler whose status the built-in
+controller has ever written. If the lease alone forbids to act, nothing more is asked.
 """
 
 from datetime import timedelta
@@ -13,7 +14,16 @@ from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.hpa.annotations import Wishes
 from kubetide.hpa.settings import HpaSettings
-from kubetide.hpa.takeover import LEASE_NAME, LEASE_NAMESPACE, Signs, Stance, lease_is_fresh, stance, wrote_lately
+from kubetide.hpa.takeover import (
+    LEASE_NAME,
+    LEASE_NAMESPACE,
+    Signs,
+    Stance,
+    lease_is_fresh,
+    stance,
+    wrote_ever,
+    wrote_lately,
+)
 from kubetide.kube.client import Client
 from kubetide.kube.errors import NotFound
 from kubetide.kube.scale import ScaleTarget
@@ -40,10 +50,9 @@ class BuiltInWatch:
     ) -> Stance:
         """Decide whether to act in this turn."""
         told = self._settings.take_over or wishes.managed_by is not None
-        signs = Signs(
-            wrote=await self._marks(hpa, target if rescale else None),
-            runs="" if told else await self._lease(),
-        )
+        runs = "" if told else await self._lease()
+        decisive = rescale if told else not runs and (rescale or wrote_ever(hpa.metadata.managed_fields))
+        signs = Signs(wrote=await self._marks(hpa, target if decisive else None), runs=runs)
         return stance(wishes, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
 
     async def _lease(self) -> str:

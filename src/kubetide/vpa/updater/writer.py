@@ -50,16 +50,20 @@ class Disruptor:
         self._workload = workload
         self._cautious = cautious
         self._steps: dict[ObjectKey, Step] = {}
+        self._last_steps: dict[ObjectKey, Step] = {}
         self._resizes: dict[str, Resize] = {}
 
     def begin_run(self, uids: set[str]) -> None:
-        """Forget the decisions of the last run, and pods that are gone."""
-        self._steps = {}
+        """Forget the decisions of the run before the last one, and pods that are gone."""
+        self._last_steps, self._steps = self._steps, {}
         self._resizes = {uid: resize for uid, resize in self._resizes.items() if uid in uids}
 
     def step_of(self, judgement: Judgement) -> Step:
-        """Return what was decided last about a pod."""
-        return self._steps.get(key_of(judgement.pod), Step(judgement.method, judgement.reason))
+        """Return what was decided last about a pod; in the middle of a run, before its turn, in the run before."""
+        key, judged = key_of(judgement.pod), Step(judgement.method, judgement.reason)
+        if key in self._steps or judgement.method is Method.NONE:
+            return self._steps.get(key, judged)
+        return self._last_steps.get(key, judged)
 
     def resize_of(self, pod: Pod) -> Resize | None:
         """Return where the resize of a pod stood when it was last looked at."""

@@ -47,10 +47,10 @@ def set_condition(
     old = find_condition(existing, kind)
     since = old.last_transition_time if old is not None and old.status == status else now
     new = Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
-    if old is None:
-        return (*existing, new)
     if new == old:
         return existing
+    if old is None:
+        return (*existing, new)
     return tuple(new if condition is old else condition for condition in existing)
 
 

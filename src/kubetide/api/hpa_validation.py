@@ -115,8 +115,10 @@ def validate_status(obj: Raw) -> list[Problem]:
     ]
     for index, metric in enumerate(status.current_metrics or ()):
         for source in (metric.object, metric.pods, metric.resource, metric.container_resource, metric.external):
-            amounts = (source.current.value, source.current.average_value) if source is not None else ()
-            if not all(amount is None or _is_quantity(amount) for amount in amounts):
+            if source is None:
+                continue
+            value, average = source.current.value, source.current.average_value
+            if not ((value is None or _is_quantity(value)) and (average is None or _is_quantity(average))):
                 problems.append(_invalid(f"status.currentMetrics[{index}]", "must hold quantities"))
     return problems
 

@@ -50,7 +50,7 @@ def record(
     }
     if subresource:
         entry["subresource"] = subresource
-    entries = [dict(item) for item in before]
+    entries = list(before)
     if applied:
         changed = fieldsets.changed(old or {}, new)
         if not changed:

@@ -78,7 +78,11 @@ def check_change(
 
 def _same_labels(metadata: Raw, was: Raw) -> bool:
     """Whether everything in the metadata that has rules is as it was."""
-    return all(metadata.get(field) == was.get(field) for field in ("labels", "annotations", "ownerReferences"))
+    return (
+        metadata.get("labels") == was.get("labels")
+        and metadata.get("annotations") == was.get("annotations")
+        and metadata.get("ownerReferences") == was.get("ownerReferences")
+    )
 
 
 def _refuse(resource: ApiResource, obj: Raw, causes: list[Cause]) -> None:

@@ -65,6 +65,8 @@ class ScaleWatch:
         self._clock = clock
         self._settings = settings
         self._informers: dict[Kind, Informer[Workload]] = {}
+        self._shown: dict[tuple[Kind, ObjectKey], tuple[Workload, ScaleTarget]] = {}
+        """The scale of each workload that was asked for, and what it was made from."""
         self._refused: set[Kind] = set()
 
     def get(self, namespace: str, reference: CrossVersionObjectReference) -> ScaleTarget | None:
@@ -76,25 +78,20 @@ class ScaleWatch:
         if kind is None or informer is None or not informer.has_synced:
             return None
         age = informer.staleness()
-        found = informer.store.get(ObjectKey(namespace, reference.name))
-        if found is None or age is None or age > OLDEST or found.spec.selector is None:
+        key = ObjectKey(namespace, reference.name)
+        found = informer.store.get(key)
+        if found is None:
+            self._shown.pop((kind, key), None)
             return None
-        try:
-            selector = normalise_selector(str(selector_from(found.spec.selector)))
-        except SelectorError:
+        if age is None or age > OLDEST:
             return None
-        resource = RESOURCES[kind]
-        return ScaleTarget(
-            resource=ApiResource(
-                group=resource.group, version=resource.version, plural=resource.plural, kind=kind[1], namespaced=True
-            ),
-            namespace=namespace,
-            name=reference.name,
-            spec_replicas=1 if found.spec.replicas is None else found.spec.replicas,
-            status_replicas=found.status.replicas,
-            selector=selector,
-            raw={},
-        )
+        shown = self._shown.get((kind, key))
+        if shown is None or shown[0] is not found:
+            target = _scale_of(kind, key, found)
+            if target is None:
+                return None
+            shown = self._shown[kind, key] = (found, target)
+        return shown[1]
 
     async def run(self, hpas: Store[HorizontalPodAutoscaler]) -> None:
         """Begin to follow a kind once enough autoscalers name it; until cancelled."""
@@ -134,6 +131,28 @@ class ScaleWatch:
             log.info("reading each scale by itself", kind=kind[1], error=str(error))
             return False
         return True
+
+
+def _scale_of(kind: Kind, key: ObjectKey, workload: Workload) -> ScaleTarget | None:
+    """Return the scale of a workload; None where only the server can tell."""
+    if workload.spec.selector is None:
+        return None
+    try:
+        selector = normalise_selector(str(selector_from(workload.spec.selector)))
+    except SelectorError:
+        return None
+    resource = RESOURCES[kind]
+    return ScaleTarget(
+        resource=ApiResource(
+            group=resource.group, version=resource.version, plural=resource.plural, kind=kind[1], namespaced=True
+        ),
+        namespace=key.namespace,
+        name=key.name,
+        spec_replicas=1 if workload.spec.replicas is None else workload.spec.replicas,
+        status_replicas=workload.status.replicas,
+        selector=selector,
+        raw={},
+    )
 
 
 def _kind_of(reference: CrossVersionObjectReference) -> Kind | None:

@@ -118,9 +118,22 @@ def configuration(given: Registration) -> dict[str, Any]:
 
 def same_webhooks(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Tell whether a stored configuration already says what is wanted; what others added does not matter."""
-    notes = (current.get("metadata") or {}).get("annotations") or {}
-    said = wanted["metadata"].get("annotations") or {}
-    return _includes(current.get("webhooks"), wanted["webhooks"]) and said.items() <= notes.items()
+    return _includes(current.get("webhooks"), wanted["webhooks"]) and all(
+        _noted(wanted, part).items() <= _noted(current, part).items() for part in ("labels", "annotations")
+    )
+
+
+def replacement(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration to store in place of `current`, with the labels and annotations of others."""
+    meta: dict[str, Any] = {**wanted["metadata"], "resourceVersion": current["metadata"]["resourceVersion"]}
+    for part in ("labels", "annotations"):
+        if kept := {**_noted(current, part), **_noted(wanted, part)}:
+            meta[part] = kept
+    return {**wanted, "metadata": meta}
+
+
+def _noted(configuration: Mapping[str, Any], part: str) -> Mapping[str, str]:
+    return (configuration.get("metadata") or {}).get(part) or {}
 
 
 def conditions(selected: Iterable[tuple[str, Selector]]) -> list[dict[str, str]]:

@@ -44,6 +44,7 @@ from kubetide.vpa.admission.registration import (
     conditions,
     configuration,
     parse_labels,
+    replacement,
     same_webhooks,
 )
 from kubetide.vpa.admission.review import PROBE, answer_pod, answer_probe, answer_vpa, is_probe
@@ -293,8 +294,7 @@ class AdmissionController:
         if same_webhooks(current, wanted):
             return
         # Replaced in one step: there is no moment without a webhook, as deleting and creating would leave.
-        meta = {**wanted["metadata"], "resourceVersion": current["metadata"]["resourceVersion"]}
-        await self._client.update(MUTATING_WEBHOOKS, CONFIGURATION, {**wanted, "metadata": meta})
+        await self._client.update(MUTATING_WEBHOOKS, CONFIGURATION, replacement(current, wanted))
         log.info("updated the webhook configuration")
 
     async def _registration(self) -> Registration:

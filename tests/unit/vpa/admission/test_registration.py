@@ -11,6 +11,7 @@ from kubetide.vpa.admission.registration import (
     conditions,
     configuration,
     parse_labels,
+    replacement,
     same_webhooks,
 )
 
@@ -67,6 +68,21 @@ def test_what_the_server_adds_is_no_difference() -> None:
     assert same_webhooks(stored, wanted)
     assert not same_webhooks(stored, configuration(Registration(client=SERVICE)))
     assert not same_webhooks({}, wanted)
+
+
+def test_labels_that_are_missing_are_added_beside_those_of_others() -> None:
+    wanted = configuration(Registration(client=SERVICE, labels={"team": "a"}))
+    theirs = {"resourceVersion": "7", "labels": {"owner": "x"}, "annotations": {"note": "y"}}
+    stored = {**wanted, "metadata": theirs}
+    assert not same_webhooks(stored, wanted)
+    made = replacement(stored, wanted)
+    assert made["metadata"] == {
+        "name": "vpa-webhook-config",
+        "resourceVersion": "7",
+        "labels": {"owner": "x", "team": "a"},
+        "annotations": {"note": "y"},
+    }
+    assert same_webhooks(made, wanted)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", {}), ("a:b", {"a": "b"}), ("a:b, c:d", {"a": "b", "c": "d"})])

@@ -1,6 +1,7 @@
 """Writes the status of the NodeMetric at every report interval: its time is the node's heartbeat.
 
-The status is written also when nothing changed. A conflict is answered by the same status on the fresh object. Writes
+The status is written also when nothing changed, on the object as the watch showed it last: one request. A conflict is
+answered by the same status on the fresh object. Writes
 have a limit of their own, counted per attempt, so that conflicts cannot make a node write more than one report each ten
 seconds for long; a report that found no room waits for the next slot, unless a newer one is there first.
 """
@@ -108,10 +109,18 @@ class MetricReporter:
             if not self._limit.allow(self._clock.monotonic()):
                 return False
             try:
-                current = await self._client.get_raw(RAW_NODE_METRICS, self._node_name)
-                await self._client.update(
-                    RAW_NODE_METRICS, self._node_name, {**current, "status": body}, subresource="status"
-                )
+                version = self._objects.metric_version()
+                if attempt or not version:
+                    current = await self._client.get_raw(RAW_NODE_METRICS, self._node_name)
+                    version = current["metadata"]["resourceVersion"]
+                # An update of the status takes nothing else from what is sent.
+                whole = {
+                    "apiVersion": RAW_NODE_METRICS.api_version,
+                    "kind": RAW_NODE_METRICS.kind,
+                    "metadata": {"name": self._node_name, "resourceVersion": version},
+                    "status": body,
+                }
+                await self._client.update(RAW_NODE_METRICS, self._node_name, whole, subresource="status")
             except NotFound:
                 return True
             except Conflict:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from kubetide.api.core import Node, PersistentVolumeClaim
-from kubetide.api.meta import TypedObject
+from kubetide.api.meta import ObjectKey, TypedObject
 from kubetide.api.quantity import parse_quantity
 from kubetide.api.scheme import NODES, PVCS, Resource
 from kubetide.api.slo_strategies import NodeSLOSpec
@@ -88,6 +88,11 @@ class NodeObjects:
             *((self._metrics,) if report else ()),
             *((self._claims,) if claims else ()),
         )
+
+    def metric_version(self) -> str:
+        """Return the version of the NodeMetric as last seen; empty if there is none."""
+        found = self._metrics.store.get(ObjectKey("", self._name))
+        return found.metadata.resource_version if found is not None else ""
 
     def waiting_for(self) -> list[str]:
         """Return what has not been listed yet."""

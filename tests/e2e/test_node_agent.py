@@ -1,0 +1,112 @@
+"""What the agent of a node writes, against a real kube-apiserver: the objects fit their schemas."""
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import Any
+
+from kubetide import crds
+from kubetide.api.patch import MergePatch
+from kubetide.api.scheme import CRDS, NODES
+from kubetide.clock import SystemClock
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.kube.client import Client
+from kubetide.kube.errors import AlreadyExists, ApiError, NotFound
+from kubetide.kube.http import HttpTransport
+from kubetide.kube.kubeconfig import from_files
+from kubetide.node.agent import NodeAgent
+from kubetide.node.host.layout import Layout
+from kubetide.node.settings import NodeSettings, PodSource
+from kubetide.node.state.objects import RAW_NODE_METRICS
+from kubetide.node.state.topology import TOPOLOGIES
+from kubetide.telemetry import Telemetry
+from kubetide.testing.builders import make_node
+from kubetide.testing.controlplane import ControlPlane
+
+CLOCK = SystemClock()
+NODE = "watched-node"
+POLICY = {"reportIntervalSeconds": 60, "aggregateDurationSeconds": 60}
+NODE_METRIC: dict[str, Any] = {
+    "apiVersion": RAW_NODE_METRICS.api_version,
+    "kind": RAW_NODE_METRICS.kind,
+    "metadata": {"name": NODE, "labels": {"kept": "yes"}},
+    "spec": {"metricCollectPolicy": POLICY},
+}
+
+
+async def prepare(client: Client) -> None:
+    """Make the resources, the node and its NodeMetric."""
+    for name in ("nodeslos", "nodemetrics", "noderesourcetopologies"):
+        with suppress(AlreadyExists):
+            await client.create(CRDS, crds.load(name))
+    await client.create(NODES, make_node(NODE))
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await client.create(RAW_NODE_METRICS, NODE_METRIC)
+                await client.list(TOPOLOGIES)
+                return
+            except AlreadyExists:
+                continue
+            except ApiError:
+                await asyncio.sleep(0.1)
+
+
+async def written_topology(client: Client) -> dict[str, Any]:
+    """Wait until the topology is there and has zones."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(NotFound):
+                found = await client.get_raw(TOPOLOGIES, NODE)
+                if found.get("zones"):
+                    return found
+            await asyncio.sleep(0.1)
+
+
+async def test_reports_and_topology_are_accepted_and_change_nothing_else(control_plane: ControlPlane) -> None:
+    access = from_files([control_plane.kubeconfig("admin")], clock=CLOCK)
+    client = Client(HttpTransport(access), clock=CLOCK, chance=random.Random(1))
+    try:
+        await prepare(client)
+        async with SimCluster(clock=CLOCK) as simulated:
+            host = simulated.add_node(NODE, cpu="4", memory="8Gi")
+            agent = NodeAgent(
+                client,
+                CLOCK,
+                NodeSettings(node_name=NODE, audit_log_dir="", pod_source=PodSource.API_SERVER),
+                host,
+                Telemetry(),
+                layout=Layout(version=host.version, paths=host.paths),
+                commands=host,
+            )
+            task = asyncio.get_running_loop().create_task(agent.run())
+            try:
+                async with asyncio.timeout(60):
+                    while not (agent.ready() and agent.topology.annotations):  # noqa: ASYNC110 - nobody tells
+                        await asyncio.sleep(0.05)
+                spec = agent.objects.metric_spec
+                assert spec is not None
+                await agent.reporter.report(spec)
+                assert agent.reporter.problem == ""
+                written = await client.get_raw(RAW_NODE_METRICS, NODE)
+                assert written["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"]
+                assert written["metadata"]["labels"] == {"kept": "yes"}
+                assert written["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == 60
+
+                # Somebody else was faster: the version that the watch showed is old, or soon will be.
+                await client.patch(RAW_NODE_METRICS, NODE, MergePatch({"metadata": {"labels": {"more": "yes"}}}))
+                await agent.reporter.report(spec)
+                assert agent.reporter.problem == ""
+                again = await client.get_raw(RAW_NODE_METRICS, NODE)
+                assert again["status"]["updateTime"] >= written["status"]["updateTime"]
+                assert again["metadata"]["labels"] == {"kept": "yes", "more": "yes"}
+
+                topology = await written_topology(client)
+                assert topology["zones"][0]["name"] == "node-0"
+                assert topology["metadata"]["ownerReferences"][0]["kind"] == "Node"
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+    finally:
+        await client.close()
+        await asyncio.sleep(0.01)

@@ -1,6 +1,6 @@
 """One full loop of the recommender, by step, against the same model with one Python object per histogram.
 
-    python benchmarks/recommender_loop.py [--full] [--size VPAS:CONTAINERS …] [--loops N] [--churn HOURS]
+    python benchmarks/recommender_loop.py [--full] [--size VPAS:CONTAINERS …] [--loops N]
 
 The cluster is the embedded API server in the same process, so a loop reads and writes real objects. Each size runs in
 a process of its own. Memory is measured in another one, whose writes are swallowed: resident size above that of the
@@ -8,8 +8,6 @@ filled API server before the recommender started.
 Times are CPU seconds of the process. `I/O` is the part in which at least one request was under way (the server's work
 included). The baseline is fed the same samples in the same process and does what the loop does between reading and
 writing: add samples, merge, estimate, make checkpoints; recommendations are compared before any time is printed.
-
-`--churn` replaces 100 pods every 30 s for so many simulated hours and prints how the recommender's memory grew.
 """
 
 import argparse
@@ -28,14 +26,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
-
 from kubetide import crds
 from kubetide.api.codec import convert, encode
-from kubetide.api.meta import ObjectKey
 from kubetide.api.metrics import PodMetrics
 from kubetide.api.quantity import Quantity, cpu_millis, memory_bytes
-from kubetide.api.selectors import parse_selector
 from kubetide.clock import SystemClock
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.inprocess import InProcessTransport
@@ -50,7 +44,6 @@ from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
 from kubetide.vpa.recommender.checkpoint import Checkpoint, Window, checkpoints, status_body
 from kubetide.vpa.recommender.controller import Recommender
-from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.feeding import feed, gather
 from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import recommend
@@ -510,49 +503,6 @@ class Baseline:
                 assert all(abs(a - b) <= 1 for a, b in zip(got, want, strict=True)), (key, one.container, got, want)
 
 
-async def churn(hours: int) -> Raw:
-    """Replace 100 of 2,000 pods every 30 s and return the memory of the model over time, in MB."""
-    model = Model()
-    start = datetime(2026, 1, 5, tzinfo=UTC)
-    for number in range(200):
-        model.set_vpa(
-            VpaState(ObjectKey("ns", f"app-{number}"), parse_selector(f"app=app-{number}"), created=start),
-            keep_history=False,
-        )
-    live = [f"app-{number % 200}-{number}" for number in range(2000)]
-    serial, samples = len(live), []
-
-    def add(pod: str, now: datetime) -> None:
-        app = "-".join(pod.split("-")[:2])
-        # Every workload is rolled out four times a day, so label sets come too, and stay until they expire.
-        template = f"{app}-{(now - start) // timedelta(hours=6)}"
-        key = ObjectKey("ns", pod)
-        model.set_pod(key, {"app": app, "pod-template-hash": template}, "Running", now=now)
-        for container in CONTAINERS:
-            model.set_container(key, container, now=now)
-
-    for pod in live:
-        add(pod, start)
-    rng = np.random.default_rng(1)
-    for tick in range(hours * 120):
-        now = start + timedelta(seconds=30 * tick)
-        for _ in range(100):
-            model.delete_pod(ObjectKey("ns", live.pop(0)))
-            live.append(f"app-{serial % 200}-{serial}")
-            add(live[-1], now)
-            serial += 1
-        if tick % 2 == 0:
-            rows = np.array([row for pod in model.pods.values() for row in pod.containers.values()])
-            times = np.full(rows.size, int(now.timestamp() * 1e6))
-            model.containers.add_cpu(rows, times, rng.integers(1, 2000, rows.size))
-            model.containers.add_memory(rows, times, rng.integers(10**7, 10**9, rows.size))
-        if tick % 120 == 119:
-            model.collect_garbage(now=now, has_controller={})
-            gc.collect()
-            samples.append(resident())
-    return {"memory": samples, "aggregates": model.aggregate_count(), "pods": serial}
-
-
 def report(result: Raw) -> None:
     """Print one size."""
     rounds = result["rounds"]
@@ -576,23 +526,15 @@ def main() -> None:
     parser.add_argument("--size", action="append", default=[], help="VPAS:CONTAINERS")
     parser.add_argument("--full", action="store_true", help="also 10,000 VPAs and 100,000 containers")
     parser.add_argument("--loops", type=int, default=3)
-    parser.add_argument("--churn", type=int, default=0, metavar="HOURS")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     sizes = given.size or ["1000:10000", *(["10000:100000"] if given.full else [])]
     if given.child:
         vpas, containers = map(int, sizes[0].split(":"))
-        work = churn(given.churn) if given.churn else measure(vpas, containers, given.loops, memory=given.memory)
-        print(json.dumps(asyncio.run(work)))
+        print(json.dumps(asyncio.run(measure(vpas, containers, given.loops, memory=given.memory))))
         return
     command = [sys.executable, __file__, "--child", "--loops", str(given.loops)]
-    if given.churn:
-        found = json.loads(subprocess.check_output([*command, "--churn", str(given.churn)]))
-        first, last = found["memory"][0], found["memory"][-1]
-        print(f"{found['pods']} pods in {given.churn} h, {found['aggregates']} aggregates at the end")
-        print(f"memory after the first hour {first:.0f} MB, at the end {last:.0f} MB: {last - first:+.1f} MB")
-        return
     for size in sizes:
         result = json.loads(subprocess.check_output([*command, "--size", size]))
         report({**result, **json.loads(subprocess.check_output([*command, "--memory", "--size", size]))})

@@ -23,8 +23,8 @@ from kubetide.errors import KubetideError
 from kubetide.kube.certificates import issue, make_ca
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.checkpoint import checkpoints
-from kubetide.vpa.recommender.history import PrometheusHistory, PrometheusHttp
 from kubetide.vpa.recommender.entities import VpaState
+from kubetide.vpa.recommender.history import PrometheusHistory, PrometheusHttp
 from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.prometheus import MAX_POINTS
 from kubetide.vpa.recommender.recommend import Options, recommend

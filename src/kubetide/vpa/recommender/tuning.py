@@ -50,18 +50,20 @@ def tuned(
     base, own = tuning, estimation
     if by_annotation:
         base, own, problems = _annotated(annotations, tuning, estimation)
-    tunings: dict[str, Tuning] = {}
-    if base != tuning:
-        tunings["*"] = base
+    tunings: dict[str, Tuning] = {"*": base}
     if policies:
         for entry in (policy.container_policies if policy is not None else None) or ():
-            try:
-                one = _from_policy(entry, base)
-            except InvalidInput as error:
-                problems.append(f"container policy {entry.container_name}: {error}")
+            name = entry.container_name
+            # As everywhere: the first entry of a name, the last `*`, and never a mixture of the two.
+            if name != "*" and name in tunings:
                 continue
-            if one != base and (entry.container_name == "*" or entry.container_name not in tunings):
-                tunings[entry.container_name] = one
+            try:
+                tunings[name] = _from_policy(entry, base)
+            except InvalidInput as error:
+                tunings[name] = base
+                problems.append(f"container policy {name}: {error}")
+    if all(one == tuning for one in tunings.values()):
+        tunings = {}
     return Tuned(tunings, own if own != estimation else None, tuple(problems))
 
 

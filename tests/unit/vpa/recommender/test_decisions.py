@@ -163,6 +163,20 @@ def test_prometheus_durations() -> None:
     assert prometheus_duration("1h30m") == timedelta(minutes=90)
 
 
+def test_the_entry_of_a_container_is_never_mixed_with_the_one_for_all() -> None:
+    entries = [
+        {"containerName": "app"},
+        {"containerName": "app", "oomBumpUpRatio": "9"},
+        {"containerName": "*", "oomBumpUpRatio": "3"},
+        {"containerName": "*", "oomBumpUpRatio": "2"},
+        {"containerName": "bad", "oomBumpUpRatio": "much"},
+    ]
+    found = asked(policy={"containerPolicies": entries})
+    assert {name: one.oom_ratio for name, one in found.tunings.items()} == {"*": 2.0, "app": 1.2, "bad": 1.2}
+    assert len(found.problems) == 1
+    assert asked(policy={"containerPolicies": entries[:1]}).tunings == {}
+
+
 def test_transition_times_survive_what_does_not_flip_the_status() -> None:
     early = NOW - timedelta(days=1)
     old = conditions_after((), provided=False, pods=0, problem="first", now=early)

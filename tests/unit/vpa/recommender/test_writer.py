@@ -1,0 +1,98 @@
+"""Checkpoint objects on the embedded API server: what is remembered of them."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from kubetide import crds
+from kubetide.api.meta import ObjectKey
+from kubetide.api.scheme import VPA_CHECKPOINTS
+from kubetide.clock import Clock
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.inprocess import InProcessTransport
+from kubetide.embedded.requests import ADMIN
+from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.kube.client import Client
+from kubetide.stats.saved import Saved
+from kubetide.vpa.recommender.checkpoint import Checkpoint
+from kubetide.vpa.recommender.floor import Floor
+from kubetide.vpa.recommender.writer import REFRESH, CheckpointStore
+
+WEB = ObjectKey("default", "web")
+
+
+def content(count: int = 3) -> Checkpoint:
+    saved = Saved(0, {5: 10_000}, 1.0)
+    return Checkpoint(container="main", cpu=saved, memory=saved, first=10**15, last=10**15, count=count)
+
+
+def on_a_server(test: Callable[[Client, Clock], Awaitable[None]]) -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        api = EmbeddedApi(clock=clock)
+        api.insert(crds.load("verticalpodautoscalercheckpoints"))
+        client = Client(InProcessTransport(api, user=ADMIN), clock=clock)
+        try:
+            await test(client, clock)
+        finally:
+            await client.close()
+
+    run_virtual(main())
+
+
+def made(client: Client, clock: Clock) -> CheckpointStore:
+    return CheckpointStore(client, clock=clock, keep_for=timedelta(days=8))
+
+
+class Later:
+    """A clock that is ahead of another."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return self._clock.now() + self.ahead
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic() + self.ahead.total_seconds()
+
+
+def test_kills_are_held_against_the_checkpoint_that_was_read_not_against_later_ones() -> None:
+    async def test(client: Client, clock: Clock) -> None:
+        await made(client, clock).write(WEB, [content()], {})
+        later = Later(clock)
+        store = made(client, later)
+        assert store.restored(WEB, "main") is None
+        (loaded,) = (await store.read("default", ["web"]))["web"].loaded
+        first = store.restored(WEB, "main")
+        assert first is not None
+        assert first == loaded.updated
+        later.ahead = timedelta(minutes=5)
+        await store.write(WEB, [content(4)], {})
+        # A kill in these five minutes that a gap in the watch hid is in no checkpoint.
+        assert store.restored(WEB, "main") == first
+        found = await client.get(VPA_CHECKPOINTS, "web-main", namespace="default")
+        assert found.status is not None
+        assert found.status.last_update_time == first + later.ahead
+        store.forget(WEB)
+        assert store.restored(WEB, "main") is None
+
+    on_a_server(test)
+
+
+def test_content_counts_as_stored_for_an_hour_and_only_with_its_floor() -> None:
+    async def test(client: Client, clock: Clock) -> None:
+        later = Later(clock)
+        store = made(client, later)
+        one, floor = content(), Floor(5e8, clock.now())
+        assert not store.holds(WEB, "main", one.mark, None)
+        await store.write(WEB, [one], {})
+        assert store.holds(WEB, "main", one.mark, None)
+        assert not store.holds(WEB, "main", content(4).mark, None)
+        assert not store.holds(WEB, "main", one.mark, floor)
+        await store.write(WEB, [one], {"main": floor})
+        assert store.holds(WEB, "main", one.mark, floor)
+        later.ahead = REFRESH
+        assert not store.holds(WEB, "main", one.mark, floor)
+
+    on_a_server(test)

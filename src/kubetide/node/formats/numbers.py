@@ -8,8 +8,9 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 UINT64_MAX = 2**64 - 1
 
-_SIGNED = re.compile(r"[+-]?[0-9]+")
-_UNSIGNED = re.compile(r"[0-9]+")
+# Longer than any number of 64 bits, leading zeros allowed; what is longer still is not worth converting.
+_SIGNED = re.compile(r"[+-]?[0-9]{1,100}")
+_UNSIGNED = re.compile(r"[0-9]{1,100}")
 
 
 class FormatError(InvalidInput):

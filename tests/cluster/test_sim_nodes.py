@@ -265,3 +265,36 @@ def test_a_more_important_pod_makes_room_for_itself() -> None:
         assert [each["metadata"]["name"] for each in ready_pods(cluster)] == ["big"]
 
     run(main, nodes=1)
+
+
+def test_disk_use_shows_in_the_io_pressure_of_the_pod_and_its_node() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.run_for(timedelta(minutes=10))
+        busy, idle = (cluster.hosts[name].read("/proc/pressure/io") for name in ("busy", "idle"))
+        assert busy.splitlines()[0].startswith("some avg10=25.00 ")
+        assert idle.splitlines()[0] == "some avg10=0.00 avg60=0.00 avg300=0.00 total=0"
+        host = cluster.hosts["busy"]
+        leaf = next(
+            group for group in cluster.kernel.machines[0].tree.root.leaves() if "kubepods" in group.path and group.row
+        )
+        path = f"/sys/fs/cgroup/{leaf.path}"
+        assert host.read(f"{path}/io.pressure").startswith("some avg10=25.00 ")
+        host.write(f"{path}/io.max", "8:0 rbps=1048576 wbps=1048576")
+        await cluster.run_for(timedelta(minutes=10))
+        assert host.read(f"{path}/io.pressure").startswith("some avg10=100.00 ")
+
+    run(main, scenario=WRITERS)
+
+
+WRITERS = """
+nodes:
+  - {name: busy, disk: 80Mi, labels: {role: busy}}
+  - {name: idle}
+workloads:
+  - name: writer
+    node-selector: {role: busy}
+    disk: 15Mi
+    disk-per-request: 1Mi
+    load: {curve: constant, level: 5}
+    imbalance: 0
+"""

@@ -319,8 +319,6 @@ class CgroupFiles:
         return f"{1000 + group.row}\n" if group.row is not None else ""
 
     def _pressure(self, group: CGroup, kind: str) -> str:
-        if kind == "io":
-            return pressure_text((0.0, 0.0, 0.0, 0.0), full=True)
         return pressure_text(self._kernel.pressure_of(group, kind), full=True)
 
 

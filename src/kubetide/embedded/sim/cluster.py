@@ -135,6 +135,7 @@ class SimCluster:
                     node.name if node.count == 1 else f"{node.name}-{number + 1}",
                     cpu=node.cpu,
                     memory=node.memory,
+                    disk=node.disk,
                     pods=node.pods,
                     cgroup=node.cgroup,
                     driver=node.driver,
@@ -266,6 +267,7 @@ class SimCluster:
         cpu: Amount = "8",
         memory: Amount = "32Gi",
         *,
+        disk: Amount = "200Mi",
         pods: int = 110,
         labels: dict[str, str] | None = None,
         taints: list[Raw] | None = None,
@@ -281,6 +283,7 @@ class SimCluster:
         self.kernel.advance(self.elapsed())
         cpus = max(1, cpu_millis(cpu) // 1000)
         machine = self.kernel.add_machine(name, cpus=cpus, memory_bytes=float(memory_bytes(memory)))
+        self.kernel.disks.set_speed(machine.index, quantity_float(disk))
         host = SimHost(
             self.kernel,
             machine,

@@ -10,7 +10,7 @@ or a cgroup setting changed:
     stalled   = 1 − granted / demand, the cpu pressure of the group
 
 Memory: anonymous memory is what the processes hold; page cache fills what its limit and the node leave. Anonymous
-memory above a limit, or above the node, kills (`memory.py`).
+memory above a limit, or above the node, kills (`memory.py`). Waiting for a disk is counted in `disks`.
 """
 
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubetide.embedded.sim.columns import Column, Columns
+from kubetide.embedded.sim.disks import Disks
 from kubetide.embedded.sim.groups import CGroup, GroupTree
 from kubetide.embedded.sim.memory import MemoryView, OomKill, find_kills, squeeze_cache
 from kubetide.embedded.sim.sharing import distribute
@@ -87,6 +88,7 @@ class Kernel(Columns):
         self._top = 0
         self.machines: list[Machine] = []
         self.now = 0.0
+        self.disks = Disks()
         self._stale = True
         self._derived = _Derived.of(self, 0)
 
@@ -132,6 +134,7 @@ class Kernel(Columns):
         group.throttled += float(self.throttled[row])
         group.throttled_seconds += float(self.throttled_seconds[row])
         group.row = None
+        self.disks.forget(row)
         machine = self.machines[int(self._node[row])]
         machine.retired_usage += float(self.usage[row])
         self.changed(machine)
@@ -144,6 +147,12 @@ class Kernel(Columns):
         """Note that a setting in the machine's tree changed."""
         machine.dirty = True
         self._stale = True
+
+    def set_disk_use(self, row: int, bytes_per_second: float) -> None:
+        """Say what processes want to read from and write to the disk of their machine."""
+        group = self._groups[row]
+        if group is not None:
+            self.disks.want(row, group, int(self._node[row]), bytes_per_second)
 
     def demand_changed(self) -> None:
         """Note that a demand, a memory size or a cache goal changed."""
@@ -167,6 +176,8 @@ class Kernel(Columns):
             self.settle()
         self.now = now
         self.count(self._top, seconds)
+        if self.disks:
+            self.disks.count(seconds)
         for machine in self.machines:
             for group in machine.quota_groups:
                 quota = group.quota_cores
@@ -340,6 +351,8 @@ class Kernel(Columns):
     def pressure_of(self, group: CGroup, kind: str) -> tuple[float, float, float, float]:
         """Pressure averages (0 to 1) over 10, 60 and 300 s and the stalled seconds: the worst leaf's."""
         rows = [leaf.row for leaf in group.leaves() if leaf.row is not None]
+        if kind == "io":
+            return self.disks.pressure_of(rows)
         prefix, total = ("some", "stalled_seconds") if kind == "cpu" else ("memory", "memory_stalled_seconds")
         if not rows:
             return 0.0, 0.0, 0.0, group.retired_stalled

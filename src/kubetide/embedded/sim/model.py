@@ -59,11 +59,15 @@ class Columns:
     leak: Floats
     cache: Floats
     work: Floats
+    disk: Floats
+    disk_per_request: Floats
     rates: Floats
     leaks: bool
     """Whether any task leaks."""
     ends: bool
     """Whether any task has an end."""
+    uses_disk: bool
+    """Whether any task reads or writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,11 @@ class Model:
             held += columns.leak * (now - columns.started) / 3600.0
         kernel.anon[rows] = held
         kernel.demand_changed()
+        if columns.uses_disk:
+            wanted = columns.disk + columns.rates * columns.disk_per_request
+            at_work = columns.ready | np.isfinite(columns.work)
+            for row, amount in zip(rows.tolist(), np.where(at_work, wanted, 0.0).tolist(), strict=True):
+                kernel.set_disk_use(row, amount)
         if columns.ends:
             for row in rows[kernel.usage[rows] >= columns.work].tolist():
                 self._done(row)
@@ -205,9 +214,12 @@ class Model:
             * np.array([task.weight for _, _, task, _ in tasks], dtype=np.float64),
             cache=column(lambda p: p.cache),
             work=column(lambda p: np.inf if p.work is None else p.work),
+            disk=column(lambda p: p.disk),
+            disk_per_request=column(lambda p: p.disk_per_request),
             rates=np.zeros(len(tasks)),
             leaks=any(group.profile.leak_per_hour for group in self._groups.values()),
             ends=any(group.profile.work is not None for group in self._groups.values()),
+            uses_disk=any(group.profile.disk or group.profile.disk_per_request for group in self._groups.values()),
         )
 
     def work_of(self, workload: WorkloadKey) -> list[PodWork]:

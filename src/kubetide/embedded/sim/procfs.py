@@ -114,8 +114,6 @@ def proc_meminfo(kernel: Kernel, machine: Machine) -> str:
 
 def proc_pressure(kernel: Kernel, machine: Machine, kind: str) -> str:
     """Return a file of /proc/pressure; the node feels the worst of its groups."""
-    if kind == "io":
-        return pressure_text((0.0, 0.0, 0.0, 0.0), full=True)
     return pressure_text(kernel.pressure_of(machine.tree.root, kind), full=kind != "cpu")
 
 

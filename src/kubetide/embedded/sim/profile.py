@@ -2,6 +2,7 @@
 
 cpu demand   = start_cpu while starting, then idle + rate × cpu_per_request  (a batch container: its threads)
 memory       = base + rate × memory_per_request + leak × hours since the container started
+disk         = disk + rate × disk_per_request bytes per second, while ready or at work
 latency      = service time / (1 − utilisation), a queue with one server; at most `WORST_LATENCY`
 """
 
@@ -34,6 +35,8 @@ class Profile:
     memory_per_request: float = 0.0
     leak_per_hour: float = 0.0
     cache: float = 16 * MIB
+    disk: float = 0.0
+    disk_per_request: float = 0.0
     work: float | None = None
     """CPU seconds after which the container is done, for batch work."""
     threads: float = 1.0
@@ -79,6 +82,8 @@ _QUANTITIES = {
     "memory": "memory_base",
     "leak-per-hour": "leak_per_hour",
     "cache": "cache",
+    "disk": "disk",
+    "disk-per-request": "disk_per_request",
     "start-cpu": "start_cpu",
     "threads": "threads",
     "cpu-per-request": "cpu_per_request",

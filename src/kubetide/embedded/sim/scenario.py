@@ -59,6 +59,7 @@ class NodeSpec(_Part, frozen=True, kw_only=True):
     count: int = 1
     cpu: Amount = "8"
     memory: Amount = "32Gi"
+    disk: Amount = "200Mi"
     pods: int = 110
     cgroup: Literal["v1", "v2"] = "v2"
     driver: Literal["systemd", "cgroupfs"] = "systemd"
@@ -120,6 +121,8 @@ class WorkloadSpec(_Part, frozen=True, kw_only=True):
     start_cpu: Amount = "100m"
     start_delay: str = "5s"
     memory: MemorySpec = MemorySpec()
+    disk: Amount = 0
+    disk_per_request: Amount = 0
     work: str | None = None
     threads: Amount = 1
     schedule: str = "*/10 * * * *"
@@ -217,6 +220,7 @@ def _check(scenario: Scenario, subject: str) -> None:
             raise ScenarioError("must be at least 1", subject=subject, field=f"nodes[{index}].count")
         amount(node.cpu, f"nodes[{index}].cpu", subject)
         amount(node.memory, f"nodes[{index}].memory", subject)
+        amount(node.disk, f"nodes[{index}].disk", subject)
     for index, workload in enumerate(scenario.workloads):
         key = (workload.namespace, workload.name)
         if key in names:
@@ -321,6 +325,8 @@ def make_profile(spec: WorkloadSpec, *, where: str = "workload", subject: str = 
         memory_per_request=number(spec.memory.per_request, "memory.per-request"),
         leak_per_hour=number(spec.memory.leak_per_hour, "memory.leak-per-hour"),
         cache=number(spec.memory.cache, "memory.cache"),
+        disk=number(spec.disk, "disk"),
+        disk_per_request=number(spec.disk_per_request, "disk-per-request"),
         work=None if spec.work is None else seconds(spec.work, f"{where}.work", subject),
         threads=number(spec.threads, "threads"),
         imbalance=spec.imbalance,

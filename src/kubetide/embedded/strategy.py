@@ -7,7 +7,6 @@ outside metadata and status.
 
 import copy
 from datetime import UTC, datetime
-from functools import lru_cache
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -39,13 +38,8 @@ _MAX_GENERATED_BASE = 58
 
 def timestamp(now: datetime) -> str:
     """Return a time as API objects carry it: UTC, whole seconds."""
-    return _text(now.replace(microsecond=0))
-
-
-@lru_cache(maxsize=256)
-def _text(now: datetime) -> str:
-    # Many objects are stamped within one second.
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = now if now.tzinfo is UTC else now.astimezone(UTC)
+    return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
 
 def new_uid(random: Random) -> str:

@@ -112,6 +112,7 @@ class Instruments:
             "workqueue_work_duration_seconds", "How long a key was worked on.", name, _QUEUE_BUCKETS
         ).labels(QUEUE_NAME)
         self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
+        self._shared_by: dict[str, Counter] = {}
         telemetry.register(_Sizes(history))
 
     def turn(self, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float) -> None:
@@ -139,7 +140,10 @@ class Instruments:
 
     def shared(self, api: str) -> None:
         """Count an answer that came from another turn."""
-        self._shared.labels(api).inc()
+        counter = self._shared_by.get(api)
+        if counter is None:
+            counter = self._shared_by[api] = self._shared.labels(api)
+        counter.inc()
 
     def added(self) -> None:
         """Count a key that was put into the queue; for the original each one is a retry too, so both grow alike."""

@@ -5,7 +5,6 @@ compare by amount, times by instant, and a list that is missing equals an empty 
 """
 
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -144,10 +143,9 @@ def _shown(value: Any) -> Any:
     return None if value == {} else value
 
 
-@lru_cache(maxsize=4096)
 def _time(moment: datetime | None) -> str | None:
     if moment is None:
         return None
-    # The year is padded by hand: strftime writes the year 1 without its zeros.
     shown = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
-    return f"{shown.year:04d}-{shown:%m-%dT%H:%M:%SZ}"
+    # Unlike strftime this writes the zeros of the year 1.
+    return f"{shown.isoformat(timespec='seconds')[:19]}Z"

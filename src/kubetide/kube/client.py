@@ -118,6 +118,8 @@ class Client:
             if delay > 0:
                 await asyncio.sleep(delay)
         async with self._slots:
+            if self._observe is None:
+                return await self.transport.request(method, path, **parts)
             started = self.clock.monotonic()
             status = 0
             try:
@@ -125,8 +127,7 @@ class Client:
                 status = response.status
                 return response
             finally:
-                if self._observe is not None:
-                    self._observe(method, status, self.clock.monotonic() - started)
+                self._observe(method, status, self.clock.monotonic() - started)
 
     async def get(self, resource: Resource[T], name: str, *, namespace: str | None = None) -> T:
         """Read one object."""

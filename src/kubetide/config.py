@@ -114,9 +114,16 @@ def load(
             if flags and name in flags:
                 values[option.name] = _named(option.parse, flags[name], f"flag --{name}")
     if unused:
-        known = ", ".join(option.name for option in options(kind))
-        raise SettingsError(f"unknown setting (known: {known})", subject=kind.section, field=sorted(unused)[0])
+        raise SettingsError(_unknown(sorted(unused)[0], kind), subject=kind.section, field=sorted(unused)[0])
     return kind(**values)
+
+
+def _unknown(name: str, kind: type[Settings]) -> str:
+    import difflib  # only for the error: it takes long to import
+
+    close = difflib.get_close_matches(name, [option.name for option in options(kind)], n=1)
+    hint = f"did you mean {close[0]}?" if close else f"`kubetide settings {kind.section}` lists all"
+    return f"unknown setting; {hint}"
 
 
 def _from_file(option: Option, value: Any) -> Any:

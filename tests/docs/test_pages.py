@@ -37,6 +37,12 @@ def test_the_two_commands_come_first_in_the_readme() -> None:
     assert "make test" in first[1]
 
 
+def test_the_index_names_every_page() -> None:
+    folder = ROOT / "docs"
+    listed = {(folder / target).resolve() for target in LINK.findall((folder / "README.md").read_text())}
+    assert {page for page in folder.rglob("*.md") if page != folder / "README.md"} <= listed
+
+
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = sorted(int(path.name[:3]) for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
     assert numbers == list(range(1, len(numbers) + 1))

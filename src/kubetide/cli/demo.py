@@ -112,7 +112,7 @@ def command(
     """
     _configure_logging(invocation)
     loaded = load_scenario(scenario) if scenario is not None else scenarios.load("webshop")
-    length = parse_duration(duration or loaded.duration)
+    length = _length(duration) if duration else parse_duration(loaded.duration)
     if length <= timedelta(0):
         raise InvalidInput("must be longer than nothing", field="--duration")
     if http and not speed:
@@ -125,6 +125,13 @@ def command(
         demo = Demo(loaded, view, length=length, seed=seed, bare=bare, speed=speed or None, keys=keys)
         ports = (port, status_port) if http else None
         run_virtual(_until_terminated(demo, ports), start=loaded.start, speed=speed or None)
+
+
+def _length(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field="--duration") from error
 
 
 async def _until_terminated(demo: "Demo", ports: tuple[int, int] | None) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from kubetide.api.yamltext import parse_yaml
 from kubetide.config import load
-from kubetide.errors import SettingsError
+from kubetide.errors import DecodeError, SettingsError
 from kubetide.settings import SECTIONS, ProcessSettings
 
 Sections = dict[str, dict[str, Any]]
@@ -29,9 +28,13 @@ def read_file(path: str) -> Sections:
     if not path:
         return {}
     try:
-        raw = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingsError(f"cannot read settings: {error}", subject=path) from error
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot be read: {error.strerror}", subject=path) from error
+    try:
+        raw = parse_yaml(data, what=path)
+    except DecodeError as error:
+        raise SettingsError(error.message, subject=error.subject, field=error.field) from error
     if raw is None:
         return {}
     if not isinstance(raw, dict):

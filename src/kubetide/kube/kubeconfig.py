@@ -6,7 +6,6 @@ its service account.
 """
 
 import base64
-import binascii
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-import yaml
-
+from kubetide.api.codec import convert, without_nulls
+from kubetide.api.yamltext import parse_yaml
 from kubetide.clock import Clock
-from kubetide.errors import InvalidInput
+from kubetide.errors import DecodeError, InvalidInput
 from kubetide.kube.credentials import (
     EXEC_VERSIONS,
     Credentials,
@@ -30,6 +29,7 @@ from kubetide.kube.credentials import (
     basic,
     bearer,
 )
+from kubetide.kube.kubeconfig_shape import KubeconfigShape
 from kubetide.kube.tls import Certificate, Pem, ServerTrust
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -132,13 +132,16 @@ def from_files(paths: list[Path], *, clock: Clock, context: str = "") -> Access:
 
 def _merge(merged: _Merged, path: Path) -> None:
     try:
-        raw = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = path.read_bytes()
     except OSError as error:
         raise KubeconfigError(f"cannot be read: {error.strerror}", subject=str(path)) from error
-    except yaml.YAMLError as error:
-        raise KubeconfigError(f"is no YAML: {error}", subject=str(path)) from error
-    if not isinstance(raw, dict):
-        raise KubeconfigError("is no kubeconfig", subject=str(path))
+    try:
+        raw = without_nulls(parse_yaml(data, what=str(path)))
+        if not isinstance(raw, dict):
+            raise KubeconfigError("is no kubeconfig", subject=str(path))
+        convert(raw, KubeconfigShape, what=str(path))
+    except DecodeError as error:
+        raise KubeconfigError(error.message, subject=error.subject, field=error.field) from error
     for section, inner, into in (
         ("clusters", "cluster", merged.clusters),
         ("users", "user", merged.users),
@@ -161,7 +164,7 @@ def _pem(entry: Raw, name: str, file: Path) -> Pem:
     if data:
         try:
             return Pem(data=base64.b64decode(data, validate=True).decode())
-        except (binascii.Error, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise KubeconfigError("is no base64 text", subject=str(file), field=f"{name}-data") from error
     path = entry.get(name)
     return Pem(path=file.parent / path) if path else Pem()
@@ -210,7 +213,7 @@ def _exec(raw: Raw, file: Path, cluster: Raw) -> ExecConfig:
         # A command with a slash is relative to the kubeconfig; a bare name is looked up in PATH.
         command=str(file.parent / command) if "/" in command else command,
         args=tuple(raw.get("args") or ()),
-        env={each["name"]: each["value"] for each in raw.get("env") or ()},
+        env={each.get("name", ""): each.get("value", "") for each in raw.get("env") or ()},
         api_version=version,
         install_hint=raw.get("installHint") or "",
         interactive_mode=raw.get("interactiveMode") or "Never",

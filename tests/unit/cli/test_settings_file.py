@@ -36,7 +36,7 @@ def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path:
         pytest.param("hap: {workers: 9}", "hap", id="unknown-section"),
         pytest.param("hpa: 9", "hpa", id="a-section-that-is-a-number"),
         pytest.param("- hpa", "sections", id="a-list"),
-        pytest.param("hpa: {", "cannot read settings", id="no-yaml"),
+        pytest.param("hpa: {", "line 2, column 1: is not YAML", id="no-yaml"),
         pytest.param("process: {listne: ':1'}", "listne", id="unknown-setting"),
     ],
 )

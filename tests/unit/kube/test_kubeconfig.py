@@ -148,10 +148,36 @@ def test_missing_pieces_are_named(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="no context"):
         from_files([write(tmp_path / "config", current=False)], clock=CLOCK)
     (tmp_path / "bad").write_text("{")
-    with pytest.raises(KubeconfigError, match="no YAML"):
+    with pytest.raises(KubeconfigError, match="not YAML"):
         from_files([tmp_path / "bad"], clock=CLOCK)
     with pytest.raises(KubeconfigError, match="no cluster"):
         load(clock=CLOCK, environment={}, home=tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("clusters: 5", r"\$\.clusters", id="no-list"),
+        pytest.param("users: [text]", r"\$\.users\[0\]", id="no-entry"),
+        pytest.param("contexts: [{name: a, context: b}]", r"\$\.contexts\[0\]\.context", id="no-object"),
+        pytest.param("users: [{name: a, user: {token: 12}}]", r"\$\.users\[0\]\.user\.token", id="number-as-token"),
+        pytest.param("users: [{name: a, user: {exec: {env: [1]}}}]", r"\.exec\.env\[0\]", id="no-variable"),
+        pytest.param("current-context: [a]", "current-context", id="no-name"),
+        pytest.param("[a]", "is no kubeconfig", id="a-list"),
+        pytest.param(b"\xff\xfe\x00", "not YAML", id="binary"),
+    ],
+)
+def test_what_has_another_shape_is_refused_by_its_place(tmp_path: Path, text: str | bytes, told: str) -> None:
+    (tmp_path / "config").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(KubeconfigError, match=told) as caught:
+        from_files([tmp_path / "config"], clock=CLOCK)
+    assert str(tmp_path / "config") in str(caught.value)
+
+
+def test_nulls_and_unknown_fields_are_passed_over(tmp_path: Path) -> None:
+    user = {"token": None, "exec": None, "as-groups": None, "later": {"deep": 1}}
+    access = from_files([write(tmp_path / "config", user=user)], clock=CLOCK)
+    assert access.server == "https://example.com:6443"
 
 
 def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:

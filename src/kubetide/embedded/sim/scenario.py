@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
 from kubetide.api.quantity import quantity_float
+from kubetide.api.yamltext import parse_yaml
 from kubetide.durations import parse_duration
 from kubetide.embedded.sim.load import (
     Constant,
@@ -38,7 +38,7 @@ from kubetide.embedded.sim.load import (
 )
 from kubetide.embedded.sim.loop import DEFAULT_START
 from kubetide.embedded.sim.profile import Profile
-from kubetide.errors import InvalidInput
+from kubetide.errors import DecodeError, InvalidInput
 
 Raw = dict[str, Any]
 Amount = str | int | float
@@ -172,20 +172,20 @@ class Scenario(_Part, frozen=True, kw_only=True):
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario file; traces it names lie beside it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except OSError as error:
         raise ScenarioError(f"cannot be read: {error.strerror}", subject=str(path)) from error
-    return parse_scenario(text, subject=path.name, directory=path.parent)
+    return parse_scenario(data, subject=path.name, directory=path.parent)
 
 
-def parse_scenario(text: str, *, subject: str = "scenario", directory: Path | None = None) -> Scenario:
+def parse_scenario(text: str | bytes, *, subject: str = "scenario", directory: Path | None = None) -> Scenario:
     """Return the scenario a YAML text describes; raise ScenarioError naming the field that is wrong."""
     try:
-        raw = yaml.load(text, Loader=yaml.CSafeLoader)
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"is not YAML: {error}", subject=subject) from error
+        raw = parse_yaml(text, what=subject)
+    except DecodeError as error:
+        raise ScenarioError(error.message, subject=error.subject, field=error.field) from error
     if not isinstance(raw, dict):
-        raise ScenarioError("must be a mapping", subject=subject)
+        raise ScenarioError("is no scenario: it must be a mapping", subject=subject)
     _inline_traces(raw, directory)
     try:
         scenario = msgspec.convert(raw, Scenario, strict=True)

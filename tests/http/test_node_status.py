@@ -1,5 +1,6 @@
 """`kubetide node status` on the agents of simulated nodes: `kubetide up --sim --agents` and the demo."""
 
+import asyncio
 import json
 import os
 import re
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 SCENARIO = """
 name: two nodes
@@ -60,14 +63,19 @@ def running(directory: Path, *arguments: str) -> Iterator[str]:
 
 
 def ready(address: str) -> None:
-    """Wait until the agents have started everything; the caller's timeout is the limit of pytest's patience."""
-    for _ in range(3000):
-        with urllib.request.urlopen(f"http://{address}/explain/status/self", timeout=30) as answer:
-            status = json.load(answer)
-        pods = [pod for node in status["nodes"] for pod in node["pods"]]
-        if pods and all(pod["cpuCores"] is not None for pod in pods if pod["phase"] == "Running"):
-            return
-    raise AssertionError("no agent ever saw a pod")
+    """Wait until the agents have seen what their pods use."""
+
+    async def wait() -> None:
+        async with asyncio.timeout(90), aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(f"http://{address}/explain/status/self") as answer:
+                    status = await answer.json()
+                pods = [pod for node in status["nodes"] for pod in node["pods"]]
+                if pods and all(pod["cpuCores"] is not None for pod in pods if pod["phase"] == "Running"):
+                    return
+                await asyncio.sleep(0.1)
+
+    asyncio.run(wait())
 
 
 def shown(address: str, *arguments: str) -> str:

@@ -63,13 +63,16 @@ SETS = [
 def test_every_template_is_a_revision_and_one_can_go_back(resource: ResourceKey, make: Any) -> None:
     async def main(cluster: SimCluster) -> None:
         for number in (1, 2, 3):
-            await cluster.apply(make(image=f"sim/app:{number}"))
+            manifest = make(image=f"sim/app:{number}")
+            manifest["metadata"]["annotations"] = {"kubernetes.io/change-cause": "because"}
+            await cluster.apply(manifest)
             await cluster.run_for(3 * MINUTE)
         assert history(cluster) == {1: "sim/app:1", 2: "sim/app:2", 3: "sim/app:3"}
         [first] = [each for each in cluster.world.all(CONTROLLER_REVISIONS) if each["revision"] == 1]
         owner = controller_of(first)
         assert owner is not None
         assert owner["name"] == "set"
+        assert first["metadata"]["annotations"]["kubernetes.io/change-cause"] == "because"
         path = f"{APPS}/{resource.plural}/set"
         await send(cluster, "PATCH", path, first["data"], "application/strategic-merge-patch+json")
         await cluster.run_for(3 * MINUTE)

@@ -107,10 +107,10 @@ class LiveView:
 
     def _draw(self) -> None:
         parts: list[Table | Text] = [Text("")]
+        if self._hint:  # above the table: what does not fit on a small terminal is cut off below
+            parts.append(Text(self._hint, style="dim", no_wrap=True, overflow="ellipsis"))
         if self._table is not None:
             parts.append(self._table)
-        if self._hint:
-            parts.append(Text(self._hint, style="dim", no_wrap=True, overflow="ellipsis"))
         self._live.update(Group(*parts), refresh=True)
 
 

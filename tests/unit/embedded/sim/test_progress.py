@@ -50,6 +50,8 @@ DONE = condition("True", "NewReplicaSetAvailable", text='ReplicaSet "web-2" has 
             DONE, counts(2, 2), counts(2, 2, ready=1), False, ("True", "NewReplicaSetAvailable"), id="a-pod-died-later"
         ),
         pytest.param(LATE, counts(2, 1), counts(2, 1), True, ("Unknown", "DeploymentPaused"), id="paused"),
+        pytest.param(DONE, counts(2, 2), counts(2, 2), True, ("Unknown", "DeploymentPaused"), id="paused-when-done"),
+        pytest.param(FAILED, counts(2, 1), counts(2, 1), True, ("False", "ProgressDeadlineExceeded"), id="paused-late"),
         pytest.param(
             condition("True", "NewReplicaSetAvailable", age=9000, replica_set="web-1"),
             counts(2, 2),

@@ -61,11 +61,13 @@ def judge(
     reason = known.get("reason")
     done = now_has.updated == now_has.total == now_has.available == wanted
     same_rollout = f'"{replica_set}"' in str(known.get("message"))
+    if paused:
+        if reason == EXCEEDED:  # what has failed has not got better by waiting
+            return known, None
+        return _condition(before, "Unknown", PAUSED, "Deployment is paused", now), None
     if done or (reason == AVAILABLE and same_rollout and now_has.total == now_has.updated):
         text = f'ReplicaSet "{replica_set}" has successfully progressed.'
         return _condition(before, "True", AVAILABLE, text, now), None
-    if paused:
-        return _condition(before, "Unknown", PAUSED, "Deployment is paused", now), None
     begins = not same_rollout or reason in (None, AVAILABLE, PAUSED)
     if begins or now_has.is_ahead_of(was):
         fresh = _condition(None, "True", UPDATED, f'ReplicaSet "{replica_set}" is progressing.', now)

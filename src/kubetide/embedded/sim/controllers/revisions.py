@@ -12,7 +12,8 @@ from kubetide.embedded.sim.world import CONTROLLER_REVISIONS, World, controller_
 from kubetide.embedded.status import Raw
 
 REVISION_LABEL = "controller-revision-hash"
-_CAUSE = "kubernetes.io/change-cause"
+"""On pods: the name of their revision in a StatefulSet, its hash in a DaemonSet."""
+_HASH_LABELS = {"DaemonSet": REVISION_LABEL, "StatefulSet": "controller.kubernetes.io/hash"}
 _KEPT = 10
 
 
@@ -34,8 +35,9 @@ async def record(world: World, owner: Raw) -> None:
         if int(present["revision"]) < newest:
             world.put(CONTROLLER_REVISIONS, present, revision=newest + 1)
         return
-    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key == _CAUSE}
-    labels = {**((template.get("metadata") or {}).get("labels") or {}), REVISION_LABEL: template_hash(template)}
+    annotations = metadata.get("annotations")  # among them what kubectl shows as the cause of the change
+    hashed = {_HASH_LABELS[owner["kind"]]: template_hash(template)}
+    labels = {**((template.get("metadata") or {}).get("labels") or {}), **hashed}
     body: Raw = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -55,14 +57,10 @@ async def record(world: World, owner: Raw) -> None:
 async def forget_old(world: World, owner: Raw, pods: list[Raw]) -> None:
     """Delete the oldest revisions that no pod runs any more and that are beyond the limit."""
     limit = owner["spec"].get("revisionHistoryLimit")
-    hashes = {(pod["metadata"].get("labels") or {}).get(REVISION_LABEL) for pod in pods}
-    idle = [
-        each
-        for each in world.children(owner["metadata"]["uid"], CONTROLLER_REVISIONS)
-        if each["metadata"]["name"] not in hashes
-        and each["metadata"]["labels"].get(REVISION_LABEL) not in hashes
-        and each["metadata"]["name"] != revision_name(owner)
-    ]
+    labels = {str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL)) for pod in pods}
+    used = {revision_name(owner), *labels, *(f"{owner['metadata']['name']}-{label}" for label in labels)}
+    known = world.children(owner["metadata"]["uid"], CONTROLLER_REVISIONS)
+    idle = [each for each in known if each["metadata"]["name"] not in used]
     idle.sort(key=lambda each: int(each["revision"]))
     for each in idle[: max(0, len(idle) - (_KEPT if limit is None else int(limit)))]:
         await world.delete(CONTROLLER_REVISIONS, key_of(each), uid=each["metadata"]["uid"])

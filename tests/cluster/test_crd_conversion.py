@@ -198,6 +198,12 @@ def test_what_was_stored_before_the_storage_version_changed_is_converted_when_it
             version["storage"] = not version["storage"]
         patch = {"spec": {"versions": changed["spec"]["versions"]}}
         assert (await api.call("PATCH", f"{DEFINITIONS}/boxes.{GROUP}", patch, kind=MERGE))[0] == 200
+        _, shown = await api.call("GET", f"{DEFINITIONS}/boxes.{GROUP}")
+        assert shown["status"]["storedVersions"] == ["v1", "v2"]
+        status, refused = await api.call(
+            "PATCH", f"{DEFINITIONS}/boxes.{GROUP}", {"spec": {"versions": changed["spec"]["versions"][1:]}}, kind=MERGE
+        )
+        assert (status, refused["details"]["causes"][0]["field"]) == (422, "status.storedVersions[0]")
         _, shown = await api.call("GET", f"{BOXES}/one")
         assert shown["spec"] == {"width": 3, "height": 4}
         status, shown = await api.call("PATCH", f"{BOXES}/one", {"spec": {"width": 5}}, kind=MERGE)

@@ -185,6 +185,15 @@ def problems(crd: Raw) -> Iterable[Cause]:
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             where = f"spec.versions[{index}].schema.openAPIV3Schema"
             yield Cause(where, "FieldValueRequired", "Required value: schemas are required")
+    listed = {str(version.get("name")) for version in versions}
+    for index, name in enumerate((crd.get("status") or {}).get("storedVersions") or ()):
+        if name not in listed:
+            rule = (
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from "
+                "status.storedVersions"
+            )
+            yield _invalid(f"status.storedVersions[{index}]", name, rule)
     yield from _conversion_problems(spec.get("conversion") or {})
 
 
@@ -230,6 +239,15 @@ def established(crd: Raw, now: str) -> Raw:
         ],
         "storedVersions": [str(version["name"]) for version in versions if version.get("storage")],
     }
+
+
+def note_storage_version(crd: Raw) -> None:
+    """Add the storage version to those in which objects may be stored, in place."""
+    status = dict(crd.get("status") or {})
+    known = list(status.get("storedVersions") or ())
+    for version in (crd.get("spec") or {}).get("versions") or ():
+        if version.get("storage") and version["name"] not in known:
+            crd["status"] = {**status, "storedVersions": [*known, str(version["name"])]}
 
 
 def _invalid(path: str, value: Any, rule: str) -> Cause:

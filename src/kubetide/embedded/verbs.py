@@ -11,7 +11,7 @@ from random import Random
 
 from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch
 from kubetide.clock import Clock
-from kubetide.embedded import apply, deletion, limits, managers, strategy, strictness, subresources, validation
+from kubetide.embedded import apply, crds, deletion, limits, managers, strategy, strictness, subresources, validation
 from kubetide.embedded.bodies import (
     APPLY_YAML,
     PATCH_TYPES,
@@ -69,7 +69,8 @@ class Verbs(Reading):
     def write(self, request: Request, target: Target) -> Steps:
         """Carry out a POST, PUT, PATCH or DELETE."""
         resource = self.resolve(target)
-        strictness.mode_of(request)
+        if request.method != "DELETE":
+            strictness.mode_of(request)
         match request.method:
             case "POST":
                 return self._post(request, target, resource)
@@ -306,6 +307,8 @@ class Verbs(Reading):
             case _:
                 if resource.has_status:
                     strategy.keep_status(new, old)
+                if resource.storage == strategy.CRDS:
+                    crds.note_storage_version(new)
         if subresource != "status" or resource.crd is not None:
             # A built-in's status has no defaults, and the rest of it is the old object's.
             strategy.apply_defaults(resource, new)

@@ -190,8 +190,8 @@ def problems(crd: Raw) -> Iterable[Cause]:
         if name not in listed:
             rule = (
                 f"missing from spec.versions; {name} was previously a storage version, and must remain in "
-                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from "
-                "status.storedVersions"
+                f"spec.versions until a storage migration ensures no data remains persisted in {name} "
+                f"and removes {name} from status.storedVersions"
             )
             yield _invalid(f"status.storedVersions[{index}]", name, rule)
     yield from _conversion_problems(spec.get("conversion") or {})

@@ -11,15 +11,18 @@ from collections.abc import Mapping
 from kubetide.api.quantity import ZERO, Quantity
 from kubetide.api.resources import Amounts
 
+_LARGEST = 2**900
+"""Beyond any amount; a product with it is still a finite double."""
+
 
 def scale_milli(quantity: Quantity, factor: float) -> Quantity:
     """Scale the milli value."""
-    return Quantity(int(float(quantity.milli) * factor) * 10**6, quantity.notation)
+    return Quantity(int(_double(quantity.milli) * factor) * 10**6, quantity.notation)
 
 
 def scale_value(quantity: Quantity, factor: float) -> Quantity:
     """Scale the integer value."""
-    return Quantity(int(float(quantity.value) * factor) * 10**9, quantity.notation)
+    return Quantity(int(_double(quantity.value) * factor) * 10**9, quantity.notation)
 
 
 def divide(amounts: Mapping[str, Quantity], parts: int) -> Amounts:
@@ -27,7 +30,7 @@ def divide(amounts: Mapping[str, Quantity], parts: int) -> Amounts:
     if parts == 0:
         return dict(amounts)
     return {
-        name: Quantity(math.ceil(float(amount.milli) / parts) * 10**6, amount.notation)
+        name: Quantity(math.ceil(_double(amount.milli) / parts) * 10**6, amount.notation)
         for name, amount in amounts.items()
     }
 
@@ -44,7 +47,7 @@ def differs(
     before, after = (old or {}).get(name), (new or {}).get(name)
     if before is None or after is None:
         return before is not after
-    return float(abs(after.milli - before.milli)) > float(before.milli) * threshold
+    return _double(abs(after.milli - before.milli)) > _double(before.milli) * threshold
 
 
 def equal(one: Mapping[str, Quantity], other: Mapping[str, Quantity], *, ignore_zero: bool = False) -> bool:
@@ -56,4 +59,8 @@ def equal(one: Mapping[str, Quantity], other: Mapping[str, Quantity], *, ignore_
 
 def amplify(amount: int, ratio: float) -> int:
     """Enlarge an integer by a ratio above 1, rounded up."""
-    return math.ceil(float(amount) * ratio) if ratio > 1 else amount
+    return math.ceil(_double(amount) * ratio) if ratio > 1 else amount
+
+
+def _double(number: int) -> float:
+    return float(max(min(number, _LARGEST), -_LARGEST))

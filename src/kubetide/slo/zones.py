@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kubetide.api.quantity import ZERO, Quantity, parse_quantity
-from kubetide.slo.arithmetic import scale_milli
+from kubetide.slo.arithmetic import differs, scale_milli
 from kubetide.slo.normalization import ratio_above_one
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_RESOURCES
 
@@ -58,8 +58,8 @@ def _set(resources: dict[str, Raw], name: str, wanted: Quantity, threshold: floa
         return True
     changed = False
     for part in _PARTS:
-        old = parse_quantity(found.get(part) or "0").milli
-        if float(abs(wanted.milli - old)) > float(old) * threshold:
+        old = parse_quantity(found.get(part) or "0")
+        if differs({name: old}, {name: wanted}, name, threshold):
             found[part] = str(wanted)
             changed = True
     return changed

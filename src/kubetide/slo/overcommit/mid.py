@@ -10,6 +10,7 @@ from kubetide.api.core import Node
 from kubetide.api.quantity import ZERO, Quantity
 from kubetide.api.resources import CPU, MEMORY, parse_list
 from kubetide.api.slo import NodeMetric
+from kubetide.slo.arithmetic import scale_milli, scale_value
 from kubetide.slo.overcommit.result import MID_CPU, MID_MEMORY, MID_RESOURCES, ResourceItem, resets
 from kubetide.slo.overcommit.staleness import degraded_reason
 
@@ -27,8 +28,8 @@ def calculate_mid(strategy: Raw, node: Node, metric: NodeMetric, now: datetime) 
     reclaimable = parse_list(reclaimable_metric.resource.resources)
     allocatable = parse_list(node.status.allocatable)
     cpu_share, memory_share = _share(strategy, "midCPUThresholdPercent"), _share(strategy, "midMemoryThresholdPercent")
-    cpu_cap = int(float(allocatable.get(CPU, ZERO).milli) * cpu_share)
-    memory_cap = int(float(allocatable.get(MEMORY, ZERO).value) * memory_share)
+    cpu_cap = scale_milli(allocatable.get(CPU, ZERO), cpu_share).milli
+    memory_cap = scale_value(allocatable.get(MEMORY, ZERO), memory_share).value
     cpu = max(min(reclaimable.get(CPU, ZERO).milli, cpu_cap), 0)
     memory = max(min(reclaimable.get(MEMORY, ZERO).value, memory_cap), 0)
     return (

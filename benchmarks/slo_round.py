@@ -26,7 +26,8 @@ from kubetide.embedded.sim.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.kube.client import Client
 from kubetide.kube.recorder import EventRecorder
 from kubetide.kube.transport import Response, Transport
-from kubetide.slo.controller import SloController, recompute
+from kubetide.slo.controller import SloController
+from kubetide.slo.observe import recompute
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 

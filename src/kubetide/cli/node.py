@@ -109,7 +109,17 @@ def command(ctx: click.Context) -> None:
     connection = load(KubeSettings, flags=given, env=os.environ, file=file.get("kube"))
     if not connection.qps:
         connection = msgspec.structs.replace(connection, qps=_DEFAULT_QPS, burst=_DEFAULT_BURST)
+    refuse_unknown_names(settings)
     asyncio.run(_run(settings, connection, own))
+
+
+def refuse_unknown_names(settings: NodeSettings) -> None:
+    """Raise SettingsError for gates and extensions that do not exist, before anything is asked of a cluster."""
+    from kubetide.node.controller import installed_extensions
+    from kubetide.node.qos.extensions import switched_on
+
+    parse_gates(settings.feature_gates)
+    switched_on(settings.qos_extension_plugins, installed_extensions())
 
 
 def known_flags() -> Known:

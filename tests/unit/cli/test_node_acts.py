@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kubetide.cli import explain_node, node_audit, runtime_proxy
+from kubetide.cli import explain_node, node, node_audit, runtime_proxy
 from kubetide.cli.main import Invocation
+from kubetide.errors import SettingsError
 from kubetide.node.executor.audit import Audit
 from nodeworld import TestClock
 
@@ -74,3 +75,17 @@ def test_the_proxy_serves_no_docker(tmp_path: Path) -> None:
     arguments = ["--backend-runtime-mode", "Docker", "--hook-config", str(tmp_path)]
     result = CliRunner().invoke(runtime_proxy.command, arguments, obj=Invocation())
     assert "Docker" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("flag", "name"),
+    [("--feature-gates=NoSuchGate=true", "NoSuchGate"), ("--qos-extension-plugins=missing=true", "missing")],
+)
+def test_a_name_that_does_not_exist_is_refused_before_a_cluster_is_looked_for(
+    flag: str, name: str, tmp_path: Path
+) -> None:
+    kubeconfig = f"--kubeconfig={tmp_path / 'none'}"
+    result = CliRunner().invoke(node.command, [flag, kubeconfig, "--node-name=here"], obj=Invocation())
+    assert result.exit_code != 0
+    assert isinstance(result.exception, SettingsError)
+    assert name in str(result.exception)

@@ -289,12 +289,12 @@ class Executor:
             self._auditor.record_write(write, path, current.strip("\n"), text)
 
     def _within_quota(self, directory: str, burst: str) -> str:
-        """Return the burst, but not above the quota of the same cgroup: kernels refuse that."""
+        """Return the burst, but not above the quota of the same cgroup, if it has one: kernels refuse that."""
         try:
             quota = CgroupReader(self.host, self.layout).cpu_quota(directory)
         except OSError as error:
             if is_gone(error):
-                raise Gone(f"{directory} has no CPU quota") from error
+                return burst
             raise
         return burst if quota < 0 else str(min(int(burst), quota))
 

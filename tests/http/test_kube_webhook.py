@@ -94,13 +94,22 @@ async def test_reviews_are_answered(tmp_path: Path) -> None:
         assert refused["response"]["status"]["message"] == "no admins here"
 
 
-async def test_what_is_no_review_is_refused(tmp_path: Path) -> None:
+async def test_an_unreadable_review_is_answered_for_no_request(tmp_path: Path) -> None:
     write(tmp_path, "first")
     async with serving(tmp_path) as server, caller() as session:
         url = f"https://localhost:{server.port}/pods"
-        for body in (b"{", b"{}", b"[]"):
-            async with session.post(url, data=body) as response:
-                assert response.status == 400
+        for body in (b"{", b"{}", b"[]", b'{"request": 1}'):
+            async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as response:
+                assert (await response.json())["response"] == {"uid": "", "allowed": True}
+
+
+async def test_what_is_no_review_gets_no_answer(tmp_path: Path) -> None:
+    write(tmp_path, "first")
+    async with serving(tmp_path) as server, caller() as session:
+        url = f"https://localhost:{server.port}/pods"
+        for kind in ("text/plain", "application/json; charset=utf-8"):
+            async with session.post(url, data=b"{}", headers={"Content-Type": kind}) as response:
+                assert (response.status, await response.read()) == (200, b"")
         async with session.get(url) as response:
             assert response.status == 405
         async with session.post(f"https://localhost:{server.port}/other", json=REVIEW) as response:

@@ -111,12 +111,17 @@ class WebhookServer:
 
 def _answering(handler: ReviewHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Content-Type") != "application/json":
+            log.warning("not an admission review", path=request.path, content=request.headers.get("Content-Type", ""))
+            return web.Response()
         try:
             review = decode(await request.read(), AdmissionReview, what="AdmissionReview")
         except DecodeError as error:
-            return web.Response(status=400, text=str(error))
+            log.warning("unreadable admission review", path=request.path, error=str(error))
+            review = AdmissionReview()
         if review.request is None:
-            return web.Response(status=400, text="the AdmissionReview has no request")
+            # Allowed, but for no request: an API server takes it as a failure and does what its failurePolicy says.
+            return web.Response(body=encode(review_response("")), content_type="application/json")
         try:
             reply = await handler(review)
         except Exception as error:

@@ -245,7 +245,7 @@ def _selecting(entry: Raw) -> Raw:
 
 
 def _check_values(value: Any, key: str, name: str = "") -> None:
-    """Refuse durations and quantities that do not parse and integers beyond 64 bits; write durations as Go does."""
+    """Refuse durations and quantities that do not parse and integers too large to store; write durations as Go does."""
     if isinstance(value, dict):
         policy = value.get("metricAggregatePolicy")
         if isinstance(policy, dict) and "durations" in policy:
@@ -258,8 +258,14 @@ def _check_values(value: Any, key: str, name: str = "") -> None:
             _check_values(inner, key, name)
     elif name == "totalNetworkBandwidth":
         _parsed(key, name, parse_quantity, value)
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise DecodeError(f"{value} does not fit 64 bits", subject=key, field=name)
+    elif isinstance(value, int):
+        bits = 32 if name in _SHARES else 64
+        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            raise DecodeError(f"{value} does not fit {bits} bits", subject=key, field=name)
+
+
+# Percentages that may also be rates as text.
+_SHARES = frozenset({"ingressRequest", "ingressLimit", "egressRequest", "egressLimit"})
 
 
 def _canonical(text: str) -> str:

@@ -194,7 +194,8 @@ def _third_party(text: str | None) -> Amounts:
     if not text:
         return {}
     found = decode_folded(text, ThirdPartyAllocations, what=THIRD_PARTY_ANNOTATION)
-    return add(*(parse_list(a.resources) for a in found.allocations or () if a.priority == "koord-batch"))
+    amounts = [(each.priority, parse_list(each.resources)) for each in found.allocations or ()]
+    return add(*(taken for priority, taken in amounts if priority == "koord-batch"))
 
 
 def _amounts(resources: Mapping[str, Any], names: tuple[str, ...]) -> Amounts:

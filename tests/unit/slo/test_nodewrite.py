@@ -59,9 +59,10 @@ def test_other_schedulers_cannot_take_more_than_there_is() -> None:
 
 
 def test_an_unreadable_list_of_other_schedulers_is_an_error_and_takes_nothing_off() -> None:
-    new = prepare_batch(node({THIRD_PARTY_ANNOTATION: "{"}), items(batch_cpu=4000), {})
-    assert new.allocatable[BATCH_CPU] == "4k"
-    assert THIRD_PARTY_ANNOTATION in new.error
+    for text in ("{", '{"allocations": [{"priority": "koord-prod", "resources": {"cpu": "much"}}]}'):
+        new = prepare_batch(node({THIRD_PARTY_ANNOTATION: text}), items(batch_cpu=4000), {})
+        assert new.allocatable[BATCH_CPU] == "4k"
+        assert new.error
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,8 @@ def test_an_unreadable_list_of_other_schedulers_is_an_error_and_takes_nothing_of
     [
         pytest.param('{"resources": {"example.com/theirs": "1"}}', {"example.com/theirs": "1"}, id="others-stay"),
         pytest.param("{broken", {}, id="broken-content-is-replaced"),
+        pytest.param('{"resources": {"example.com/theirs": "much"}}', {}, id="no-quantity-is-broken-too"),
+        pytest.param('{"Resources": {"example.com/theirs": "1"}}', {"example.com/theirs": "1"}, id="any-case"),
         pytest.param('["a"]', {}, id="another-shape-is-replaced"),
     ],
 )

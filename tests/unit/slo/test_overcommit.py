@@ -164,6 +164,21 @@ def test_zones_without_names_or_with_unreadable_amounts_do_not_keep_the_node_fro
     assert [(problem.plugin, problem.stage) for problem in decision.problems] == [("BatchResource", "NodePreUpdate")]
 
 
+@pytest.mark.parametrize(
+    ("status", "zones"),
+    [
+        pytest.param('{"numaNodeResources": [{"node": 1}]}', (1,), id="one"),
+        pytest.param('{"numaNodeResources": [{"node": 1}, {"node": 1}, {"node": 7}]}', (1, 1), id="listed-twice"),
+        pytest.param('{"numaNodeResources": [null]}', (0,), id="nothing-said-is-the-first"),
+        pytest.param('{"numaNodeResources": [{"node": 1, "resources": {"cpu": "much"}}]}', (0, 1), id="unreadable"),
+        pytest.param("{", (0, 1), id="broken"),
+    ],
+)
+def test_a_pod_is_spread_over_the_zones_that_the_scheduler_chose(status: str, zones: tuple[int, ...]) -> None:
+    metadata = {"name": "web", "annotations": {"scheduling.koordinator.sh/resource-status": status}}
+    assert claim_of(convert({"metadata": metadata}, Pod)).zones(2) == zones
+
+
 @pytest.mark.parametrize("field", ["degradeTimeMinutes", "updateTimeThresholdSeconds"])
 def test_the_longest_time_that_can_be_written_means_never(field: str) -> None:
     seen = observe(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kubetide.api.core import Pod
 from kubetide.api.qos import defaulted_priority, defaulted_qos, pod_request, resource_status
 from kubetide.api.quantity import ZERO
-from kubetide.api.resources import CPU, MEMORY
+from kubetide.api.resources import CPU, MEMORY, parse_list
 from kubetide.errors import InvalidInput
 
 LOW_PRIORITIES = frozenset({"koord-batch", "koord-free"})
@@ -53,6 +53,9 @@ def claim_of(pod: Pod) -> PodClaim:
 def _numa_nodes(pod: Pod) -> tuple[int, ...]:
     try:
         status = resource_status(pod.metadata.annotations)
+        entries = (status.numa_node_resources if status else None) or ()
+        for entry in entries:
+            parse_list(entry.resources)
     except InvalidInput:
         return ()
-    return tuple(entry.node for entry in (status.numa_node_resources if status else None) or ())
+    return tuple(entry.node for entry in entries)

@@ -251,6 +251,8 @@ async def test_it_stands_back_for_the_built_in_controller_and_takes_over_when_to
                     # The built-in controller scales; kubetide sees its marks and does not act.
                     await until(lambda: _size_is(admin, 6))
                     await until(lambda: _stands_back(controller))
+                    (note,) = controller.notes()
+                    assert note.startswith("1 of 1 autoscalers: looks and does not act")
                     hpa = await admin.get(HPAS, "web", namespace=NAMESPACE)
                     writers = {one.manager for one in hpa.metadata.managed_fields or () if one.subresource == "status"}
                     assert "kube-controller-manager" in writers

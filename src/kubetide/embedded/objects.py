@@ -7,6 +7,7 @@ the window loses its place (410 Gone) instead of holding memory. Stored objects 
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -16,6 +17,8 @@ from kubetide.embedded.status import Raw, gone
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
 DEFAULT_WINDOW = 5000
+_LINES_KEPT = 512
+"""Changes of which the line is kept for the watches that have not read it yet."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -36,13 +39,17 @@ class ResourceKey(NamedTuple):
 
 
 class Entry:
-    """One object at one revision, with its encoded forms kept once somebody asked for them."""
+    """One object at one revision, with its encoded forms kept once somebody asked for them.
+
+    An entry that is no longer the newest is kept for watches and old lists, which need its encoded form at most: its
+    object, several times as large, is let go of and made again in the rare case that somebody asks for it.
+    """
 
     __slots__ = ("_encoded", "_views", "key", "obj", "revision")
 
     def __init__(self, key: StoreKey, obj: Raw, revision: int) -> None:
         self.key = key
-        self.obj = obj
+        self.obj: Raw = obj
         self.revision = revision
         self._encoded: bytes | None = None
         self._views: dict[str, bytes] | None = None
@@ -53,6 +60,19 @@ class Entry:
         if self._encoded is None:
             self._encoded = _encode(self.obj)
         return self._encoded
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is not set: the object, once it was let go of.
+        if name != "obj" or self._encoded is None:
+            raise AttributeError(name)
+        self.obj = _decode(self._encoded)
+        return self.obj
+
+    def fold(self) -> None:
+        """Let go of the object if it can be made again."""
+        if self._encoded is not None:
+            with suppress(AttributeError):
+                del self.obj
 
     def view(self, name: str, render: Callable[[Raw], Raw]) -> bytes:
         """The object as JSON after `render`, which is called once per `name`."""
@@ -99,6 +119,10 @@ class LogEvent(msgspec.Struct):
             self._line = watch_line(self.change, self.entry.encoded)
         return self._line
 
+    def forget_line(self) -> None:
+        """Let the line be made anew in the rare case that it is asked for."""
+        self._line = None
+
 
 def watch_line(change: str, body: bytes) -> bytes:
     """Return one line of a watch."""
@@ -118,6 +142,8 @@ class EventLog:
 
     def append(self, event: LogEvent) -> None:
         self._events.append(event)
+        if len(self._events) > _LINES_KEPT:
+            self._events[-1 - _LINES_KEPT].forget_line()
         # Trimming half of a double window at once keeps the cost per change constant.
         if len(self._events) > 2 * self._window:
             surplus = len(self._events) - self._window
@@ -287,6 +313,8 @@ class ObjectStore:
         collection.put(entry)
         change: Change = "ADDED" if previous is None else "MODIFIED"
         self._record(resource, collection, LogEvent(self.revision, change, entry, previous))
+        if previous is not None:
+            previous.fold()
         return entry
 
     def delete(self, resource: ResourceKey, key: StoreKey) -> Entry:
@@ -301,6 +329,7 @@ class ObjectStore:
         entry = Entry(key, last, self.revision)
         collection.remove(key)
         self._record(resource, collection, LogEvent(self.revision, "DELETED", entry, previous))
+        previous.fold()
         return entry
 
     def restore(self, resource: ResourceKey, key: StoreKey, obj: Raw, revision: int) -> None:

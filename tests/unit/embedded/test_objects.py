@@ -90,3 +90,24 @@ def test_listeners_hear_of_a_change_before_watches_do() -> None:
     store.collection(CONFIGS).log.subscribe(lambda: heard.append("watch"))
     put(store, "a")
     assert heard == ["listener ADDED", "watch"]
+
+
+def test_a_replaced_object_can_still_be_read_once_its_encoded_form_is_all_that_is_left() -> None:
+    store = ObjectStore()
+    put(store, "a", v="1")
+    first = store.get(CONFIGS, StoreKey("default", "a"))
+    assert first is not None
+    text = first.encoded
+    put(store, "a", v="2")
+    assert first.encoded == text
+    assert first.obj["data"] == {"v": "1"}
+    assert first.copy() == first.obj
+
+
+def test_an_old_change_is_told_in_the_same_words_as_when_it_was_new() -> None:
+    store = ObjectStore()
+    for number in range(1200):
+        put(store, "a", v=str(number))
+        store.collection(CONFIGS).log.read(number)[0].line  # noqa: B018 - whoever reads it makes it
+    lines = [event.line for event in store.collection(CONFIGS).log.read(0, 1200)]
+    assert [b'"v":"%d"' % number in line for number, line in enumerate(lines)] == [True] * 1200

@@ -19,7 +19,7 @@ from kubetide.node.formats.numbers import INT64_MAX, key_values
 from kubetide.node.host import files
 from kubetide.node.host.detect import is_anolis
 from kubetide.node.host.layout import Layout
-from kubetide.node.host.readers import CgroupReader
+from kubetide.node.host.readers import CgroupPressure, CgroupReader
 from kubetide.node.origin import container_origin, pod_origin
 from kubetide.node.snapshot import host_application_directory
 
@@ -296,6 +296,17 @@ def anolis_detection(case: Case) -> Iterable[str]:
     yield from outcome(case, lambda _: is_anolis(host, Layout(version=1, cgroup_root="/cg")), key="anolis")
 
 
+def psi_as(wanted: Any, pressure: CgroupPressure, path: str = "") -> Any:
+    """Return pressure in the shape of the data: members are told by resource, degree and average in their path."""
+    if isinstance(wanted, dict):
+        return {name: psi_as(inner, pressure, f"{path} {name.lower()}") for name, inner in wanted.items()}
+    one = pressure.cpu if "cpu" in path else pressure.memory if "mem" in path else pressure.io
+    if "supported" in path:
+        return one.full_supported
+    line = one.full if "full" in path else one.some
+    return next(getattr(line, name) for name in ("avg300", "avg60", "avg10", "total") if name in path)
+
+
 @suite("node-qos/cgroup_reader")
 def cgroup_reader(case: Case) -> Iterable[str]:
     given = case["input"]
@@ -329,31 +340,14 @@ def cgroup_reader(case: Case) -> Iterable[str]:
             case "numa_stat":
                 return pages(reader.memory_pages("d"))
             case "psi":
-                return psi_value(reader)
+                return reader.pressure("d")
             case "cold_page_bytes":
                 return reader.cold_bytes("d")
         raise AssertionError(given["op"])
 
-    def psi_value(reader: CgroupReader) -> dict[str, Any]:
-        pressure = reader.pressure("d")
-        named = {"cpu": pressure.cpu, "mem": pressure.memory, "memory": pressure.memory, "io": pressure.io}
-        flat: dict[str, Any] = {}
-        for name, one in named.items():
-            lines = {"some": one.some, "full": one.full}
-            flat[name] = {
-                **{
-                    degree: {"avg10": line.avg10, "avg60": line.avg60, "avg300": line.avg300, "total": line.total}
-                    for degree, line in lines.items()
-                },
-                "fullSupported": one.full_supported,
-            }
-        return flat
-
     expected = case["expected"]
     if given["op"] == "psi" and not expected.get("error"):
-        wanted = expected["value"]
-        found = psi_value(reader)
-        yield from differences(wanted, {name: found[name] for name in wanted})
+        yield from differences(expected["value"], psi_as(expected["value"], reader.pressure("d")))
         return
     yield from outcome(case, compute)
 

@@ -1,6 +1,6 @@
 """Adapters for QoS classes, priorities, reservations and the small parsers (set node-qos)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,12 @@ Case = dict[str, Any]
 
 
 def pod_of(case: Case) -> Pod:
-    return convert(case["input"]["pod"], Pod)
+    return convert(case["input"]["pod"] or {}, Pod)
+
+
+def class_of(case: Case, choose: Callable[[Pod], str]) -> str:
+    """Return a class of the pod; no pod (null) has none."""
+    return choose(pod_of(case)) if case["input"]["pod"] is not None else qos.NONE
 
 
 def texts(resources: Any) -> Any:
@@ -29,18 +34,18 @@ def texts(resources: Any) -> Any:
 
 @suite("node-qos/qos_class")
 def qos_class(case: Case) -> Iterable[str]:
-    yield from outcome(case, lambda _: qos.raw_qos(pod_of(case).metadata.labels), key="qosClass")
+    yield from outcome(case, lambda _: class_of(case, lambda pod: qos.raw_qos(pod.metadata.labels)), key="qosClass")
 
 
 @suite("node-qos/priority_class")
 def priority_class(case: Case) -> Iterable[str]:
     choose = qos.defaulted_priority if case["input"]["defaulting"] else qos.raw_priority
-    yield from outcome(case, lambda _: choose(pod_of(case)), key="priorityClass")
+    yield from outcome(case, lambda _: class_of(case, choose), key="priorityClass")
 
 
 @suite("node-qos/kube_qos_class")
 def kube_qos_class(case: Case) -> Iterable[str]:
-    yield from outcome(case, lambda _: qos.kube_qos(pod_of(case)), key="kubeQosClass")
+    yield from outcome(case, lambda _: class_of(case, qos.kube_qos), key="kubeQosClass")
 
 
 @suite("node-qos/node_reserved_cpus")

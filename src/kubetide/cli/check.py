@@ -79,10 +79,12 @@ _METRICS = {
 
 
 @click.command("check", short_help="Look at a cluster before kubetide runs there.")
-@click.argument("components", nargs=-1, type=click.Choice([*COMPONENTS, "all"]))
+@click.argument("components", nargs=-1, metavar="[COMPONENT]...", type=click.Choice([*COMPONENTS, "all"]))
 @click.pass_obj
 def command(invocation: Invocation, components: tuple[str, ...]) -> int:
-    """Check whether COMPONENTS (default: all) can run on this cluster with the rights of this identity.
+    """Check whether components can run on this cluster with the rights of this identity.
+
+    COMPONENT is hpa, recommender, updater, admission, slo or node; without any all are meant.
 
     Exit code 3 says that something will not work.
     """

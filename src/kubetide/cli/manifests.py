@@ -10,7 +10,7 @@ from kubetide.install.slo_webhook import make_slo_webhook
 
 
 @click.command("manifests", short_help="CRDs, rights and workloads to install kubetide in a cluster.")
-@click.argument("components", nargs=-1, type=click.Choice([*COMPONENTS, "all"]))
+@click.argument("components", nargs=-1, metavar="[COMPONENT]...", type=click.Choice([*COMPONENTS, "all"]))
 @click.option("-n", "--namespace", default="kube-system", show_default=True, help="Where the components run.")
 @click.option("--image", default=f"kubetide:{__version__}", show_default=True, help="The container image.")
 @click.option("--replicas", default=1, show_default=True, help="Copies of each controller; one acts, the others wait.")
@@ -23,7 +23,10 @@ from kubetide.install.slo_webhook import make_slo_webhook
 def command(
     components: tuple[str, ...], namespace: str, image: str, replicas: int, with_crds: bool, slo_webhook: bool
 ) -> None:
-    """Print the manifests of COMPONENTS (default: all) as YAML: `kubetide manifests hpa | kubectl apply -f -`."""
+    """Print manifests as YAML: `kubetide manifests hpa | kubectl apply -f -`.
+
+    COMPONENT is hpa, recommender, updater, admission, slo or node; without any all are meant.
+    """
     chosen = COMPONENTS if not components or "all" in components else tuple(dict.fromkeys(components))
     if slo_webhook and "slo" not in chosen:
         raise click.UsageError("--slo-webhook is about the component slo")

@@ -31,10 +31,10 @@ This page is generated: `make docs`.
 
 
 @click.command("settings", short_help="All settings with flags, variables, defaults and meaning.")
-@click.argument("section", required=False, type=click.Choice(list(SECTIONS)))
+@click.argument("section", required=False, metavar="[SECTION]", type=click.Choice(list(SECTIONS)))
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True)
 def command(section: str | None, form: str) -> None:
-    """Print the settings of SECTION, or all of them."""
+    """Print all settings, or those of SECTION: process, kube, hpa, recommender, updater, admission, slo or node."""
     chosen = (section,) if section else tuple(SECTIONS)
     if form == "markdown":
         click.echo(reference(chosen), nl=False)

@@ -12,6 +12,8 @@ from kubetide import __version__
 from kubetide.cli.main import EXIT_FAILED, EXIT_USAGE, VERBS, cli, run_cli, tell_group
 from kubetide.cli.run import read_flags
 from kubetide.errors import SettingsError
+from kubetide.install.objects import COMPONENTS as INSTALLED
+from kubetide.settings import SECTIONS
 from kubetide.wiring import parse_address, parse_names
 
 
@@ -31,6 +33,14 @@ def test_version_imports_nothing_heavy() -> None:
 def test_every_verb_helps(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli([verb, "--help"]) == 0
     assert "Usage: kubetide" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["check", "manifests", "settings"])
+def test_help_names_every_choice(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli([verb, "--help"]) == 0
+    told = capsys.readouterr().out
+    choices = SECTIONS if verb == "settings" else INSTALLED
+    assert all(choice in told for choice in choices)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -32,6 +32,24 @@ _FIELD_OF = {
     "Resource": "resource",
     "ContainerResource": "containerResource",
 }
+_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_OTHER_RESOURCES = frozenset(
+    {
+        *(f"{side}.{name}" for side in ("requests", "limits") for name in _CONTAINER_RESOURCES),
+        "requests.storage",
+        "storage",
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+    }
+)
+"""Names that stand for something elsewhere, in quotas or volumes, and never for the usage of a container."""
 _LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
     "and must start and end with an alphanumeric character"
@@ -236,23 +254,56 @@ def _container_resource(source: Raw, path: str) -> Iterator[Problem]:
     name = source.get("name") or ""
     if not name:
         yield _required(f"{path}.name", "must specify a resource name")
-    elif not _is_container_resource(name):
-        yield _invalid(f"{path}.name", "must be a standard resource for containers")
+    for detail in _container_resource_problems(name):
+        yield _invalid(f"{path}.name", detail)
     container = source.get("container") or ""
     if not container:
         yield _required(f"{path}.container", "must specify a container")
-    elif len(container) > 63 or _LABEL.fullmatch(container) is None:
-        yield _invalid(f"{path}.container", _LABEL_RULE)
+    else:
+        if len(container) > 63:
+            yield _invalid(f"{path}.container", "must be no more than 63 characters")
+        if _LABEL.fullmatch(container) is None:
+            yield _invalid(f"{path}.container", _LABEL_RULE)
     yield from _resource_target(source.get("target") or {}, path)
 
 
-def _is_container_resource(name: str) -> bool:
-    prefix, slash, base = name.rpartition("/")
-    if len(base) > 63 or _QUALIFIED.fullmatch(base) is None:
-        return False
-    if not slash:
-        return name in ("cpu", "memory", "ephemeral-storage") or name.startswith("hugepages-")
-    return len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix) is not None
+def _container_resource_problems(name: str) -> Iterator[str]:
+    """Say what keeps a name from being that of a resource of containers; one broken rule may follow from another."""
+    if not name:
+        return
+    problems = list(_qualified_name_problems(name))
+    yield from problems
+    if "/" in name:
+        # With a prefix it is an extended resource, and those of quotas have no usage of their own.
+        if problems or name.startswith("requests."):
+            yield "doesn't follow extended resource name standard"
+        return
+    huge = name.removeprefix("requests.").startswith("hugepages-")
+    if not problems and not huge and name not in _CONTAINER_RESOURCES | _OTHER_RESOURCES:
+        yield "must be a standard resource type or fully qualified"
+    if name not in _CONTAINER_RESOURCES and not name.startswith("hugepages-"):
+        yield "must be a standard resource for containers"
+
+
+def _qualified_name_problems(name: str) -> Iterator[str]:
+    *prefixes, base = name.split("/")
+    if len(prefixes) > 1:
+        yield "a qualified name has at most one prefix"
+        return
+    for prefix in prefixes:
+        if not prefix:
+            yield "prefix part must be non-empty"
+            continue
+        if len(prefix) > 253:
+            yield "prefix part must be no more than 253 characters"
+        if _SUBDOMAIN.fullmatch(prefix) is None:
+            yield "prefix part must be a lowercase RFC 1123 subdomain"
+    if not base:
+        yield "name part must be non-empty"
+    if len(base) > 63:
+        yield "name part must be no more than 63 characters"
+    if _QUALIFIED.fullmatch(base) is None:
+        yield "name part must consist of alphanumeric characters, '-', '_' or '.', the first and last alphanumeric"
 
 
 def _resource_target(target: Raw, path: str) -> Iterator[Problem]:

@@ -137,3 +137,43 @@ def test_a_policy_that_is_null_is_an_empty_one() -> None:
     behavior = {"scaleUp": {"policies": [None]}}
     fields = {problem.field.rpartition(".")[2] for problem in validate(hpa(behavior=behavior))}
     assert fields == {"type", "value", "periodSeconds"}
+
+
+def measured(name: str, container: str = "app") -> list[Raw]:
+    target = {"type": "Utilization", "averageUtilization": 50}
+    source = {"name": name, "container": container, "target": target}
+    return [{"type": "ContainerResource", "containerResource": source}]
+
+
+@pytest.mark.parametrize(
+    ("name", "problems"),
+    [
+        pytest.param("cpu", 0, id="of-containers"),
+        pytest.param("hugepages-2Mi", 0, id="huge-pages"),
+        pytest.param("nvidia.com/gpu", 0, id="extended"),
+        pytest.param("kubernetes.io/batch-cpu", 0, id="with-the-native-prefix"),
+        pytest.param("pods", 1, id="of-quotas"),
+        pytest.param("requests.hugepages-2Mi", 1, id="huge-pages-of-quotas"),
+        pytest.param("requests.nvidia.com/gpu", 1, id="extended-of-quotas"),
+        pytest.param("hugepages-", 1, id="huge-pages-of-no-size"),
+        pytest.param("CPU", 2, id="neither-standard-nor-qualified"),
+        pytest.param("bad name", 2, id="no-name-at-all"),
+        pytest.param("x" * 64, 2, id="too-long"),
+        pytest.param("a/b/c", 2, id="two-prefixes"),
+        pytest.param("/x", 2, id="an-empty-prefix"),
+        pytest.param("A.com/x", 2, id="a-prefix-that-is-no-domain"),
+        pytest.param("x/", 3, id="a-prefix-alone"),
+        pytest.param("/", 4, id="a-slash-alone"),
+    ],
+)
+def test_names_of_container_resources_are_counted_as_a_real_server_counts(name: str, problems: int) -> None:
+    found = validate(hpa(metrics=measured(name)))
+    assert {(problem.field, problem.type) for problem in found} <= {
+        ("spec.metrics[0].containerResource.name", "FieldValueInvalid")
+    }
+    assert len(found) == problems
+
+
+def test_a_container_may_break_both_rules_of_labels() -> None:
+    found = validate(hpa(metrics=measured("cpu", "A" * 70)))
+    assert [problem.field for problem in found] == ["spec.metrics[0].containerResource.container"] * 2

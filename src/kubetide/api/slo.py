@@ -4,7 +4,7 @@ The strategy blocks of a NodeSLO are in `api.slo_strategies`; defaults and the m
 """
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -97,7 +97,7 @@ class ReclaimableMetric(ApiObject, frozen=True, kw_only=True, gc=False):
 
 
 class NodeMetricStatus(ApiObject, frozen=True, kw_only=True, gc=False):
-    update_time: datetime | None = None
+    update_time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     node_metric: NodeUsageInfo | None = None
     pods_metric: tuple[PodMetricInfo, ...] | None = None
     host_application_metric: tuple[HostApplicationMetricInfo, ...] | None = None

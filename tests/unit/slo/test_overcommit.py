@@ -8,6 +8,7 @@ import pytest
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
 from kubetide.api.slo import NodeMetric, NodeResourceTopology
+from kubetide.errors import DecodeError
 from kubetide.slo.decide import decide_node
 from kubetide.slo.decision import NodeObservation
 from kubetide.slo.explain import render
@@ -187,3 +188,8 @@ def test_the_longest_time_that_can_be_written_means_never(field: str) -> None:
         since_status_write=timedelta(days=30),
     )
     assert lent(seen)[BATCH_CPU] == "3500"
+
+
+def test_a_report_without_a_time_zone_is_not_taken_for_one() -> None:
+    with pytest.raises(DecodeError, match="updateTime"):
+        convert({"status": {"updateTime": "2026-01-01T12:00:00"}}, NodeMetric)

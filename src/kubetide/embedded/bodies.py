@@ -1,5 +1,7 @@
 """What arrives in the body of a request: objects as JSON or YAML, and patches."""
 
+import re
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -18,6 +20,11 @@ PATCH_TYPES = (
     StrategicMergePatch.content_type,
     APPLY_YAML,
 )
+DEEPEST = 200
+"""How many levels an object may have. Deep custom resource definitions have fewer than a hundred."""
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+_NO_BRACKETS = bytes(each for each in range(256) if each not in _STEPS)
 _BODY_TYPES = ("application/json", "application/yaml")
 
 
@@ -52,6 +59,8 @@ def decode_body(request: Request, *, media: str | None = None, empty: bool = Fal
         raise unsupported_media(media, _BODY_TYPES)
     if not isinstance(value, dict):
         raise bad_request("the body is not a JSON object")
+    if media in ("application/yaml", APPLY_YAML):
+        _check_depth(_as_json(value))
     return value
 
 
@@ -77,11 +86,28 @@ def names_version(patch: Patch) -> bool:
 
 
 def _json(body: bytes) -> Any:
+    _check_depth(body)
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from error
     return value
+
+
+def _as_json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise bad_request(f"the object provided is unrecognized: {error}") from error
+
+
+def _check_depth(body: bytes) -> None:
+    """Refuse what is nested so deeply that walking through it could end in the middle of a write."""
+    if body.count(b"{") + body.count(b"[") <= DEEPEST:
+        return
+    brackets = _STRINGS.sub(b"", body).translate(None, _NO_BRACKETS)
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > DEEPEST:
+        raise bad_request(f"the object provided is nested deeper than {DEEPEST} levels")
 
 
 class _YamlLoader(yaml.CSafeLoader):

@@ -29,7 +29,7 @@ from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Answer, Request, Target, parse_target
 from kubetide.embedded.resources import Registry
 from kubetide.embedded.reviews import Reviews
-from kubetide.embedded.status import Raw, Refusal, method_not_allowed, no_such_path, timed_out, unavailable
+from kubetide.embedded.status import Raw, Refusal, bad_request, method_not_allowed, no_such_path, timed_out, unavailable
 from kubetide.embedded.tokens import SERVICE_ACCOUNTS, Tokens
 from kubetide.embedded.verbs import Verbs
 from kubetide.embedded.watching import WatchPlan
@@ -117,6 +117,8 @@ class EmbeddedApi:
             headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after is not None else {}
             told = answer_raw(refusal.to_raw(), refusal.code)
             answer = Answer(told.status, told.body, headers=headers)
+        except RecursionError:
+            answer = answer_raw(bad_request("the object is nested too deeply").to_raw(), 400)
         if self.audit is not None:
             self.audit(request, answer.status if isinstance(answer, Answer) else 200)
         return answer

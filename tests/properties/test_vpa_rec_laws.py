@@ -16,11 +16,17 @@ from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import Options, merge_rows, recommend, rows_of
 
 START = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
-LABELS = [{"app": "web"}, {"app": "web", "rev": "2"}, {"app": "other"}]
+LABELS = [
+    {"app": "web"},
+    {"app": "web", "rev": "2"},
+    {"app": "other"},
+    {"app": "web", "job-name": "a"},
+    {"app": "web", "rev": "2", "controller-uid": "b"},
+]
 
 pods = st.integers(0, 4)
 steps = st.one_of(
-    st.tuples(st.just("pod"), pods, st.integers(0, 2)),
+    st.tuples(st.just("pod"), pods, st.integers(0, len(LABELS) - 1)),
     st.tuples(st.just("gone"), pods, st.just(0)),
     st.tuples(st.just("sample"), pods, st.integers(1, 4000)),
     st.tuples(st.just("oom"), pods, st.integers(10, 2000)),
@@ -35,7 +41,7 @@ def world() -> tuple[Model, VpaState]:
     return model, model.set_vpa(vpa, keep_history=False)
 
 
-def live(model: Model, story: list[tuple[str, int, int]]) -> datetime:
+def live(model: Model, story: list[tuple[str, int, int]], *, folding: bool = False) -> datetime:
     now = START
     for what, one, other in story:
         key = ObjectKey("ns", f"p{one}")
@@ -47,6 +53,8 @@ def live(model: Model, story: list[tuple[str, int, int]]) -> datetime:
                 model.delete_pod(key)
             case "later":
                 now += timedelta(minutes=one)
+                if folding:
+                    model.fold_departed(now=now)
             case _ if key in model.pods:
                 row, at = model.row(key, "main", now=now), microseconds(now)
                 if what == "oom":
@@ -118,7 +126,8 @@ def test_a_restart_loses_nothing_but_the_last_digits_of_weights(story: list[tupl
     for resource in ("cpu", "memory"):
         for (_, mine), (_, theirs) in zip(one_way.blocks[resource], other_way.blocks[resource], strict=True):
             heaviest = np.maximum(mine.weights.max(axis=0, initial=0.0), 1e-9)
-            scale = np.exp2((theirs.reference - mine.reference) / 86_400_000_000)
+            apart = np.where(mine.total > 0, theirs.reference - mine.reference, 0)
+            scale = np.exp2(apart / 86_400_000_000)
             assert np.allclose(mine.weights / heaviest, theirs.weights * scale / heaviest, atol=0.001)
 
 
@@ -134,3 +143,21 @@ def test_forgetting_everything_leaves_nothing(story: list[tuple[str, int, int]])
     assert model.aggregate_count() == 0
     assert len(model.aggregates) == 0
     assert len(model.containers) == 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(stories)
+def test_folding_departed_pods_changes_nothing_that_a_vpa_knows(story: list[tuple[str, int, int]]) -> None:
+    (plain, one), (folded, other) = world(), world()
+    now = live(plain, story)
+    live(folded, story, folding=True)
+    folded.fold_departed(now=now)
+    assert other.pod_count == one.pod_count
+    mine, theirs = (checkpoints(m, [v], now=now)[str(v.key)] for m, v in ((plain, one), (folded, other)))
+    assert [c.container for c in theirs] == [c.container for c in mine]
+    for old, new in zip(mine, theirs, strict=True):
+        assert (new.first, new.last, new.count) == (old.first, old.last, old.count)
+        assert sorted(new.windows) == sorted(old.windows)
+        for before, after in ((old.cpu, new.cpu), (old.memory, new.memory)):
+            buckets = before.weights.keys() | after.weights.keys()
+            assert all(abs(before.weights.get(b, 0) - after.weights.get(b, 0)) <= 1 for b in buckets)

@@ -25,6 +25,7 @@ from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import ZERO_TIME, microseconds, moment
 from kubetide.stats.saved import Saved, save
 from kubetide.vpa.policy import CPU, MEMORY
+from kubetide.vpa.recommender.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
 from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.recommend import CHUNK, Merged, Row, merge_rows, rows_of
@@ -32,6 +33,7 @@ from kubetide.vpa.recommender.recommend import CHUNK, Merged, Row, merge_rows, r
 WINDOWS_ANNOTATION = "kubetide.io/open-windows"
 # Annotations of an object may not pass 256 KiB together; beyond this the windows stay behind.
 LONGEST_WINDOWS = 200_000
+_NAMES = tuple(str(bucket) for bucket in range(max(CPU_BUCKETS.count, MEMORY_BUCKETS.count)))
 
 
 class UnreadableCheckpoint(InvalidInput):
@@ -142,7 +144,7 @@ def _checkpoints(
                 first=firsts[i],
                 last=lasts[i],
                 count=counts[i],
-                windows=tuple(running.windows[starts[i] : ends[i]]),
+                windows=tuple(one for one in running.windows[starts[i] : ends[i]] if one is not None),
             ),
         )
 
@@ -168,12 +170,12 @@ def _changed(
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """Open windows of all rows, in the order of the rows."""
+    """Open windows of all rows, in the order of the rows; None for one whose peak lies with another VPA."""
 
     row: Ints
     end: Ints
     peak: Floats
-    windows: list[Window]
+    windows: list[Window | None]
 
 
 def _running(model: Model, rows: Sequence[Row], now: int) -> _Running:
@@ -196,7 +198,14 @@ def _running(model: Model, rows: Sequence[Row], now: int) -> _Running:
     owner, end = np.array(numbers, dtype=np.int64), table.window_end[where]
     peak, oom_peak = table.peak[where], table.oom_peak[where]
     columns = (end, peak, oom_peak, table.last_memory[where], table.last_cpu[where])
-    windows = list(map(Window, pods, uids, *(column.tolist() for column in columns)))
+    windows: list[Window | None] = list(map(Window, pods, uids, *(column.tolist() for column in columns)))
+    # A container that was relabelled left its peak with its old labels. Where these are another VPA's, putting it back
+    # here would count a peak that never was.
+    for moved in np.flatnonzero(table.home[where] != table.aggregate[where]).tolist():
+        row = rows[numbers[moved]]
+        homes = {labels.aggregates.get(row.container) for labels in row.vpa.label_sets.values()}
+        if int(table.home[where[moved]]) not in homes:
+            windows[moved] = None
     still = end > now
     if not still.all():
         windows = [window for window, is_open in zip(windows, still.tolist(), strict=True) if is_open]
@@ -222,7 +231,7 @@ def status_body(one: Checkpoint, *, now: datetime) -> dict[str, Any]:
 def _histogram_body(saved: Saved) -> dict[str, Any]:
     return {
         "referenceTimestamp": _stamp(saved.reference),
-        "bucketWeights": {str(bucket): weight for bucket, weight in saved.weights.items()},
+        "bucketWeights": {_NAMES[bucket]: weight for bucket, weight in saved.weights.items()},
         "totalWeight": saved.total,
     }
 

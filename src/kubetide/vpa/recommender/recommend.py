@@ -40,6 +40,7 @@ CHUNK = 2048
 COLUMNS = tuple((resource, bound) for resource in RESOURCES for bound in BOUNDS)
 """What the columns of a table of amounts mean."""
 _FIRST = {resource: number * len(BOUNDS) for number, resource in enumerate(RESOURCES)}
+_PLACES = range(len(BOUNDS))
 MEMORY_COLUMNS = slice(_FIRST[MEMORY], _FIRST[MEMORY] + len(BOUNDS))
 
 
@@ -272,23 +273,20 @@ def _full(size: int, value: float) -> Floats:
 
 def _recommended(row: Row, line: Sequence[int], options: Options, left_alone: Collection[str]) -> Recommended:
     controlled = controlled_resources(container_policy(row.vpa.policy, row.container))
-    kept = [resource for resource in controlled if resource not in left_alone]
-    target, lower, upper = (
-        {resource: quantity(resource, line[place + _FIRST[resource]], options) for resource in kept}
-        for place in range(len(BOUNDS))
-    )
+    kept = [resource for resource in controlled if resource not in left_alone] if left_alone else controlled
+    humanize = options.humanize_memory
+    target, lower, upper = [
+        {resource: quantity(resource, line[place + _FIRST[resource]], humanize) for resource in kept}
+        for place in _PLACES
+    ]
     return Recommended(container=row.container, target=target, lower=lower, upper=upper, uncapped=target)
-
-
-def quantity(resource: str, amount: int, options: Options) -> Quantity:
-    """Return an amount as a quantity: millicores in decimal, bytes in binary notation."""
-    return _quantity(amount, resource == CPU, options.humanize_memory)
 
 
 # Targets are bucket edges, so a cluster's recommendations share few values.
 @lru_cache(maxsize=65536)
-def _quantity(amount: int, is_cpu: bool, humanize: bool) -> Quantity:
-    if is_cpu:
+def quantity(resource: str, amount: int, humanize: bool) -> Quantity:
+    """Return an amount as a quantity: millicores in decimal, bytes in binary notation, or rounded for people."""
+    if resource == CPU:
         return Quantity.of_milli(amount)
     if humanize:
         return parse_quantity(humanized(amount))

@@ -24,18 +24,23 @@ NO_AGGREGATE = -1
 """The aggregate was collected; the next sample makes a new one."""
 DETACHED = -2
 """A relabelled container whose aggregate was collected: its samples go nowhere, as in the reference."""
-_INTEGERS = ("aggregate", "last_cpu", "last_memory", "window_end")
+_INTEGERS = ("aggregate", "home", "last_cpu", "last_memory", "window_end")
 _FLOATS = ("peak", "oom_peak")
 
 
 class Containers:
-    """The table of live containers. `relinked` marks those tied to their aggregate directly by a label change."""
+    """The table of live containers.
+
+    `relinked` marks those tied to their aggregate directly by a label change, `home` is the aggregate that holds the
+    peak of the running window: after a label change it is not the container's own.
+    """
 
     def __init__(self, aggregates: Aggregates) -> None:
         self._aggregates = aggregates
         self._free: list[int] = []
         self._size = 0
         self.aggregate: Ints = np.zeros(0, dtype=np.int64)
+        self.home: Ints = np.zeros(0, dtype=np.int64)
         self.last_cpu: Ints = np.zeros(0, dtype=np.int64)
         self.last_memory: Ints = np.zeros(0, dtype=np.int64)
         self.window_end: Ints = np.zeros(0, dtype=np.int64)
@@ -52,6 +57,7 @@ class Containers:
             self._grow()
         row = self._free.pop()
         self.aggregate[row] = aggregate
+        self.home[row] = NO_AGGREGATE
         self.last_cpu[row] = self.last_memory[row] = self.window_end[row] = ZERO_TIME
         self.peak[row] = self.oom_peak[row] = 0.0
         self.relinked[row] = False
@@ -107,6 +113,7 @@ class Containers:
         self.oom_peak[row[opens]] = 0.0
         counts = grows | opens
         (self.oom_peak if oom else self.peak)[row[counts]] = amount[counts]
+        self.home[row[counts]] = slots[counts]
         self._replace(slots, old, amount, new_end, grows, counts)
         return good
 
@@ -152,7 +159,7 @@ class Containers:
         self.window_end[row], self.last_memory[row] = end, last
         self.peak[row], self.oom_peak[row] = peak, oom_peak
         self.last_cpu[row] = last_cpu
-        slot = int(self.aggregate[row])
+        slot = self.home[row] = int(self.aggregate[row])
         highest = max(peak, oom_peak)
         if slot >= 0 and highest > 0:
             self._aggregates.memory.apply(np.array([slot]), np.array([highest]), 1.0, np.array([end]), back=False)

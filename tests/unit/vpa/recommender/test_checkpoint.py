@@ -211,3 +211,31 @@ def test_a_bucket_that_is_no_number_makes_a_checkpoint_unreadable(bucket: str) -
     given.status.cpu_histogram.bucket_weights[bucket] = 7
     with pytest.raises(UnreadableCheckpoint, match="bucket"):
         read_checkpoint(given)
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        pytest.param({"app": "web", "rev": "1"}, ["a"], id="labels-of-the-same-vpa"),
+        pytest.param({"app": "other"}, [], id="labels-of-another-vpa"),
+    ],
+)
+def test_a_relabelled_container_takes_its_window_along_only_where_its_peak_is_known(
+    before: dict[str, str], kept: list[str]
+) -> None:
+    model = Model()
+    state = model.set_vpa(
+        VpaState(ObjectKey("shop", "web"), parse_selector("app=web"), created=NOW), keep_history=False
+    )
+    pod = ObjectKey("shop", "a")
+    model.set_pod(pod, before, "Running", now=NOW, uid="uid-a")
+    row = model.set_container(pod, "main", now=NOW)
+    model.containers.add_memory(np.array([row]), np.array([microseconds(NOW)]), np.array([300 * MIB]))
+    model.set_pod(pod, {"app": "web"}, "Running", now=NOW, uid="uid-a")
+    (one,) = checkpoints(model, [state], now=NOW)["shop/web"]
+    assert [window.pod for window in one.windows] == kept
+    # Once the peak grows it lies with the present labels.
+    later = NOW + timedelta(hours=1)
+    model.containers.add_memory(np.array([row]), np.array([microseconds(later)]), np.array([400 * MIB]))
+    (one,) = checkpoints(model, [state], now=later)["shop/web"]
+    assert [(window.pod, window.peak) for window in one.windows] == [("a", 400 * MIB)]

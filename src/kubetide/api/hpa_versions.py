@@ -18,6 +18,7 @@ import msgspec
 
 from kubetide.api import hpa_annotations as v1
 from kubetide.api.quantity import parse_quantity
+from kubetide.errors import QuantityError
 
 Raw = dict[str, Any]
 
@@ -76,6 +77,22 @@ def default_v2(obj: Raw) -> None:
             "scaleUp": merge_rules(DEFAULT_SCALE_UP, behavior.get("scaleUp")),
             "scaleDown": merge_rules(DEFAULT_SCALE_DOWN, behavior.get("scaleDown")),
         }
+
+
+def settle_v2(obj: Raw) -> None:
+    """Bring a v2 object into the form in which it is served, in place: canonical quantities, no annotations of v1.
+
+    A quantity that cannot be read stays: whoever validates the object names it.
+    """
+    metadata = obj.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if isinstance(annotations, dict):
+        for name in v1.ANNOTATIONS & annotations.keys():
+            del annotations[name]
+    try:
+        obj["spec"] = canonical_v2(obj)["spec"]
+    except QuantityError:
+        return
 
 
 def merge_rules(defaults: Raw, given: Any) -> Raw:

@@ -251,6 +251,7 @@ def _secret(obj: Raw) -> None:
 
 def _hpa(obj: Raw) -> None:
     hpa_versions.default_v2(obj)
+    hpa_versions.settle_v2(obj)
 
 
 def _limit_range(obj: Raw) -> None:

@@ -169,3 +169,15 @@ def test_members_of_lists_that_are_null_are_empty_ones() -> None:
     texts = hpa_versions.v1_from_v2(whole)["metadata"]["annotations"]
     assert json.loads(texts[v1.METRICS]) == json.loads(texts[v1.CURRENT_METRICS]) == [{"type": ""}]
     assert json.loads(texts[v1.BEHAVIOR])["ScaleUp"]["Policies"] == [{"Type": "", "Value": 0, "PeriodSeconds": 0}]
+
+
+def test_a_settled_object_is_served_in_canonical_form() -> None:
+    target = {"type": "AverageValue", "averageValue": "1.5"}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    obj = hpa(metrics=metrics, annotations={v1.METRICS: "[]", "team": "red"})
+    hpa_versions.settle_v2(obj)
+    assert obj["spec"]["metrics"][0]["resource"]["target"]["averageValue"] == "1500m"
+    assert obj["metadata"]["annotations"] == {"team": "red"}
+    obj["spec"]["metrics"][0]["resource"]["target"]["averageValue"] = "much"
+    hpa_versions.settle_v2(obj)
+    assert obj["spec"]["metrics"][0]["resource"]["target"]["averageValue"] == "much"

@@ -11,7 +11,6 @@ import msgspec
 
 from kubetide.api.conditions import Condition, set_condition
 from kubetide.api.hpa import HorizontalPodAutoscaler, HpaStatus
-from kubetide.api.meta import ObjectMeta
 from kubetide.api.quantity import parse_quantity
 from kubetide.errors import QuantityError
 
@@ -33,6 +32,9 @@ def with_condition(
 ) -> Conditions:
     """Set one condition; its time moves only if its status flips."""
     status = "True" if holds else "False"
+    for known in conditions:
+        if known.type == kind and known.status == status and known.reason == reason and known.message == message:
+            return conditions
     return set_condition(conditions, kind, status, reason=reason, message=message, now=whole_seconds(now))
 
 
@@ -96,21 +98,14 @@ def status_body(status: HpaStatus) -> dict[str, Any]:
     return body
 
 
-# Reading the fields off the struct evaluates its annotations each time.
-_META_FIELDS = tuple((field.encode_name, field.name) for field in msgspec.structs.fields(ObjectMeta))
-
-
 def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, Any]:
     """Return the object for a write of its status.
 
     Such a write replaces the metadata too, so all of it is sent back; the resourceVersion makes the write fail if
     somebody else was faster. The spec is not sent: the server keeps the stored one.
     """
-    metadata: dict[str, Any] = {}
-    for written, name in _META_FIELDS:
-        value = getattr(hpa.metadata, name)
-        if value:
-            metadata[written] = value if type(value) is str else msgspec.to_builtins(value)
+    metadata = {name: value for name, value in msgspec.to_builtins(hpa.metadata).items() if value}
+    metadata.pop("managedFields", None)
     for reference in metadata.get("ownerReferences", ()):
         for optional in ("controller", "blockOwnerDeletion"):
             if reference.get(optional) is None:

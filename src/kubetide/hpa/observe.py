@@ -155,7 +155,8 @@ class Observer:
         claimed = self._claims.claimants_for(key, pods)
         readings: tuple[Reading, ...] = ()
         if len(claimed) < 2:
-            readings = tuple([await self._read(metric, hpa, selector, pods, asker) for metric in metrics_of(hpa.spec)])
+            asked, metrics = (namespace, scale.selector), metrics_of(hpa.spec)
+            readings = tuple([await self._read(metric, asked, selector, pods, asker) for metric in metrics])
         aware = self._settings.rollout_aware if asker.wishes.rollout_aware is None else asker.wishes.rollout_aware
         observation = Observation(
             hpa=hpa,
@@ -171,13 +172,13 @@ class Observer:
     async def _read(
         self,
         metric: MetricSpec,
-        hpa: HorizontalPodAutoscaler,
+        asked: tuple[str, str],
         selector: Selector,
         pods: Sequence[Pod],
         asker: Asker,
     ) -> Reading:
         try:
-            query = query_of(metric, hpa.metadata.namespace, str(selector))
+            query = query_of(metric, *asked)
         except MetricFailure as failure:
             return failure
         return await self._metrics.read(query, selector, pods, asker)

@@ -53,21 +53,29 @@ class _Derived:
     """Quota and burst: what the busiest period may use."""
     period_rate: Column
     """Periods per second where there is a quota, else 0."""
+    calm: Column
+    """Up to this demand nothing is throttled."""
     limit: Column
+    room: Column
+    """Up to this much memory nothing stalls."""
     cpus: Column
     bound: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, kernel: "Kernel", top: int) -> "_Derived":
         quota = np.maximum(kernel.quota[:top], _LEAST)
+        limit = np.maximum(kernel.limit[:top], _LEAST)
+        reach = quota + kernel.burst[:top]
         period_rate = np.zeros(top)
         np.divide(1.0, kernel.period[:top], out=period_rate, where=np.isfinite(quota) & (kernel.period[:top] > 0))
         return cls(
             bins=np.maximum(kernel._node[:top], 0),
             quota=quota,
-            reach=quota + kernel.burst[:top],
+            reach=reach,
             period_rate=period_rate,
-            limit=np.maximum(kernel.limit[:top], _LEAST),
+            calm=np.minimum(0.8 * reach, quota),
+            limit=limit,
+            room=0.95 * limit,
             cpus=np.array([len(machine.cpus) for machine in kernel.machines], dtype=np.float64),
             bound=np.array([machine.bound for machine in kernel.machines], dtype=np.bool_),
         )
@@ -206,8 +214,10 @@ class Kernel(Columns):
         demand = self.demand[rows]
         granted = np.minimum(demand, self.cap[rows])
         wanted = np.bincount(derived.bins, weights=granted, minlength=len(self.machines))
-        for index in np.flatnonzero(derived.bound | (wanted > derived.cpus)).tolist():
-            self._share(self.machines[index], granted)
+        crowded = (wanted > derived.cpus) | derived.bound
+        if crowded.any():
+            for index in np.flatnonzero(crowded).tolist():
+                self._share(self.machines[index], granted)
         self.granted[rows] = granted
         self._settle_throttling(rows)
         self.stall[rows] = 0.0
@@ -216,9 +226,10 @@ class Kernel(Columns):
             self.stall[rows] = 1.0 - np.divide(granted, demand, out=np.ones_like(demand), where=short)
         squeeze_cache(self._memory_view(), np.array([m.memory_bytes - m.kernel_memory for m in self.machines]))
         self.memory_stall[rows] = 0.0
-        fill = (self.anon[rows] + self.file[rows]) / derived.limit
-        full = fill > 0.95
+        held = self.anon[rows] + self.file[rows]
+        full = held > derived.room
         if full.any():
+            fill = held / derived.limit
             self.memory_stall[rows] = np.where(full, np.minimum((fill - 0.95) / 0.05, 1.0) * 0.5, 0.0)
 
     def _share(self, machine: Machine, granted: Column) -> None:
@@ -230,6 +241,10 @@ class Kernel(Columns):
 
     def _settle_throttling(self, rows: slice) -> None:
         demand, derived = self.demand[rows], self._derived
+        self.period_rate[rows] = derived.period_rate * (demand > 0)
+        if not (demand > derived.calm).any():
+            self.throttle_rate[rows] = self.throttle_time_rate[rows] = 0.0
+            return
         share = demand / derived.reach
         share -= 0.8
         share /= 0.4
@@ -239,10 +254,6 @@ class Kernel(Columns):
         np.maximum(share, steady, out=share)
         np.maximum(share, 0.0, out=share)
         np.minimum(share, 1.0, out=share)
-        self.period_rate[rows] = derived.period_rate * (demand > 0)
-        if not share.any():
-            self.throttle_rate[rows] = self.throttle_time_rate[rows] = 0.0
-            return
         throttled = share > 0
         kept = np.divide(derived.quota, demand, out=np.ones_like(demand), where=throttled)
         self.throttle_rate[rows] = self.period_rate[rows] * share

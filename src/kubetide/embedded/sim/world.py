@@ -142,6 +142,10 @@ class World:
             watcher(resource, old, new)
 
     def _index(self, resource: ResourceKey, old: Raw | None, new: Raw | None) -> None:
+        if old is not None and new is not None:
+            was, now = old["metadata"].get("ownerReferences"), new["metadata"].get("ownerReferences")
+            if was is now or was == now:
+                return
         before = _owners(old)
         after = _owners(new)
         if before == after:

@@ -21,7 +21,8 @@ from typing import Any
 
 import msgspec
 
-from kubetide.errors import KubetideError, Unavailable
+from kubetide.api.numbers import parse_float
+from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.transport import Response
 
 
@@ -156,6 +157,10 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
+_LONGEST_WAIT = 86_400
+"""Nobody asks a client to wait for more than a day: such a number is a mistake."""
+
+
 class _Status(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     code: int | None = None
@@ -187,8 +192,9 @@ def error_from_status(body: bytes, *, status: int = 500, retry_after: float | No
         text = body[:200].decode("utf-8", "replace").strip()
         return api_error(status, message=f"status {status}: {text}" if text else "", retry_after=retry_after)
     details = parsed.details or {}
-    if retry_after is None and isinstance(details.get("retryAfterSeconds"), int) and details["retryAfterSeconds"] > 0:
-        retry_after = float(details["retryAfterSeconds"])
+    told = details.get("retryAfterSeconds")
+    if retry_after is None and isinstance(told, int) and 0 < told <= _LONGEST_WAIT:
+        retry_after = float(told)
     return api_error(
         parsed.code or status,
         reason=parsed.reason or "",
@@ -213,7 +219,7 @@ def error_from(response: Response) -> ApiError:
 def _seconds(text: str | None) -> float | None:
     """Return a Retry-After in seconds; API servers never send the date form, so it counts as absent."""
     try:
-        seconds = float(text) if text is not None else None
-    except ValueError:
+        seconds = parse_float(text) if text is not None else -1.0
+    except InvalidInput:
         return None
-    return seconds if seconds is not None and seconds >= 0 else None
+    return seconds if 0 <= seconds <= _LONGEST_WAIT else None

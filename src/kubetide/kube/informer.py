@@ -22,7 +22,7 @@ from kubetide.api.scheme import Resource
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
 from kubetide.kube.backoff import Backoff, Retry
-from kubetide.kube.client import Client, Listing
+from kubetide.kube.client import LONGEST_RETRY_AFTER, Client, Listing
 from kubetide.kube.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify
 from kubetide.kube.errors import ApiError, Gone
 from kubetide.kube.store import IndexFunction, Store
@@ -288,4 +288,4 @@ class Informer(Generic[T]):
 
 def _at_least(delay: float, error: Exception) -> float:
     retry_after = error.retry_after if isinstance(error, ApiError) else None
-    return max(delay, retry_after or 0.0)
+    return max(delay, min(retry_after or 0.0, LONGEST_RETRY_AFTER))

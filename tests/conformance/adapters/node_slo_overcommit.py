@@ -134,7 +134,7 @@ def pod_numa_split(case: Case) -> Iterable[str]:
 def nrt_zone_update(case: Case) -> Iterable[str]:
     given = case["input"]
     values = {name: parse_list(resources) for name, resources in (given["zoneResources"] or {}).items()}
-    updated, changed = zones.update_zones(given["zones"], values, given["annotations"], given["threshold"])
+    updated, changed = zones.update_zones(given["zones"] or (), values, given["annotations"], given["threshold"])
     return compare(case, {"changed": changed, "zones": updated})
 
 

@@ -144,7 +144,7 @@ def _checkpoints(
                 first=firsts[i],
                 last=lasts[i],
                 count=counts[i],
-                windows=tuple(one for one in running.windows[starts[i] : ends[i]] if one is not None),
+                windows=running.of(starts[i], ends[i]),
             ),
         )
 
@@ -176,6 +176,10 @@ class _Running:
     end: Ints
     peak: Floats
     windows: list[Window | None]
+
+    def of(self, start: int, end: int) -> tuple[Window, ...]:
+        """Return the windows between two positions that can be continued."""
+        return tuple(filter(None, self.windows[start:end]))
 
 
 def _running(model: Model, rows: Sequence[Row], now: int) -> _Running:

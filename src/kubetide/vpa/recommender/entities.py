@@ -5,7 +5,7 @@ and the VPAs whose selector matches, so that every question (which VPAs does a p
 VPA, how many pods does it have) is a lookup.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -74,16 +74,30 @@ class VpaState:
     """Aggregates restored from checkpoints, by container name."""
     pod_count: int = 0
     checkpoint_written: datetime | None = None
+    _fed: dict[str, list[int]] | None = None
+
+    def fed(self) -> Mapping[str, Sequence[int]]:
+        """Return the aggregates that feed this VPA by container name, sorted: live ones first, then what was restored.
+
+        Asked for in every loop and changed seldom, so it is kept until `touch`.
+        """
+        if self._fed is None:
+            found: dict[str, list[int]] = {}
+            for listed in (*(labels.aggregates for labels in self.label_sets.values()), self.history):
+                for name, slot in listed.items():
+                    found.setdefault(name, []).append(slot)
+            self._fed = dict(sorted(found.items()))
+        return self._fed
+
+    def touch(self) -> None:
+        """Look again at what feeds this VPA: its label sets, their aggregates or its history changed."""
+        self._fed = None
 
     def aggregates(self) -> Iterator[tuple[str, int]]:
-        """Yield container names and aggregates that feed this VPA: live ones first, then what was restored."""
-        for labels in self.label_sets.values():
-            yield from labels.aggregates.items()
-        yield from self.history.items()
-
-    def container_names(self) -> list[str]:
-        """Return the names of all containers heard of, sorted."""
-        return sorted({name for name, _ in self.aggregates()})
+        """Yield the aggregates that feed this VPA with the names of their containers."""
+        for name, slots in self.fed().items():
+            for slot in slots:
+                yield name, slot
 
     def tuning(self, container: str, default: Tuning) -> Tuning:
         """Return how samples of a container are weighed."""

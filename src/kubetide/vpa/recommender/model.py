@@ -137,12 +137,14 @@ class Model:
             _discard(self._sets_by_pair, (labels.namespace, key, value), id(labels))
         for vpa in labels.vpas.values():
             vpa.label_sets.pop(id(labels), None)
+            vpa.touch()
 
     def _aggregate(self, labels: LabelSet, container: str, now: datetime) -> int:
         slot = labels.aggregates.get(container)
         if slot is None:
             slot = self.aggregates.allocate(microseconds(now), self._tuning(labels, container))
             labels.aggregates[container] = slot
+            _touch(labels)
         return slot
 
     def _tuning(self, labels: LabelSet, container: str) -> Tuning:
@@ -178,6 +180,7 @@ class Model:
                 vpa.checkpoint_written = known.checkpoint_written
             self.delete_vpa(vpa.key)
         vpa.history = history
+        vpa.touch()
         self.vpas[vpa.key] = vpa
         for pair in _index_pairs(vpa):
             self._vpas_by_pair.setdefault(pair, {})[vpa.key] = vpa
@@ -203,6 +206,7 @@ class Model:
     def _link(self, vpa: VpaState, labels: LabelSet) -> None:
         labels.vpas[vpa.key] = vpa
         vpa.label_sets[id(labels)] = labels
+        vpa.touch()
         vpa.pod_count += len(labels.pods)
         if any(one.tunings for one in labels.vpas.values()):
             self._retune_set(labels)
@@ -252,6 +256,7 @@ class Model:
         if old is not None:
             self.aggregates.free(old)
         vpa.history[container] = slot
+        vpa.touch()
 
     # ------------------------------------------------------------------ garbage
 
@@ -273,6 +278,7 @@ class Model:
                     into.append(self._aggregate(target, container, now))
                     slots.append(slot)
                 labels.aggregates = {}
+                _touch(labels)
                 self._drop_if_unused(labels)
             self._drop_if_unused(target)
         self._departed.clear()
@@ -311,11 +317,17 @@ class Model:
 
     def _drop_aggregate(self, labels: LabelSet, container: str, slot: int) -> None:
         del labels.aggregates[container]
+        _touch(labels)
         for pod in labels.pods.values():
             row = pod.containers.get(container)
             if row is not None:
                 self.containers.aggregate[row] = DETACHED if self.containers.relinked[row] else NO_AGGREGATE
         self.aggregates.free(slot)
+
+
+def _touch(labels: LabelSet) -> None:
+    for vpa in labels.vpas.values():
+        vpa.touch()
 
 
 def _same_selector(one: Selector, other: Selector) -> bool:

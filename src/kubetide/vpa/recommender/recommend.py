@@ -8,6 +8,7 @@ and maxAllowed. Containers whose policy mode is `Off` get no row and do not shar
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
@@ -95,22 +96,16 @@ def rows_of(vpas: Iterable[VpaState], *, with_off: bool = False) -> list[Row]:
     """Return the rows of VPAs, containers sorted by name."""
     rows = []
     for vpa in vpas:
-        names = [name for name in vpa.container_names() if with_off or not is_off(container_policy(vpa.policy, name))]
+        names = [name for name in vpa.fed() if with_off or not is_off(container_policy(vpa.policy, name))]
         rows += [Row(vpa, name, len(names)) for name in names]
     return rows
 
 
 def merge_rows(aggregates: Aggregates, rows: Sequence[Row]) -> Merged:
     """Merge the aggregates of each row; nothing that is merged is changed."""
-    where = {(row.vpa.key, row.container): i for i, row in enumerate(rows)}
-    found: list[tuple[int, int]] = []
-    for vpa in {row.vpa.key: row.vpa for row in rows}.values():
-        for name, one in vpa.aggregates():
-            number = where.get((vpa.key, name))
-            if number is not None:
-                found.append((one, number))
-    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-    slot, group = pairs[:, 0], pairs[:, 1]
+    fed = [row.vpa.fed()[row.container] for row in rows]
+    slot = np.fromiter(chain.from_iterable(fed), dtype=np.int64)
+    group = np.repeat(np.arange(len(rows)), [len(slots) for slots in fed])
     far = np.iinfo(np.int64).max
     first = np.full(len(rows), far, dtype=np.int64)
     last = np.full(len(rows), ZERO_TIME, dtype=np.int64)
@@ -120,7 +115,8 @@ def merge_rows(aggregates: Aggregates, rows: Sequence[Row]) -> Merged:
     np.maximum.at(last, group, aggregates.last[slot])
     np.add.at(count, group, aggregates.count[slot])
     first[first == far] = ZERO_TIME
-    tunings = [row.vpa.tuning(row.container, aggregates.default) for row in rows]
+    default = aggregates.default
+    tunings = [row.vpa.tuning(row.container, default) if row.vpa.tunings else default for row in rows]
     blocks = {
         CPU: aggregates.cpu.merged(slot, group, [tuning.cpu_half_life for tuning in tunings]),
         MEMORY: aggregates.memory.merged(slot, group, [tuning.memory_half_life for tuning in tunings]),

@@ -52,6 +52,8 @@ class _JumpingSelector(selectors.BaseSelector):
 
     def __init__(self, *, speed: float | None, limit: float | None) -> None:
         self._real = selectors.DefaultSelector()
+        self._sockets = False
+        """Whether anything but the loop's own wake-up is watched."""
         self._limit = limit
         self._rounds = 0
         self._jumps = 0
@@ -67,7 +69,7 @@ class _JumpingSelector(selectors.BaseSelector):
         self._virtual_anchor = self.now
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        sockets = len(self._real.get_map()) > 1
+        sockets = self._sockets
         if timeout is not None and timeout <= 0:
             self._rounds += 1
             if self._rounds >= _LIVELOCK_ROUNDS:
@@ -118,10 +120,14 @@ class _JumpingSelector(selectors.BaseSelector):
             raise TimeLimitReached(f"virtual time passed {timedelta(seconds=limit)}; {self.describe_tasks()}")
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._real.register(fileobj, events, data)
+        key = self._real.register(fileobj, events, data)
+        self._sockets = len(self._real.get_map()) > 1
+        return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._real.unregister(fileobj)
+        key = self._real.unregister(fileobj)
+        self._sockets = len(self._real.get_map()) > 1
+        return key
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._real.modify(fileobj, events, data)
@@ -183,11 +189,26 @@ def _describe(task: "asyncio.Task[Any]") -> str:
     )
 
 
+class _VirtualClock(LoopClock):
+    """A clock that looks where the loop itself looks; it is asked for the time more often than anything else."""
+
+    def __init__(self, start: datetime, jumping: _JumpingSelector) -> None:
+        super().__init__(start)
+        self._jumping = jumping
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._jumping.now - self._loop_start)
+
+    def monotonic(self) -> float:
+        return self._jumping.now - self._loop_start
+
+
 def virtual_clock() -> LoopClock:
     """Return a clock for the running loop that agrees with every other one made on it, whenever it was made."""
     loop = asyncio.get_running_loop()
-    start = loop.start if isinstance(loop, VirtualLoop) else DEFAULT_START
-    return LoopClock(start + timedelta(seconds=loop.time()))
+    if isinstance(loop, VirtualLoop):
+        return _VirtualClock(loop.start + timedelta(seconds=loop.time()), loop._jumping)
+    return LoopClock(DEFAULT_START + timedelta(seconds=loop.time()))
 
 
 def set_speed(speed: float | None) -> None:

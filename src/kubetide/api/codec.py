@@ -71,9 +71,10 @@ class ListSlices(Generic[T]):
 def decode(data: bytes | str, kind: type[T], *, what: str = "") -> T:
     """Decode JSON into `kind`; a DecodeError says what it was meant to be and where it is wrong."""
     try:
-        return cast(T, _decode_tolerant(_decoder(kind), data))
+        decoded: T = _decode_tolerant(_decoder(kind), data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(str(error), subject=what or getattr(kind, "__name__", str(kind))) from error
+    return decoded
 
 
 def decode_raw(data: bytes | str, *, what: str = "") -> Any:

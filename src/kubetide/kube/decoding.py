@@ -61,12 +61,25 @@ def identify(obj: object) -> tuple[ObjectKey, str]:
     return ObjectKey(typed.namespace, typed.name), typed.resource_version
 
 
+_line_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _line_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    found = _line_decoders.get(kind)
+    if found is None:
+        found = _line_decoders[kind] = msgspec.json.Decoder(_Line[kind])
+    return found
+
+
 def parse_line(line: bytes, kind: type[T]) -> WatchEvent[T] | Rejected:
     """Decode one line of a watch. Raises the ApiError of an ERROR event, and DecodeError for what is no event."""
     try:
-        parsed = decode(line, _Line[kind])  # type: ignore[valid-type]  # a struct made for the type at run time
-    except DecodeError as error:
-        return _parse_bad_line(line, error)
+        parsed: _Line[T] = _line_decoder(kind).decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            parsed = decode(line, _Line[kind])  # type: ignore[valid-type]  # a struct made for the type at run time
+        except DecodeError as error:
+            return _parse_bad_line(line, error)
     if parsed.type == ERROR:
         raise _watch_error(line)
     key, version = identify(parsed.object)

@@ -10,10 +10,12 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 PATIENCE_SECONDS = 60.0
+MOST_READS = 200
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 DEMO = ("-m", "kubetide", "demo", "--bare", "--speed", "240")
 
@@ -38,10 +40,13 @@ class Terminal:
 
     def wait_for(self, text: str) -> str:
         """Read until a text appears and return all up to it; what was read is not looked at again."""
-        while text not in self._seen:
+        for _ in range(MOST_READS):
+            if text in self._seen:
+                break
             more = self._read()
             assert more, f"{text!r} never came: {self._seen[-2000:]}"
             self._seen = _ESCAPES.sub("", self._seen + more.decode("utf-8", "replace"))
+        assert text in self._seen, f"{text!r} never came: {self._seen[-2000:]}"
         before, _, self._seen = self._seen.partition(text)
         return before + text
 
@@ -54,8 +59,11 @@ class Terminal:
         except OSError:  # the program has ended
             return b""
 
-    def mode(self) -> object:
+    def mode(self) -> list[Any]:
         return termios.tcgetattr(self._slave)
+
+    def set_mode(self, mode: list[Any]) -> None:
+        termios.tcsetattr(self._slave, termios.TCSANOW, mode)
 
 
 @contextmanager
@@ -118,6 +126,24 @@ def test_being_terminated_gives_the_terminal_back() -> None:
         before = screen.mode()
         screen.wait_for("240x   + faster")
         screen.process.send_signal(signal.SIGTERM)
+        screen.wait_for("In all ")
+        assert screen.process.wait(PATIENCE_SECONDS) == 0
+        assert screen.mode() == before
+
+
+def test_a_demo_that_was_stopped_takes_keys_again_when_it_goes_on() -> None:
+    with terminal(*DEMO) as screen:
+        before = screen.mode()
+        screen.wait_for("240x   + faster")
+        taken = screen.mode()
+        screen.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, screen.process.pid, os.WSTOPPED)
+        screen.set_mode(before)  # as a shell does when it takes over
+        screen.process.send_signal(signal.SIGCONT)
+        screen.press("+")
+        screen.wait_for("480x   + faster")
+        assert screen.mode() == taken
+        screen.press("q")
         screen.wait_for("In all ")
         assert screen.process.wait(PATIENCE_SECONDS) == 0
         assert screen.mode() == before

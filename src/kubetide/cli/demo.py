@@ -221,9 +221,9 @@ class Demo:
         if self._keys is None or self._pace is None:
             yield
             return
-        self._view.hint(self._pace.hint())
         try:
             with self._keys.listen(self._press):
+                self._view.hint(self._pace.hint())
                 yield
         finally:
             # What is stopped now may wait for timers, and must not wait for a time that stands still or crawls.

@@ -223,7 +223,6 @@ async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:
         return
     from kubetide.embedded.sim.loop import set_speed
 
-    click.echo(pace.hint())
     current = pace
 
     def press(key: str) -> None:
@@ -236,6 +235,7 @@ async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:
             click.echo(current.hint())
 
     with keys.listen(press):
+        click.echo(pace.hint())
         try:
             await stop.wait()
         finally:

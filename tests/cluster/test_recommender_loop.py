@@ -14,6 +14,7 @@ from kubetide.embedded.faults import Faults
 from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS, PODS
+from kubetide.stats.instants import ZERO_TIME
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import events, pods, run
 from kubetide.testing.recommending import (
@@ -338,6 +339,40 @@ def test_an_oom_while_nobody_watched_is_counted_once() -> None:
         async with recommender(cluster):
             await cluster.run_for(4 * MINUTE)
         assert recommended(cluster, "default", "leaky")["memory"] == raised
+
+    run(
+        main,
+        scenario=NODES
+        + """
+tick: 30s
+workloads:
+- name: leaky
+  replicas: 1
+  requests: {cpu: 100m, memory: 256Mi}
+  limits: {memory: 256Mi}
+  memory: {base: 100Mi, leak-per-hour: 200Mi}
+""",
+    )
+
+
+def test_an_oom_waits_for_the_checkpoint_that_may_know_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_vpa("leaky", target="leaky", mode="Initial"))
+        async with recommender(cluster):
+            await cluster.wait_for(lambda: _restarts(cluster) >= 1, timeout=6 * HOUR, every=MINUTE)
+            await cluster.run_for(3 * MINUTE)
+        cluster.api.faults = Faults(errors={"*": 1.0}, resources=frozenset({"verticalpodautoscalercheckpoints"}))
+        taken = []
+        async with recommender(cluster) as running:
+            monkeypatch.setattr(running.recommender, "_take_oom", lambda oom, now: taken.append(oom))
+            await cluster.run_for(10 * MINUTE)
+            (pod,) = running.recommender.model.pods.values()
+            row = pod.containers["main"]
+            assert running.recommender.model.containers.last_memory[row] == ZERO_TIME
+            cluster.api.faults = Faults()
+            await cluster.run_for(4 * MINUTE)
+            assert running.recommender.model.containers.last_memory[row] > ZERO_TIME
+        assert taken == []
 
     run(
         main,

@@ -9,7 +9,7 @@ target cannot be read just now keeps its selector.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -95,6 +95,7 @@ class Recommender:
         keep_for = settings.memory_aggregation_interval * settings.memory_aggregation_interval_count
         self._store = CheckpointStore(self._leadership.writer, clock=self._clock, keep_for=keep_for)
         self._windows = OpenWindows()
+        self._held: list[Oom] = []
         # A shard that followed all pods would save nothing.
         self._feed = PodFeed(track_all=not settings.memory_saver and settings.shard_of[1] == 1)
         self._vpas.begin(self.model, self._store, self._windows)
@@ -220,9 +221,16 @@ class Recommender:
             self._telemetry.reads.labels(source).inc(count)
         self._windows.claim(self.model)
         self._telemetry.quality.release(self.model.fold_departed(now=now))
-        early = self._observer.take_early()
-        for oom in list(missed(early, self.model, lambda vpa, name: self._store.restored(vpa.key, name))):
+        early = [*self._held, *self._observer.take_early()]
+        self._held = [oom for oom in early if self._history_unknown(oom)]
+        ready = [oom for oom in early if not self._history_unknown(oom)]
+        for oom in list(missed(ready, self.model, lambda vpa, name: self._store.restored(vpa.key, name))):
             self._take_oom(oom, now)
+
+    def _history_unknown(self, oom: Oom) -> bool:
+        """Tell whether a checkpoint that is not read yet may know of a kill already."""
+        pod = self.model.pods.get(ObjectKey(oom.namespace, oom.pod))
+        return pod is not None and any(not self._vpas.tracked[key].history for key in pod.labels.vpas)
 
     async def _load_metrics(self) -> None:
         now = self._clock.now()
@@ -234,6 +242,9 @@ class Recommender:
         else:
             self._telemetry.responses.labels("false", METRICS_CLIENT).inc()
             batch = gather(self.model, usage, now=now, init=self._feed.init_containers)
+            if self._held:
+                # Their kills come first, or they would be too old for the window that these samples open.
+                batch = batch.without(self._rows(self._held))
             slots = self.model.containers.aggregate[batch.rows]
             fed = feed(self.model, batch)
             quality = self._telemetry.quality
@@ -244,6 +255,12 @@ class Recommender:
         finally:
             for oom in self._observer.take():
                 self._take_oom(oom, now)
+
+    def _rows(self, ooms: Iterable[Oom]) -> Iterator[int]:
+        for oom in ooms:
+            pod = self.model.pods.get(ObjectKey(oom.namespace, oom.pod))
+            if pod is not None and oom.container in pod.containers:
+                yield pod.containers[oom.container]
 
     def _take_oom(self, oom: Oom, now: datetime) -> None:
         counted = feed_oom(self.model, oom, now=now)

@@ -38,6 +38,11 @@ class Batch:
     unknown: int = 0
     """Containers that the model does not know."""
 
+    def without(self, rows: Iterable[int]) -> "Batch":
+        """Return the batch without some containers."""
+        kept = ~np.isin(self.rows, np.fromiter(rows, dtype=np.int64))
+        return Batch(self.rows[kept], self.times[kept], self.cpu[kept], self.memory[kept], self.unknown)
+
 
 @dataclass(frozen=True, slots=True)
 class Fed:

@@ -1,6 +1,6 @@
 """Our horizontal autoscaler and the one in kube-controller-manager, as processes, over the same objects.
 
-    python benchmarks/hpa_beside_original.py --original PATH [--hpas N …] [--pods N] [--seconds N] [--qps N]
+    python -m benchmarks.hpa_beside_original --original PATH [--hpas N …] [--pods N] [--seconds N] [--qps N]
 
 PATH is kube-controller-manager; only its horizontal autoscaler is switched on, with five workers. Each contestant gets
 a fresh embedded API server in a process of its own, over plain HTTP on loopback, with usage near the targets, so that
@@ -18,8 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from beside import free_port, process, samples, spent, wait_for, write_kubeconfig
-from hpa_round import fill
+from benchmarks.beside import free_port, process, samples, spent, wait_for, write_kubeconfig
+from benchmarks.hpa_round import fill
 
 from kubetide.clock import SystemClock
 from kubetide.embedded.cluster import EmbeddedApi
@@ -101,7 +101,7 @@ def compare(hpas: int, options: argparse.Namespace, folder: Path) -> None:
     print(f"{hpas:,} autoscalers, {options.pods:,} pods, sync period 15 s", flush=True)
     results: dict[str, dict[str, float]] = {}
     for name in ("kubetide", "original"):
-        this = (sys.executable, __file__, "--serve", "--hpas", str(hpas), "--pods", str(options.pods))
+        this = (sys.executable, "-m", __spec__.name, "--serve", "--hpas", str(hpas), "--pods", str(options.pods))
         with process(*this) as server:
             assert server.stdout is not None
             kubeconfig = folder / "kubeconfig"

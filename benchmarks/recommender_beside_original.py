@@ -1,6 +1,6 @@
 """Our recommender and the original one, as processes, over the same objects on the same API server.
 
-    python benchmarks/recommender_beside_original.py --original PATH [--vpas N] [--pods N] [--loops N] [--qps N]
+    python -m benchmarks.recommender_beside_original --original PATH [--vpas N] [--pods N] [--loops N] [--qps N]
 
 PATH is the program `recommender` of the vertical autoscaler (1.7). Each contestant gets a fresh embedded API server in
 a process of its own, over plain HTTP on loopback: the same 1,000 VPAs and 10,000 pods with two containers each, and new
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from beside import free_port, process, samples, spent, wait_for, write_kubeconfig
-from recommender_loop import STEPS, Usage, fill
+from benchmarks.beside import free_port, process, samples, spent, wait_for, write_kubeconfig
+from benchmarks.recommender_loop import STEPS, Usage, fill
 
 from kubetide.api.codec import encode
 from kubetide.clock import SystemClock
@@ -85,7 +85,7 @@ def after(loops: int, port: int, pid: int) -> Reading:
 
 def run(name: str, program: list[str], options: argparse.Namespace, folder: Path) -> tuple[Reading, Reading]:
     """Return what a contestant had done after the first loop, and after the others."""
-    this = (sys.executable, __file__, "--serve", "--vpas", str(options.vpas), "--pods", str(options.pods))
+    this = (sys.executable, "-m", __spec__.name, "--serve", "--vpas", str(options.vpas), "--pods", str(options.pods))
     with process(*this) as server:
         assert server.stdout is not None
         url = server.stdout.readline().strip()

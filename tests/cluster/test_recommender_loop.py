@@ -14,9 +14,8 @@ from kubetide.embedded.faults import Faults
 from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS, PODS
-from kubetide.stats.instants import ZERO_TIME
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import events, pods, run
+from kubetide.testing.cluster import events, run
 from kubetide.testing.recommending import (
     CHECKPOINTS,
     VPAS,
@@ -70,45 +69,6 @@ def test_eight_days_of_a_diurnal_service_end_in_its_busy_hours() -> None:
         assert explained["containers"][0]["resources"]["cpu"]["bounds"]["target"]["result"] == daily[-1]["cpu"]
 
     run(main, scenario=COARSE + NODES + diurnal())
-
-
-def test_a_leak_that_runs_out_of_memory_raises_the_recommendation_and_it_stays_up() -> None:
-    async def main(cluster: SimCluster) -> None:
-        await cluster.apply(make_vpa("leaky", target="leaky", mode="Initial"))
-        async with recommender(cluster) as running:
-            await cluster.run_for(30 * MINUTE)
-            before = recommended(cluster, "default", "leaky")["memory"]
-            assert before < 300 * MIB
-            await cluster.wait_for(lambda: _restarts(cluster) >= 1, timeout=6 * HOUR, every=MINUTE)
-            await cluster.run_for(5 * MINUTE)
-            after = recommended(cluster, "default", "leaky")["memory"]
-            # Killed at a request of 256 MiB: at least 100 MiB more, plus the margin, in bucket steps.
-            assert after >= 356 * MIB
-            await cluster.run_for(3 * HOUR)
-            assert recommended(cluster, "default", "leaky")["memory"] >= after
-            assert running.counted("vpa_quality_mem_recommendations_bytes_count", is_oom="true") >= 1
-
-    run(
-        main,
-        scenario=NODES
-        + """
-tick: 30s
-workloads:
-- name: leaky
-  replicas: 1
-  requests: {cpu: 100m, memory: 256Mi}
-  limits: {memory: 256Mi}
-  memory: {base: 100Mi, leak-per-hour: 200Mi}
-""",
-    )
-
-
-def _restarts(cluster: SimCluster) -> int:
-    return sum(
-        status.get("restartCount", 0)
-        for pod in pods(cluster)
-        for status in (pod.get("status") or {}).get("containerStatuses") or ()
-    )
 
 
 def test_a_hundred_restarts_at_random_moments_move_no_recommendation() -> None:
@@ -324,69 +284,6 @@ def test_a_metrics_outage_changes_nothing_and_the_health_check_fails_only_when_t
             assert not running.recommender.healthy()
 
     run(main, nodes=1)
-
-
-def test_an_oom_while_nobody_watched_is_counted_once() -> None:
-    async def main(cluster: SimCluster) -> None:
-        await cluster.apply(make_vpa("leaky", target="leaky", mode="Initial"))
-        async with recommender(cluster):
-            await cluster.run_for(20 * MINUTE)
-        await cluster.wait_for(lambda: _restarts(cluster) >= 1, timeout=6 * HOUR, every=MINUTE)
-        async with recommender(cluster):
-            await cluster.run_for(4 * MINUTE)
-        raised = recommended(cluster, "default", "leaky")["memory"]
-        assert raised >= 356 * MIB
-        async with recommender(cluster):
-            await cluster.run_for(4 * MINUTE)
-        assert recommended(cluster, "default", "leaky")["memory"] == raised
-
-    run(
-        main,
-        scenario=NODES
-        + """
-tick: 30s
-workloads:
-- name: leaky
-  replicas: 1
-  requests: {cpu: 100m, memory: 256Mi}
-  limits: {memory: 256Mi}
-  memory: {base: 100Mi, leak-per-hour: 200Mi}
-""",
-    )
-
-
-def test_an_oom_waits_for_the_checkpoint_that_may_know_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(cluster: SimCluster) -> None:
-        await cluster.apply(make_vpa("leaky", target="leaky", mode="Initial"))
-        async with recommender(cluster):
-            await cluster.wait_for(lambda: _restarts(cluster) >= 1, timeout=6 * HOUR, every=MINUTE)
-            await cluster.run_for(3 * MINUTE)
-        cluster.api.faults = Faults(errors={"*": 1.0}, resources=frozenset({"verticalpodautoscalercheckpoints"}))
-        taken = []
-        async with recommender(cluster) as running:
-            monkeypatch.setattr(running.recommender, "_take_oom", lambda oom, now: taken.append(oom))
-            await cluster.run_for(10 * MINUTE)
-            (pod,) = running.recommender.model.pods.values()
-            row = pod.containers["main"]
-            assert running.recommender.model.containers.last_memory[row] == ZERO_TIME
-            cluster.api.faults = Faults()
-            await cluster.run_for(4 * MINUTE)
-            assert running.recommender.model.containers.last_memory[row] > ZERO_TIME
-        assert taken == []
-
-    run(
-        main,
-        scenario=NODES
-        + """
-tick: 30s
-workloads:
-- name: leaky
-  replicas: 1
-  requests: {cpu: 100m, memory: 256Mi}
-  limits: {memory: 256Mi}
-  memory: {base: 100Mi, leak-per-hour: 200Mi}
-""",
-    )
 
 
 def test_a_deployment_scaled_to_zero_keeps_its_recommendation() -> None:

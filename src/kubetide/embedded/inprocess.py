@@ -14,8 +14,8 @@ from kubetide.kube.transport import Response
 
 T = TypeVar("T")
 
-_AT_ONCE = 8
-"""So many requests in a row are answered without letting others run."""
+_READS_AT_ONCE = 8
+"""So many reads in a row are answered without letting others run."""
 
 
 class InProcessTransport:
@@ -26,7 +26,7 @@ class InProcessTransport:
         self._user = user
         self._user_agent = user_agent
         self._closed = False
-        self._sent = 0
+        self._reads = 0
 
     async def request(
         self,
@@ -41,9 +41,9 @@ class InProcessTransport:
     ) -> Response:
         """Send one request and return the answer, whatever its status."""
         request = self._request(method, path, query, body, content_type, accept)
-        # Let others run, as a socket would: who never waits must not starve the watchers.
-        self._sent = (self._sent + 1) % _AT_ONCE
-        if self._sent == 0:
+        # Let others run, as a socket would: a writer that never waits must not starve the watchers.
+        self._reads = 0 if method != "GET" else (self._reads + 1) % _READS_AT_ONCE
+        if self._reads == 0:
             await asyncio.sleep(0)
         try:
             answer = await _within(timeout, self._api.handle(request))

@@ -79,8 +79,11 @@ def _identity(item: Raw) -> tuple[Any, ...]:
 
 def same_but_for_times(new: Raw, old: Raw) -> bool:
     """Whether nothing changed apart from the times in managedFields, so that nothing need be written."""
-    if len(new) != len(old) or any(value != old.get(key) for key, value in new.items() if key != "metadata"):
+    if len(new) != len(old) or new.get("status") != old.get("status"):
         return False
+    for key, value in new.items():
+        if key != "metadata" and value != old.get(key):
+            return False
     if new["metadata"] == old["metadata"]:
         return True
     return "managedFields" in new["metadata"] and _timeless(new["metadata"]) == _timeless(old["metadata"])

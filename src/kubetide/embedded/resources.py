@@ -43,10 +43,11 @@ class ApiResource:
     to_storage: Convert | None = None
     from_storage: Convert | None = None
     crd: "CrdVersion | None" = field(default=None, compare=False)
+    api_version: str = field(init=False)
+    """Group and version as objects spell them."""
 
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
 
     @property
     def has_status(self) -> bool:

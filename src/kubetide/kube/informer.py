@@ -157,7 +157,7 @@ class Informer(Generic[T]):
         version for good (restored from a backup); streams that only repeat what is known might hide a change.
         All three are healed by a list only.
         """
-        self._fruitless = self._fruitless + 1 if error is not None and self._only_repeats else 0
+        self._fruitless = self._fruitless + 1 if self._only_repeats else 0
         self._only_repeats = False
         refused = isinstance(error, ApiError) and self._retry.failures >= ATTEMPTS_BEFORE_RELIST
         hopeless = isinstance(error, DecodeError) or refused or self._fruitless >= ATTEMPTS_BEFORE_RELIST
@@ -226,8 +226,8 @@ class Informer(Generic[T]):
                 self._versions.vouch(self._versions.latest)
             self._only_repeats = changes > 0 and self._versions.progress == before
         self._touch()
-        if count == 0:
-            # A server that ends every stream at once would otherwise be asked in a tight loop.
+        if count == 0 or self._only_repeats:
+            # A server that ends every stream at once, or after what is known, would otherwise be asked in a tight loop.
             await asyncio.sleep(self._chance.uniform(0.5, 1.0))
 
     def _apply(self, event: WatchEvent[T] | Rejected) -> None:

@@ -383,6 +383,24 @@ def test_streams_that_end_at_once_are_not_opened_in_a_tight_loop() -> None:
     run_virtual(main())
 
 
+def test_streams_that_end_after_what_is_known_neither_spin_nor_hide_a_change() -> None:
+    class EndsAfterOneLine(Faults):
+        def lines(self, line: bytes) -> Iterable[bytes | Exception]:
+            return (line, EndOfStream())
+
+    async def main() -> None:
+        world = World(EndsAfterOneLine())
+        async with world:
+            await world.informer.wait_synced()
+            for name in ("a", "b", "c"):
+                world.put(name)
+            await asyncio.sleep(60)
+            assert world.contents() == world.truth()
+            assert len(world.requests("WATCH")) <= 125
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize("namespace", [None, "shop"])
 def test_selectors_and_namespace_go_to_list_and_watch(namespace: str | None) -> None:
     async def main() -> None:

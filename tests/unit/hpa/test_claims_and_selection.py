@@ -5,11 +5,15 @@ from typing import Any
 import pytest
 
 from kubetide.api.codec import convert
-from kubetide.api.meta import ObjectKey
+from kubetide.api.core import Pod
+from kubetide.api.meta import ObjectKey, key_of
 from kubetide.api.metrics import PodMetrics
 from kubetide.api.selectors import parse_selector
 from kubetide.hpa.claims import Claims, anchors
+from kubetide.hpa.observe import LABEL_INDEX, PodCache, pod_labels
+from kubetide.hpa.pods import PodList
 from kubetide.hpa.selection import NamespaceSamples, by_namespace
+from kubetide.kube.store import Store
 from unit.hpa.worlds import pod
 
 A, B, C = ObjectKey("shop", "a"), ObjectKey("shop", "b"), ObjectKey("other", "c")
@@ -100,3 +104,28 @@ def test_a_sample_with_a_flood_of_labels_is_still_found() -> None:
 def test_a_list_of_the_cluster_is_split() -> None:
     split = by_namespace([sample("a"), sample("b", namespace="other"), sample("c")])
     assert {name: len(items) for name, items in split.items()} == {"shop": 2, "other": 1}
+
+
+def test_pods_are_looked_up_again_once_something_changed() -> None:
+    store: Store[Pod] = Store({LABEL_INDEX: pod_labels})
+    cache = PodCache(store)
+    first, second = pod("web-0"), pod("web-1")
+    store.put(key_of(first), first)
+    selector = parse_selector("app=web")
+    found = cache.matching("shop", selector)
+    assert [one.metadata.name for one in found] == ["web-0"]
+    assert cache.matching("shop", selector) is found
+    store.put(key_of(second), second)
+    assert [one.metadata.name for one in cache.matching("shop", selector)] == ["web-0", "web-1"]
+    store.remove(key_of(first))
+    assert [one.metadata.name for one in cache.matching("shop", selector)] == ["web-1"]
+
+
+def test_claims_on_the_same_list_of_pods_are_seen_to_change() -> None:
+    table = claims(a="app=web")
+    found = PodList([pod("web-0")])
+    assert table.claimants_for(A, found) == ("shop/a",)
+    table.claim(B, parse_selector("app in (web)"))
+    assert table.claimants_for(A, found) == ("shop/a", "shop/b")
+    table.forget(B)
+    assert table.claimants_for(A, found) == ("shop/a",)

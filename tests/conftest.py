@@ -1,14 +1,19 @@
 """Settings for all tests."""
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No test asserts a time: a busy machine must not turn a law into a failure.
-settings.register_profile("kubetide", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("kubetide")
+# No test asserts a time: a busy machine must not turn a law into a failure. Nor must chance: the same tree gives the
+# same examples. To look for new ones: HYPOTHESIS_PROFILE=explore.
+settings.register_profile(
+    "kubetide", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kubetide"))
 
 SOCKET_TIERS = {"http", "e2e", "prom", "cri"}
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubetide.api.codec import convert
@@ -122,7 +122,14 @@ def typed(raw: Any, kind: Any) -> Any:
         return None
 
 
+ENDLESS_USAGE = {
+    "updateTime": "2026-01-01T12:00:00+00:00",
+    "podsMetric": [{"name": "gone", "namespace": "shop", "podUsage": {"resources": {"cpu": "1e400"}}}],
+}
+
+
 @given(annotations, labels, reports, zone_lists, st.lists(devices, max_size=2), texts, st.booleans())
+@example({}, {}, ENDLESS_USAGE, [], [], "", True)
 def test_junk_breaks_no_decision(
     annotated: dict[str, str],
     labelled: dict[str, str],

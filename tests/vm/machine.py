@@ -44,8 +44,8 @@ mount -t sysfs none /root/sys
 mount -t devtmpfs none /root/dev
 mkdir -p /root/dev/shm /root/exchange
 mount -t tmpfs none /root/dev/shm
-mount -t tmpfs none /root/tmp
 mount -t tmpfs none /root/run
+mkdir /root/run/tmp
 mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=524288 exchange /root/exchange || fail "no exchange"
 mount -t cgroup2 none /root/sys/fs/cgroup || fail "no cgroups"
 for controller in $(cat /root/sys/fs/cgroup/cgroup.controllers); do
@@ -105,6 +105,8 @@ def run_in_guest(parts: Parts, work: Path, command: Sequence[str], *, timeout: f
     exchange.mkdir()
     (exchange / "start").write_text(_START)
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    # Not /tmp: the repository itself may be there, and others go on writing to it.
+    kept |= {"TMPDIR": "/run/tmp"}
     kept |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "src:tests", "KUBETIDE_IN_VM": "1"}
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in kept.items())
     (exchange / "command").write_text(f"{exports}cd {shlex.quote(os.getcwd())}\nexec {shlex.join(command)}\n")

@@ -16,6 +16,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from kubetide.api.quantity import ZERO, Quantity
 from kubetide.api.resources import CPU, MEMORY
@@ -25,6 +26,7 @@ from kubetide.slo.overcommit.loads import NO_PAIR, Load, Pair, dangling
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY, ResourceItem
 
 _NANOS_PER_MILLI = 10**6
+_BEYOND_FLOATS = 10**300
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,4 +118,9 @@ def _limited(item: ResourceItem, current: Quantity | None, step: Quantity | None
 
 
 def _beyond(pair: Pair, share: float, counted: Pair) -> Pair:
-    return max(int(pair[0] * share) - counted[0], 0), max(int(pair[1] * share) - counted[1], 0)
+    return max(_part(pair[0], share) - counted[0], 0), max(_part(pair[1], share) - counted[1], 0)
+
+
+def _part(amount: int, share: float) -> int:
+    # A report may claim more than a float can hold.
+    return int(amount * share) if amount < _BEYOND_FLOATS else int(amount * Fraction(share))

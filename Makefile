@@ -28,7 +28,7 @@ demo: $(READY) ## A simulated cluster under load with every controller at work
 	@$(BIN)/kubetide demo
 
 test: $(READY) ## All tests this machine can run; says which were skipped and why
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(READY) ## Ruff, mypy strict, import contracts
 	@$(BIN)/ruff check src tests benchmarks

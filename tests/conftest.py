@@ -16,6 +16,13 @@ settings.register_profile("explore", deadline=None, max_examples=1000, suppress_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kubetide"))
 
 SOCKET_TIERS = {"http", "e2e", "prom", "cri"}
+SLOW_TIERS = ("vm", "soak", "scenarios", "cluster", "e2e", "http")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, so that no worker is left alone with it at the end."""
+    order = {tier: place for place, tier in enumerate(SLOW_TIERS)}
+    items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
 
 
 @pytest.fixture(autouse=True, scope="module")

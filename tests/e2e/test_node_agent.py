@@ -17,6 +17,7 @@ from kubetide.kube.kubeconfig import from_files
 from kubetide.node.agent import NodeAgent
 from kubetide.node.host.layout import Layout
 from kubetide.node.settings import NodeSettings, PodSource
+from kubetide.node.state.metric import OVER_THE_LIMIT
 from kubetide.node.state.objects import RAW_NODE_METRICS
 from kubetide.node.state.topology import TOPOLOGIES
 from kubetide.telemetry import Telemetry
@@ -63,6 +64,15 @@ async def written_topology(client: Client) -> dict[str, Any]:
             await asyncio.sleep(0.1)
 
 
+async def report(agent: NodeAgent, spec: dict[str, Any]) -> None:
+    """Have a report written: at once, or in the next slot if the agent's own reports have used up the limit."""
+    await agent.reporter.report(spec)
+    async with asyncio.timeout(60):
+        while agent.reporter.problem == OVER_THE_LIMIT:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+    assert agent.reporter.problem == ""
+
+
 async def test_reports_and_topology_are_accepted_and_change_nothing_else(control_plane: ControlPlane) -> None:
     access = from_files([control_plane.kubeconfig("admin")], clock=CLOCK)
     client = Client(HttpTransport(access), clock=CLOCK, chance=random.Random(1))
@@ -86,8 +96,7 @@ async def test_reports_and_topology_are_accepted_and_change_nothing_else(control
                         await asyncio.sleep(0.05)
                 spec = agent.objects.metric_spec
                 assert spec is not None
-                await agent.reporter.report(spec)
-                assert agent.reporter.problem == ""
+                await report(agent, spec)
                 written = await client.get_raw(RAW_NODE_METRICS, NODE)
                 assert written["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"]
                 assert written["metadata"]["labels"] == {"kept": "yes"}
@@ -95,8 +104,7 @@ async def test_reports_and_topology_are_accepted_and_change_nothing_else(control
 
                 # Somebody else was faster: the version that the watch showed is old, or soon will be.
                 await client.patch(RAW_NODE_METRICS, NODE, MergePatch({"metadata": {"labels": {"more": "yes"}}}))
-                await agent.reporter.report(spec)
-                assert agent.reporter.problem == ""
+                await report(agent, spec)
                 again = await client.get_raw(RAW_NODE_METRICS, NODE)
                 assert again["status"]["updateTime"] >= written["status"]["updateTime"]
                 assert again["metadata"]["labels"] == {"kept": "yes", "more": "yes"}

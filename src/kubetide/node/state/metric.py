@@ -29,6 +29,7 @@ _SLOT_SECONDS = 1.0
 
 WRITES_PER_SECOND = 0.1
 WRITE_BURST = 2
+OVER_THE_LIMIT = "over the limit of NodeMetric writes, waiting for the next slot"
 
 
 class MetricReporter:
@@ -97,7 +98,7 @@ class MetricReporter:
             if await self._write(body):
                 self._waiting, self.problem = None, ""
             elif not self.problem:
-                self.problem = "over the limit of NodeMetric writes, waiting for the next slot"
+                self.problem = OVER_THE_LIMIT
                 log.info("NodeMetric waits for the next slot")
         except KubetideError as error:
             self._waiting, self.problem = None, str(error)

@@ -23,7 +23,6 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
 
-from kubetide.api.codec import encode
 from kubetide.api.meta import ObjectKey
 from kubetide.clock import SystemClock
 from kubetide.embedded.cluster import EmbeddedApi
@@ -41,6 +40,7 @@ from kubetide.kube.transport import Response, Transport
 from kubetide.telemetry import Telemetry
 from kubetide.testing.autoscaling import kind_of
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
+from kubetide.testing.usage import PodUsageOnly
 
 Raw = dict[str, Any]
 NAMESPACES = 100
@@ -48,7 +48,7 @@ KUBETIDE, SHARED, BASELINE = WAYS = ("kubetide", "kubetide, scales read", "one r
 STARTED = "2026-01-01T00:00:00Z"
 
 
-class Usage:
+class Usage(PodUsageOnly):
     """Usage of all pods, near the target so that sizes stay; filed by the label that selectors ask for."""
 
     def __init__(self) -> None:
@@ -72,24 +72,6 @@ class Usage:
         if selector:
             return self.by_app[namespace, selector.removeprefix("app=")]
         return self.by_namespace[namespace] if namespace else self.all
-
-    def pod_items(self, namespace: str = "") -> bytes:
-        return encode(self.pod_metrics(namespace))
-
-    def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
-        return []
-
-    def custom(self, namespace: str, resource: str, name: str, metric: str, selector: str = "") -> list[Raw]:
-        return []
-
-    def external(self, namespace: str, metric: str, selector: str = "") -> list[Raw]:
-        return []
-
-    def custom_names(self) -> list[tuple[str, str]]:
-        return []
-
-    def external_names(self) -> list[str]:
-        return []
 
 
 def fill(api: EmbeddedApi, hpas: int, pods: int) -> None:

@@ -42,6 +42,7 @@ from kubetide.kube.recorder import EventRecorder
 from kubetide.kube.transport import Response
 from kubetide.stats.saved import Saved
 from kubetide.telemetry import Telemetry
+from kubetide.testing.usage import PodUsageOnly
 from kubetide.vpa.policy import Recommended
 from kubetide.vpa.recommender.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
 from kubetide.vpa.recommender.checkpoint import Checkpoint, Window, checkpoints, status_body
@@ -61,7 +62,7 @@ WARM_MINUTES = 20
 Raw = dict[str, Any]
 
 
-class Usage:
+class Usage(PodUsageOnly):
     """Serves the usage of all pods: numbers that depend on the pod and the minute alone."""
 
     def __init__(self, pods: list[tuple[str, str]]) -> None:
@@ -91,24 +92,6 @@ class Usage:
                 }
             )
         return items
-
-    def pod_items(self, namespace: str = "") -> bytes:
-        return encode(self.pod_metrics(namespace))
-
-    def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
-        return []
-
-    def custom(self, namespace: str, resource: str, name: str, metric: str, selector: str = "") -> list[Raw]:
-        return []
-
-    def external(self, namespace: str, metric: str, selector: str = "") -> list[Raw]:
-        return []
-
-    def custom_names(self) -> list[tuple[str, str]]:
-        return []
-
-    def external_names(self) -> list[str]:
-        return []
 
 
 class CpuClock(SystemClock):

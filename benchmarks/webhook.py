@@ -34,7 +34,7 @@ from kubetide.kube.tls import ServerTrust
 from kubetide.kube.webhook import allow
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_container, make_node, make_pod, make_replica_set, make_vpa
-from kubetide.vpa.admission.server import AdmissionController
+from kubetide.vpa.admission.controller import AdmissionController
 from kubetide.vpa.admission.settings import AdmissionSettings
 
 CLOCK = SystemClock()

@@ -141,7 +141,7 @@ def _updater(world: World, settings: Any) -> list[Component]:
 
 
 def _admission(world: World, settings: Any) -> list[Component]:
-    from kubetide.vpa.admission.server import AdmissionController
+    from kubetide.vpa.admission.controller import AdmissionController
 
     return _with_recorder(
         world,

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -18,15 +18,13 @@ from kubetide.errors import KubetideError
 from kubetide.install.rights import CLUSTER, LOCAL
 from kubetide.kube.client import Client
 from kubetide.kube.errors import AlreadyExists, Conflict
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
 from kubetide.kube.recorder import EventRecorder
 from kubetide.slo.controller import SloController
 from kubetide.slo.observe import RAW_NODE_SLOS, RAW_TOPOLOGIES
 from kubetide.slo.reconciler import replaced_spec
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
-from kubetide.testing.controlplane import ControlPlane
+from kubetide.testing.controlplane import ControlPlane, connected
 
 CLOCK = SystemClock()
 USER, NODE, SYSTEM = "kubetide-slo", "lender", "koordinator-system"
@@ -48,17 +46,6 @@ ZONES = [
     for number in range(2)
 ]
 Raw = dict[str, Any]
-
-
-@asynccontextmanager
-async def connected(plane: ControlPlane, user: str) -> AsyncIterator[Client]:
-    access = from_files([plane.kubeconfig(user)], clock=CLOCK)
-    client = Client(HttpTransport(access), clock=CLOCK, chance=random.Random(1))
-    try:
-        yield client
-    finally:
-        await client.close()
-        await asyncio.sleep(0.01)
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:

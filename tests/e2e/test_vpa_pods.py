@@ -24,8 +24,8 @@ from kubetide.kube.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_node, make_pdb, make_pod, make_replica_set, make_vpa
 from kubetide.testing.controlplane import ControlPlane
+from kubetide.vpa.admission.controller import AdmissionController
 from kubetide.vpa.admission.heartbeat import PATCHING
-from kubetide.vpa.admission.server import AdmissionController
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.updater.controller import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings

@@ -31,12 +31,10 @@ from kubetide.errors import KubetideError
 from kubetide.install.rights import CLUSTER, LOCAL
 from kubetide.kube.client import Client
 from kubetide.kube.errors import AlreadyExists, ApiError, NotFound
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
 from kubetide.kube.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_pod, make_vpa
-from kubetide.testing.controlplane import ControlPlane
+from kubetide.testing.controlplane import ControlPlane, connected
 from kubetide.testing.metrics_server import MetricsServer
 from kubetide.vpa.recommender.controller import Recommender, recompute
 from kubetide.vpa.settings import DEFAULT_LEASE, RecommenderSettings
@@ -92,17 +90,6 @@ class World:
                 for name in ("web-0", "web-1")
             ]
             await asyncio.sleep(0.5)
-
-
-@asynccontextmanager
-async def connected(plane: ControlPlane, user: str) -> AsyncIterator[Client]:
-    access = from_files([plane.kubeconfig(user)], clock=CLOCK)
-    client = Client(HttpTransport(access), clock=CLOCK, chance=random.Random(1))
-    try:
-        yield client
-    finally:
-        await client.close()
-        await asyncio.sleep(0.01)
 
 
 async def install(admin: Client) -> None:

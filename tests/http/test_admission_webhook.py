@@ -34,8 +34,8 @@ from kubetide.kube.listener import listening
 from kubetide.kube.tls import Certificate, Pem, ServerTrust, load_identity
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod, make_replica_set, make_vpa
+from kubetide.vpa.admission.controller import AdmissionController
 from kubetide.vpa.admission.registration import Registration, configuration
-from kubetide.vpa.admission.server import AdmissionController
 from kubetide.vpa.admission.settings import AdmissionSettings
 
 LOCALHOST = "127.0.0.1"

@@ -19,7 +19,6 @@ from random import Random
 from typing import Any
 
 from kubetide import crds
-from kubetide.api.codec import encode
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.inprocess import InProcessTransport
 from kubetide.embedded.objects import ResourceKey, StoreKey
@@ -28,6 +27,7 @@ from kubetide.embedded.sim.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.kube.client import Client
 from kubetide.kube.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
+from kubetide.testing.usage import PodUsageOnly
 from kubetide.vpa.recommender.controller import Recommender
 from kubetide.vpa.settings import RecommenderSettings
 
@@ -63,7 +63,7 @@ class Measure:
     """CPU samples in all checkpoints."""
 
 
-class Churn:
+class Churn(PodUsageOnly):
     """The pods, and what they use."""
 
     def __init__(self, api: EmbeddedApi) -> None:
@@ -143,24 +143,6 @@ class Churn:
             meta = {"namespace": NAMESPACE, "name": pod, "labels": {"app": app}}
             items.append({"metadata": meta, "timestamp": stamp, "window": "30s", "containers": containers})
         return items
-
-    def pod_items(self, namespace: str = "") -> bytes:
-        return encode(self.pod_metrics(namespace))
-
-    def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
-        return []
-
-    def custom(self, namespace: str, resource: str, name: str, metric: str, selector: str = "") -> list[Raw]:
-        return []
-
-    def external(self, namespace: str, metric: str, selector: str = "") -> list[Raw]:
-        return []
-
-    def custom_names(self) -> list[tuple[str, str]]:
-        return []
-
-    def external_names(self) -> list[str]:
-        return []
 
 
 def _kind(number: int) -> tuple[str, str]:

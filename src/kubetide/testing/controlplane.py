@@ -6,6 +6,7 @@ signed by the CA of this control plane, so a test can be anybody. Processes are 
 also end with the thread that started them: start them from the main one.
 """
 
+import asyncio
 import base64
 import ctypes
 import os
@@ -19,8 +20,8 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +34,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.certificates import KeyPair, issue, make_ca
+from kubetide.kube.client import Client
+from kubetide.kube.http import HttpTransport
+from kubetide.kube.kubeconfig import from_files
 
 CACHE = Path.home() / ".cache" / "kubetide" / "envtest"
 START_SECONDS = 120.0
@@ -354,3 +358,16 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+
+
+@asynccontextmanager
+async def connected(plane: ControlPlane, user: str) -> AsyncIterator[Client]:
+    """Be a client of the control plane under a user's name while the block lasts."""
+    clock = SystemClock()
+    client = Client(HttpTransport(from_files([plane.kubeconfig(user)], clock=clock)), clock=clock)
+    try:
+        yield client
+    finally:
+        await client.close()
+        # Connections under TLS say goodbye in the turns after this one.
+        await asyncio.sleep(0.01)

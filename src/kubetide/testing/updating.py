@@ -23,7 +23,7 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.watching import WatchPlan
 from kubetide.kube.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.admission.server import AdmissionController
+from kubetide.vpa.admission.controller import AdmissionController
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.updater.controller import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings

@@ -41,6 +41,7 @@ from kubetide.embedded.sim.loop import virtual_clock
 from kubetide.embedded.sim.manifests import node_manifest, workload_manifest
 from kubetide.embedded.sim.metrics import SimMetrics
 from kubetide.embedded.sim.model import Model, WorkloadKey
+from kubetide.embedded.sim.outages import set_node_outage
 from kubetide.embedded.sim.profile import Profile
 from kubetide.embedded.sim.scenario import Amount, Scenario, make_curve, make_profile, seconds
 from kubetide.embedded.sim.scheduler import Scheduler
@@ -51,7 +52,6 @@ from kubetide.embedded.sim.world import (
     REPLICA_SETS,
     World,
     controller_of,
-    with_condition,
 )
 from kubetide.embedded.status import Raw, Refusal, no_such_path, unavailable
 from kubetide.errors import InvalidInput
@@ -349,21 +349,7 @@ class SimCluster:
         if kind == "metrics":
             self.metrics.down = down
         elif kind == "node" and name in self.hosts:
-            node = self.world.get(NODES, StoreKey("", name))
-            if down:
-                self.kubelets.disconnect(name)
-            if node is not None:
-                condition = {
-                    "type": "Ready",
-                    "status": "Unknown" if down else "True",
-                    "reason": "NodeStatusUnknown" if down else "KubeletReady",
-                    "message": "Kubelet stopped posting node status." if down else "",
-                    "lastTransitionTime": self.world.stamp(),
-                }
-                status = {**node["status"], "conditions": with_condition(node["status"].get("conditions"), condition)}
-                self.world.put(NODES, node, status=status)
-            if not down:
-                self.kubelets.reconnect(name)
+            set_node_outage(self.world, self.kubelets, name, down=down)
         else:
             raise InvalidInput(f"{what!r} cannot be taken down; known are metrics and node/NAME")
 

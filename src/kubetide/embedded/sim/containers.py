@@ -111,7 +111,11 @@ def resources_of(container: Raw) -> Raw:
 
 def cpu_shares(requests: Any) -> int:
     """Return the cgroup shares of a CPU request, as the kubelet computes them."""
-    millis = amounts_of(requests).get("cpu", 0)
+    return shares_of(amounts_of(requests).get("cpu", 0))
+
+
+def shares_of(millis: int) -> int:
+    """Return the cgroup shares of so many millicores."""
     return max(2, min(262_144, millis * 1024 // 1000))
 
 

@@ -15,20 +15,16 @@ from kubetide.embedded.sim.containers import (
     ERROR,
     OOM_KILLED,
     Container,
-    cpu_quota_us,
-    cpu_shares,
-    memory_limit,
     oom_adjust,
     resources_of,
 )
 from kubetide.embedded.sim.hosts import SimHost
 from kubetide.embedded.sim.kernel import Kernel
+from kubetide.embedded.sim.limits import Limits
 from kubetide.embedded.sim.model import Model, WorkloadKey
-from kubetide.embedded.sim.placement import amounts_of
 from kubetide.embedded.sim.podruns import PodRun, pod_status
 from kubetide.embedded.sim.profile import Profile, from_annotations
 from kubetide.embedded.sim.resizes import Resizes
-from kubetide.embedded.sim.resizing import held_by
 from kubetide.embedded.sim.world import PODS, World, key_of, phase_of, stable_hash
 from kubetide.embedded.status import Raw
 from kubetide.errors import InvalidInput
@@ -62,6 +58,7 @@ class Kubelets:
         self._by_row: dict[int, tuple[PodRun, Container]] = {}
         self._addresses: dict[str, int] = {}
         self._model: Model | None = None
+        self.limits = Limits(kernel, hosts)
         self._resizes = Resizes(self, world, kernel, hosts, monotonic=monotonic)
         self.stopped_nodes: set[str] = set()
         self.version = 0
@@ -197,11 +194,11 @@ class Kubelets:
             return
         host = self._hosts[run.node]
         self._kernel.advance(self._monotonic())
-        self.configure_pod(run)
+        self.limits.apply_to_pod(run)
         for container in run.containers:
             if not container.running and container.waiting == "ContainerCreating":
                 self._launch(run, container)
-        self.configure_tiers(host)
+        self.limits.apply_to_tiers(host, self.runs_on(host.machine.name))
         run.phase = "Running"
         self.after(run, run.profile.start_seconds, self._become_ready)
         names = ", ".join(container.name for container in run.containers)
@@ -222,7 +219,7 @@ class Kubelets:
         container.waiting = ""
         container.started_at = self._world.stamp()
         container.started_second = self._monotonic()
-        self.configure(run, container)
+        self.limits.apply_to_container(run, container)
         self._by_row[row] = (run, container)
         profile = run.profile
         workers = profile.containers or (run.containers[0].name,)
@@ -232,35 +229,6 @@ class Kubelets:
             row, workload=run.workload if container.name in workers else ("", ""), pod=run.key.name, profile=profile,
             now=self._monotonic(), seed=digest & 0xFFFFFFFF,
         )  # fmt: skip
-
-    def configure(self, run: PodRun, container: Container) -> None:
-        """Write a container's resources into its cgroup."""
-        if container.row is None:
-            return
-        group = self._kernel.group_of(container.row)
-        group.shares = cpu_shares(container.actual.get("requests"))
-        group.quota_us = cpu_quota_us(container.actual.get("limits"))
-        group.memory_limit = memory_limit(container.actual.get("limits"))
-        self._kernel.changed(self._hosts[run.node].machine)
-
-    def configure_pod(self, run: PodRun) -> None:
-        """Write the pod's own cgroup: sums, limited only where every container is."""
-        host = self._hosts[run.node]
-        group = host.machine.tree.make(run.group)
-        run.cpu_millis = held_by(run.containers).get("cpu", 0)
-        resources = [container.actual for container in run.containers]
-        millis = sum(amounts_of(part.get("requests")).get("cpu", 0) for part in resources)
-        group.shares = max(2, min(262_144, millis * 1024 // 1000))
-        quotas = [cpu_quota_us(part.get("limits")) for part in resources]
-        limits = [memory_limit(part.get("limits")) for part in resources]
-        group.quota_us = None if None in quotas else sum(quota or 0 for quota in quotas)
-        group.memory_limit = None if None in limits else sum(limit or 0 for limit in limits)
-        self._kernel.changed(host.machine)
-
-    def configure_tiers(self, host: SimHost) -> None:
-        runs = self._by_node.get(host.machine.name, {}).values()
-        millis = sum(run.cpu_millis for run in runs if run.qos == "Burstable")
-        host.machine.tree.make(host.paths.tier("Burstable")).shares = max(2, min(262_144, millis * 1024 // 1000))
 
     def _become_ready(self, run: PodRun) -> None:
         if run.stopping or self._world.get(PODS, run.key) is None:
@@ -404,7 +372,7 @@ class Kubelets:
             group = host.machine.tree.find(run.group)
             if group is not None:
                 host.machine.tree.remove(group)
-            self.configure_tiers(host)
+            self.limits.apply_to_tiers(host, self.runs_on(host.machine.name))
             self._kernel.changed(host.machine)
         self._resizes.retry(run.node)
 

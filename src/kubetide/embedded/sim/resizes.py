@@ -86,9 +86,9 @@ class Resizes:
                 container.end(reason=COMPLETED, exit_code=0, now=self._world.stamp())
                 container.last = container.finished
                 self._kubelets.restart(run, container)
-            self._kubelets.configure(run, container)
-        self._kubelets.configure_pod(run)
-        self._kubelets.configure_tiers(self._hosts[run.node])
+            self._kubelets.limits.apply_to_container(run, container)
+        self._kubelets.limits.apply_to_pod(run)
+        self._kubelets.limits.apply_to_tiers(self._hosts[run.node], self._kubelets.runs_on(run.node))
         if blocked:
             run.resize_message = blocked
             self._kubelets.after(run, 10 * RESIZE_SECONDS, self._carry_out)

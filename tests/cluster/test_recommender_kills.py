@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from kubetide.api.patch import JsonPatch
+from kubetide.api.scheme import VPA_CHECKPOINTS
 from kubetide.embedded.faults import Faults
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.stats.instants import ZERO_TIME
@@ -66,6 +68,24 @@ def test_an_oom_while_nobody_watched_is_counted_once() -> None:
         async with recommender(cluster):
             await cluster.run_for(4 * MINUTE)
         assert recommended(cluster, "default", "leaky")["memory"] == raised
+
+    run(main, scenario=LEAKY)
+
+
+def test_a_kill_in_the_running_window_survives_a_checkpoint_of_the_original_which_leaves_it_out() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_vpa("leaky", target="leaky", mode="Initial"))
+        async with recommender(cluster):
+            await cluster.wait_for(lambda: _restarts(cluster) >= 1, timeout=6 * HOUR, every=MINUTE)
+            await cluster.run_for(3 * MINUTE)
+        raised = recommended(cluster, "default", "leaky")["memory"]
+        assert raised >= 356 * MIB
+        # What the original writes has no annotations.
+        bare = JsonPatch([{"op": "remove", "path": "/metadata/annotations"}])
+        await cluster.client().patch(VPA_CHECKPOINTS, "leaky-main", bare, namespace="default")
+        async with recommender(cluster):
+            await cluster.run_for(2 * MINUTE)
+            assert recommended(cluster, "default", "leaky")["memory"] == raised
 
     run(main, scenario=LEAKY)
 

@@ -11,7 +11,7 @@ left behind by a recommender that only writes `status` is ignored.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -75,12 +75,32 @@ class Checkpoint:
     last: int
     count: int
     windows: tuple[Window, ...] = ()
+    with_windows: bool = True
+    """False where open windows did not come along: what their containers needed, kills included, is not known."""
 
     @property
     def mark(self) -> Mark:
         """Return what tells this content from another."""
         cpu, memory = self.cpu, self.memory
         return Mark(self.first, self.last, self.count, cpu.total, cpu.reference, memory.total, memory.reference)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The checkpoint that a container started from."""
+
+    written: datetime | None
+    with_windows: bool
+
+    def knows(self, kill: datetime, interval: timedelta) -> bool:
+        """Tell whether a kill is in it.
+
+        The original takes what belongs to a window that is still open out of its checkpoints, and nothing says when the
+        window ended: such a kill counts, and at worst it counts on two days.
+        """
+        if self.written is None:
+            return False
+        return kill <= (self.written if self.with_windows else self.written - interval)
 
 
 def checkpoint_name(vpa: str, container: str) -> str:
@@ -266,6 +286,7 @@ def read_checkpoint(given: VerticalPodAutoscalerCheckpoint) -> Checkpoint:
         raise UnreadableCheckpoint(
             f"version {version!r} is not {CHECKPOINT_VERSION!r}", subject=subject, field="status.version"
         )
+    windows = _windows(given, status.last_update_time)
     return Checkpoint(
         container=given.spec.container_name,
         cpu=_saved(status.cpu_histogram, subject, "status.cpuHistogram"),
@@ -273,7 +294,8 @@ def read_checkpoint(given: VerticalPodAutoscalerCheckpoint) -> Checkpoint:
         first=microseconds(status.first_sample_start),
         last=microseconds(status.last_sample_start),
         count=status.total_samples_count,
-        windows=_windows(given, status.last_update_time),
+        windows=windows or (),
+        with_windows=windows is not None,
     )
 
 
@@ -294,13 +316,13 @@ def _is_index(text: str) -> bool:
     return len(text) <= 9 and text.isascii() and text.removeprefix("-").isdigit()
 
 
-def _windows(given: VerticalPodAutoscalerCheckpoint, written: datetime | None) -> tuple[Window, ...]:
-    """Return the open windows, or none when the annotation belongs to another writing of the status."""
+def _windows(given: VerticalPodAutoscalerCheckpoint, written: datetime | None) -> tuple[Window, ...] | None:
+    """Return the open windows; None when there is no annotation that belongs to this writing of the status."""
     text = (given.metadata.annotations or {}).get(WINDOWS_ANNOTATION, "")
     try:
         body: Mapping[str, Any] = msgspec.json.decode(text) if text else {}
-        if body.get("at") != _text(written):
-            return ()
+        if not body or body.get("at") != _text(written):
+            return None
         return tuple(
             Window(
                 pod=str(pod),
@@ -314,4 +336,4 @@ def _windows(given: VerticalPodAutoscalerCheckpoint, written: datetime | None) -
             for pod, uid, end, peak, oom_peak, last, last_cpu in body.get("windows") or ()
         )
     except (msgspec.DecodeError, TypeError, ValueError, AttributeError):
-        return ()
+        return None

@@ -224,7 +224,7 @@ class Recommender:
         early = [*self._held, *self._observer.take_early()]
         self._held = [oom for oom in early if self._history_unknown(oom)]
         ready = [oom for oom in early if not self._history_unknown(oom)]
-        for oom in list(missed(ready, self.model, lambda vpa, name: self._store.restored(vpa.key, name))):
+        for oom in list(missed(ready, self.model, self._store.restored)):
             self._take_oom(oom, now)
 
     def _history_unknown(self, oom: Oom) -> bool:

@@ -20,7 +20,7 @@ from kubetide.errors import QuantityError
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.policy import CPU, MEMORY
-from kubetide.vpa.recommender.checkpoint import Window
+from kubetide.vpa.recommender.checkpoint import Restored, Window
 from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.oom import Oom, request_source
@@ -185,13 +185,20 @@ def feed_oom(model: Model, oom: Oom, *, now: datetime) -> bool | None:
     return model.containers.add_oom(row, microseconds(oom.at), oom.memory_bytes)
 
 
-def missed(ooms: Iterable[Oom], model: Model, written: Callable[[VpaState, str], datetime | None]) -> Iterator[Oom]:
-    """Yield the kills that no checkpoint knows: those after the last one written for the container's VPA."""
+def missed(ooms: Iterable[Oom], model: Model, restored: Callable[[ObjectKey, str], Restored | None]) -> Iterator[Oom]:
+    """Yield the kills that no checkpoint knows from which a VPA of the container started."""
     for oom in ooms:
         pod = model.pods.get(ObjectKey(oom.namespace, oom.pod))
-        times = [written(vpa, oom.container) for vpa in pod.labels.vpas.values()] if pod is not None else []
-        if not any(at is not None and oom.at <= at for at in times):
+        if pod is None or not any(_in_checkpoint(oom, vpa, model, restored) for vpa in pod.labels.vpas.values()):
             yield oom
+
+
+def _in_checkpoint(
+    oom: Oom, vpa: VpaState, model: Model, restored: Callable[[ObjectKey, str], Restored | None]
+) -> bool:
+    checkpoint = restored(vpa.key, oom.container)
+    interval = vpa.tuning(oom.container, model.aggregates.default).interval
+    return checkpoint is not None and checkpoint.knows(oom.at, interval)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from kubetide.vpa.recommender.checkpoint import (
     WINDOWS_ANNOTATION,
     Checkpoint,
     Mark,
+    Restored,
     UnreadableCheckpoint,
     checkpoint_name,
     read_checkpoint,
@@ -81,7 +82,7 @@ class CheckpointStore:
         self._clock = clock
         self._keep_for = keep_for
         self._stored: dict[tuple[ObjectKey, str], Stored] = {}
-        self._restored: dict[tuple[ObjectKey, str], datetime | None] = {}
+        self._restored: dict[tuple[ObjectKey, str], Restored] = {}
         self._owners: dict[ObjectKey, tuple[str, str]] = {}
         self._blocked: dict[ObjectKey, str] = {}
 
@@ -117,7 +118,7 @@ class CheckpointStore:
         annotations = item.metadata.annotations or {}
         name = (ObjectKey(key.namespace, item.spec.vpa_object_name), content.container)
         self._stored[name] = Stored(content.count, self._clock.now(), status.last_update_time, bool(annotations))
-        self._restored[name] = status.last_update_time
+        self._restored[name] = Restored(status.last_update_time, content.with_windows)
         self._blocked.pop(key, None)
         return Loaded(content, status.last_update_time, read_floor(annotations.get(FLOOR_ANNOTATION, "")))
 
@@ -125,8 +126,8 @@ class CheckpointStore:
         """Never write over this object: what it holds could not be used."""
         self._blocked[key] = problem
 
-    def restored(self, vpa: ObjectKey, container: str) -> datetime | None:
-        """Return when the checkpoint that a container started from was written: older kills are in it."""
+    def restored(self, vpa: ObjectKey, container: str) -> Restored | None:
+        """Return the checkpoint that a container started from, which knows of older kills."""
         return self._restored.get((vpa, container))
 
     def holds(self, vpa: ObjectKey, container: str, mark: Mark, floor: Floor | None) -> bool:
@@ -138,9 +139,10 @@ class CheckpointStore:
 
     def forget(self, vpa: ObjectKey) -> None:
         """Drop what is known of a VPA that is no longer tracked."""
-        for known in (self._stored, self._restored):
-            for key in [key for key in known if key[0] == vpa]:
-                del known[key]
+        for key in [key for key in self._stored if key[0] == vpa]:
+            del self._stored[key]
+        for key in [key for key in self._restored if key[0] == vpa]:
+            del self._restored[key]
 
     def allow_less(self, vpa: ObjectKey, container: str) -> None:
         """Accept fewer samples from now on: the model has forgotten some on purpose."""

@@ -15,6 +15,7 @@ from kubetide.vpa.recommender.checkpoint import (
     WINDOWS_ANNOTATION,
     Checkpoint,
     Mark,
+    Restored,
     UnreadableCheckpoint,
     Window,
     checkpoint_name,
@@ -71,6 +72,7 @@ def test_what_is_written_can_be_read_back() -> None:
     assert (again.first, again.last, again.count) == (one.first, one.last, one.count)
     assert again.windows == one.windows
     assert {window.pod for window in again.windows} == {"a", "b"}
+    assert again.with_windows
 
 
 def test_the_format_is_that_of_the_original() -> None:
@@ -107,7 +109,19 @@ def test_peaks_of_open_windows_are_not_saved_twice() -> None:
 def test_windows_that_do_not_belong_are_ignored(annotation: str) -> None:
     model, state = learned()
     one = checkpoints(model, [state], now=NOW)["shop/web"][0]
-    assert read_checkpoint(stored(one, annotation=annotation)).windows == ()
+    again = read_checkpoint(stored(one, annotation=annotation))
+    assert again.windows == ()
+    assert not again.with_windows
+
+
+def test_a_checkpoint_knows_older_kills_but_not_those_of_windows_that_did_not_come_along() -> None:
+    day, second = timedelta(days=1), timedelta(seconds=1)
+    ours, theirs = Restored(NOW, with_windows=True), Restored(NOW, with_windows=False)
+    assert ours.knows(NOW, day)
+    assert not ours.knows(NOW + second, day)
+    assert theirs.knows(NOW - day, day)
+    assert not theirs.knows(NOW - day + second, day)
+    assert not Restored(None, with_windows=False).knows(NOW, day)
 
 
 def test_too_many_windows_stay_behind() -> None:

@@ -28,7 +28,7 @@ from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.status import Raw, Refusal, bad_request, internal
 from kubetide.embedded.strategy import NAMESPACES, deep_copy
 from kubetide.embedded.webhooks import Hook, hooks_of, is_exempt
-from kubetide.embedded.wire import wire_seconds
+from kubetide.embedded.wire import wire_timeout
 from kubetide.errors import InvalidInput, KubetideError
 
 LOCAL = "local://"
@@ -200,7 +200,7 @@ class Admission:
         uid = review["request"]["uid"]
         try:
             local = str(hook.client.get("url") or "").startswith(LOCAL)
-            async with asyncio.timeout(hook.timeout if local else wire_seconds(hook.timeout)):
+            async with asyncio.timeout(hook.timeout) if local else wire_timeout(hook.timeout):
                 answer = await self._call(hook, review)
             response = _response(answer, uid)
         except (HookFailed, TimeoutError) as error:

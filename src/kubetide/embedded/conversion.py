@@ -8,7 +8,6 @@ A `clientConfig.url` may be `local://NAME`: then the function registered under t
 so that conversion works in virtual time.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from kubetide.embedded.crds import REVIEW_VERSIONS, CrdVersion
 from kubetide.embedded.objects import Entry
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, Refusal
-from kubetide.embedded.wire import wire_seconds
+from kubetide.embedded.wire import wire_timeout
 from kubetide.errors import KubetideError
 
 LOCAL = "local://"
@@ -84,7 +83,7 @@ class Conversions:
     async def _convert(self, crd: CrdVersion, kind: str, objects: list[Raw], version: str) -> list[Raw]:
         what = f"conversion webhook for {objects[0].get('apiVersion')}, Kind={kind} failed"
         try:
-            async with asyncio.timeout(wire_seconds(_SECONDS)):
+            async with wire_timeout(_SECONDS):
                 return await self._ask(crd.webhook or {}, objects, version)
         except TimeoutError:
             raise Refusal(500, "", f"{what}: no answer within {_SECONDS:g} s") from None

@@ -5,7 +5,6 @@ A service is reached at its external name, the address of its endpoints, or its 
 given by URL.
 """
 
-import asyncio
 import base64
 import binascii
 import ssl
@@ -20,7 +19,7 @@ from kubetide.embedded.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.status import Raw, unavailable
 from kubetide.embedded.webhooks import Hook
-from kubetide.embedded.wire import wire_seconds
+from kubetide.embedded.wire import wire_seconds, wire_timeout
 
 _SERVICES = ResourceKey("", "services")
 _ENDPOINTS = ResourceKey("", "endpoints")
@@ -80,17 +79,19 @@ class Outbound:
             host, port = service_address(self._api.store, reference)
             context = _context(str(spec.get("caBundle") or ""), insecure=bool(spec.get("insecureSkipTLSVerify")))
             url = URL.build(scheme="https", host=host, port=port, path=request.path, encoded=True)
-            async with asyncio.timeout(wire_seconds(_FORWARD_SECONDS)):
-                async with self._client().request(
+            async with (
+                wire_timeout(_FORWARD_SECONDS),
+                self._client().request(
                     request.method,
                     url.with_query(dict(request.query)),
                     data=request.body,
                     headers=_forwarded_headers(request),
                     ssl=context,
                     server_hostname=name,
-                ) as response:
-                    body = await _read(response, _FORWARD_LIMIT)
-                    return Answer(response.status, body, response.headers.get("Content-Type", "application/json"))
+                ) as response,
+            ):
+                body = await _read(response, _FORWARD_LIMIT)
+                return Answer(response.status, body, response.headers.get("Content-Type", "application/json"))
         except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
             raise unavailable(f"the server behind {name} cannot be reached: {error}") from error
 

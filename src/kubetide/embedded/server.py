@@ -21,7 +21,7 @@ from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.status import Refusal, bad_request, internal, timed_out, too_large
 from kubetide.embedded.watching import WatchPlan
-from kubetide.embedded.wire import wire_seconds
+from kubetide.embedded.wire import wire_seconds, wire_timeout, wire_timers
 from kubetide.kube.listener import listening
 from kubetide.log import get_logger
 
@@ -153,7 +153,7 @@ class _Front:
         chunks: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(wire_seconds(self.options.body_seconds)):
+            async with wire_timeout(self.options.body_seconds):
                 async for chunk in http.content.iter_any():
                     size += len(chunk)
                     if size > limit:
@@ -168,8 +168,7 @@ class _Front:
     async def _stream(self, http: web.BaseRequest, plan: WatchPlan) -> web.StreamResponse:
         if plan.timeout is None:
             plan.timeout = _WATCH_SECONDS * (1 + self._api.random.random())
-        plan.timeout = wire_seconds(plan.timeout)
-        plan.bookmark_seconds = wire_seconds(plan.bookmark_seconds)
+        plan.timers = wire_timers()
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
         )
@@ -180,7 +179,7 @@ class _Front:
             self._watches.add(task)
         plan.pause = self.options.watch_pause
         batches = plan.batches()
-        guard = _Guard(http, wire_seconds(self.options.write_seconds))
+        guard = _Guard(http, self.options.write_seconds)
         try:
             async for lines in batches:
                 guard.writing_since = guard.now()
@@ -203,12 +202,12 @@ class _Guard:
     def __init__(self, http: web.BaseRequest, limit: float) -> None:
         self._http = http
         self._limit = limit
-        self._loop = asyncio.get_running_loop()
+        self._timers = wire_timers()
         self.writing_since: float | None = None
-        self._timer = self._loop.call_later(limit / 2, self._look)
+        self._timer = self._timers.call_later(limit / 2, self._look)
 
     def now(self) -> float:
-        return self._loop.time()
+        return self._timers.time()
 
     def cancel(self) -> None:
         self._timer.cancel()
@@ -219,7 +218,7 @@ class _Guard:
             if self._http.transport is not None:
                 self._http.transport.abort()
             return
-        self._timer = self._loop.call_later(self._limit / 2, self._look)
+        self._timer = self._timers.call_later(self._limit / 2, self._look)
 
 
 def _query(text: str) -> dict[str, str]:

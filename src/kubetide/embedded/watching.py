@@ -3,6 +3,9 @@
 A watch first tells the initial state if it was asked to, then every change that concerns its filter: an object that
 starts to match is ADDED, one that stops to match is DELETED. It never holds anybody up: a reader that falls out of
 the window of the log gets one 410 error and the end of the stream.
+
+Pauses, bookmarks and the end of a watch are in the time of its reader: for a controller in process that is the time of
+the loop, for a client behind a socket real time (`timers`).
 """
 
 import asyncio
@@ -15,6 +18,7 @@ from kubetide.embedded.filters import Filter, Render
 from kubetide.embedded.objects import Change, Entry, EventLog, LogEvent, ObjectStore, watch_line
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, Refusal
+from kubetide.embedded.wire import Timer, Timers, rest
 
 BOOKMARK_SECONDS = 60.0
 _CHUNK = 500
@@ -45,6 +49,8 @@ class WatchPlan:
     bookmark_seconds: float = BOOKMARK_SECONDS
     pause: float = 0.0
     """At least this long between two batches, so that a burst is told in few of them; the first comes at once."""
+    timers: Timers | None = None
+    """The time of the reader; None is that of the loop."""
     tamper: Tamper | None = None
     frozen: Callable[[], bool] | None = None
     render_bookmark: Callable[[Raw], Raw] | None = None
@@ -62,9 +68,10 @@ class WatchPlan:
         self.initial = []
         if self.initial_end:
             yield [self._bookmark(self.revision, initial_end=True)]
-        alarm = _Alarm(self.bookmark_seconds if self.bookmarks else None, self.timeout)
+        timers: Timers = self.timers or asyncio.get_running_loop()
+        alarm = _Alarm(timers, self.bookmark_seconds if self.bookmarks else None, self.timeout)
         unsubscribe = self.log.subscribe(alarm.wake)
-        pace = _Pace(self.pause)
+        pace = _Pace(timers, self.pause)
         try:
             while True:
                 try:
@@ -150,18 +157,18 @@ class WatchPlan:
 class _Pace:
     """Keeps batches apart: by the pause asked for, and by more when the loop is so busy that it runs late."""
 
-    def __init__(self, pause: float) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, timers: Timers, pause: float) -> None:
+        self._timers = timers
         self._shortest = self._pause = pause
         self._next = 0.0
 
     async def waited(self) -> bool:
         """Wait if the last batch was just told; say whether it did, because there may be more to tell then."""
-        now = self._loop.time()
+        now = self._timers.time()
         wait = self._next - now
         if wait > 0:
-            await asyncio.sleep(wait)
-            self.was_late(self._loop.time() - self._next)
+            await rest(self._timers, wait)
+            self.was_late(self._timers.time() - self._next)
             self._next = 0.0
             return True
         self._next = now + self._pause
@@ -175,27 +182,27 @@ class _Pace:
 class _Alarm:
     """Lets one reader sleep until there is something to look at: a change, a due bookmark, the end."""
 
-    def __init__(self, bookmark_seconds: float | None, timeout: float | None) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, timers: Timers, bookmark_seconds: float | None, timeout: float | None) -> None:
+        self._timers = timers
         self._future: asyncio.Future[None] | None = None
         self._period = bookmark_seconds
-        self._bookmark_timer = self._loop.call_later(bookmark_seconds, self._ring) if bookmark_seconds else None
-        self._timeout_timer = self._loop.call_later(timeout, self._expire) if timeout is not None else None
-        self._woken_at = self._loop.time()
+        self._bookmark_timer = self._later(bookmark_seconds or None, self._ring)
+        self._timeout_timer = self._later(timeout, self._expire)
+        self._woken_at = timers.time()
         self.bookmark_due = False
         self.expired = False
 
     def wake(self) -> None:
         if self._future is not None and not self._future.done():
-            self._woken_at = self._loop.time()
+            self._woken_at = self._timers.time()
             self._future.set_result(None)
 
     def lateness(self) -> float:
         """Return how long the reader had to wait for its turn after it was woken."""
-        return self._loop.time() - self._woken_at
+        return self._timers.time() - self._woken_at
 
     async def wait(self) -> None:
-        self._future = self._loop.create_future()
+        self._future = asyncio.get_running_loop().create_future()
         try:
             await self._future
         finally:
@@ -206,10 +213,12 @@ class _Alarm:
             if timer is not None:
                 timer.cancel()
 
+    def _later(self, seconds: float | None, callback: Callable[[], None]) -> Timer | None:
+        return self._timers.call_later(seconds, callback) if seconds is not None else None
+
     def _ring(self) -> None:
         self.bookmark_due = True
-        if self._period is not None:
-            self._bookmark_timer = self._loop.call_later(self._period, self._ring)
+        self._bookmark_timer = self._later(self._period, self._ring)
         self.wake()
 
     def _expire(self) -> None:

@@ -8,7 +8,8 @@ the same order on every run. Three things that would hang a real loop are named 
 - *limit*: virtual time has reached the limit the caller set.
 
 With a `speed` the same loop is paced against real time (60 = a minute a second), which also lets sockets take part;
-at speed 0 time stands still and only sockets are served; without a speed it never waits.
+at speed 0 time stands still and only sockets are served; without a speed it never waits. `real_timers` wait in real
+time at any pace: for the limits of connections (`embedded.wire`).
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from kubetide.clock import LoopClock
+from kubetide.embedded.sim.realtime import RealTimers
 from kubetide.errors import KubetideError
 
 T = TypeVar("T")
@@ -59,6 +61,9 @@ class _JumpingSelector(selectors.BaseSelector):
         self._jumps = 0
         self.now = 0.0
         self.pace: float | None = None
+        self.timers = RealTimers()
+        self._waiting = self.timers.waiting
+        self.call_soon: Callable[[Callable[[], object]], object] = lambda callback: callback()
         self.describe_tasks: Callable[[], str] = str
         self.set_speed(speed)
 
@@ -70,6 +75,10 @@ class _JumpingSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         sockets = self._sockets
+        if self._waiting and (due := self.timers.take_due()):
+            for timer in due:
+                self.call_soon(timer.ring)
+            return self._real.select(0)
         if timeout is not None and timeout <= 0:
             self._rounds += 1
             if self._rounds >= _LIVELOCK_ROUNDS:
@@ -84,20 +93,29 @@ class _JumpingSelector(selectors.BaseSelector):
     def _jump(self, timeout: float | None, sockets: bool) -> list[tuple[selectors.SelectorKey, int]]:
         self._jumps += 1
         if sockets or timeout is None or self._jumps % _POLL_EVERY == 0:
-            ready = self._real.select(None if sockets and timeout is None else 0)
+            ready = self._real.select(self._patience() if timeout is None else 0)
             if ready:
                 return ready
+        if timeout is None and self._waiting:
+            return []
         if timeout is None:
             raise Deadlock(f"at virtual second {self.now:.3f} nothing can happen any more; {self.describe_tasks()}")
         self._advance(timeout)
         return []
 
+    def _patience(self) -> float | None:
+        """Return how long to wait in real time where virtual time knows of nothing to come."""
+        if self._waiting:
+            return self.timers.left(_LONGEST_REAL_WAIT)
+        return None if self._sockets else 0
+
     def _paced(self, timeout: float | None, speed: float) -> list[tuple[selectors.SelectorKey, int]]:
+        longest = self.timers.left(_LONGEST_REAL_WAIT)
         if not speed:  # time stands still
-            return self._real.select(_LONGEST_REAL_WAIT)
+            return self._real.select(longest)
         real_now = time.monotonic()
         if timeout is None:
-            ready = self._real.select(_LONGEST_REAL_WAIT)
+            ready = self._real.select(longest)
             self._advance((time.monotonic() - real_now) * speed)
             self.set_speed(speed)
             return ready
@@ -108,7 +126,7 @@ class _JumpingSelector(selectors.BaseSelector):
             if wait < -1:
                 self.set_speed(speed)
             return self._real.select(0)
-        ready = self._real.select(min(wait, _LONGEST_REAL_WAIT))
+        ready = self._real.select(min(wait, longest))
         reached = self._virtual_anchor + (time.monotonic() - self._real_anchor) * speed
         self._advance(min(timeout, max(0.0, reached - self.now)))
         return ready
@@ -148,6 +166,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jumping = _JumpingSelector(speed=speed, limit=None if limit is None else limit.total_seconds())
         super().__init__(self._jumping)
         self._jumping.describe_tasks = self._describe_tasks
+        self._jumping.call_soon = self.call_soon
         self._clock_resolution = 1e-6  # sums of timeouts stay exact only to about this much
         self.start = start
 
@@ -162,6 +181,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def pace(self) -> float | None:
         """Virtual seconds per real second, as last asked for while time went on; None if nothing is asked for."""
         return self._jumping.pace
+
+    @property
+    def real_timers(self) -> RealTimers | None:
+        """Timers in real seconds; None in a loop without a pace, which knows no real time."""
+        return self._jumping.timers if self._jumping.pace is not None else None
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
         """Run `func` at once when unpaced: a thread would bring real time and its disorder in."""

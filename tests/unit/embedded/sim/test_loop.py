@@ -16,7 +16,7 @@ from kubetide.embedded.sim.loop import (
     set_speed,
     virtual_clock,
 )
-from kubetide.embedded.wire import wire_seconds
+from kubetide.embedded.wire import rest, wire_seconds, wire_timeout, wire_timers
 
 
 def test_a_day_of_sleep_takes_no_time_and_moves_the_clock_by_a_day() -> None:
@@ -152,3 +152,55 @@ def test_a_limit_of_a_connection_is_meant_in_real_seconds() -> None:
     assert run_virtual(main(), speed=240) == [2400, 2400, 20, 10]
     with asyncio.Runner() as real:
         assert real.run(main()) == [10, 10, 10, 10]
+
+
+def test_real_timers_go_off_in_their_order_while_time_stands_still() -> None:
+    async def main() -> tuple[list[str], float]:
+        set_speed(0)
+        told: list[str] = []
+        timers = wire_timers()
+        timers.call_later(0.02, lambda: told.append("second"))
+        timers.call_later(0.01, lambda: told.append("first"))
+        timers.call_later(0.015, lambda: told.append("never")).cancel()
+        await rest(timers, 0.03)
+        with pytest.raises(TimeoutError):
+            async with wire_timeout(0.01):
+                await asyncio.sleep(1)
+        return told, asyncio.get_running_loop().time()
+
+    assert run_virtual(main(), speed=1000) == (["first", "second"], 0.0)
+
+
+def test_a_real_timer_that_is_cancelled_after_its_moment_stays_silent() -> None:
+    async def main() -> list[str]:
+        told: list[str] = []
+        timers = wire_timers()
+        late = timers.call_later(0, lambda: told.append("late"))
+        timers.call_later(-1, late.cancel)
+        await rest(timers, 0.01)
+        return told
+
+    assert run_virtual(main(), speed=1000) == []
+
+
+def test_real_timers_that_still_wait_when_the_pace_is_lifted_go_off() -> None:
+    async def main() -> float:
+        timers = wire_timers()
+        waiting = asyncio.ensure_future(rest(timers, 0.01))
+        await asyncio.sleep(0)
+        set_speed(None)
+        await waiting
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main(), speed=1) < 1
+
+
+def test_without_a_pace_there_is_no_real_time() -> None:
+    async def main() -> float:
+        await rest(wire_timers(), 3600)
+        with pytest.raises(TimeoutError):
+            async with wire_timeout(3600):
+                await asyncio.sleep(7200)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == 7200

@@ -84,7 +84,9 @@ class QueueState(Generic[K]):
 
     def take(self, now: float) -> K | None:
         """Return the next key to work on, or None when there is none; `done` gives it back."""
-        self.release(now)
+        if not self._waiting:
+            # What is due now would stand behind those that wait already.
+            self.release(now)
         if not self._waiting:
             return None
         key = next(iter(self._waiting))

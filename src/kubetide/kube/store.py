@@ -65,16 +65,18 @@ class Store(Generic[T]):
         """Keep `value` under `key` and return what it replaces."""
         old = self._objects.get(key)
         # Filed first: an index function that fails leaves the store as it was.
-        filed = {name: set(function(value)) for name, function in self._functions.items()}
+        filed = [set(function(value)) for function in self._functions.values()]
         self.changes += 1
-        if old is not None:
-            self._unfile(key, old)
         self._objects[key] = value
-        self._namespaces.setdefault(key.namespace, {})[key] = None
-        for name, values in filed.items():
-            index = self._indexes[name]
-            for each in values:
-                index.setdefault(each, {})[key] = None
+        if old is None:
+            self._namespaces.setdefault(key.namespace, {})[key] = None
+        for (name, function), values in zip(self._functions.items(), filed, strict=True):
+            index, before = self._indexes[name], set(function(old)) if old is not None else set()
+            if values != before:
+                for each in before - values:
+                    _drop(index, each, key)
+                for each in values - before:
+                    index.setdefault(each, {})[key] = None
         return old
 
     def remove(self, key: ObjectKey) -> T | None:

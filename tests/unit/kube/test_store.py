@@ -43,6 +43,20 @@ def test_a_change_moves_the_object_between_index_values() -> None:
     assert things.index_values("node") == ["n2"]
 
 
+def test_an_object_that_changes_keeps_its_place_under_what_stays_the_same() -> None:
+    things = store()
+    things.put(A, Thing("n1", ("red", "blue")))
+    things.put(B, Thing("n1", ("red",)))
+    things.put(A, Thing("n1", ("red", "green")))
+    assert (
+        things.by_index("node", "n1")
+        == things.in_namespace("x")
+        == [Thing("n1", ("red", "green")), Thing("n1", ("red",))]
+    )
+    assert things.by_index("label", "blue") == []
+    assert things.by_index("label", "green") == [Thing("n1", ("red", "green"))]
+
+
 def test_a_removed_object_is_gone_everywhere() -> None:
     things = store()
     things.put(A, Thing("n1", ("red",)))

@@ -82,3 +82,22 @@ def test_a_pace_needs_something_to_pace() -> None:
     result = CliRunner().invoke(command, ["--speed", "10"])
     assert isinstance(result.exception, InvalidInput)
     assert "--sim" in str(result.exception)
+
+
+async def test_events_that_are_overdue_go_at_the_next_start(tmp_path: Path) -> None:
+    data, kubeconfig = tmp_path / "data", tmp_path / "config"
+    arguments = ("--data", str(data), "--kubeconfig", str(kubeconfig), "--event-ttl", "1ms")
+    path = "/api/v1/namespaces/default/events"
+    with up(*arguments) as process:
+        transport = HttpTransport(from_files([kubeconfig], clock=SystemClock()))
+        body = b'{"metadata":{"name":"old"},"involvedObject":{"kind":"Pod","namespace":"default"}}'
+        assert (await transport.request("POST", path, body=body)).status == 201
+        await transport.close()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with up(*arguments):
+        transport = HttpTransport(from_files([kubeconfig], clock=SystemClock()))
+        async with transport.watch(path, query={"watch": "true"}) as lines:
+            while (await transport.request("GET", f"{path}/old")).status != 404:
+                assert await anext(lines)
+        await transport.close()

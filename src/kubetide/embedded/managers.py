@@ -1,8 +1,8 @@
 """Who wrote what: the entries of `metadata.managedFields`.
 
 Full ownership tracking costs time on every write and matters to server-side apply only, so it is kept for objects
-that were applied at least once, and, without fields, for autoscalers: their writers tell whether another
-controller is at work.
+that were applied at least once, and, without fields, for autoscalers, whose writers tell whether another controller
+is at work, and for events, which go some time after their last write.
 """
 
 from datetime import datetime
@@ -15,7 +15,7 @@ from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw
 from kubetide.embedded.strategy import timestamp
 
-_ALWAYS = (ResourceKey("autoscaling", "horizontalpodautoscalers"),)
+_ALWAYS = (ResourceKey("autoscaling", "horizontalpodautoscalers"), ResourceKey("", "events"))
 
 
 def manager_of(request: Request) -> str:

@@ -10,19 +10,25 @@ from datetime import datetime, timedelta
 from kubetide.embedded.status import Raw
 
 
+def parse_stamp(text: object) -> datetime | None:
+    """Return the time that a stamp says, if it says one."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
 def resume_time(objects: Iterable[Raw], now: datetime) -> datetime:
     """Return the time to go on from: `now`, or just after the newest stamp on an object if that is later."""
-    newest = max((stamp for obj in objects for stamp in _stamps(obj.get("metadata") or {})), default="")
-    if not newest:
-        return now
-    try:
-        reached = datetime.fromisoformat(newest.replace("Z", "+00:00"))
-    except ValueError:
-        return now
-    return max(now, reached + timedelta(seconds=1)) if reached.tzinfo is not None else now
+    newest = max((stamp for obj in objects for stamp in stamps_of(obj.get("metadata") or {})), default="")
+    reached = parse_stamp(newest)
+    return max(now, reached + timedelta(seconds=1)) if reached is not None else now
 
 
-def _stamps(metadata: Raw) -> Iterable[str]:
+def stamps_of(metadata: Raw) -> Iterable[str]:
     """Yield the stamps of the server, all in the one form that it writes, which sorts as text."""
     created = metadata.get("creationTimestamp")
     if isinstance(created, str):

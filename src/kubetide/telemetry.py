@@ -5,10 +5,14 @@ or several simulated processes in one test, never share a number by accident. As
 the same instrument.
 """
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -16,7 +20,64 @@ from prometheus_client.registry import Collector
 # The originals expose no `_created` series; dashboards and alerts made for them should see the same names.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-Instrument = TypeVar("Instrument", Counter, Gauge, Histogram)
+
+class Counts(Collector):
+    """How often something happened, by labels: plain numbers, made into samples when somebody asks.
+
+    For what happens in every turn of thousands of objects: a counter of the library takes five calls and a lock.
+    """
+
+    def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._counts: dict[tuple[str, ...], int] = {}
+
+    def show(self, *labels: str) -> None:
+        """Show these labels from now on, also while nothing has happened."""
+        self._counts.setdefault(labels, 0)
+
+    def add(self, *labels: str) -> None:
+        """Count once."""
+        self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, count in self._counts.items():
+            family.add_metric(labels, count)
+        return (family,)
+
+
+class Durations(Collector):
+    """How long something took, by labels: a histogram that is kept as `Counts` are."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._edges = (*map(float, buckets), math.inf)
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._seconds: dict[tuple[str, ...], float] = {}
+
+    def show(self, *labels: str) -> None:
+        """Show these labels from now on, also while nothing has happened."""
+        self._counts.setdefault(labels, [0] * len(self._edges))
+        self._seconds.setdefault(labels, 0.0)
+
+    def add(self, seconds: float, *labels: str) -> None:
+        """Count once; what took exactly as long as an edge belongs to the bucket below it."""
+        if labels not in self._counts:
+            self.show(*labels)
+        self._counts[labels][bisect_left(self._edges, seconds)] += 1
+        self._seconds[labels] += seconds
+
+    def collect(self) -> Iterable[Metric]:
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        edges = [*map(repr, self._edges[:-1]), "+Inf"]
+        for labels, counts in self._counts.items():
+            family.add_metric(labels, list(zip(edges, accumulate(counts), strict=True)), self._seconds[labels])
+        return (family,)
+
+
+Kept = Counter | Gauge | Histogram | Counts | Durations
+Instrument = TypeVar("Instrument", Counter, Gauge, Histogram, Counts, Durations)
+Made = TypeVar("Made", Counts, Durations)
 
 
 class Telemetry:
@@ -24,7 +85,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._known: dict[str, Counter | Gauge | Histogram] = {}
+        self._known: dict[str, Kept] = {}
         self._plain_counters: list[bytes] = []
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:  # noqa: A002
@@ -47,6 +108,14 @@ class Telemetry:
             name, Histogram, lambda: Histogram(name, help, labels, registry=self.registry, buckets=buckets)
         )
 
+    def counts(self, name: str, text: str, labels: Sequence[str]) -> Counts:
+        """Return a counter for what happens all the time; its name ends in `_total`."""
+        return self._once(name, Counts, lambda: self._registered(Counts(name, text, labels)))
+
+    def durations(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Durations:
+        """Return a histogram for what happens all the time."""
+        return self._once(name, Durations, lambda: self._registered(Durations(name, text, labels, buckets)))
+
     def register(self, collector: Collector) -> None:
         """Add a collector that makes its samples when asked: cheaper than thousands of gauges."""
         self.registry.register(collector)
@@ -58,6 +127,10 @@ class Telemetry:
         for name in self._plain_counters:
             text = text.replace(name + b"_total", name)
         return text
+
+    def _registered(self, made: Made) -> Made:
+        self.registry.register(made)
+        return made
 
     def _once(self, name: str, kind: type[Instrument], make: Callable[[], Instrument]) -> Instrument:
         existing = self._known.get(name)

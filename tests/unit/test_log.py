@@ -1,6 +1,7 @@
 """Logs and telemetry."""
 
 import io
+import math
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -74,6 +75,27 @@ def test_a_counter_is_shown_under_the_name_it_was_given() -> None:
     text = telemetry.render().decode()
     assert '# TYPE koordlet_pod_eviction counter\nkoordlet_pod_eviction{node="n"} 1.0\n' in text
     assert "# TYPE kubetide_things_total counter\nkubetide_things_total 1.0\n" in text
+
+
+def test_what_happens_all_the_time_is_shown_as_the_library_would_show_it() -> None:
+    plain, library = Telemetry(), Telemetry()
+    buckets = (1e-08, 0.001, 0.5, 10.0)
+    counts = plain.counts("kubetide_turns_total", "Turns.", ("action", "error"))
+    durations = plain.durations("kubetide_turn_seconds", "Time of a turn.", ("action",), buckets)
+    counter = library.counter("kubetide_turns_total", "Turns.", ("action", "error"))
+    histogram = library.histogram("kubetide_turn_seconds", "Time of a turn.", ("action",), buckets)
+    durations.show("rest")
+    histogram.labels("rest")
+    counts.show("rest", "none")
+    counter.labels("rest", "none")
+    for seconds, action in ((0.0, "up"), (0.001, "up"), (0.5, "down"), (0.6, "up"), (11.0, "up"), (math.inf, "down")):
+        counts.add(action, "none")
+        durations.add(seconds, action)
+        counter.labels(action, "none").inc()
+        histogram.labels(action).observe(seconds)
+    assert sorted(plain.render().splitlines()) == sorted(library.render().splitlines())
+    assert plain.counts("kubetide_turns_total", "Turns.", ("action", "error")) is counts
+    assert plain.durations("kubetide_turn_seconds", "Time of a turn.", ("action",), buckets) is durations
 
 
 def test_two_collectors_that_know_one_name_make_one_family() -> None:

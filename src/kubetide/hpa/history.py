@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
-from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -79,81 +78,71 @@ class Instruments:
     """The controller's own telemetry."""
 
     def __init__(self, telemetry: Telemetry, history: History) -> None:
-        self._turns = telemetry.counter(
-            f"{_PREFIX}_reconciliations_total", "Turns of autoscalers.", ("action", "error")
-        )
-        self._turn_seconds = telemetry.histogram(
+        self._turns = telemetry.counts(f"{_PREFIX}_reconciliations_total", "Turns of autoscalers.", ("action", "error"))
+        self._turn_seconds = telemetry.durations(
             f"{_PREFIX}_reconciliation_duration_seconds", "How long a turn took.", ("action", "error"), BUCKETS
         )
         labels = ("action", "error", "metric_type")
-        self._metrics = telemetry.counter(f"{_PREFIX}_metric_computation_total", "Metrics computed.", labels)
-        self._metric_seconds = telemetry.histogram(
+        self._metrics = telemetry.counts(f"{_PREFIX}_metric_computation_total", "Metrics computed.", labels)
+        self._metric_seconds = telemetry.durations(
             f"{_PREFIX}_metric_computation_duration_seconds", "How long a metric took.", labels, BUCKETS
         )
         self.fights = telemetry.counter(
             "kubetide_hpa_built_in_controller_conflicts_total",
             "Turns in which kubetide acted although the built-in controller had just written.",
         )
-        self._asked = telemetry.counter(
+        self._asked = telemetry.counts(
             "kubetide_hpa_metrics_requests_total", "Requests to the metrics APIs.", ("api", "error")
         )
-        self._shared = telemetry.counter(
+        self._shared = telemetry.counts(
             "kubetide_hpa_metrics_shared_total", "Answers of the metrics APIs that a turn took from another.", ("api",)
         )
         name = ("name",)
-        self._adds = telemetry.counter("workqueue_adds_total", "Keys added to the queue.", name).labels(QUEUE_NAME)
-        self._retries = telemetry.counter("workqueue_retries_total", "Keys added again after a turn.", name).labels(
-            QUEUE_NAME
-        )
-        self._waited = telemetry.histogram(
+        self._adds = telemetry.counts("workqueue_adds_total", "Keys added to the queue.", name)
+        self._retries = telemetry.counts("workqueue_retries_total", "Keys added again after a turn.", name)
+        self._waited = telemetry.durations(
             "workqueue_queue_duration_seconds", "How long a key waited.", name, _QUEUE_BUCKETS
-        ).labels(QUEUE_NAME)
-        self._worked = telemetry.histogram(
+        )
+        self._worked = telemetry.durations(
             "workqueue_work_duration_seconds", "How long a key was worked on.", name, _QUEUE_BUCKETS
-        ).labels(QUEUE_NAME)
-        self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
-        self._shared_by: dict[str, Counter] = {}
+        )
+        for shown in (self._adds, self._retries, self._waited, self._worked):
+            shown.show(QUEUE_NAME)
         telemetry.register(_Sizes(history))
 
     def turn(self, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float) -> None:
         """Count a turn and the metrics in it."""
-        self._counted(self._turns, self._turn_seconds, reconciliation_labels(outcome, problem), seconds)
+        self._ended(*reconciliation_labels(outcome, problem), seconds)
         results = decision.results
-        for kind, done, failed in computation_labels(decision.hpa, results):
-            self._counted(self._metrics, self._metric_seconds, (done, failed, kind), seconds / len(results))
+        for kind, action, error in computation_labels(decision.hpa, results):
+            self._metrics.add(action, error, kind)
+            self._metric_seconds.add(seconds / len(results), action, error, kind)
 
     def broken(self, seconds: float) -> None:
         """Count a turn that ended in an error nobody thought of."""
-        self._counted(self._turns, self._turn_seconds, ("none", "internal"), seconds)
+        self._ended("none", "internal", seconds)
 
-    def _counted(self, counter: Counter, histogram: Histogram, labels: tuple[str, ...], seconds: float) -> None:
-        """Count and time under labels; looking up an instrument's child costs more than using it."""
-        found = self._children.get(labels)
-        if found is None:
-            found = self._children[labels] = (counter.labels(*labels), histogram.labels(*labels))
-        found[0].inc()
-        found[1].observe(seconds)
+    def _ended(self, action: str, error: str, seconds: float) -> None:
+        self._turns.add(action, error)
+        self._turn_seconds.add(seconds, action, error)
 
     def asked(self, api: str, error: str) -> None:
         """Count a request to a metrics API."""
-        self._asked.labels(api, error).inc()
+        self._asked.add(api, error)
 
     def shared(self, api: str) -> None:
         """Count an answer that came from another turn."""
-        counter = self._shared_by.get(api)
-        if counter is None:
-            counter = self._shared_by[api] = self._shared.labels(api)
-        counter.inc()
+        self._shared.add(api)
 
     def added(self) -> None:
         """Count a key that was put into the queue; for the original each one is a retry too, so both grow alike."""
-        self._adds.inc()
-        self._retries.inc()
+        self._adds.add(QUEUE_NAME)
+        self._retries.add(QUEUE_NAME)
 
     def worked(self, waited: float, seconds: float) -> None:
         """Note how long a key waited for its turn, and how long that took."""
-        self._waited.observe(max(0.0, waited))
-        self._worked.observe(seconds)
+        self._waited.add(max(0.0, waited), QUEUE_NAME)
+        self._worked.add(seconds, QUEUE_NAME)
 
 
 class _Sizes(Collector):

@@ -45,14 +45,18 @@ def colocation_disabled(config: Mapping[str, Any] | None, node: Node | None) -> 
 
 
 def metric_spec(config: Mapping[str, Any] | None, *, error: bool, node: Node | None, old: Raw | None) -> Raw:
-    """Return the NodeMetric spec of a node. While the colocation text is bad an existing spec stays as it is."""
+    """Return the NodeMetric spec of a node. While the colocation text is bad an existing spec stays as it is.
+
+    The four fields come from the strategy or from the defaults, never from both: what a strategy leaves open (one
+    that was merged over the defaults leaves nothing open) stays open here too, and the agent completes it.
+    """
     if old is not None and error:
         return old
-    chosen = COLOCATION
+    chosen: Mapping[str, Any] = COLOCATION
     strategy = node_strategy(config, node)
     if strategy is not None and acceptance_problem(strategy) is None and strategy.get("enable") is True:
-        chosen = overlay(COLOCATION, {name: strategy.get(name) for name in _METRIC_FIELDS})
-    policy: Raw = {field: chosen[name] for name, field in _METRIC_FIELDS.items()}
+        chosen = strategy
+    policy = {field: chosen[name] for name, field in _METRIC_FIELDS.items() if chosen.get(name) is not None}
     return {"metricCollectPolicy": policy}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.faults import Faults
 from kubetide.embedded.inprocess import InProcessTransport
 from kubetide.embedded.sim.loop import run_virtual, virtual_clock
 from kubetide.kube.errors import RequestTimeout
@@ -34,6 +35,20 @@ async def change(transport: InProcessTransport, name: str, value: str) -> int:
     body = json.dumps({"data": {"v": value}}).encode()
     answer = await transport.request("PATCH", f"{PATH}/{name}", body=body, content_type="application/merge-patch+json")
     return answer.status
+
+
+@pytest.mark.parametrize(
+    ("faults", "meddle"),
+    [
+        pytest.param(Faults(), False, id="none"),
+        pytest.param(Faults(dropped=1.0, frozen=True, skew=timedelta(1)), False, id="of-watches-and-clocks"),
+        pytest.param(Faults(errors={"get": 0.5}), True, id="errors"),
+        pytest.param(Faults(conflicts=0.5), True, id="conflicts"),
+        pytest.param(Faults(latency=timedelta(seconds=1)), True, id="latency"),
+    ],
+)
+def test_requests_are_looked_at_only_if_a_fault_may_hit_them(faults: Faults, meddle: bool) -> None:
+    assert faults.meddle is meddle
 
 
 def test_errors_hit_the_verbs_and_resources_they_are_meant_for() -> None:

@@ -58,15 +58,14 @@ class Admission:
         self._serial = 0
         self.remote: RemoteCall | None = None
         """Calls a webhook over HTTPS; set by the server, absent in virtual time."""
-        store.listen(self._changed)
+        store.listen(self._changed, _MUTATING, _VALIDATING)
 
     def register_local(self, name: str, hook: LocalHook) -> None:
         """Let webhook configurations with the URL `local://NAME` call a function."""
         self._local[name.removeprefix(LOCAL)] = hook
 
     def _changed(self, resource: ResourceKey, event: LogEvent) -> None:
-        if resource in (_MUTATING, _VALIDATING):
-            self.reload()
+        self.reload()
 
     def reload(self) -> None:
         """Read all configurations again."""

@@ -12,7 +12,6 @@ from kubetide.embedded import fieldsets, strategy, strictness
 from kubetide.embedded.bodies import check_type
 from kubetide.embedded.calls import Steps
 from kubetide.embedded.managers import manager_of
-from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.requests import Request, Target
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Cause, Raw, Refusal, bad_request
@@ -40,7 +39,7 @@ def apply(verbs: "Verbs", request: Request, target: Target, resource: ApiResourc
     applied = fieldsets.of_object(config)
     if target.subresource != "status":
         applied.pop("f:status", None)
-    if verbs.store.get(resource.storage, StoreKey(target.namespace, target.name)) is None:
+    if verbs.store.get(resource.storage, target.key) is None:
         if target.subresource:
             verbs.existing(resource, target)
         if metadata.get("uid") or metadata.get("resourceVersion"):

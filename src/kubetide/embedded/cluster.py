@@ -24,7 +24,7 @@ from kubetide.embedded.faults import Faults, SkewedClock
 from kubetide.embedded.metrics_api import MetricsProvider
 from kubetide.embedded.nonresource import NonResource
 from kubetide.embedded.objects import DEFAULT_WINDOW, LogEvent, ObjectStore, ResourceKey, StoreKey
-from kubetide.embedded.rbac import Authorizer, attributes_of, bootstrap_objects, verb_of
+from kubetide.embedded.rbac import Authorizer, bootstrap_objects, verb_of
 from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Answer, Request, Target, parse_target
 from kubetide.embedded.resources import Registry
@@ -81,7 +81,8 @@ class EmbeddedApi:
         self.audit: Callable[[Request, int], None] | None = None
         """Is told of every request and the status of its answer, if set."""
         self._non_resource = NonResource(self.registry)
-        self.store.listen(self._changed)
+        self._services = self.store.collection(API_SERVICES)
+        self.store.listen(self._changed, strategy.CRDS, strategy.NAMESPACES)
         self._serve_crds()
         self.admission.reload()
         self._bootstrap()
@@ -125,10 +126,11 @@ class EmbeddedApi:
 
     async def _handle(self, request: Request) -> Answer | WatchPlan:
         target = parse_target(request.path)
-        self.authorizer.check(request.user, attributes_of(request, target))
+        self.authorizer.check_request(request, target)
         if target is None or not target.plural:
             return await self._above_resources(request, target)
-        await self.faults.before(verb_of(request, target), target.group, target.plural, target.name)
+        if self.faults.meddle:
+            await self.faults.before(verb_of(request, target), target.group, target.plural, target.name)
         service = self._api_service(target)
         if service is not None:
             return await self._forwarded(service, request)
@@ -157,7 +159,7 @@ class EmbeddedApi:
     async def _extra(self) -> Extra:
         """Return the groups that others serve: the metrics provider, and the servers behind APIServices."""
         groups = metrics_api.listed(self.metrics_provider) if self.metrics_provider is not None else {}
-        for entry in self.store.collection(API_SERVICES).entries():
+        for entry in self._services.entries():
             spec = entry.obj.get("spec") or {}
             if spec.get("service") and self.forward is not None:
                 group, version = str(spec.get("group")), str(spec.get("version"))
@@ -166,9 +168,9 @@ class EmbeddedApi:
 
     def _api_service(self, target: Target) -> Raw | None:
         """Return the APIService that takes over this group and version, if there is one with a server behind it."""
-        if not target.group:
+        if not target.group or not self._services:
             return None
-        entry = self.store.get(API_SERVICES, StoreKey("", f"{target.version}.{target.group}"))
+        entry = self._services.get(StoreKey("", f"{target.version}.{target.group}"))
         return entry.obj if entry is not None and (entry.obj.get("spec") or {}).get("service") else None
 
     async def _forwarded(self, service: Raw, request: Request) -> Answer:
@@ -234,7 +236,7 @@ class EmbeddedApi:
             self._forget_views(event.entry.obj)
             if event.change == "DELETED":
                 self._forget(event.entry.obj)
-        elif resource == strategy.NAMESPACES and event.change == "ADDED":
+        elif event.change == "ADDED":
             self._default_account(event.entry.key.name)
 
     def _default_account(self, namespace: str) -> None:

@@ -42,6 +42,11 @@ class Faults:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
 
+    @property
+    def meddle(self) -> bool:
+        """Whether any request may be delayed or refused."""
+        return bool(self.errors or self.conflicts or self.latency)
+
     def concerns(self, plural: str) -> bool:
         return not self.resources or plural in self.resources
 

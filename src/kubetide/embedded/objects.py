@@ -276,12 +276,15 @@ class ObjectStore:
         self._window = window
         self._floor = revision
         self._collections: dict[ResourceKey, Collection] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: list[tuple[Listener, tuple[ResourceKey, ...]]] = []
+        self._concerned: dict[ResourceKey, list[Listener]] = {}
+        """The listeners of each resource, in the order in which they came."""
         self.revision = revision
 
-    def listen(self, listener: Listener) -> None:
-        """Call `listener` with every change, before any watch sees it."""
-        self._listeners.append(listener)
+    def listen(self, listener: Listener, *resources: ResourceKey) -> None:
+        """Call `listener` with every change, or every change of these resources, before any watch sees it."""
+        self._listeners.append((listener, resources))
+        self._concerned.clear()
 
     def collection(self, resource: ResourceKey) -> Collection:
         found = self._collections.get(resource)
@@ -300,7 +303,8 @@ class ObjectStore:
                 yield entry.obj
 
     def get(self, resource: ResourceKey, key: StoreKey) -> Entry | None:
-        return self.collection(resource).get(key)
+        collection = self._collections.get(resource)
+        return collection.get(key) if collection is not None else None
 
     def put(self, resource: ResourceKey, key: StoreKey, obj: Raw) -> Entry:
         """Store `obj` under the next revision, which is also written into it."""
@@ -338,6 +342,10 @@ class ObjectStore:
 
     def _record(self, resource: ResourceKey, collection: Collection, event: LogEvent) -> None:
         collection.log.append(event)
-        for listener in self._listeners:
+        concerned = self._concerned.get(resource)
+        if concerned is None:
+            concerned = [listener for listener, wanted in self._listeners if not wanted or resource in wanted]
+            self._concerned[resource] = concerned
+        for listener in concerned:
             listener(resource, event)
         collection.log.notify()

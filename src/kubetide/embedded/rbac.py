@@ -76,6 +76,11 @@ class Authorizer:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
+    def check_request(self, request: Request, target: Target | None) -> None:
+        """Refuse a request that no rule allows; what it wants to do is found out only if somebody has to ask."""
+        if not request.user.is_master:
+            self.check(request.user, attributes_of(request, target))
+
     def check(self, user: User, wanted: Attributes) -> None:
         """Refuse what no rule allows."""
         if not self.allows(user, wanted):

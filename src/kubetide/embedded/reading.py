@@ -26,8 +26,7 @@ class Reading:
         resource = self.registry.find(target.group, target.version, target.plural)
         if resource is None or (target.namespace and not resource.namespaced):
             raise no_such_path()
-        known = (*resource.subresources, "") if target.name else ("",)
-        if target.subresource not in known:
+        if target.subresource and not (target.name and target.subresource in resource.subresources):
             raise no_such_path()
         return resource
 
@@ -76,7 +75,7 @@ class Reading:
         """Return the object that a path names, or refuse."""
         if resource.namespaced and not target.namespace:
             raise bad_request("an empty namespace may not be set when a resource name is provided")
-        entry = self.store.get(resource.storage, StoreKey(target.namespace, target.name))
+        entry = self.store.get(resource.storage, target.key)
         if entry is None:
             raise not_found(resource.group, resource.plural, target.name)
         return entry

@@ -8,12 +8,13 @@ Path segments arrive still quoted; each is unquoted by itself, so a name cannot 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import unquote
 
 import msgspec
 
+from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.status import bad_request
 
 
@@ -71,6 +72,11 @@ class Target:
     name: str = ""
     subresource: str = ""
     rest: str = ""
+    key: StoreKey = field(init=False, compare=False)
+    """Where the object lies that it names."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", StoreKey(self.namespace, self.name))
 
 
 @lru_cache(maxsize=8192)

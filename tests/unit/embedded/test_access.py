@@ -8,7 +8,7 @@ import pytest
 from kubetide.clock import SystemClock
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.rbac import Attributes, service_account
-from kubetide.embedded.requests import ADMIN, User
+from kubetide.embedded.requests import ADMIN, Request, User, parse_target
 from kubetide.embedded.status import Refusal
 
 Raw = dict[str, Any]
@@ -104,6 +104,18 @@ def test_a_refusal_says_who_may_not_do_what_where() -> None:
         'pods is forbidden: User "system:serviceaccount:shop:robot" cannot list resource "pods" in API group "" '
         'in the namespace "shop"'
     )
+
+
+def test_a_request_is_checked_for_what_it_wants_unless_a_master_sends_it() -> None:
+    path = "/api/v1/namespaces/shop/pods/web"
+    target = parse_target(path)
+    authorizer = cluster(GET_PODS).authorizer
+    authorizer.check_request(Request("GET", path, user=ROBOT), target)
+    authorizer.check_request(Request("DELETE", path, user=ADMIN), target)
+    with pytest.raises(Refusal, match='cannot delete resource "pods"'):
+        authorizer.check_request(Request("DELETE", path, user=ROBOT), target)
+    with pytest.raises(Refusal, match='cannot get path "/metrics"'):
+        authorizer.check_request(Request("GET", "/metrics", user=ROBOT), None)
 
 
 def with_robot() -> EmbeddedApi:

@@ -8,6 +8,7 @@ from kubetide.embedded.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.status import Refusal
 
 CONFIGS = ResourceKey("", "configmaps")
+SECRETS = ResourceKey("", "secrets")
 
 
 def put(store: ObjectStore, name: str, namespace: str = "default", **data: Any) -> int:
@@ -90,6 +91,25 @@ def test_listeners_hear_of_a_change_before_watches_do() -> None:
     store.collection(CONFIGS).log.subscribe(lambda: heard.append("watch"))
     put(store, "a")
     assert heard == ["listener ADDED", "watch"]
+
+
+def test_a_listener_of_some_resources_hears_of_no_others_whenever_it_came() -> None:
+    store = ObjectStore()
+    heard: list[str] = []
+    store.listen(lambda resource, event: heard.append(f"all: {resource.plural}"))
+    store.listen(lambda resource, event: heard.append(f"secrets: {resource.plural}"), SECRETS)
+    put(store, "a")
+    store.put(SECRETS, StoreKey("default", "s"), {"metadata": {"name": "s", "namespace": "default"}})
+    store.listen(lambda resource, event: heard.append(f"configs: {resource.plural}"), CONFIGS)
+    put(store, "a")
+    told = ["all: configmaps", "all: secrets", "secrets: secrets", "all: configmaps", "configs: configmaps"]
+    assert heard == told
+
+
+def test_reading_makes_no_resource() -> None:
+    store = ObjectStore()
+    assert store.get(CONFIGS, StoreKey("default", "a")) is None
+    assert store.resources() == []
 
 
 def test_a_replaced_object_can_still_be_read_once_its_encoded_form_is_all_that_is_left() -> None:

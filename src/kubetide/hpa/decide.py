@@ -69,21 +69,12 @@ def needs_metrics(spec: HpaSpec, scale: ScaleView) -> bool:
 def decide(observation: Observation, memory: Memory, options: Options, *, now: datetime) -> ScaleDecision:
     """Return the size that the target should have, and why."""
     hpa, scale = observation.hpa, observation.scale
-    conditions = tuple(hpa.status.conditions or ())
+    conditions = hpa.status.conditions or ()
     if scale is None:
         return _unreadable(observation, conditions, memory, now)
     current = scale.replicas
     spec = hpa.spec
     rules = complete_rules(spec.behavior, options.downscale_window) if spec.behavior is not None else None
-    conditions = with_condition(
-        conditions,
-        ABLE_TO_SCALE,
-        holds=True,
-        reason="SucceededGetScale",
-        message="the current scale of the target was read",
-        now=now,
-    )
-    memory = memory.seeded(current, now).looking_back(hpa, current, rules, now)
     base = ScaleDecision(
         hpa=hpa,
         at=now,
@@ -91,16 +82,38 @@ def decide(observation: Observation, memory: Memory, options: Options, *, now: d
         desired=current,
         rule="",
         conditions=conditions,
-        memory=memory,
+        memory=memory.seeded(current, now).looking_back(hpa, current, rules, now),
         rules=rules,
         scale=scale,
         passed_over=observation.passed_over,
         pods_seen=len(observation.pods),
     )
+    if not needs_metrics(spec, scale):
+        return _by_size_alone(_scale_read(base, now), current, spec, now)
+    if refused := _check_selector(observation, base, now):
+        return refused
+    return _from_metrics(observation, base, scale, options, now)
+
+
+def _scale_read(base: ScaleDecision, now: datetime) -> ScaleDecision:
+    """Say that the scale was read, where a turn has nothing more to say about its target."""
+    conditions = with_condition(
+        base.conditions,
+        ABLE_TO_SCALE,
+        holds=True,
+        reason="SucceededGetScale",
+        message="the current scale of the target was read",
+        now=now,
+    )
+    return replace(base, conditions=conditions)
+
+
+def _by_size_alone(base: ScaleDecision, current: int, spec: HpaSpec, now: datetime) -> ScaleDecision:
+    """Decide where no metric is asked: the target is switched off, or outside its bounds."""
     minimum = minimum_of(spec)
     if current == 0 and minimum != 0:
         disabled = with_condition(
-            conditions,
+            base.conditions,
             SCALING_ACTIVE,
             holds=False,
             reason="ScalingDisabled",
@@ -111,12 +124,8 @@ def decide(observation: Observation, memory: Memory, options: Options, *, now: d
     if current > spec.max_replicas:
         why = "Current number of replicas above maxReplicas"
         return replace(base, desired=spec.max_replicas, rescale=True, why=why, rule="AboveMaximum")
-    if current < minimum:
-        why = "Current number of replicas below minReplicas"
-        return replace(base, desired=minimum, rescale=True, why=why, rule="BelowMinimum")
-    if refused := _check_selector(observation, base, now):
-        return refused
-    return _from_metrics(observation, base, options, now)
+    why = "Current number of replicas below minReplicas"
+    return replace(base, desired=minimum, rescale=True, why=why, rule="BelowMinimum")
 
 
 def _unreadable(observation: Observation, conditions: Conditions, memory: Memory, now: datetime) -> ScaleDecision:
@@ -163,6 +172,7 @@ def _check_selector(observation: Observation, base: ScaleDecision, now: datetime
 
 
 def _selector_refused(base: ScaleDecision, event: Reason, reason: Reason, text: str, now: datetime) -> ScaleDecision:
+    base = _scale_read(base, now)
     return replace(
         base,
         conditions=with_condition(
@@ -175,9 +185,10 @@ def _selector_refused(base: ScaleDecision, event: Reason, reason: Reason, text: 
     )
 
 
-def _from_metrics(observation: Observation, base: ScaleDecision, options: Options, now: datetime) -> ScaleDecision:
-    hpa, scale = observation.hpa, observation.scale
-    assert scale is not None
+def _from_metrics(
+    observation: Observation, base: ScaleDecision, scale: ScaleView, options: Options, now: datetime
+) -> ScaleDecision:
+    hpa, memory, fallback = base.hpa, base.memory, observation.fallback
     target = Target(
         replicas=scale.replicas,
         observed=scale.observed,
@@ -186,46 +197,49 @@ def _from_metrics(observation: Observation, base: ScaleDecision, options: Option
         wraps=options.wraps,
     )
     tolerance = tolerance_of(hpa.spec, options)
+    metrics = zip(metrics_of(hpa.spec), observation.readings, strict=True)
     results = tuple(
-        evaluate(metric, reading, target, tolerance, options.readiness, now=now)
-        for metric, reading in zip(metrics_of(hpa.spec), observation.readings, strict=True)
+        [evaluate(metric, reading, target, tolerance, options.readiness, now=now) for metric, reading in metrics]
     )
-    last_good = base.memory.last_good
-    if observation.fallback is not None:
-        base = replace(base, memory=replace(base.memory, last_good=remember_good(results, last_good, now)))
-        results = stand_in(results, observation.fallback, last_good, scale.replicas, now=now)
+    if fallback is not None:
+        last_good = memory.last_good
+        memory = replace(memory, last_good=remember_good(results, last_good, now))
+        results = stand_in(results, fallback, last_good, scale.replicas, now=now)
     choice = choose(results, scale.replicas, guard=options.guard)
-    notices = tuple(
-        events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure is not None
-    )
     base = replace(
         base,
+        memory=memory,
         results=results,
         choice=choice,
-        metrics=tuple(result.status for result in results),
-        events=notices,
-    )
-    conditions = with_condition(
-        base.conditions,
-        SCALING_ACTIVE,
-        holds=choice.active,
-        reason=choice.reason,
-        message=choice.message,
-        now=now,
+        metrics=tuple([result.status for result in results]),
+        events=tuple(
+            [events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure is not None]
+        ),
     )
     if not choice.active:
-        if choice.guarded:
-            notices = (*notices, events.failed(hpa, choice.reason, choice.message))
-        return replace(
-            base,
-            conditions=conditions,
-            events=notices,
-            problem=Problem(TurnError.COMPUTE_REPLICAS, choice.error or choice.message),
-            ends=True,
-            rule=choice.reason if choice.guarded else TurnError.COMPUTE_REPLICAS.value,
-        )
-    problem = Problem(TurnError.PARTIAL_METRICS, choice.error) if choice.error else None
-    return _normalized(replace(base, conditions=conditions, problem=problem), choice, options, now)
+        return _inactive(_scale_read(base, now), choice, now)
+    return _normalized(base, choice, options, now)
+
+
+def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecision:
+    """End the turn where the metrics give no size to act on."""
+    notices = base.events
+    if choice.guarded:
+        notices = (*notices, events.failed(base.hpa, choice.reason, choice.message))
+    return replace(
+        base,
+        conditions=_told_by(choice, base.conditions, now),
+        events=notices,
+        problem=Problem(TurnError.COMPUTE_REPLICAS, choice.error or choice.message),
+        ends=True,
+        rule=choice.reason if choice.guarded else TurnError.COMPUTE_REPLICAS.value,
+    )
+
+
+def _told_by(choice: Choice, conditions: Conditions, now: datetime) -> Conditions:
+    return with_condition(
+        conditions, SCALING_ACTIVE, holds=choice.active, reason=choice.reason, message=choice.message, now=now
+    )
 
 
 def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: datetime) -> ScaleDecision:
@@ -274,7 +288,7 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         now=now,
     )
     conditions = with_condition(
-        conditions,
+        _told_by(choice, conditions, now),
         SCALING_LIMITED,
         holds=limited.cut,
         reason=limited.reason,
@@ -289,6 +303,7 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         rule=limited.reason if limited.cut else stabilized.reason,
         conditions=conditions,
         memory=memory,
+        problem=Problem(TurnError.PARTIAL_METRICS, choice.error) if choice.error else None,
         proposal=proposal,
         stabilized=stabilized,
         limited=limited,

@@ -30,7 +30,7 @@ from kubetide.api.hpa import (
 )
 from kubetide.api.quantity import QuantityText, milli_text, milli_value
 from kubetide.errors import QuantityError
-from kubetide.hpa.describe import Source, describe, metric_status, source_of, target_text
+from kubetide.hpa.describe import Source, describe, metric_status, source_of
 from kubetide.hpa.events import FAILED_METRIC_REASONS, Reason
 from kubetide.hpa.metrics import Tolerance
 from kubetide.hpa.pods import ReadinessRules, group_pods
@@ -73,7 +73,7 @@ class Defect:
 class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one metric says in one turn."""
 
-    type: str
+    spec: MetricSpec
     description: str
     status: dict[str, Any]
     proposal: Proposal | None = None
@@ -81,7 +81,10 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     failure: MetricFailure | None = None
     reason: str = ""
     """Why it failed, as event and condition have it."""
-    target_text: str = ""
+
+    @property
+    def type(self) -> str:
+        return self.spec.type
 
 
 def evaluate(
@@ -107,20 +110,18 @@ def evaluate(
         status = metric_status(spec, source, proposal)
     except MetricFailure as failure:
         return MetricResult(
-            type=spec.type,
+            spec=spec,
             description=description,
             status={"type": spec.type},
             failure=failure,
             reason=_failure_reason(spec, failure),
-            target_text=target_text(spec),
         )
     return MetricResult(
-        type=spec.type,
+        spec=spec,
         description=description,
         status=status,
         proposal=proposal,
         defect=find_defect(proposal, reading, now),
-        target_text=target_text(spec),
     )
 
 

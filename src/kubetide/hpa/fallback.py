@@ -9,6 +9,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kubetide.hpa.annotations import Fallback
+from kubetide.hpa.describe import target_text
 from kubetide.hpa.evaluate import MetricResult
 from kubetide.hpa.replicas import Proposal
 from kubetide.hpa.stabilization import Recommendation
@@ -42,7 +43,7 @@ def remember_good(results: Sequence[MetricResult], last: LastGood, now: datetime
 
 def key_of(result: MetricResult) -> str:
     """Return what identifies a metric across turns, its target included."""
-    return f"{result.type}/{result.description}/{result.target_text}"
+    return f"{result.type}/{result.description}/{target_text(result.spec)}"
 
 
 def _replaced(

@@ -24,7 +24,7 @@ Conditions = tuple[Condition, ...]
 
 def whole_seconds(moment: datetime) -> datetime:
     """Return a time as the API keeps it."""
-    return moment.replace(microsecond=0)
+    return moment.replace(microsecond=0) if moment.microsecond else moment
 
 
 def with_condition(
@@ -122,8 +122,11 @@ def _same(one: Any, other: Any, key: str = "") -> bool:
     if one == other:
         return True
     if isinstance(one, dict) and isinstance(other, dict):
-        names = {**one, **other}
-        return all(_same(_shown(one.get(name)), _shown(other.get(name)), name) for name in names)
+        for name in {**one, **other}:
+            mine, theirs = one.get(name), other.get(name)
+            if mine != theirs and not _same(_shown(mine), _shown(theirs), name):
+                return False
+        return True
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     if key in _QUANTITIES:
@@ -143,4 +146,5 @@ def _time(moment: datetime | None) -> str | None:
         return None
     shown = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     # Unlike strftime this writes the zeros of the year 1.
-    return f"{shown.isoformat(timespec='seconds')[:19]}Z"
+    text: str = msgspec.to_builtins(whole_seconds(shown))
+    return text

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from kubetide.api.quantity import milli_text
 from kubetide.hpa.behavior import Rules
+from kubetide.hpa.describe import target_text
 from kubetide.hpa.evaluate import MetricResult
 from kubetide.hpa.memory import Memory
 from kubetide.hpa.replicas import Proposal
@@ -102,7 +103,7 @@ def _metric(result: MetricResult) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "type": result.type,
         "description": result.description,
-        "target": result.target_text,
+        "target": target_text(result.spec),
         "status": result.status,
         "failed": str(result.failure) if result.failure else None,
         "failureKind": str(result.failure.kind) if result.failure else None,

@@ -42,6 +42,30 @@ def test_a_target_at_zero_is_switched_off() -> None:
     assert condition(decision, "ScalingActive") == ("False", "ScalingDisabled")
 
 
+def test_a_turn_with_nothing_new_to_say_leaves_the_very_conditions_it_found() -> None:
+    first = conclude(turn(observation(hpa(), 2, [reading(50, 50)])))
+    assert [one.type for one in first.status.conditions or ()] == ["AbleToScale", "ScalingActive", "ScalingLimited"]
+    known = replace(hpa(), status=first.status)
+    assert turn(observation(known, 2, [reading(50, 50)]), first.memory).conditions is first.status.conditions
+    failing = turn(observation(known, 2, [FAILED]), first.memory)
+    assert condition(failing, "ScalingActive") == ("False", "FailedGetResourceMetric")
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(observation(hpa(), 0), id="switched-off"),
+        pytest.param(observation(hpa(minimum=2), 1), id="out-of-bounds"),
+        pytest.param(observation(hpa(), 2, [reading(1, 1)], selector=""), id="no-selector"),
+        pytest.param(observation(hpa(), 2, [FAILED]), id="no-metric"),
+    ],
+)
+def test_where_no_window_is_asked_the_scale_was_read_and_no_more(seen: Observation) -> None:
+    decision = turn(seen)
+    assert condition(decision, "AbleToScale") == ("True", "SucceededGetScale")
+    assert decision.conditions[0].type == "AbleToScale"
+
+
 @pytest.mark.parametrize(("replicas", "desired", "rule"), [(12, 10, "AboveMaximum"), (1, 2, "BelowMinimum")])
 def test_bounds_are_corrected_at_once(replicas: int, desired: int, rule: str) -> None:
     held = Memory(recommendations=(Recommendation(20, NOW),))

@@ -1,7 +1,7 @@
 """When a status is worth a write, and what a write carries."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 from kubetide.api.codec import convert
 from kubetide.api.hpa import HorizontalPodAutoscaler, HpaStatus
@@ -45,6 +45,11 @@ def test_times_are_written_to_the_second() -> None:
     assert body["conditions"][0]["lastTransitionTime"] == "0001-01-01T00:00:05Z"
     assert body["lastScaleTime"] == "0001-01-01T00:00:05Z"
     assert body["currentMetrics"] is None
+
+
+def test_times_are_written_in_utc() -> None:
+    moment = datetime(2026, 3, 1, 14, 30, 1, tzinfo=timezone(timedelta(hours=2)))
+    assert status_body(HpaStatus(last_scale_time=moment))["lastScaleTime"] == "2026-03-01T12:30:01Z"
 
 
 def test_a_write_of_the_status_carries_the_whole_metadata() -> None:

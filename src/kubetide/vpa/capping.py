@@ -147,11 +147,10 @@ def _fit_sum(
     default = (item.default or {}).get(resource, ZERO)
     requests, total_request, total_limit = {}, ZERO, ZERO
     for container in containers:
-        if container.name in values:
-            bound = values[container.name]
-            request = container.requests.get(resource, ZERO) if bound is None else bound.get(resource, ZERO)
-        else:
-            request = container.requests.get(resource, ZERO)
+        # A recommendation without this bound adds nothing to the sum; only a container with no recommendation
+        # at all counts with its own request.
+        bound = values.get(container.name, container.requests)
+        request = (bound or {}).get(resource, ZERO)
         requests[container.name] = request
         limit = proportional_limit(
             resource,
@@ -188,8 +187,7 @@ def _fit_container(
     fitted = dict(bound)
     if item is not None:
         low = _boundaries(container, item.minimum, item.default)
-        for name, amount in (item.minimum or {}).items():
-            low[name] = max(low.get(name, ZERO), amount)
+        low = {name: max(amount, (item.minimum or {})[name]) for name, amount in low.items()}
         high = _boundaries(container, item.maximum, item.default)
         fitted, said = _between(
             fitted, low, high, "capped to fit Min in container LimitRange", "capped to fit Max in container LimitRange"

@@ -49,6 +49,10 @@ def pod(given: Case) -> Pod:
     return convert(raw, Pod)
 
 
+def _content(record: Case) -> list[tuple[str, Any]]:
+    return sorted(record.items())
+
+
 @suite("vpa/oom_observer")
 def oom_observer(case: Case) -> Iterable[str]:
     if case["kind"] == "event":
@@ -71,5 +75,5 @@ def oom_observer(case: Case) -> Iterable[str]:
         for oom in found
     ]
     want = case["expectedV171"] if "expectedV171" in case else case["expected"]
-    if sorted(got, key=str) != sorted(want, key=str):
+    if sorted(got, key=_content) != sorted(want, key=_content):
         yield f"got {got}, expected {want}"

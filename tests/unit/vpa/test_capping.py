@@ -160,3 +160,42 @@ def test_a_pod_limit_range_scales_all_containers_together() -> None:
     found = adjust([recommended("a", cpu="3"), recommended("b", cpu="1")], None, own, NamespaceLimits(pod=item))
     assert found is not None
     assert [texts(one.target) for one in found.recommendations] == [{"cpu": "750m"}, {"cpu": "250m"}]
+
+
+def test_a_container_without_recommendation_shares_in_the_pod_target_but_not_in_the_bounds() -> None:
+    """It stands for itself by its requests, as a target; bounds it has none, so they add nothing to the sums."""
+    item = effective_item([convert({"type": "Pod", "max": {"cpu": "1"}}, LimitRangeItem)], "Pod")
+    own = [
+        container("a", requests={"cpu": "500m"}, limits={"cpu": "500m"}),
+        container("b", requests={"cpu": "1"}, limits={"cpu": "1"}),
+    ]
+    found = adjust([recommended("a", cpu="1")], None, own, NamespaceLimits(pod=item))
+    assert found is not None
+    a, b = found.recommendations
+    assert (texts(a.target), texts(b.target)) == ({"cpu": "500m"}, {"cpu": "500m"})
+    assert (texts(a.lower or {}), texts(a.upper or {})) == ({"cpu": "1"}, {"cpu": "1"})
+    assert (b.lower, b.upper) == (None, None)
+
+
+def test_bounds_are_scaled_alone_where_they_exceed_the_pod_limit_range() -> None:
+    item = effective_item([convert({"type": "Pod", "max": {"cpu": "1"}}, LimitRangeItem)], "Pod")
+    own = [
+        container("a", requests={"cpu": "500m"}, limits={"cpu": "500m"}),
+        container("b", requests={"cpu": "1"}, limits={"cpu": "1"}),
+    ]
+    found = adjust([recommended("a", cpu="4")], None, own, NamespaceLimits(pod=item))
+    assert found is not None
+    a, b = found.recommendations
+    assert (texts(a.target), texts(b.target)) == ({"cpu": "800m"}, {"cpu": "200m"})
+    assert (texts(a.lower or {}), texts(a.upper or {})) == ({"cpu": "1"}, {"cpu": "1"})
+    assert (b.lower, b.upper) == (None, None)
+
+
+def test_a_limit_range_changes_no_resource_but_cpu_and_memory() -> None:
+    item = effective_item(
+        [convert({"type": "Container", "min": {"cpu": "1", "example.com/gpu": "2"}}, LimitRangeItem)], "Container"
+    )
+    given = Recommended(container="app", target=amounts({"cpu": "10m", "example.com/gpu": "1"}))
+    found = adjust([given], None, [container()], NamespaceLimits(container=item))
+    assert found is not None
+    assert texts(found.recommendations[0].target) == {"cpu": "1", "example.com/gpu": "1"}

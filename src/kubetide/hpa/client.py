@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from kubetide.api.core import Pod
 from kubetide.api.metrics import PodMetrics
@@ -61,41 +61,40 @@ class _Answer:
 class SharedAnswers:
     """Answers that many turns use, each autoscaler each answer once."""
 
-    def __init__(self, clock: Clock, timeout: timedelta) -> None:
+    def __init__(self, clock: Clock, timeout: timedelta, tally: Tally | None = None) -> None:
         self._clock = clock
         self._timeout = timeout.total_seconds()
+        self._tally = tally
         self._answers: dict[Hashable, _Answer] = {}
         self._serial = 0
 
-    async def get(
-        self,
-        question: Hashable,
-        ask: Callable[[], Awaitable[T]],
-        *,
-        asker: Asker,
-        shared: Callable[[], None],
-    ) -> T:
+    async def get(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], asker: Asker) -> T:
         """Return the answer to a question: one that is young enough and new to this asker, or a fresh one."""
         now = self._clock.monotonic()
         answer = self._answers.get(question)
-        age_limit = asker.max_age.total_seconds()
         if answer is None or not asker.may_use(question, answer.serial, now - answer.asked_at):
             self._serial += 1
-            answer = _Answer(self._serial, now, asyncio.get_running_loop().create_task(self._ask(ask)))
+            answer = _Answer(self._serial, now, asyncio.get_running_loop().create_task(self._ask(api, ask)))
             # A failure that nobody waits for any more is no error of the loop.
             answer.task.add_done_callback(_seen)
             self._answers[question] = answer
-            self._drop_older_than(now - max(age_limit, 60.0))
-        else:
-            shared()
+            self._drop_older_than(now - max(asker.max_age.total_seconds(), 60.0))
+        elif self._tally is not None:
+            self._tally.shared(api)
         asker.used[question] = answer.serial
-        if answer.task.done():
-            return cast(T, answer.task.result())
-        return cast(T, await asyncio.shield(answer.task))
+        found: T = answer.task.result() if answer.task.done() else await asyncio.shield(answer.task)
+        return found
 
-    async def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
-        async with asyncio.timeout(self._timeout):
-            return await ask()
+    async def _ask(self, api: str, ask: Callable[[], Awaitable[T]]) -> T:
+        error = "internal"
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await ask()
+            error = "none"
+            return answer
+        finally:
+            if self._tally is not None:
+                self._tally.asked(api, error)
 
     def _drop_older_than(self, limit: float) -> None:
         for question in [key for key, answer in self._answers.items() if answer.asked_at < limit]:
@@ -135,12 +134,11 @@ class MetricsReader:
         cluster_wide: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
-        self._tally = tally
         self._cluster_wide = cluster_wide
         self._resource = ResourceMetrics(client)
         self._custom = CustomMetrics(client, rediscover=settings.sync_period)
         self._external = ExternalMetrics(client)
-        self._answers = SharedAnswers(clock, settings.metrics_timeout)
+        self._answers = SharedAnswers(clock, settings.metrics_timeout, tally)
 
     async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
         """Return the answer to a query, or how it failed."""
@@ -160,7 +158,7 @@ class MetricsReader:
                 items = await self._usage(query, selector, pods, asker)
                 return resource_reading(items, query.resource, query.container)
             case PodsQuery():
-                values = await self._shared(
+                values = await self._answers.get(
                     "custom",
                     query,
                     lambda: self._custom.for_pods(
@@ -173,7 +171,7 @@ class MetricsReader:
                 )
                 return pods_reading(values)
             case ObjectQuery():
-                value = await self._shared(
+                value = await self._answers.get(
                     "custom",
                     query,
                     lambda: self._custom.for_object(
@@ -183,7 +181,7 @@ class MetricsReader:
                 )
                 return object_reading((value,))
             case ExternalQuery():
-                found = await self._shared(
+                found = await self._answers.get(
                     "external",
                     query,
                     lambda: self._external.values(query.namespace, query.metric, selector=query.metric_selector),
@@ -198,14 +196,14 @@ class MetricsReader:
         namespace = query.namespace
         for scope in self._scopes(namespace):
             try:
-                usage = await self._shared("resource", ("usage", scope), partial(self._list, scope), asker)
+                usage = await self._answers.get("resource", ("usage", scope), partial(self._list, scope), asker)
                 return usage.of(namespace).select(selector, (pod.metadata.name for pod in pods))
             except (ServiceUnavailable, ServerTimeout):
                 # Nobody is there: asking for less would not help.
                 raise
             except (ApiError, DecodeError, ResponseTooLarge) as error:
                 log.debug("cannot list pod usage", scope=scope or "cluster", error=str(error))
-        return await self._shared(
+        return await self._answers.get(
             "resource",
             ("selected", namespace, query.selector),
             lambda: self._resource.pods(namespace, query.selector),
@@ -223,20 +221,3 @@ class MetricsReader:
 
     async def _list(self, namespace: str) -> _Usage:
         return _Usage(await self._resource.pods(namespace or None), namespace)
-
-    async def _shared(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], asker: Asker) -> T:
-        async def counted() -> T:
-            error = "internal"
-            try:
-                answer = await ask()
-                error = "none"
-                return answer
-            finally:
-                if self._tally is not None:
-                    self._tally.asked(api, error)
-
-        def shared() -> None:
-            if self._tally is not None:
-                self._tally.shared(api)
-
-        return await self._answers.get(question, counted, asker=asker, shared=shared)

@@ -10,7 +10,7 @@ fail by name; what is a number but cannot be a measurement (negative, from the f
 in the formula, as the reference has it, and is remembered as a defect for the guard after the formula.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -33,7 +33,7 @@ FUTURE_ALLOWED = timedelta(minutes=5)
 
 _LONGEST_WINDOW = 10**10
 """Seconds: three hundred years, which is as good as any longer window and still a duration."""
-_INT64_MAX = 2**63 - 1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _NOT_FINITE = {"nan", "inf", "infinity"}
 
 
@@ -90,25 +90,21 @@ class ValueReading(msgspec.Struct, frozen=True):
 Reading = PodReading | ValueReading | MetricFailure
 
 
-def resource_reading(items: Iterable[PodMetrics], resource: str, container: str = "") -> PodReading:
+def resource_reading(items: Sequence[PodMetrics], resource: str, container: str = "") -> PodReading:
     """Return the usage of `resource` per pod, of one container if named. The items are already selected."""
+    if not items:
+        raise MetricFailure(ErrorKind.EMPTY, "the resource metrics API has no sample of these pods")
     samples: dict[str, Sample] = {}
     defects: dict[str, str] = {}
-    first: datetime | None = None
     for item in items:
-        timestamp = item.timestamp or ZERO_TIME
-        if first is None:
-            first = timestamp
         value = _pod_usage(item, resource, container)
         if value is None:
             continue
         name = item.metadata.name
         if name in samples:
             _note_duplicate(samples, defects, name, value)
-        samples[name] = Sample(value, timestamp, window_of(item.window))
-    if first is None:
-        raise MetricFailure(ErrorKind.EMPTY, "the resource metrics API has no sample of these pods")
-    return PodReading(samples, first, defects)
+        samples[name] = Sample(value, item.timestamp or ZERO_TIME, window_of(item.window))
+    return PodReading(samples, items[0].timestamp or ZERO_TIME, defects)
 
 
 def pods_reading(items: Sequence[MetricValue]) -> PodReading:
@@ -145,7 +141,7 @@ def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
 
 def fits_64_bits(number: int) -> bool:
     """Tell whether a number is one that Kubernetes can count with."""
-    return -_INT64_MAX - 1 <= number <= _INT64_MAX
+    return _INT64_MIN <= number <= _INT64_MAX
 
 
 def is_future(timestamp: datetime, now: datetime) -> bool:
@@ -169,16 +165,10 @@ def _pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:
     for one in item.containers or ():
         if container and one.name != container:
             continue
-        usage = one.usage
-        text = usage.get(resource) if usage is not None else None
+        text = one.usage.get(resource) if one.usage is not None else None
         if text is None:
             return None
-        try:
-            value = milli_value(text)
-        except QuantityError:
-            value = _INT64_MAX + 1
-        if value > _INT64_MAX or value < -_INT64_MAX - 1:
-            value = _milli(text, "the {} usage of container {} of pod {}", resource, one.name, item.metadata.name)
+        value = _milli(text, "the {} usage of container {} of pod {}", resource, one.name, item.metadata.name)
         total = value if total is None else total + value
         if container:
             break
@@ -189,7 +179,7 @@ def _milli(text: QuantityText, what: str, *names: object) -> int:
     """Return a value in thousandths; what it is the value of is spelt out only if it cannot be read."""
     try:
         value = milli_value(text)
-        if -_INT64_MAX - 1 <= value <= _INT64_MAX:
+        if _INT64_MIN <= value <= _INT64_MAX:
             return value
     except QuantityError as error:
         what = what.format(*names)

@@ -8,7 +8,7 @@ that a thousand selectors over one list do not mean a thousand passes over it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from kubetide.api.metrics import PodMetrics
@@ -21,7 +21,7 @@ class NamespaceSamples:
 
     def __init__(self, items: Sequence[PodMetrics]) -> None:
         self._items = items
-        self._filed: dict[str, dict[str, list[int]]] = {}
+        self._filed: dict[str, defaultdict[str, list[int]]] = {}
         self._unlabelled: dict[str, list[int]] = defaultdict(list)
         for position, item in enumerate(items):
             if not item.metadata.labels:
@@ -34,31 +34,33 @@ class NamespaceSamples:
         """Return the samples of the pods that the selector matches; `pod_names` are the matching pods."""
         items = self._items
         pairs = anchors(selector)
-        # All anchors are values of one label, so no sample is filed under two of them.
-        candidates = chain.from_iterable(self._with(pair) for pair in pairs) if pairs else self._labelled()
-        if is_anchor(selector):
-            kept = list(candidates)
+        if len(pairs) == 1:
+            kept = self._with(pairs[0])
+        elif pairs:
+            # All anchors are values of one label, so no sample is filed under two of them.
+            kept = sorted(chain.from_iterable(self._with(pair) for pair in pairs))
         else:
-            kept = [position for position in candidates if selector.matches(items[position].metadata.labels)]
+            kept = self._labelled()
+        if not is_anchor(selector):
+            kept = [position for position in kept if selector.matches(items[position].metadata.labels)]
         if self._unlabelled:
-            for name in pod_names:
-                kept.extend(self._unlabelled.get(name, ()))
-        kept.sort()
+            kept = sorted(chain(kept, *(self._unlabelled.get(name, ()) for name in pod_names)))
         return [items[position] for position in kept]
 
-    def _with(self, pair: Pair) -> list[int]:
+    def _with(self, pair: Pair) -> Sequence[int]:
+        """Return where samples with a label pair stand, in order."""
         label, value = pair
         filed = self._filed.get(label)
         if filed is None:
-            filed = self._filed[label] = {}
+            filed = self._filed[label] = defaultdict(list)
             for position, item in enumerate(self._items):
                 labels = item.metadata.labels
-                if labels and (found := labels.get(label)) is not None:
-                    filed.setdefault(found, []).append(position)
-        return filed.get(value, [])
+                if labels and label in labels:
+                    filed[labels[label]].append(position)
+        return filed.get(value, ())
 
-    def _labelled(self) -> Iterator[int]:
-        return (position for position, item in enumerate(self._items) if item.metadata.labels)
+    def _labelled(self) -> Sequence[int]:
+        return [position for position, item in enumerate(self._items) if item.metadata.labels]
 
 
 def by_namespace(items: Iterable[PodMetrics]) -> dict[str, list[PodMetrics]]:

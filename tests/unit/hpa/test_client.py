@@ -44,7 +44,7 @@ def asker(before: dict[Hashable, int] | None = None) -> Asker:
 
 
 async def get(answers: SharedAnswers, source: Source, who: Asker, question: str = "q") -> int:
-    return await answers.get(question, source.ask, asker=who, shared=lambda: None)
+    return await answers.get("resource", question, source.ask, who)
 
 
 def test_many_share_one_answer_while_it_is_young() -> None:

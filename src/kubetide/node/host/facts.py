@@ -4,6 +4,7 @@ Processors come out exactly as `lscpu` would list them. NUMA facts are all or no
 scheduler believe in a smaller machine.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Host
 
 HUGE_PAGE_SIZES = {1048576: "1Gi", 2048: "2Mi"}
+_NUMA_NODE = re.compile(r"node(0|[1-9][0-9]*)")
 
 
 def processors_from_sysfs(host: Host, layout: Layout) -> tuple[Processor, ...]:
@@ -144,9 +146,9 @@ def numa_facts(host: Host, layout: Layout, *, huge_pages: bool = True) -> tuple[
     names = host.list_dirs(root)
     found: dict[int, memory.MemInfo] = {}
     for name in names:
-        if not name.startswith("node") or not name[4:].isdigit():
+        if (match := _NUMA_NODE.fullmatch(name)) is None:
             raise FormatError(f"{name!r} is not a NUMA node")
-        found[int(name[4:])] = memory.meminfo(host.read(f"{root}/{name}/meminfo"), numa=True)
+        found[int(match[1])] = memory.meminfo(host.read(f"{root}/{name}/meminfo"), numa=True)
     if sorted(found) != list(range(len(found))) or not found:
         raise FormatError(f"NUMA nodes {sorted(found)} are not numbered from 0")
     pages = _huge_pages(host, root, len(found)) if huge_pages else {}

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kubetide.api import qos
-from kubetide.api.codec import decode
+from kubetide.api.codec import decode_folded
 from kubetide.api.core import Pod
 from kubetide.api.cpuset import CpuSet, CpuSetError
 from kubetide.api.quantity import ZERO, Quantity, parse_quantity
@@ -87,20 +87,23 @@ def _reserved_cpu(resources: Mapping[str, str]) -> Quantity:
 
 
 def reserved_cpus(config: KubeletConfig, processors: Iterable[Processor]) -> CpuSet:
-    """Return the CPUs a kubelet with the static policy keeps for the system; raise ReservationError."""
+    """Return the CPUs a kubelet with the static policy keeps for the system; raise ReservationError.
+
+    Listed CPUs replace the amounts, but amounts that no kubelet accepts are an error beside a list too.
+    """
     if config.cpu_manager_policy != STATIC:
         return CpuSet()
     known = tuple(processors)
     every = CpuSet.of(one.cpu for one in known)
-    if config.reserved_system_cpus:
-        try:
-            reserved = CpuSet.parse(config.reserved_system_cpus)
-        except CpuSetError as error:
-            raise ReservationError(f"reserved CPUs {config.reserved_system_cpus!r} are no CPU list") from error
-        if not reserved <= every:
-            raise ReservationError(f"reserved CPUs {reserved - every} do not exist")
-        return reserved
     amount = _reserved_cpu(config.kube_reserved) + _reserved_cpu(config.system_reserved)
+    try:
+        reserved = CpuSet.parse(config.reserved_system_cpus)
+    except CpuSetError as error:
+        raise ReservationError(f"reserved CPUs {config.reserved_system_cpus!r} are no CPU list") from error
+    if not reserved <= every:
+        raise ReservationError(f"reserved CPUs {reserved - every} do not exist")
+    if len(reserved):
+        return reserved
     count = -(-amount.milli // 1000)
     if count <= 0:
         raise ReservationError("the static policy needs reserved CPUs")
@@ -161,7 +164,7 @@ def kubelet_allocations(state: str, pods: Iterable[Pod]) -> tuple[PodAllocation,
     """Return the pods that the kubelet pinned, by uid; raise DecodeError for a state that cannot be read."""
     if not state:
         return ()
-    entries = decode(state, CpuManagerState, what="cpu_manager_state").entries or {}
+    entries = decode_folded(state, CpuManagerState, what="cpu_manager_state").entries or {}
     known = {pod.metadata.uid: pod for pod in pods}
     found: list[PodAllocation] = []
     for uid, containers in entries.items():

@@ -99,6 +99,19 @@ def test_numa_facts_are_all_or_nothing() -> None:
         facts.numa_facts(host, Layout())
 
 
+@pytest.mark.parametrize("name", ["power", "node", "nodeX", "node01", "node-1"])
+def test_an_entry_that_is_no_numa_node_fails_the_whole_reading(name: str) -> None:
+    host = MemoryHost(
+        {
+            "/sys/bus/node/devices/node0/meminfo": "Node 0 MemTotal: 10 kB\n",
+            "/sys/bus/node/devices/node1/meminfo": "Node 1 MemTotal: 10 kB\n",
+            f"/sys/bus/node/devices/{name}/meminfo": "Node 1 MemTotal: 10 kB\n",
+        }
+    )
+    with pytest.raises(FormatError):
+        facts.numa_facts(host, Layout())
+
+
 def test_huge_pages_that_cannot_be_read_somewhere_count_nowhere() -> None:
     host = MemoryHost(
         {

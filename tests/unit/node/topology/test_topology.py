@@ -162,3 +162,49 @@ def test_the_kubelet_configuration_is_read_whatever_else_is_in_it() -> None:
     )
     assert kubelet.manager_annotation(config, machine()) == {"policy": "static", "reservedCPUs": "0"}
     assert kubelet.config_from({}).cpu_manager_policy == "none"
+
+
+def static(reserved: str = "", kube: dict[str, str] | None = None, system: dict[str, str] | None = None) -> CpuSet:
+    config = kubelet.KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus=reserved,
+        kube_reserved=kube or {},
+        system_reserved=system or {},
+    )
+    return kubelet.reserved_cpus(config, machine())
+
+
+def test_listed_cpus_replace_the_amounts_and_amounts_are_summed_before_rounding() -> None:
+    assert str(static("3,5", {"cpu": "4"})) == "3,5"
+    assert str(static("", {"cpu": "500m", "memory": "1Gi"}, {"cpu": "1200m"})) == "0,8"
+    assert not len(kubelet.reserved_cpus(kubelet.KubeletConfig(kube_reserved={"cpu": "1"}), machine()))
+
+
+@pytest.mark.parametrize(
+    ("reserved", "kube", "system"),
+    [
+        pytest.param("0,99", {}, {}, id="a-cpu-that-does-not-exist"),
+        pytest.param("a", {}, {}, id="no-cpu-list"),
+        pytest.param("", {}, {"memory": "1Gi"}, id="no-cpu-at-all"),
+        pytest.param("", {"cpu": "1"}, {"gpu": "1"}, id="what-cannot-be-reserved"),
+        pytest.param("0", {"gpu": "1"}, {}, id="what-cannot-be-reserved-beside-a-list"),
+        pytest.param("", {"cpu": "-1"}, {}, id="a-negative-amount"),
+        pytest.param("", {"cpu": "17"}, {}, id="more-than-there-is"),
+    ],
+)
+def test_a_reservation_that_no_kubelet_accepts_is_an_error(
+    reserved: str, kube: dict[str, str], system: dict[str, str]
+) -> None:
+    with pytest.raises((kubelet.ReservationError, NotEnoughCpus)):
+        static(reserved, kube, system)
+
+
+@pytest.mark.parametrize("state", ["", "null", "{}", '{"entries":null}', '{"entries":{"u":null}}'])
+def test_a_kubelet_state_without_entries_pins_nobody(state: str) -> None:
+    assert kubelet.kubelet_allocations(state, []) == ()
+
+
+@pytest.mark.parametrize("state", ["bad", "[]", '{"entries":[]}', '{"entries":{"u":{"c":1}}}'])
+def test_a_kubelet_state_that_cannot_be_read_fails_the_round(state: str) -> None:
+    with pytest.raises(DecodeError):
+        kubelet.kubelet_allocations(state, [])

@@ -98,8 +98,12 @@ def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
     )
 
 
-def own_annotations(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the annotations whose change is worth a turn."""
+def same_wishes(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
+    """Tell whether two sets of annotations ask the same of kubetide; a change of others is not worth a turn."""
+    return old == new or _own(old) == _own(new)
+
+
+def _own(annotations: Mapping[str, str] | None) -> dict[str, str]:
     return {name: value for name, value in (annotations or {}).items() if name.startswith(PREFIX)}
 
 

@@ -51,8 +51,10 @@ class BuiltInWatch:
         """Decide whether to act in this turn."""
         told = self._settings.take_over or wishes.managed_by is not None
         runs = "" if told else await self._lease()
-        decisive = rescale if told else not runs and (rescale or wrote_ever(hpa.metadata.managed_fields))
-        signs = Signs(wrote=await self._marks(hpa, target if decisive else None), runs=runs)
+        marked = wrote_ever(hpa.metadata.managed_fields)
+        decisive = rescale if told else not runs and (rescale or marked)
+        wrote = await self._marks(hpa, target if decisive else None) if decisive or marked else ""
+        signs = Signs(wrote=wrote, runs=runs)
         return stance(wishes, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
 
     async def _lease(self) -> str:

@@ -22,7 +22,7 @@ from kubetide.api.meta import ObjectKey, key_of
 from kubetide.api.scheme import HPAS, PODS
 from kubetide.clock import Clock
 from kubetide.hpa import events
-from kubetide.hpa.annotations import own_annotations, wishes_of
+from kubetide.hpa.annotations import same_wishes, wishes_of
 from kubetide.hpa.audit import BuiltInWatch
 from kubetide.hpa.claims import Claims
 from kubetide.hpa.client import MetricsReader
@@ -246,7 +246,7 @@ class HpaController:
         state.added_at = 0.0
         period = self._settings.sync_period
         try:
-            period = await self._turn(key, self._freshest(hpa, state), state)
+            period = await self._turn(key, self._freshest(hpa, state), state, started)
         except Exception as error:
             log.exception("turn failed", autoscaler=str(key), error=str(error))
             self._instruments.broken(self._clock.monotonic() - started)
@@ -257,9 +257,8 @@ class HpaController:
         self._instruments.added()
         return Result(requeue_after=timedelta(seconds=delay))
 
-    async def _turn(self, key: ObjectKey, hpa: HorizontalPodAutoscaler, state: _State) -> timedelta:
+    async def _turn(self, key: ObjectKey, hpa: HorizontalPodAutoscaler, state: _State, started: float) -> timedelta:
         """Observe, decide, apply; return the period until the next turn."""
-        started = self._clock.monotonic()
         wishes = wishes_of(hpa.metadata.annotations)
         period = wishes.sync_period or self._settings.sync_period
         asker = Asker(max_age=period, wishes=wishes, before=state.used)
@@ -294,7 +293,6 @@ class HpaController:
         return hpa
 
     def _warn(self, hpa: HorizontalPodAutoscaler, state: _State, stance: Stance, problems: tuple[str, ...]) -> None:
-        now = self._clock.now()
         if problems != state.problems:
             state.problems = problems
             self._writer.publish(events.failed(hpa, events.Reason.INVALID_ANNOTATION, text) for text in problems)
@@ -304,6 +302,7 @@ class HpaController:
             return
         if stance.acts:
             self._instruments.fights.inc()
+        now = self._clock.now()
         if state.warned_at is None or (stance.acts and now - state.warned_at >= WARN_EVERY):
             state.warned_at = now
             self._writer.publish((events.built_in_active(hpa, stance.why, acting=stance.acts),))
@@ -362,7 +361,7 @@ def _asks_for_a_turn(old: HorizontalPodAutoscaler, new: HorizontalPodAutoscaler)
     # API servers keep no generation for autoscalers, so the spec itself is compared.
     if old.spec != new.spec:
         return True
-    return own_annotations(old.metadata.annotations) != own_annotations(new.metadata.annotations)
+    return not same_wishes(old.metadata.annotations, new.metadata.annotations)
 
 
 def _version(hpa: HorizontalPodAutoscaler) -> str:

@@ -141,14 +141,10 @@ class Observer:
         except KubetideError as error:
             return _unreadable(hpa, TurnError.GET_SCALE, error)
         scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
-        fresh = known is None
-        bare = Seen(Observation(hpa=hpa, scale=scale, fallback=asker.wishes.fallback), target, fresh)
-        if not needs_metrics(hpa.spec, scale) or not scale.selector:
-            return bare
-        try:
-            selector = selector_of(scale.selector)
-        except SelectorError:
-            return bare
+        wishes = asker.wishes
+        selector = _readable_selector(scale) if needs_metrics(hpa.spec, scale) else None
+        if selector is None:
+            return Seen(Observation(hpa=hpa, scale=scale, fallback=wishes.fallback), target, known is None)
         pods = self._pods.matching(namespace, selector)
         key = key_of(hpa)
         self._claims.claim(key, selector)
@@ -157,7 +153,7 @@ class Observer:
         if len(claimed) < 2:
             asked, metrics = (namespace, scale.selector), metrics_of(hpa.spec)
             readings = tuple([await self._read(metric, asked, selector, pods, asker) for metric in metrics])
-        aware = self._settings.rollout_aware if asker.wishes.rollout_aware is None else asker.wishes.rollout_aware
+        aware = self._settings.rollout_aware if wishes.rollout_aware is None else wishes.rollout_aware
         observation = Observation(
             hpa=hpa,
             scale=scale,
@@ -165,9 +161,9 @@ class Observer:
             claimed_by=claimed,
             readings=readings,
             passed_over=rollout_pods(pods, scale.replicas, now=self._clock.now()) if aware else frozenset(),
-            fallback=asker.wishes.fallback,
+            fallback=wishes.fallback,
         )
-        return Seen(observation, target, fresh)
+        return Seen(observation, target, known is None)
 
     async def _read(
         self,
@@ -182,6 +178,13 @@ class Observer:
         except MetricFailure as failure:
             return failure
         return await self._metrics.read(query, selector, pods, asker)
+
+
+def _readable_selector(scale: ScaleView) -> Selector | None:
+    try:
+        return selector_of(scale.selector) if scale.selector else None
+    except SelectorError:
+        return None
 
 
 def _unreadable(hpa: HorizontalPodAutoscaler, kind: TurnError, error: Exception) -> Seen:

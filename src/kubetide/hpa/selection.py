@@ -21,11 +21,13 @@ class NamespaceSamples:
 
     def __init__(self, items: Sequence[PodMetrics]) -> None:
         self._items = items
+        self._labels = [item.metadata.labels for item in items]
         self._filed: dict[str, defaultdict[str, list[int]]] = {}
         self._unlabelled: dict[str, list[int]] = defaultdict(list)
-        for position, item in enumerate(items):
-            if not item.metadata.labels:
-                self._unlabelled[item.metadata.name].append(position)
+        if not all(self._labels):
+            for position, item in enumerate(items):
+                if not item.metadata.labels:
+                    self._unlabelled[item.metadata.name].append(position)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -42,7 +44,7 @@ class NamespaceSamples:
         else:
             kept = self._labelled()
         if not is_anchor(selector):
-            kept = [position for position in kept if selector.matches(items[position].metadata.labels)]
+            kept = [position for position in kept if selector.matches(self._labels[position])]
         if self._unlabelled:
             kept = sorted(chain(kept, *(self._unlabelled.get(name, ()) for name in pod_names)))
         return [items[position] for position in kept]
@@ -53,14 +55,13 @@ class NamespaceSamples:
         filed = self._filed.get(label)
         if filed is None:
             filed = self._filed[label] = defaultdict(list)
-            for position, item in enumerate(self._items):
-                labels = item.metadata.labels
+            for position, labels in enumerate(self._labels):
                 if labels and label in labels:
                     filed[labels[label]].append(position)
         return filed.get(value, ())
 
     def _labelled(self) -> Sequence[int]:
-        return [position for position, item in enumerate(self._items) if item.metadata.labels]
+        return [position for position, labels in enumerate(self._labels) if labels]
 
 
 def by_namespace(items: Iterable[PodMetrics]) -> dict[str, list[PodMetrics]]:

@@ -144,7 +144,8 @@ def _shown(value: Any) -> Any:
 def _time(moment: datetime | None) -> str | None:
     if moment is None:
         return None
-    shown = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    if moment.tzinfo is not UTC or moment.microsecond:
+        moment = moment.astimezone(UTC).replace(microsecond=0)
     # Unlike strftime this writes the zeros of the year 1.
-    text: str = msgspec.to_builtins(whole_seconds(shown))
+    text: str = msgspec.to_builtins(moment)
     return text

@@ -98,7 +98,7 @@ def wrote_lately(
 
 def wrote_ever(entries: Iterable[ManagedFieldsEntry] | None) -> bool:
     """Tell whether the built-in controller still owns anything of an object, however long ago it wrote it."""
-    return any(entry.manager == BUILT_IN_MANAGER for entry in entries or ())
+    return BUILT_IN_MANAGER in [entry.manager for entry in entries or ()]
 
 
 def lease_is_fresh(lease: Lease, *, now: datetime) -> bool:

@@ -13,13 +13,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
-from kubetide.api.meta import ApiObject, ObjectKey, TypedObject
+from kubetide.api.meta import ApiObject, ObjectKey, TypedObject, group_of
 from kubetide.api.scheme import Resource
 from kubetide.api.selectors import LabelSelector, selector_from
 from kubetide.clock import Clock
-from kubetide.errors import InvalidInput, KubetideError, SelectorError
+from kubetide.errors import KubetideError, SelectorError
 from kubetide.hpa.settings import HpaSettings
-from kubetide.hpa.turn import target_group
 from kubetide.kube.client import Client
 from kubetide.kube.discovery import ApiResource
 from kubetide.kube.informer import Informer
@@ -156,8 +155,6 @@ def _scale_of(kind: Kind, key: ObjectKey, workload: Workload) -> ScaleTarget | N
 
 
 def _kind_of(reference: CrossVersionObjectReference) -> Kind | None:
-    try:
-        kind = (target_group(reference), reference.kind)
-    except InvalidInput:
-        return None
+    # An apiVersion with a slash too many, which has no group, has a slash in what is taken for its group.
+    kind = (group_of(reference.api_version), reference.kind)
     return kind if kind in RESOURCES else None

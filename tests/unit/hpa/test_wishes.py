@@ -7,7 +7,7 @@ import pytest
 from kubetide.api.codec import convert
 from kubetide.api.hpa import ManagedFieldsEntry
 from kubetide.api.leases import Lease
-from kubetide.hpa.annotations import Fallback, Wishes, own_annotations, wishes_of
+from kubetide.hpa.annotations import Fallback, Wishes, same_wishes, wishes_of
 from kubetide.hpa.conclude import conclude
 from kubetide.hpa.evaluate import Target, evaluate
 from kubetide.hpa.memory import Memory
@@ -65,7 +65,11 @@ def test_a_misspelt_dry_run_is_still_dry() -> None:
 
 
 def test_only_our_annotations_are_worth_a_turn() -> None:
-    assert own_annotations({"a": "b", "kubetide.io/x": "y"}) == {"kubetide.io/x": "y"}
+    mine = {"a": "b", "kubetide.io/x": "y"}
+    assert same_wishes(mine, {**mine, "a": "c"})
+    assert same_wishes(None, {})
+    assert not same_wishes(mine, {**mine, "kubetide.io/x": "z"})
+    assert not same_wishes(mine, None)
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ class Machine:
             cgroups=CgroupReader(self.tree.host, self.tree.layout),
             processors=processors_from_sysfs(self.tree.host, self.tree.layout),
             storage=self.storage,
+            topology_annotations={qos.ANNOTATION_CPU_MANAGER: '{"policy":"none"}'},
             gates={"CPUBurst": True},
         )
 

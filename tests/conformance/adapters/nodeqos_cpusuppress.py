@@ -30,8 +30,10 @@ def _world(given: Case) -> World:
     world.add_pods(given.get("pods") or [])
     world.processors = processors_of(given.get("processors") or [])
     world.topology = dict(given.get("nodeTopoAnnotations") or {})
-    if given.get("kubeletCPUPolicy"):
-        world.topology[qos.ANNOTATION_CPU_MANAGER] = encode({"policy": given["kubeletCPUPolicy"]}).decode()
+    if given.get("kubeletCPUPolicy") or qos.ANNOTATION_CPU_MANAGER not in world.topology:
+        # The topology is known in all of the data; a kubelet without a policy says so with an empty one.
+        policy = {"policy": given.get("kubeletCPUPolicy") or ""}
+        world.topology[qos.ANNOTATION_CPU_MANAGER] = encode(policy).decode()
     if given.get("nodeUsedCPU") is not None:
         world.metrics.set(kinds.NODE_CPU, quantity_float(given["nodeUsedCPU"]))
     for uid, used in (given.get("podCPUUsed") or {}).items():

@@ -142,8 +142,11 @@ class CpuSuppress:
         """Return the writes that put these CPUs into force.
 
         With the kubelet's static CPU manager only containers get them: it refuses directories above them that lack
-        CPUs it hands out itself.
+        CPUs it hands out itself. Before the topology is known nobody can tell which manager runs, so nothing is
+        narrowed.
         """
+        if not snapshot.topology_annotations:
+            return skipped("the node's topology is not known yet")
         tier = snapshot.paths.tier(BEST_EFFORT)
         try:
             upper = chosen

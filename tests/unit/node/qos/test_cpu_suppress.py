@@ -46,6 +46,7 @@ def busy_node(policy: str, *, version: int = 1, driver: CgroupDriver = CgroupDri
     capacity = {"cpu": "8", "memory": "16Gi"}
     world.node = convert({"metadata": {"name": "n"}, "status": {"capacity": capacity, "allocatable": capacity}}, Node)
     world.processors = processors_of(EIGHT)
+    world.topology = {qos.ANNOTATION_CPU_MANAGER: '{"policy":"none"}'}
     world.slo = slo(enable=True, cpu_suppress_policy=policy, cpu_suppress_threshold_percent=65)
     world.add_pod(pod("ls", label="LS"))
     batch = world.add_pod(pod("be", label="BE", kube="BestEffort"))
@@ -117,6 +118,20 @@ def test_without_any_cpu_to_give_nothing_is_chosen() -> None:
     assert len(rule.choose(2, rule.Pools(shared=(), lent=()))) == 0
 
 
+def test_of_two_pods_that_claim_a_cpu_the_later_one_decides() -> None:
+    first = ("LSE", {qos.ANNOTATION_RESOURCE_STATUS: '{"cpuset":"0-1"}'})
+    second = ("LSR", {qos.ANNOTATION_RESOURCE_STATUS: '{"cpuset":"1-2"}'})
+    assert rule.owners([first, second]) == {0: "LSE", 1: "LSR", 2: "LSR"}
+    assert rule.owners([second, first]) == {0: "LSE", 1: "LSE", 2: "LSR"}
+
+
+def test_a_pool_too_small_for_its_share_gives_nothing_and_the_other_still_does() -> None:
+    processors = processors_of(EIGHT)
+    available = rule.Pools(lent=processors[:3], shared=processors[3:4])
+    assert str(rule.choose(4, available)) == "0-3"
+    assert str(rule.choose(5, available)) == "0-2"  # three of the lent ones, two of a single shared one
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("driver", list(CgroupDriver))
 def test_a_load_step_shrinks_the_quota_and_its_end_lets_it_grow_back(version: int, driver: CgroupDriver) -> None:
@@ -172,6 +187,73 @@ def test_disabling_gives_everything_back_and_a_missing_switch_changes_nothing() 
     assert quota_of(world) == 170000
     world.slo = slo(enable=False)
     world.apply(strategy.decide(world.snapshot()))
+    assert quota_of(world) == -1
+
+
+def test_the_capacity_counts_and_not_what_is_allocatable() -> None:
+    world = busy_node("cfsQuota")
+    amounts = {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "7500m"}}
+    world.node = convert({"metadata": {"name": "n"}, "status": amounts}, Node)
+    assert CpuSuppress().decide(world.snapshot()).trace["leftMilli"] == 8000 * 65 // 100 - 3000 - 500
+
+
+@pytest.mark.parametrize("effective", ["0-7", "0-3"])
+def test_on_v2_growth_starts_from_the_cpus_that_are_in_effect(effective: str) -> None:
+    world = busy_node("cpuset", version=2)
+    tier = world.paths.tier(BEST_EFFORT)
+    world.cgroup("cpuset", tier, {"cpuset.cpus": "", "cpuset.cpus.effective": effective})
+    use(world, node=0.5, ls=0.0, be=0.5)
+    trace = CpuSuppress().decide(world.snapshot()).trace
+    assert (trace["currentCpus"], trace["count"]) == (effective, 6 if effective == "0-7" else 5)
+
+
+def test_under_a_static_kubelet_only_containers_are_narrowed() -> None:
+    world = busy_node("cpuset")
+    world.topology = {
+        qos.ANNOTATION_CPU_MANAGER: '{"policy":"static"}',
+        qos.ANNOTATION_SYSTEM_QOS: '{"cpuset":"7"}',
+    }
+    tier, batch = world.paths.tier(BEST_EFFORT), world.pods[1]
+    for directory in (tier, batch.directory):
+        world.cgroup("cpuset", directory, {"cpuset.cpus": "0-3"})
+    world.apply(CpuSuppress().decide(world.snapshot()))
+    assert [str(cpus_of(world, place)) for place in (tier, batch.directory)] == ["0-6", "0-6"]
+    inside = (batch.containers[0].directory, f"{batch.directory}/sandbox.scope")
+    assert [str(cpus_of(world, place)) for place in inside] == ["0-1", "0-1"]
+
+
+@pytest.mark.parametrize("topology", [{}, {qos.ANNOTATION_CPU_MANAGER: "{"}], ids=["unknown", "unreadable"])
+def test_no_cpu_is_taken_while_it_is_not_known_how_the_kubelet_hands_them_out(topology: dict[str, str]) -> None:
+    world = busy_node("cpuset")
+    world.topology = topology
+    plan = CpuSuppress().decide(world.snapshot())
+    assert "skipped" in plan.trace
+    assert not [write for batch in plan.batches for level in batch.levels for write in level if write.value == "0-1"]
+
+
+def test_the_quota_is_lifted_once_and_cpus_are_given_back_every_round() -> None:
+    world = busy_node("cfsQuota")
+    strategy = CpuSuppress()
+    world.slo = slo(enable=False)
+    world.apply(strategy.decide(world.snapshot()))
+    tier, batch = world.paths.tier(BEST_EFFORT), world.pods[1]
+    world.cgroup("cpu", tier, {"cpu.cfs_quota_us": "50000"})
+    late = f"{batch.directory}/cri-containerd-late.scope"
+    world.cgroup("cpuset", late, {"cpuset.cpus": "0-1"})
+    world.apply(strategy.decide(world.snapshot()))
+    assert quota_of(world) == 50000
+    assert str(cpus_of(world, late)) == "0-7"
+
+
+@pytest.mark.parametrize("enable", [True, False])
+def test_with_the_cpu_manager_nothing_is_suppressed_whatever_the_switch_says(enable: bool) -> None:
+    world = busy_node("cfsQuota")
+    world.cgroup("cpu", world.paths.tier(BEST_EFFORT), {"cpu.cfs_quota_us": "50000"})
+    world.gates = {"BECPUManager": True}
+    world.slo = slo(enable=enable, cpu_suppress_policy="cfsQuota")
+    plan = CpuSuppress().decide(world.snapshot())
+    world.apply(plan)
+    assert "CPU manager" in plan.trace["policy"]
     assert quota_of(world) == -1
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from kubetide.api.codec import convert
 from kubetide.api.hpa import CrossVersionObjectReference, HpaStatus
 from kubetide.api.meta import ApiObject
@@ -122,15 +124,18 @@ class _Status(HpaStatus, frozen=True, kw_only=True):
 
 def validate_status(obj: Raw) -> list[Problem]:
     """Return everything wrong with the status of an object; first of all, whether it is one."""
+    raw = obj.get("status") or {}
     try:
-        status = convert(obj.get("status") or {}, _Status)
-    except DecodeError as error:
-        return [_invalid("status", error.message)]
-    problems = [
-        _invalid(f"status.{field}", "must be greater than or equal to 0")
-        for field, count in (("currentReplicas", status.current_replicas), ("desiredReplicas", status.desired_replicas))
-        if count < 0
-    ]
+        status = msgspec.convert(raw, _Status)
+    except msgspec.ValidationError:
+        try:
+            status = convert(raw, _Status)  # which leaves nulls out
+        except DecodeError as error:
+            return [_invalid("status", error.message)]
+    problems: list[Problem] = []
+    for field, count in (("currentReplicas", status.current_replicas), ("desiredReplicas", status.desired_replicas)):
+        if count < 0:
+            problems.append(_invalid(f"status.{field}", "must be greater than or equal to 0"))
     for index, metric in enumerate(status.current_metrics or ()):
         for source in (metric.object, metric.pods, metric.resource, metric.container_resource, metric.external):
             if source is None:

@@ -72,9 +72,9 @@ class Admission:
         for resource, hooks in ((_MUTATING, self._mutating), (_VALIDATING, self._validating)):
             hooks[:] = [hook for entry in self._store.collection(resource).entries() for hook in hooks_of(entry.obj)]
 
-    def concerns(self, call: AdmissionCall) -> bool:
+    def concerns(self, resource: ApiResource) -> bool:
         """Whether any webhook might have to be asked; cheap, because mostly there is none."""
-        return bool(self._mutating or self._validating) and not is_exempt(call)
+        return bool(self._mutating or self._validating) and not is_exempt(resource)
 
     async def admit(self, call: AdmissionCall) -> Raw | None:
         """Return the object as webhooks leave it, or raise the refusal of one of them."""

@@ -67,6 +67,7 @@ class EmbeddedApi:
         self.verbs = Verbs(self.store, self.registry, self.clock, self.random, gates)
         self.conversions = Conversions()
         self.admission = Admission(self.store, self.registry, self.clock, self.conversions)
+        self.verbs.asks_webhooks = self.admission.concerns
         self.authorizer = Authorizer(self.store)
         self.tokens = Tokens(self.store, self.clock, token_key or self.random.randbytes(32))
         Reviews(self.authorizer).register(self.verbs, self.tokens)
@@ -221,7 +222,8 @@ class EmbeddedApi:
                     if isinstance(call, Conversion):
                         admitted = await self.conversions.carry_out(call)
                     else:
-                        admitted = await self.admission.admit(call) if self.admission.concerns(call) else call.obj
+                        asked = self.admission.concerns(call.resource)
+                        admitted = await self.admission.admit(call) if asked else call.obj
                 except Refusal as refusal:
                     call = steps.throw(refusal)
                 else:

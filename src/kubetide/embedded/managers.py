@@ -6,7 +6,6 @@ is at work, and for events, which go some time after their last write.
 """
 
 from datetime import datetime
-from typing import Any
 
 from kubetide.embedded import fieldsets
 from kubetide.embedded.objects import ResourceKey
@@ -37,7 +36,7 @@ def record(
     metadata = new["metadata"]
     if metadata.get("managedFields") == []:
         before = []
-    applied = any(entry.get("operation") == "Apply" for entry in before)
+    applied = "Apply" in [entry.get("operation") for entry in before]
     if not applied and resource.storage not in _ALWAYS:
         if not before:
             metadata.pop("managedFields", None)
@@ -57,13 +56,12 @@ def record(
             metadata["managedFields"] = entries
             return
         entries = [_without(item, changed) for item in entries]
-        same = next((item for item in entries if _identity(item) == _identity(entry)), None)
+        same = next((item for item in entries if _is_by(item, entry)), None)
         owned = fieldsets.union(same.get("fieldsV1") or {} if same is not None else {}, changed)
         entry["fieldsType"] = "FieldsV1"
         entry["fieldsV1"] = owned
-    own = _identity(entry)
-    entries = [item for item in entries if item.get("fieldsV1") != {} and _identity(item) != own]
-    metadata["managedFields"] = [*entries, entry]
+    kept = [item for item in entries if item.get("fieldsV1") != {} and not _is_by(item, entry)]
+    metadata["managedFields"] = [*kept, entry]
 
 
 def _without(item: Raw, changed: Raw) -> Raw:
@@ -73,8 +71,14 @@ def _without(item: Raw, changed: Raw) -> Raw:
     return {**item, "fieldsV1": fieldsets.difference(item["fieldsV1"], changed)}
 
 
-def _identity(item: Raw) -> tuple[Any, ...]:
-    return (item.get("manager"), item.get("operation"), item.get("apiVersion"), item.get("subresource"))
+def _is_by(item: Raw, writer: Raw) -> bool:
+    """Whether an entry is about the same writer, by the same way, as another."""
+    return bool(
+        item.get("manager") == writer["manager"]
+        and item.get("operation") == writer["operation"]
+        and item.get("apiVersion") == writer["apiVersion"]
+        and item.get("subresource") == writer.get("subresource")
+    )
 
 
 def same_but_for_times(new: Raw, old: Raw) -> bool:

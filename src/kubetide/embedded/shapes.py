@@ -5,6 +5,7 @@ into the store; fields that no type declares are not looked at.
 """
 
 from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from kubetide.api import scheme
 from kubetide.api.codec import without_nulls
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, Refusal, bad_request
+
+_PART = (dict, NoneType)
 
 
 @lru_cache(maxsize=256)
@@ -29,7 +32,7 @@ def check_shape(resource: ApiResource, obj: Raw) -> None:
     """Refuse an object that does not decode as its kind."""
     kind = _type_of(resource.group, resource.version, resource.plural) if resource.crd is None else None
     for part in ("spec", "status"):
-        if not isinstance(obj.get(part), dict | None):
+        if not isinstance(obj.get(part), _PART):
             raise _refusal(resource, f"{part} must be an object")
     if kind is None:
         return

@@ -7,6 +7,7 @@ outside metadata and status.
 
 import copy
 from datetime import UTC, datetime
+from functools import lru_cache
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -32,10 +33,13 @@ _SERVER_OWNED = (
     "generation",
     "selfLink",
 )
+_NOT_OF_STATUS = (*_SERVER_OWNED, "name", "namespace", "resourceVersion", "ownerReferences", "finalizers")
+"""Metadata that a write of the status leaves alone."""
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
 
 
+@lru_cache(maxsize=64)
 def timestamp(now: datetime) -> str:
     """Return a time as API objects carry it: UTC, whole seconds."""
     moment = now if now.tzinfo is UTC else now.astimezone(UTC)
@@ -136,14 +140,13 @@ def only_status(new: Raw, old: Raw) -> Raw:
         result["status"] = new["status"]
     else:
         result.pop("status", None)
-    metadata = dict(new.get("metadata") or {})
+    metadata = result["metadata"] = dict(metadata_of(new))
     was = old["metadata"]
-    for field in (*_SERVER_OWNED, "name", "namespace", "resourceVersion", "ownerReferences", "finalizers"):
+    for field in _NOT_OF_STATUS:
         if field in was:
             metadata[field] = was[field]
-        else:
-            metadata.pop(field, None)
-    result["metadata"] = metadata
+        elif field in metadata:
+            del metadata[field]
     return result
 
 

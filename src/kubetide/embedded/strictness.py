@@ -40,7 +40,10 @@ def drop_unknown(resource: ApiResource, obj: Raw) -> list[str]:
 
 def drop_from(api_version: str, kind: str, obj: Raw) -> list[str]:
     """Do the same for an object of a built-in type."""
-    declared = fields.type_of(api_version, kind)
+    return _drop(fields.type_of(api_version, kind), obj)
+
+
+def _drop(declared: fields.Members | None, obj: Raw) -> list[str]:
     return [] if declared is None or fields.knows(declared, obj) else _unknown(fields.prune(obj, declared))
 
 
@@ -50,21 +53,22 @@ def _unknown(paths: list[str]) -> list[str]:
 
 def check_body(request: Request, resource: ApiResource, obj: Raw) -> list[str]:
     """Drop what does not belong into a decoded object; return warnings, or refuse it if the client asked for that."""
+    if resource.crd is None:
+        return check_part(request, resource.api_version, resource.kind, obj)
     mode = mode_of(request)
     found = drop_unknown(resource, obj)
     if mode == IGNORE:
         return []
-    kind = None if resource.crd is not None else fields.type_of(resource.api_version, resource.kind)
-    return _settle(mode, resource.kind, resource.version, _with_duplicates(request, obj, kind, found))
+    return _settle(mode, resource.kind, resource.version, _with_duplicates(request, obj, None, found))
 
 
 def check_part(request: Request, api_version: str, kind: str, obj: Raw) -> list[str]:
-    """Do the same for the body of a subresource, which has a type of its own."""
+    """Do the same for an object of a built-in type, such as the body of a subresource, which has one of its own."""
     mode = mode_of(request)
-    found = drop_from(api_version, kind, obj)
+    declared = fields.type_of(api_version, kind)
+    found = _drop(declared, obj)
     if mode == IGNORE:
         return []
-    declared = fields.type_of(api_version, kind)
     return _settle(mode, kind, api_version.rpartition("/")[2], _with_duplicates(request, obj, declared, found))
 
 

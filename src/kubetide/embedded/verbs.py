@@ -65,6 +65,8 @@ class Verbs(Reading):
         self.gates = gates
         self.virtual: dict[tuple[str, str], VirtualCreate] = {}
         """Resources that exist only as an answer, such as access reviews, by group and plural."""
+        self.asks_webhooks: Callable[[ApiResource], bool] = lambda resource: True
+        """Whether webhooks may have a say about changes of a resource: where none does, none is asked."""
 
     def write(self, request: Request, target: Target) -> Steps:
         """Carry out a POST, PUT, PATCH or DELETE."""
@@ -192,8 +194,7 @@ class Verbs(Reading):
         check_type(resource, body)
         noticed = strictness.check_body(request, resource, body)
         metadata = strategy.metadata_of(body)
-        if metadata.setdefault("name", target.name) != target.name:
-            raise bad_request("the name of the object does not match the name on the URL")
+        _settle_name(target, metadata)
         _settle_namespace(resource, target, metadata)
         versioned = bool(metadata.get("resourceVersion"))
         return self.modify(request, target, resource, body, versioned=versioned, noticed=noticed)
@@ -242,42 +243,46 @@ class Verbs(Reading):
         over. `noticed` is what is wrong with the fields of the request itself.
         """
         dry_run = is_dry_run(request)
-        warnings: list[str] = []
         for _ in range(_MAX_ATTEMPTS):
             entry = self.existing(resource, target)
             old = yield from self.current(resource, entry)
             if isinstance(change, dict):
-                wanted, found = {**change, "metadata": dict(change["metadata"])}, list(noticed)
+                wanted, warnings = {**change, "metadata": dict(change["metadata"])}, list(noticed)
+                check_shape(resource, wanted)
+                _check_preconditions(resource, target, wanted["metadata"], old)
             else:
                 wanted = change(in_version(resource, entry.copy() if old is entry.obj else strategy.deep_copy(old)))
                 found = [*noticed, *strictness.drop_unknown(resource, wanted)]
-            check_type(resource, wanted)
-            metadata = strategy.metadata_of(wanted)
-            check_shape(resource, wanted)
-            self._check_preconditions(resource, target, metadata, old)
-            warnings = strictness.check_patched(request, found) if callable(change) else found
+                check_type(resource, wanted)
+                metadata = strategy.metadata_of(wanted)
+                check_shape(resource, wanted)
+                _settle_namespace(resource, target, metadata)
+                _settle_name(target, metadata)
+                _check_preconditions(resource, target, metadata, old)
+                warnings = strictness.check_patched(request, found)
             new = self.to_storage(resource, wanted, pruned=True)
             new = self._changed(resource, target.subresource, new, old)
             if manage is not None:
                 manage(new, old)
             else:
                 managers.record(resource, request, new, old, now=self.clock.now(), subresource=target.subresource)
-            call = AdmissionCall(
-                operation="UPDATE",
-                resource=resource,
-                subresource=target.subresource,
-                namespace=target.namespace,
-                name=target.name,
-                obj=new,
-                old=old,
-                request=request,
-                dry_run=dry_run,
-                options={"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
-            )
-            admitted = yield call
-            warnings += call.warnings
-            if admitted is not new and admitted is not None:
-                new = self._changed(resource, target.subresource, admitted, old)
+            if self.asks_webhooks(resource):
+                call = AdmissionCall(
+                    operation="UPDATE",
+                    resource=resource,
+                    subresource=target.subresource,
+                    namespace=target.namespace,
+                    name=target.name,
+                    obj=new,
+                    old=old,
+                    request=request,
+                    dry_run=dry_run,
+                    options={"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
+                )
+                admitted = yield call
+                warnings += call.warnings
+                if admitted is not new and admitted is not None:
+                    new = self._changed(resource, target.subresource, admitted, old)
             validation.check_change(resource, target.subresource, new, old, self.gates)
             stored = yield from self.converted(resource, new)
             if self.store.get(resource.storage, entry.key) is not entry:
@@ -296,23 +301,24 @@ class Verbs(Reading):
 
     def _changed(self, resource: ApiResource, subresource: str, new: Raw, old: Raw) -> Raw:
         """Return what a write through this path really changes of the old object."""
-        strategy.keep_identity(resource, new, old)
-        match subresource:
-            case "status":
-                new = strategy.only_status(new, old)
-            case "resize":
-                new = subresources.only_resources(new, old)
-            case "finalize":
-                new = {**old, "spec": new.get("spec") or {}}
-            case _:
-                if resource.has_status:
-                    strategy.keep_status(new, old)
-                if resource.storage == strategy.CRDS:
-                    crds.note_storage_version(new)
-        if subresource != "status" or resource.crd is not None:
-            # A built-in's status has no defaults, and the rest of it is the old object's.
-            strategy.apply_defaults(resource, new)
-            strategy.drop_disabled(resource, new, self.gates, old)
+        if subresource == "status":
+            new = strategy.only_status(new, old)
+            if resource.crd is None:
+                return new  # a built-in's status has no defaults, and the rest of it is the old object's
+        else:
+            strategy.keep_identity(resource, new, old)
+            match subresource:
+                case "resize":
+                    new = subresources.only_resources(new, old)
+                case "finalize":
+                    new = {**old, "spec": new.get("spec") or {}}
+                case _:
+                    if resource.has_status:
+                        strategy.keep_status(new, old)
+                    if resource.storage == strategy.CRDS:
+                        crds.note_storage_version(new)
+        strategy.apply_defaults(resource, new)
+        strategy.drop_disabled(resource, new, self.gates, old)
         strategy.count_generation(resource, new, old)
         return new
 
@@ -353,22 +359,26 @@ class Verbs(Reading):
             return resource.crd.store(obj, pruned=pruned)
         return obj
 
-    def _check_preconditions(self, resource: ApiResource, target: Target, metadata: Raw, old: Raw) -> None:
-        _settle_namespace(resource, target, metadata)
-        if metadata.setdefault("name", target.name) != target.name:
-            raise bad_request("the name of the object does not match the name on the URL")
-        version = metadata.get("resourceVersion")
-        if version and version != old["metadata"]["resourceVersion"]:
-            parse_version(str(version))
-            raise conflict(resource.group, resource.plural, target.name)
-        uid = metadata.get("uid")
-        if uid and uid != old["metadata"]["uid"]:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
-            raise conflict(resource.group, resource.plural, target.name, why)
-
     def success(self, details: Raw | None = None) -> Answer:
         """Return the Status that says it is done."""
         return answer_raw({**SUCCESS, "details": details} if details else SUCCESS)
+
+
+def _check_preconditions(resource: ApiResource, target: Target, metadata: Raw, old: Raw) -> None:
+    was = old["metadata"]
+    version = metadata.get("resourceVersion")
+    if version and version != was["resourceVersion"]:
+        parse_version(str(version))
+        raise conflict(resource.group, resource.plural, target.name)
+    uid = metadata.get("uid")
+    if uid and uid != was["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {was['uid']}"
+        raise conflict(resource.group, resource.plural, target.name, why)
+
+
+def _settle_name(target: Target, metadata: Raw) -> None:
+    if metadata.setdefault("name", target.name) != target.name:
+        raise bad_request("the name of the object does not match the name on the URL")
 
 
 def _settle_namespace(resource: ApiResource, target: Target, metadata: Raw) -> None:

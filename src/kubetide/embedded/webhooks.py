@@ -86,9 +86,9 @@ def _labels(obj: Raw) -> dict[str, str]:
     return labels if isinstance(labels, dict) else {}
 
 
-def is_exempt(call: AdmissionCall) -> bool:
+def is_exempt(resource: ApiResource) -> bool:
     """Webhooks have no say about webhooks: nobody could repair them otherwise."""
-    return call.resource.plural in _EXEMPT and call.resource.group == "admissionregistration.k8s.io"
+    return resource.plural in _EXEMPT and resource.group == "admissionregistration.k8s.io"
 
 
 def hooks_of(configuration: Raw) -> list[Hook]:

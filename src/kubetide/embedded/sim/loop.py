@@ -219,9 +219,13 @@ class _VirtualClock(LoopClock):
     def __init__(self, start: datetime, jumping: _JumpingSelector) -> None:
         super().__init__(start)
         self._jumping = jumping
+        self._told, self._told_at = start, self._loop_start
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=self._jumping.now - self._loop_start)
+        at = self._jumping.now
+        if at != self._told_at:  # mostly asked again at the same moment
+            self._told, self._told_at = self._start + timedelta(seconds=at - self._loop_start), at
+        return self._told
 
     def monotonic(self) -> float:
         return self._jumping.now - self._loop_start

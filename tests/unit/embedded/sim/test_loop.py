@@ -40,6 +40,18 @@ def test_a_clock_made_late_agrees_with_one_made_early() -> None:
     assert early == late == datetime(2026, 5, 1, 0, 1, 40, tzinfo=UTC)
 
 
+def test_a_clock_tells_the_same_moment_once_and_every_other_anew() -> None:
+    async def main() -> list[datetime]:
+        clock = virtual_clock()
+        told = [clock.now(), clock.now()]
+        await asyncio.sleep(0.5)
+        return [*told, clock.now(), virtual_clock().now()]
+
+    first, again, later, other = run_virtual(main())
+    assert first is again
+    assert later == other == first + timedelta(seconds=0.5)
+
+
 def test_timers_fire_in_order_of_their_time_and_then_of_their_making() -> None:
     async def main() -> list[str]:
         order: list[str] = []

@@ -28,6 +28,8 @@ class Garbage(Controller):
         if obj is None or resource.plural == "events":
             return
         uid = obj["metadata"].get("uid", "")
+        if old is not None and new is not None and uid in self._owners and not new["metadata"].get("deletionTimestamp"):
+            return  # known, and neither comes nor goes
         if new is None:
             self._owners.pop(uid, None)
             if self.world.dependents(uid):

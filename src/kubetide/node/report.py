@@ -131,10 +131,10 @@ class _Window:
 
 
 def _with_devices(usage: dict[str, Any] | None, devices: list[dict[str, Any]]) -> dict[str, Any]:
-    result = dict(usage or {})
-    if devices:
-        result["devices"] = devices
-    return result
+    """Return the resource map with its devices; without CPU or memory it is empty, devices included."""
+    if usage is None:
+        return {}
+    return {**usage, "devices": devices} if devices else usage
 
 
 def _aggregated(

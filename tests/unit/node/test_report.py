@@ -50,6 +50,20 @@ def test_half_a_measurement_is_none() -> None:
     assert build(filled(node_cpu_usage=1.0))["nodeMetric"]["nodeUsage"] == {}
 
 
+def test_devices_are_reported_beside_cpu_and_memory_and_never_alone() -> None:
+    gpu = report.Gpu(uuid="GPU-a", minor=0, memory_total=1000)
+    whole = filled(node_cpu_usage=1.0, node_memory_usage=1.0)
+    half = filled(node_cpu_usage=1.0)
+    properties = {kinds.GPU_UUID: "GPU-a", kinds.GPU_MINOR: "0"}
+    now = int(START.timestamp() * 1000)
+    for ring in (whole, half):
+        keys = [series_key(kinds.NODE_GPU_CORE, properties), series_key(kinds.NODE_GPU_MEMORY, properties)]
+        ring.append("gpu", 1.0, now - 1000, [(keys[0], 39.9), (keys[1], 379.0)])
+    (device,) = build(whole, gpus=[gpu])["nodeMetric"]["nodeUsage"]["devices"]
+    assert list(device["resources"].values()) == ["39", "379", "37"]
+    assert build(half, gpus=[gpu])["nodeMetric"]["nodeUsage"] == {}
+
+
 def test_pods_without_data_are_left_out_and_not_predicted() -> None:
     ring = filled()
     now = int(START.timestamp() * 1000)

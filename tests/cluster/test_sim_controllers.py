@@ -44,9 +44,8 @@ async def delete(cluster: SimCluster, path: str, policy: str = "Background") -> 
 def test_a_stateful_set_makes_its_pods_in_order_with_their_claims() -> None:
     async def main(cluster: SimCluster) -> None:
         manifest = make_stateful_set("db", replicas=3)
-        manifest["spec"]["volumeClaimTemplates"] = [
-            {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
-        ]
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        manifest["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
         await cluster.apply(manifest)
         await cluster.run_for(timedelta(seconds=3))
         assert [pod["metadata"]["name"] for pod in pods(cluster)] == ["db-0"]

@@ -1,72 +1,29 @@
-"""Rules of single built-in types: pods, workloads, services, budgets, webhooks, roles, custom resource definitions."""
+"""Rules of single built-in types: workloads, services, budgets, webhooks, roles, custom resource definitions."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from kubetide.api.codec import convert
-from kubetide.api.quantity import parse_quantity
 from kubetide.api.selectors import LabelSelector, selector_from
 from kubetide.embedded import crds
-from kubetide.embedded.causes import LABEL, LABEL_TEXT, bad_value, label_problems, required, unsupported
+from kubetide.embedded.causes import (
+    bad_value,
+    label_problems,
+    name_problems,
+    port_problems,
+    required,
+    selector_problems,
+    unsupported,
+)
 from kubetide.embedded.objects import ResourceKey
+from kubetide.embedded.pod_rules import pod_spec_problems
 from kubetide.embedded.status import Cause, Raw, bad_request
-from kubetide.errors import InvalidInput, QuantityError
+from kubetide.errors import InvalidInput
 
 Rule = Callable[[Raw], Iterator[Cause]]
 
 
 def _pod(obj: Raw) -> Iterator[Cause]:
     yield from pod_spec_problems(obj.get("spec") or {}, "spec")
-
-
-def pod_spec_problems(
-    spec: Raw, path: str, *, restart: tuple[str, ...] = ("Always", "OnFailure", "Never")
-) -> Iterator[Cause]:
-    """Yield what is wrong with a pod spec."""
-    containers = spec.get("containers") or []
-    if not containers:
-        yield required(f"{path}.containers")
-    seen: set[str] = set()
-    for field in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(field) or ()):
-            here = f"{path}.{field}[{index}]"
-            name = container.get("name")
-            if not name:
-                yield required(f"{here}.name")
-            elif len(name) > 63 or LABEL.fullmatch(name) is None:
-                yield bad_value(f"{here}.name", name, LABEL_TEXT)
-            elif name in seen:
-                yield Cause(f"{here}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
-            seen.add(name)
-            if not container.get("image"):
-                yield required(f"{here}.image")
-            yield from resource_problems(container.get("resources") or {}, f"{here}.resources")
-    policy = spec.get("restartPolicy")
-    if policy not in restart:
-        yield unsupported(f"{path}.restartPolicy", policy, restart)
-
-
-def resource_problems(resources: Raw, path: str) -> Iterator[Cause]:
-    """Yield quantities that cannot be read, negative ones, and requests above their limits."""
-    parsed: dict[str, dict[str, Any]] = {"requests": {}, "limits": {}}
-    for kind, amounts in parsed.items():
-        for name, text in (resources.get(kind) or {}).items():
-            here = f"{path}.{kind}[{name}]" if "/" in name or "." in name else f"{path}.{kind}.{name}"
-            try:
-                amount = parse_quantity(text)
-            except QuantityError:
-                raise bad_request(
-                    f"quantities must match the regular expression "
-                    f"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$': {path}.{kind}.{name}: {text!r}"
-                ) from None
-            if amount.sign < 0:
-                yield bad_value(here, str(text), "must be greater than or equal to 0")
-            amounts[name] = amount
-    for name, asked in parsed["requests"].items():
-        limit = parsed["limits"].get(name)
-        if limit is not None and asked > limit:
-            text = resources["requests"][name]
-            yield bad_value(f"{path}.requests", str(text), f"must be less than or equal to {name} limit of {limit}")
 
 
 def _workload(obj: Raw) -> Iterator[Cause]:
@@ -79,19 +36,20 @@ def _workload(obj: Raw) -> Iterator[Cause]:
         if not raw:
             yield required("spec.selector")
         elif any(labels.get(key) != value for key, value in raw.items()):
-            yield bad_value("spec.template.metadata.labels", str(labels), "`selector` does not match template `labels`")
+            yield bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     elif not raw:
         yield required("spec.selector")
+    elif broken := list(selector_problems(raw, "spec.selector")):
+        yield from broken
+        yield bad_value("spec.selector", raw, "invalid label selector")
     else:
         try:
             matches = selector_from(convert(raw, LabelSelector)).matches(labels)
         except InvalidInput as error:
-            yield bad_value("spec.selector", str(raw), str(error))
+            yield bad_value("spec.selector", raw, str(error))
         else:
             if not matches:
-                yield bad_value(
-                    "spec.template.metadata.labels", str(labels), "`selector` does not match template `labels`"
-                )
+                yield bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     yield from label_problems(labels, "spec.template.metadata.labels")
     yield from pod_spec_problems(template.get("spec") or {}, "spec.template.spec", restart=("Always",))
 
@@ -102,6 +60,17 @@ def _replicas(spec: Raw) -> Iterator[Cause]:
         raise bad_request("spec.replicas: cannot unmarshal into an int32")
     if replicas < 0:
         yield bad_value("spec.replicas", replicas, "must be greater than or equal to 0")
+
+
+def _stateful_set(obj: Raw) -> Iterator[Cause]:
+    yield from _workload(obj)
+    for index, claim in enumerate((obj.get("spec") or {}).get("volumeClaimTemplates") or ()):
+        here = f"spec.volumeClaimTemplates[{index}].spec"
+        spec = claim.get("spec") or {}
+        if not spec.get("accessModes"):
+            yield required(f"{here}.accessModes", "at least 1 access mode is required")
+        if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
+            yield required(f"{here}.resources[storage]")
 
 
 def _job(obj: Raw) -> Iterator[Cause]:
@@ -124,7 +93,8 @@ def _cron_job(obj: Raw) -> Iterator[Cause]:
 def _pdb(obj: Raw) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        yield bad_value("spec", str(spec), "minAvailable and maxUnavailable cannot be both set")
+        yield bad_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+    yield from selector_problems(spec.get("selector"), "spec.selector")
 
 
 def _service(obj: Raw) -> Iterator[Cause]:
@@ -132,9 +102,21 @@ def _service(obj: Raw) -> Iterator[Cause]:
     if not spec.get("ports") and spec.get("type") != "ExternalName" and spec.get("clusterIP") != "None":
         yield required("spec.ports")
     for index, port in enumerate(spec.get("ports") or ()):
-        number = port.get("port")
-        if not isinstance(number, int) or not 0 < number < 65536:
-            yield bad_value(f"spec.ports[{index}].port", number, "must be between 1 and 65535, inclusive")
+        yield from port_problems(port.get("port") or 0, f"spec.ports[{index}].port")
+        aim = port.get("targetPort") or port.get("port") or 0
+        if isinstance(aim, int):
+            yield from port_problems(aim, f"spec.ports[{index}].targetPort")
+
+
+def _endpoints(obj: Raw) -> Iterator[Cause]:
+    for index, subset in enumerate(obj.get("subsets") or ()):
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            yield required(f"subsets[{index}]", "must specify `addresses` or `notReadyAddresses`")
+
+
+def _limit_range(obj: Raw) -> Iterator[Cause]:
+    for index, limit in enumerate((obj.get("spec") or {}).get("limits") or ()):
+        yield from name_problems(limit.get("type") or "", f"spec.limits[{index}].type")
 
 
 def _crd(obj: Raw) -> Iterator[Cause]:
@@ -160,23 +142,43 @@ def _webhooks(obj: Raw) -> Iterator[Cause]:
             yield bad_value(f"{here}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
 
 
+def _role(obj: Raw) -> Iterator[Cause]:
+    for index, rule in enumerate(obj.get("rules") or ()):
+        if not rule.get("verbs"):
+            yield required(f"rules[{index}].verbs", "verbs must contain at least one value")
+        if rule.get("nonResourceURLs"):
+            continue
+        if not rule.get("apiGroups"):
+            yield required(f"rules[{index}].apiGroups", "resource rules must supply at least one api group")
+        if not rule.get("resources"):
+            yield required(f"rules[{index}].resources", "resource rules must supply at least one resource")
+
+
 def _role_binding(obj: Raw) -> Iterator[Cause]:
     reference = obj.get("roleRef") or {}
     for field in ("kind", "name"):
         if not reference.get(field):
             yield required(f"roleRef.{field}")
+    for index, subject in enumerate(obj.get("subjects") or ()):
+        if not subject.get("name"):
+            yield required(f"subjects[{index}].name")
+        if subject.get("kind") not in _SUBJECTS:
+            yield unsupported(f"subjects[{index}].kind", subject.get("kind") or "", _SUBJECTS)
 
 
+_SUBJECTS = ("ServiceAccount", "User", "Group")
 _RBAC = "rbac.authorization.k8s.io"
 _HOOKS = "admissionregistration.k8s.io"
 
 RULES: dict[ResourceKey, Rule] = {
     ResourceKey("", "pods"): _pod,
     ResourceKey("", "services"): _service,
+    ResourceKey("", "endpoints"): _endpoints,
+    ResourceKey("", "limitranges"): _limit_range,
     ResourceKey("", "replicationcontrollers"): _workload,
     ResourceKey("apps", "deployments"): _workload,
     ResourceKey("apps", "replicasets"): _workload,
-    ResourceKey("apps", "statefulsets"): _workload,
+    ResourceKey("apps", "statefulsets"): _stateful_set,
     ResourceKey("apps", "daemonsets"): _workload,
     ResourceKey("batch", "jobs"): _job,
     ResourceKey("batch", "cronjobs"): _cron_job,
@@ -184,6 +186,8 @@ RULES: dict[ResourceKey, Rule] = {
     ResourceKey("apiextensions.k8s.io", "customresourcedefinitions"): _crd,
     ResourceKey(_HOOKS, "mutatingwebhookconfigurations"): _webhooks,
     ResourceKey(_HOOKS, "validatingwebhookconfigurations"): _webhooks,
+    ResourceKey(_RBAC, "roles"): _role,
+    ResourceKey(_RBAC, "clusterroles"): _role,
     ResourceKey(_RBAC, "rolebindings"): _role_binding,
     ResourceKey(_RBAC, "clusterrolebindings"): _role_binding,
 }

@@ -5,11 +5,14 @@ a type, `{}` a map of it, `*` anything at all; a field without a type is a value
 come first, with their API version.
 
 Almost every object has known fields only, and that is settled by one conversion in C: each kind is also made into a
-msgspec type that forbids all others (`knows`). Only an object that fails it is walked through.
+msgspec type that forbids all others (`knows`). Only an object that fails it is walked through (`prune`). A null that
+stands for an item of a list or a value of a map fails it too: it is read as the empty one of its type, unlike a null
+that stands for a field, which is as good as none.
 """
 
 import json
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
@@ -38,6 +41,16 @@ class Many:
 
 
 FREE = Members(free=True)
+_SCALAR = str | int | float | bool
+_VALUE = _SCALAR | list[_SCALAR] | dict[str, _SCALAR]
+_NUMBERS = frozenset(["supplementalGroups"])
+_QUANTITIES = frozenset(
+    (
+        *("limits", "requests", "capacity", "allocatable", "allocatedResources", "overhead", "hard", "used"),
+        *("default", "defaultRequest", "max", "maxLimitRequestRatio", "min"),
+    )
+)
+"""The fields that hold several numbers or quantities; other fields with several values hold texts."""
 
 
 @cache
@@ -58,6 +71,7 @@ def _held(kind: str, types: dict[str, Members]) -> "Members | Many":
     return Many(mark, _held(kind[2:], types)) if mark in ("[]", "{}") else types[kind]
 
 
+@lru_cache(maxsize=256)
 def type_of(api_version: str, kind: str) -> Members | None:
     """Return the type of a kind, None if it is not in the table."""
     return _table().get(f"{api_version} {kind}")
@@ -74,21 +88,23 @@ def _strict(node: Members) -> type[Any] | None:
     made: dict[Members, Any] = {}
 
     def convert(held: "Members | Many | None", above: tuple[Members, ...]) -> Any:
-        if held is None or held is FREE:
+        if held is None:
+            return _VALUE
+        if held is FREE:
             return Any
         if isinstance(held, Many):
             inner = convert(held.each, above)
-            return GenericAlias(list, (inner,)) | None if held.mark == "[]" else GenericAlias(dict, (str, inner)) | None
+            return GenericAlias(list, (inner,)) if held.mark == "[]" else GenericAlias(dict, (str, inner))
         if held in above:
             raise RecursionError
         if held not in made:
             names = {f"f{number}": label for number, label in enumerate(held.fields)}
             members = [
-                (name, convert(held.fields[label], (*above, held)), msgspec.field(default=None, name=label))
+                (name, convert(held.fields[label], (*above, held)) | None, msgspec.field(default=None, name=label))
                 for name, label in names.items()
             ]
             made[held] = msgspec.defstruct("Fields", members, forbid_unknown_fields=True, gc=False)
-        return made[held] | None
+        return made[held]
 
     try:
         convert(node, ())
@@ -111,10 +127,12 @@ def knows(node: Members, obj: Any) -> bool:
 
 
 def prune(value: Any, node: "Members | Many | None", path: str = "") -> list[str]:
-    """Remove fields that the type does not have, in place, and return their paths."""
+    """Remove fields that the type does not have and fill nulls in lists and maps, in place; return what was removed."""
     if node is None or node is FREE:
         return []
     if isinstance(node, Many):
+        if node.each is not FREE:
+            _fill(value, {})
         return [gone for member, below in _each(value, node, path) for gone in prune(member, node.each, below)]
     if not isinstance(value, dict):
         return []
@@ -122,11 +140,21 @@ def prune(value: Any, node: "Members | Many | None", path: str = "") -> list[str
     for key in list(value):
         below = f"{path}.{key}" if path else key
         if key in node.fields:
+            if node.fields[key] is None:
+                _fill(value[key], 0 if key in _NUMBERS else "0" if key in _QUANTITIES else "")
             dropped += prune(value[key], node.fields[key], below)
         else:
             del value[key]
             dropped.append(below)
     return dropped
+
+
+def _fill(value: Any, empty: Any) -> None:
+    """Put the empty value of its type where a list or a map holds a null."""
+    if isinstance(value, list | dict):
+        for place, held in list(enumerate(value) if isinstance(value, list) else value.items()):
+            if held is None:
+                value[place] = copy(empty)
 
 
 def _each(value: Any, node: Many, path: str) -> Iterator[tuple[Any, str]]:

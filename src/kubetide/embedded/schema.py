@@ -45,23 +45,33 @@ def prune(value: Any, schema: Raw, path: str = "", *, root: bool = False) -> lis
 
 
 def default(value: Any, schema: Raw) -> None:
-    """Fill in defaults below `value`, in place. A null where null is not allowed counts as absent."""
+    """Fill in defaults below `value`, in place. A null where null is not allowed counts as absent.
+
+    A member that counts as absent goes; an item of a list cannot, so without a default it stays, to be refused.
+    """
     if isinstance(value, dict):
-        for key, below in (schema.get("properties") or {}).items():
-            present = value.get(key)
-            if present is None and "default" in below and not (key in value and below.get("nullable")):
-                value[key] = present = _copy(below["default"])
-            if present is not None:
-                default(present, below)
+        known = schema.get("properties") or {}
+        for key, below in known.items():
+            _settle(value, key, below, absent=key not in value)
         additional = schema.get("additionalProperties")
         if isinstance(additional, dict):
-            known = schema.get("properties") or {}
-            for key, member in value.items():
-                if key not in known:
-                    default(member, additional)
+            for key in [key for key in value if key not in known]:
+                _settle(value, key, additional)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
-        for item in value:
-            default(item, schema["items"])
+        for index in range(len(value)):
+            _settle(value, index, schema["items"])
+
+
+def _settle(holder: Any, place: Any, schema: Raw, *, absent: bool = False) -> None:
+    """Default what is at one place of an object or a list."""
+    present = None if absent else holder[place]
+    if present is None and (absent or not schema.get("nullable")):
+        if "default" in schema:
+            holder[place] = present = _copy(schema["default"])
+        elif not absent and isinstance(holder, dict):
+            del holder[place]
+    if present is not None:
+        default(present, schema)
 
 
 def problems(value: Any, schema: Raw, path: str = "") -> Iterator[Cause]:

@@ -112,7 +112,7 @@ def conflict(group: str, resource: str, name: str, why: str = "") -> Refusal:
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Refusal:
     """The object breaks rules; every broken one is named."""
-    told = [f"{cause.field}: {cause.message}" for cause in causes]
+    told = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     listing = told[0] if len(told) == 1 else "[" + ", ".join(told) + "]"
     text = f'{qualified(group, kind)} "{name}" is invalid: {listing}'
     return Refusal(422, "Invalid", text, group=group, resource=kind, name=name, causes=causes)

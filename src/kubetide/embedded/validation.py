@@ -5,13 +5,22 @@ real cluster are. Custom resources are checked against their schema, autoscalers
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubetide.api import hpa_validation
 from kubetide.api.selectors import label_key_problem
 from kubetide.embedded.builtin_rules import RULES
-from kubetide.embedded.causes import LABEL, LABEL_TEXT, bad_value, label_problems, required
+from kubetide.embedded.causes import (
+    LABEL,
+    LABEL_TEXT,
+    bad_value,
+    found_cause,
+    label_problems,
+    name_problems,
+    required,
+)
+from kubetide.embedded.pod_rules import pod_status_problems
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Cause, Raw, bad_request, invalid
 from kubetide.errors import QuantityError
@@ -24,6 +33,7 @@ _SUBDOMAIN_TEXT = (
 _MAX_ANNOTATIONS = 256 * 1024
 _PATH_NAMED = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 _LABEL_NAMED = ("namespaces", "services")
+_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
 def check_text(value: Any, path: str) -> None:
@@ -63,12 +73,16 @@ def check_change(
     resource: ApiResource, subresource: str, new: Raw, old: Raw, gates: frozenset[str] = frozenset()
 ) -> None:
     """Refuse a change that breaks a rule, or touches what may not change."""
-    _check_map(new["metadata"].get("labels"), "metadata.labels")
-    _check_map(new["metadata"].get("annotations"), "metadata.annotations")
-    causes = [] if _same_labels(new["metadata"], old["metadata"]) else list(_meta(resource, new))
+    causes: list[Cause] = []
+    if not _same_labels(new["metadata"], old["metadata"]):
+        _check_map(new["metadata"].get("labels"), "metadata.labels")
+        _check_map(new["metadata"].get("annotations"), "metadata.annotations")
+        causes += _meta(resource, new)
     if subresource == "status" and resource.crd is None:
         if resource.plural == "horizontalpodautoscalers":
-            causes += _hpa_causes(hpa_validation.validate_status(new))
+            causes += _hpa_causes(new, hpa_validation.validate_status(new))
+        elif resource.storage == ("", "pods"):
+            causes += pod_status_problems(new.get("status") or {})
     else:
         causes += _specific(resource, new, old, gates)
         if not subresource:
@@ -82,6 +96,7 @@ def _same_labels(metadata: Raw, was: Raw) -> bool:
         metadata.get("labels") == was.get("labels")
         and metadata.get("annotations") == was.get("annotations")
         and metadata.get("ownerReferences") == was.get("ownerReferences")
+        and metadata.get("finalizers") == was.get("finalizers")
     )
 
 
@@ -114,7 +129,20 @@ def _meta(resource: ApiResource, obj: Raw) -> Iterator[Cause]:
     for owner in metadata.get("ownerReferences") or ():
         for field in ("apiVersion", "kind", "name", "uid"):
             if not isinstance(owner, dict) or not owner.get(field):
-                yield required(f"metadata.ownerReferences.{field}")
+                rule = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                yield bad_value(f"metadata.ownerReferences.{field}", "", rule)
+    yield from _finalizers(resource, metadata.get("finalizers") or ())
+
+
+def _finalizers(resource: ApiResource, names: Sequence[str]) -> Iterator[Cause]:
+    for name in names:
+        check_text(name, "metadata.finalizers")
+        yield from name_problems(name, "metadata.finalizers")
+    if resource.crd is None:
+        for index, name in enumerate(names):
+            if "/" not in name and name not in _FINALIZERS:
+                rule = "name is neither a standard finalizer name nor is it fully qualified"
+                yield bad_value(f"metadata.finalizers[{index}]", name, rule)
 
 
 def _specific(resource: ApiResource, obj: Raw, old: Raw | None, gates: frozenset[str]) -> list[Cause]:
@@ -134,23 +162,23 @@ def _specific(resource: ApiResource, obj: Raw, old: Raw | None, gates: frozenset
 
 def _hpa_problems(obj: Raw, old: Raw | None, *, scale_to_zero: bool) -> list[Cause]:
     try:
-        return _hpa_causes(hpa_validation.validate(obj, old=old, scale_to_zero=scale_to_zero))
+        return _hpa_causes(obj, hpa_validation.validate(obj, old=old, scale_to_zero=scale_to_zero))
     except (AttributeError, TypeError, QuantityError) as error:
         raise bad_request(f"HorizontalPodAutoscaler cannot be handled: {error}") from error
 
 
-def _hpa_causes(problems: list[hpa_validation.Problem]) -> list[Cause]:
-    return [Cause(problem.field, problem.type, problem.detail) for problem in problems]
+def _hpa_causes(obj: Raw, problems: list[hpa_validation.Problem]) -> list[Cause]:
+    return [found_cause(obj, problem.field, problem.type, problem.detail) for problem in problems]
 
 
 def _immutable(resource: ApiResource, new: Raw, old: Raw) -> Iterator[Cause]:
     spec, was = new.get("spec") or {}, old.get("spec") or {}
     if resource.group == "apps" and spec.get("selector") != was.get("selector"):
-        yield bad_value("spec.selector", str(spec.get("selector")), "field is immutable")
+        yield bad_value("spec.selector", spec.get("selector"), "field is immutable")
     if resource.storage == ("", "pods"):
         yield from _pod_immutable(spec, was)
     if resource.plural in ("rolebindings", "clusterrolebindings") and new.get("roleRef") != old.get("roleRef"):
-        yield bad_value("roleRef", str(new.get("roleRef")), "cannot change roleRef")
+        yield bad_value("roleRef", new.get("roleRef"), "cannot change roleRef")
     if resource.plural == "jobs":
         for field in ("selector", "template", "completionMode"):
             if spec.get(field) != was.get(field) and not was.get("suspend"):

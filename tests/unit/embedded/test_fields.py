@@ -116,3 +116,30 @@ def test_complaints_are_about_what_was_written(body: bytes, told: list[str]) -> 
 def test_what_our_own_encoder_wrote_has_nothing_twice(value: Any) -> None:
     assert not fields.has_duplicates(msgspec.json.encode(value), value)
     assert fields.complaints(msgspec.json.encode(value), None) == []
+
+
+def test_nulls_in_lists_and_maps_become_empty_and_nulls_for_fields_stay() -> None:
+    obj: dict[str, Any] = {
+        "metadata": {"labels": {"a": None}, "finalizers": [None], "creationTimestamp": None},
+        "spec": {
+            "containers": [None, {"args": [None], "resources": {"limits": {"cpu": None}}}],
+            "securityContext": {"supplementalGroups": [None, 5]},
+            "tolerations": None,
+        },
+    }
+    assert not fields.knows(pod_type(), obj)
+    assert fields.prune(obj, pod_type()) == []
+    assert obj["metadata"] == {"labels": {"a": ""}, "finalizers": [""], "creationTimestamp": None}
+    assert obj["spec"]["containers"] == [{}, {"args": [""], "resources": {"limits": {"cpu": "0"}}}]
+    assert obj["spec"]["securityContext"]["supplementalGroups"] == [0, 5]
+    assert obj["spec"]["tolerations"] is None
+    assert fields.knows(pod_type(), obj)
+
+
+def test_a_null_that_may_be_anything_stays_null() -> None:
+    kind = fields.type_of("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+    assert kind is not None
+    versions = [{"schema": {"openAPIV3Schema": {"enum": [None, "a"]}}}, None]
+    obj: dict[str, Any] = {"spec": {"versions": versions}}
+    assert fields.prune(obj, kind) == []
+    assert obj["spec"]["versions"] == [{"schema": {"openAPIV3Schema": {"enum": [None, "a"]}}}, {}]

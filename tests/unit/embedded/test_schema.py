@@ -48,6 +48,17 @@ def test_defaults_reach_into_lists_and_replace_null_where_null_is_not_allowed() 
     assert value == {"size": 1, "color": "red", "maybe": None, "ports": [{"port": 1, "proto": "TCP"}]}
 
 
+def test_a_null_that_is_not_allowed_goes_but_an_item_of_a_list_stays_to_be_refused() -> None:
+    value: Raw = {"size": None, "tags": [None, "a"], "limits": {"cpu": None, "memory": 1}, "free": {"any": None}}
+    schema.default(value, OBJECT)
+    assert "size" not in value
+    assert (value["tags"], value["limits"], value["free"]) == ([None, "a"], {"memory": 1}, {"any": None})
+    rule = {"type": "array", "items": {"type": "object", "default": {"x": 1}}}
+    items: list[Any] = [None, {}]
+    schema.default(items, rule)
+    assert items == [{"x": 1}, {}]
+
+
 def test_a_default_is_a_copy_for_each_object() -> None:
     rule = {"type": "object", "properties": {"a": {"type": "object", "default": {"x": 1}}}}
     one: Raw = {}

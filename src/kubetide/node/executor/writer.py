@@ -241,10 +241,14 @@ class Executor:
             return True
         if check is Check.DIRECTORY:
             return self.host.exists(path)
-        if file.name not in self._support:
+        known = self._support.get(file.name)
+        if known is None:
             where = self.layout.paths.kube_root if check is Check.KUBE_ROOT else ""
-            self._support[file.name] = self.host.exists(self.layout.cgroup_file(file, where))
-        return self._support[file.name]
+            known = self.host.exists(self.layout.cgroup_file(file, where))
+            # Before the kubelet made its root nothing can be said about the kernel, so nothing is remembered.
+            if known or self.host.exists(self.layout.cgroup_dir(file.controller, where)):
+                self._support[file.name] = known
+        return known
 
     def _read(self, path: str) -> str:
         try:

@@ -130,12 +130,17 @@ class MemoryQos:
         return False
 
     def _possible(self, snapshot: Snapshot, values: list[MemoryValue]) -> list[MemoryValue]:
-        """Leave out files that this kernel does not have; most have half of them, and there are thousands of values."""
+        """Leave out files that this kernel does not have; most have half of them, and there are thousands of values.
+
+        What is missing is remembered once the kubelet made its root: before, nothing can be said about the kernel.
+        """
+        host, layout = snapshot.cgroups.host, snapshot.cgroups.layout
+        root = layout.paths.kube_root
         for resource in {value.resource for value in values} - self._known.keys():
-            layout = snapshot.cgroups.layout
-            path = layout.cgroup_file(files.CGROUP_FILES[resource], layout.paths.kube_root)
-            self._known[resource] = snapshot.cgroups.host.exists(path)
-        return [value for value in values if self._known[value.resource]]
+            known = host.exists(layout.cgroup_file(files.CGROUP_FILES[resource], root))
+            if known or host.exists(layout.cgroup_dir("memory", root)):
+                self._known[resource] = known
+        return [value for value in values if self._known.get(value.resource, False)]
 
 
 def memory_values(

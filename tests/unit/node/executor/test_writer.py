@@ -136,6 +136,49 @@ def test_a_kernel_without_the_file_is_asked_once() -> None:
     assert not executor.update(write(files.CPU_IDLE, "1")), "support is remembered for the life of the process"
 
 
+def test_before_the_kubelet_made_its_root_nothing_is_concluded_about_the_kernel() -> None:
+    executor, host, _, layout = made({})
+    assert not executor.update(write(files.CPU_IDLE, "1"))
+    for place in ("kubepods.slice", TIER):
+        host.files[layout.cgroup_file(files.CPU_IDLE, place)] = "0"
+    assert executor.update(write(files.CPU_IDLE, "1"))
+    assert [value for _, value in host.writes] == ["1"]
+
+
+def test_a_cgroup_that_vanishes_between_reading_and_writing_is_no_failure() -> None:
+    executor, host, _, layout = made({(files.CPU_SHARES, POD): "2"})
+
+    def vanish(path: str, value: str) -> None:
+        del host.files[path]
+        raise OSError(errno.ENODEV, "No such device")
+
+    host.on_write = vanish
+    wanted = write(files.CPU_SHARES, "5", POD, Target.POD)
+    assert not executor.update(wanted)
+    host.on_write = None
+    host.files[layout.cgroup_file(files.CPU_SHARES, POD)] = "2"
+    assert executor.update(wanted), "it was not remembered as written"
+
+
+def test_an_update_past_the_cache_counts_as_done_also_where_nothing_had_to_change() -> None:
+    executor, host, _, _ = made({(files.CPU_SHARES, TIER): "1024"})
+    for value, place in (("1024", TIER), ("1024", POD)):
+        assert executor.update(write(files.CPU_SHARES, value, place), cached=False)
+    assert host.writes == []
+
+
+def test_devices_of_one_file_are_remembered_each() -> None:
+    executor, host, _, layout = made({(files.BLKIO_READ_BPS, place): "" for place in ("kubepods.slice", TIER)})
+    path = layout.cgroup_file(files.BLKIO_READ_BPS, TIER)
+    lines = ("253:0 100", "253:16 200")
+    for line in lines:
+        executor.update(write(files.BLKIO_READ_BPS, line))
+    host.files[path] = "\n".join(lines)
+    for line in lines:
+        assert not executor.update(write(files.BLKIO_READ_BPS, line))
+    assert [value for _, value in host.writes] == list(lines)
+
+
 def test_unlimited_becomes_max_on_v2_and_is_recognised_again() -> None:
     executor, host, clock, _ = made({(files.CPU_QUOTA, TIER): "50000 100000\n"}, version=2)
     executor.update(write(files.CPU_QUOTA, "-1"))

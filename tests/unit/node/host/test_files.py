@@ -54,6 +54,14 @@ def test_values_out_of_range_are_refused_before_the_kernel_is_asked(name: str, v
         pytest.param("memory.limit_in_bytes", 1, "9223372036854771712\n", "-1", id="v1-spells-no-limit-as-a-number"),
         pytest.param("cpu.cfs_quota_us", 2, "max 100000\n", "-1", id="only-the-quota-field"),
         pytest.param("cpu.cfs_period_us", 2, "max 100000\n", "100000", id="only-the-period-field"),
+        pytest.param(
+            "blkio.cost.qos",
+            1,
+            "253:0 enable=1 ctrl=user rpct=0.00 rlat=3000 wpct=0.00 wlat=4000 min=1.00 max=10000.00\n",
+            "253:0 enable=1 ctrl=user rlat=3000 wlat=4000",
+            id="only-the-latencies",
+        ),
+        pytest.param("blkio.throttle.read_bps_device", 1, "8:0 5\n", "253:0 0", id="no-limit-to-remove"),
     ],
 )
 def test_a_value_that_is_there_is_recognised(name: str, version: int, text: str, value: str) -> None:

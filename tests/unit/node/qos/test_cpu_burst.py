@@ -10,12 +10,15 @@ from kubetide.api.codec import convert
 from kubetide.api.core import Node
 from kubetide.api.slo_strategies import CPUBurstStrategy, NodeSLOSpec
 from kubetide.node.qos.burst_limiter import Bucket, Limiters
+from kubetide.node.qos.burst_quota import Operation, ceiling_us, target_us
 from kubetide.node.qos.cpu_burst import CpuBurst, pod_config
 from kubetide.node.series import kinds
 from nodeworld import START, World, processors_of
 
 
-def bursting_pod(world: World, *, label: str = "LS", annotations: dict[str, str] | None = None) -> Any:
+def bursting_pod(
+    world: World, *, label: str = "LS", kube: str = "Burstable", annotations: dict[str, str] | None = None
+) -> Any:
     pod = world.add_pod(
         {
             "metadata": {
@@ -28,7 +31,7 @@ def bursting_pod(world: World, *, label: str = "LS", annotations: dict[str, str]
             "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}}]},
             "status": {
                 "phase": "Running",
-                "qosClass": "Burstable",
+                "qosClass": kube,
                 "containerStatuses": [{"name": "main", "containerID": "containerd://main"}],
             },
         }
@@ -119,6 +122,79 @@ def test_a_pod_with_cpus_of_its_own_is_left_alone() -> None:
     assert CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()).is_empty
 
 
+@pytest.mark.parametrize(
+    ("label", "kube", "bursts"),
+    [
+        ("", "Burstable", True),
+        ("", "Guaranteed", True),
+        ("", "BestEffort", True),
+        ("SYSTEM", "Burstable", True),
+        ("LSR", "Guaranteed", False),
+        ("LSE", "Guaranteed", False),
+        ("BE", "Burstable", False),
+    ],
+)
+def test_only_the_label_says_who_may_burst(label: str, kube: str, bursts: bool) -> None:
+    world = node()
+    bursting_pod(world, label=label, kube=kube)
+    throttled(world, 0.4)
+    assert CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()).is_empty is not bursts
+
+
+@pytest.mark.parametrize(
+    ("current", "operation", "expected"),
+    [
+        pytest.param(700_000, "remain", 600_000, id="remaining-does-not-mean-above-the-ceiling"),
+        pytest.param(50_000, "remain", 200_000, id="nor-below-the-base"),
+        pytest.param(-1, "remain", 200_000, id="nor-unlimited"),
+        pytest.param(-1, "up", 200_000, id="unlimited-is-below-the-base-for-growth-too"),
+        pytest.param(550_000, "up", 600_000, id="growing-ends-at-the-ceiling"),
+        pytest.param(210_000, "down", 200_000, id="shrinking-ends-at-the-base"),
+        pytest.param(300_000, "reset", 200_000, id="a-reset-is-the-base"),
+    ],
+)
+def test_every_operation_stays_between_base_and_ceiling(current: int, operation: str, expected: int) -> None:
+    assert target_us(current, 200_000, ceiling_us(200_000, 300), Operation(operation)) == expected
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(99, 200_000), (100, 200_000), (101, 202_000)])
+def test_up_to_a_hundred_percent_the_ceiling_is_the_base(percent: int, expected: int) -> None:
+    assert ceiling_us(200_000, percent) == expected
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_pod_without_a_quota_is_left_alone_while_its_container_bursts(version: int) -> None:
+    world = node(version)
+    pod = bursting_pod(world)
+    unlimited = {"cpu.cfs_quota_us": "-1"} if version == 1 else {"cpu.max": "max 100000"}
+    world.cgroup("cpu", pod.directory, unlimited)
+    throttled(world, 0.4)
+    world.apply(CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()))
+    assert (quota(world, pod.directory), quota(world, pod.containers[0].directory)) == (-1, 120000)
+
+
+def test_a_pod_grows_before_its_container_and_shrinks_after_it() -> None:
+    world = node()
+    pod = bursting_pod(world)
+    order = [pod.directory, pod.containers[0].directory]
+    strategy = CpuBurst(Limiters(lambda: 0.5))
+    throttled(world, 0.4)
+
+    def moved() -> list[str]:
+        world.host.writes.clear()
+        world.apply(strategy.decide(world.snapshot()))
+        root = world.layout.cgroup_dir("cpu", "")
+        return [
+            path.removeprefix(root).strip("/").rpartition("/")[0]
+            for path, _ in world.host.writes
+            if path.endswith("cpu.cfs_quota_us")
+        ]
+
+    assert moved() == order
+    world.metrics.set(kinds.NODE_CPU, 6.0)
+    assert moved() == order[::-1]
+
+
 def test_a_normalized_node_bursts_from_the_scaled_base() -> None:
     world = node(policy="none")
     pod = bursting_pod(world)
@@ -149,6 +225,27 @@ def test_a_bucket_that_nobody_asks_is_forgotten_after_two_periods() -> None:
 
 
 @pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [(0, 200), (59, 141), (60, 100), (99, 100), (100, 100), (101, 99), (200, 0), (1000, -800)],
+)
+def test_tokens_are_earned_below_sixty_percent_and_spent_above_a_hundred(usage: int, tokens: int) -> None:
+    bucket = Bucket(10, 300, 100, START)
+    assert bucket.step(usage, START + timedelta(seconds=1)) is (tokens > 0)
+    assert bucket.tokens == tokens
+
+
+@pytest.mark.parametrize(("chance", "allowed"), [(0.0, False), (0.5, True), (0.999, True)])
+def test_a_fresh_bucket_is_filled_by_chance_to_less_than_half(chance: float, allowed: bool) -> None:
+    limiters = Limiters(lambda: chance)
+    ask: dict[str, Any] = {"period_seconds": 10, "percent": 200, "now": START}
+    assert limiters.allow("c", usage_percent=70, **ask) is allowed
+    spent = int(1000 * chance * 0.5)
+    assert spent < 500
+    ask["now"] = START + timedelta(seconds=1)
+    assert not limiters.allow("c", usage_percent=100 + spent, **ask)
+
+
+@pytest.mark.parametrize(
     ("period", "percent", "expected"),
     [
         pytest.param(None, 300, True, id="no-period-no-limit"),
@@ -170,6 +267,14 @@ def test_a_broken_annotation_counts_as_none_and_keys_may_have_any_case() -> None
     folded = pod_config({qos.ANNOTATION_CPU_BURST: '{"CPUBURSTPERCENT": 10, "Policy": "none"}'}, base)
     assert folded is not None
     assert (folded.policy, folded.cpu_burst_percent) == ("none", 10)
+
+
+def test_null_inherits_and_zero_is_a_value() -> None:
+    base = CPUBurstStrategy(policy="auto", cpu_burst_percent=1000, cfs_quota_burst_percent=300)
+    text = '{"cpuBurstPercent": 0, "cfsQuotaBurstPercent": null}'
+    merged = pod_config({qos.ANNOTATION_CPU_BURST: text}, base)
+    assert merged is not None
+    assert (merged.policy, merged.cpu_burst_percent, merged.cfs_quota_burst_percent) == ("auto", 0, 300)
 
 
 def test_stopping_the_agent_brings_raised_quotas_back() -> None:

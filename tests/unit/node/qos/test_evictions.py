@@ -10,6 +10,7 @@ from kubetide.api.codec import convert
 from kubetide.api.core import Node
 from kubetide.api.slo_strategies import NodeSLOSpec, ResourceThresholdStrategy
 from kubetide.node.qos.evictions import SHORT, STUCK, CpuEvict, MemoryEvict
+from kubetide.node.qos.satisfaction import release_milli, usage_is_high
 from kubetide.node.qos.victims import BestEffortPod, cpu_order, memory_order
 from kubetide.node.series import kinds
 from nodeworld import START, World
@@ -153,6 +154,41 @@ def test_memory_evict_stays_quiet(fields: dict[str, Any], used: float) -> None:
     settings = {"enable": True, "memory_evict_threshold_percent": 70} | fields
     world.slo = NodeSLOSpec(resource_used_threshold_with_be=ResourceThresholdStrategy(**settings))
     assert MemoryEvict().decide(world.snapshot()).is_empty
+
+
+def test_a_memory_threshold_of_zero_is_always_reached() -> None:
+    world = full_node(1, a=50)
+    world.add_pod(raw("a"))
+    settings = ResourceThresholdStrategy(enable=True, memory_evict_threshold_percent=0)
+    world.slo = NodeSLOSpec(resource_used_threshold_with_be=settings)
+    plan = MemoryEvict().decide(world.snapshot())
+    assert plan.need == 3 * GB  # from 1 % down to 2 % below nothing
+    assert victims(plan) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        pytest.param(15000, 5000, id="exactly-the-lower-bound-is-too-little"),
+        pytest.param(15001, 0, id="above-the-lower-bound-is-enough"),
+        pytest.param(0, 20000, id="nothing-at-all"),
+    ],
+)
+def test_satisfaction_is_measured_against_its_lower_bound(limit: int, expected: int) -> None:
+    assert release_milli(50000, limit, lower_percent=30, upper_percent=40) == expected
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "expected"),
+    [
+        pytest.param(0, 999, True, id="below-one-core-usage-does-not-matter"),
+        pytest.param(899, 1000, False, id="from-one-core-on-it-does"),
+        pytest.param(900, 1000, True, id="ninety-percent-are-high"),
+        pytest.param(5000, -1, False, id="without-a-limit-nothing-is-high"),
+    ],
+)
+def test_usage_is_high_near_its_limit_or_when_there_is_hardly_any(used: int, limit: int, expected: bool) -> None:
+    assert usage_is_high(used, limit, None) is expected
 
 
 def starve(world: World, *, request: float = 10000, limit: float = 2000, used: float = 1900) -> None:

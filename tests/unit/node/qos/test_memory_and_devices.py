@@ -175,6 +175,43 @@ def test_block_limits_are_written_once_and_removed_with_their_setting() -> None:
     assert limits(world, tier) == "253:16 0"
 
 
+@pytest.mark.parametrize("switch", [{}, {"enable": None}, {"enable": False}], ids=["missing", "null", "off"])
+def test_block_limits_need_their_switch(switch: dict[str, Any]) -> None:
+    world = blkio_world()
+    world.slo = strategy(beClass={"blkioQOS": {**switch, "blocks": [block(readBPS=1048576)]}})
+    assert BlkIo().decide(world.snapshot()).is_empty
+
+
+def test_the_root_gets_latencies_that_are_switched_off_again() -> None:
+    world = blkio_world()
+    world.cgroup("blkio", "", {"blkio.cost.qos": ""})
+    world.slo = strategy(cgroupRoot={"blkioQOS": {"enable": True, "blocks": [block(readLatency=1000)]}})
+    world.apply(BlkIo().decide(world.snapshot()))
+    assert limits(world, "", "blkio.cost.qos") == "253:16 enable=1 ctrl=user rlat=1000 wlat=3000"
+    world.slo = strategy(cgroupRoot={"blkioQOS": {"enable": False}})
+    world.apply(BlkIo().decide(world.snapshot()))
+    assert limits(world, "", "blkio.cost.qos") == "253:16 enable=0"
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        pytest.param({}, False, id="removed-by-an-empty-annotation"),
+        pytest.param({"label": ""}, True, id="unlabeled-pods-are-left-alone"),
+        pytest.param({"phase": "Pending"}, True, id="only-while-it-runs"),
+    ],
+)
+def test_an_empty_annotation_of_a_running_pod_removes_its_limits(change: dict[str, str], kept: bool) -> None:
+    world = blkio_world()
+    raw = pod("web", label=change.get("label", "LS"), annotations={qos.ANNOTATION_BLKIO_QOS: ""})
+    raw["status"]["phase"] = change.get("phase", "Running")
+    web = world.add_pod(raw)
+    world.cgroup("blkio", web.directory, {"blkio.throttle.read_bps_device": "253:16 5"})
+    world.slo = strategy(beClass={})
+    world.apply(BlkIo().decide(world.snapshot()))
+    assert limits(world, web.directory) == ("253:16 5" if kept else "253:16 0")
+
+
 def test_one_unknown_disk_leaves_its_scope_alone_and_the_others_go_on() -> None:
     world = blkio_world()
     web = world.add_pod(
@@ -278,6 +315,24 @@ def test_kernel_settings_follow_the_nodes_memory() -> None:
     world.apply(SystemConfig().decide(world.snapshot()))
     assert world.host.files["/proc/sys/vm/min_free_kbytes"] == str(16 * 2**20 // 100)
     assert world.host.files["/proc/sys/vm/watermark_scale_factor"] == "150"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({"min_free_kbytes_factor": 1}, "67584", id="too-little"),
+        pytest.param({"min_free_kbytes_factor": 9999}, "67584", id="too-much"),
+        pytest.param({}, "67584", id="not-said"),
+        pytest.param({"min_free_kbytes_factor": 10}, str(16 * 2**20 // 1000), id="within-its-range"),
+    ],
+)
+def test_free_memory_out_of_its_range_is_not_set_at_all(fields: dict[str, int], expected: str) -> None:
+    world = World()
+    world.node = node("16Gi")
+    world.slo = NodeSLOSpec(system_strategy=SystemStrategy(**fields))
+    world.host.files["/proc/sys/vm/min_free_kbytes"] = "67584"
+    world.apply(SystemConfig().decide(world.snapshot()))
+    assert world.host.files["/proc/sys/vm/min_free_kbytes"] == expected
 
 
 def test_processors_without_cores_still_count() -> None:

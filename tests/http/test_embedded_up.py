@@ -101,3 +101,9 @@ async def test_events_that_are_overdue_go_at_the_next_start(tmp_path: Path) -> N
             while (await transport.request("GET", f"{path}/old")).status != 404:
                 assert await anext(lines)
         await transport.close()
+
+
+def test_a_feature_gate_that_is_not_known_is_refused() -> None:
+    result = CliRunner().invoke(command, ["--feature-gates", "Unknown=true"])
+    assert isinstance(result.exception, InvalidInput)
+    assert "HPAConfigurableTolerance" in str(result.exception)

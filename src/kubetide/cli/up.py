@@ -20,6 +20,7 @@ from kubetide.cli.keyboard import Keyboard, keyboard
 from kubetide.cli.pace import Pace
 from kubetide.clock import Clock, LoopClock, SystemClock
 from kubetide.durations import parse_duration
+from kubetide.embedded.gates import parse_gates
 from kubetide.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -66,6 +67,13 @@ AGENT_INTERVAL = timedelta(seconds=5)
 @click.option(
     "--event-ttl", default="1h", show_default=True, help="How long events are kept after their last change; 0: always."
 )
+@click.option(
+    "--feature-gates",
+    default="",
+    metavar="NAME=BOOL,...",
+    help="Features of the API server, as kube-apiserver takes them: HPAConfigurableTolerance (true), HPAScaleToZero "
+    "(false).",
+)
 @click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Append one JSON line per request here.")
 @click.option(
     "--allow-remote", is_flag=True, help="Listen on an address that other machines can reach. Not for production."
@@ -82,6 +90,7 @@ def command(
     agents: bool,
     agents_port: int,
     event_ttl: str,
+    feature_gates: str,
     audit: Path | None,
     allow_remote: bool,
 ) -> None:
@@ -101,6 +110,7 @@ def command(
     lifetime = parse_duration(event_ttl)
     if lifetime < timedelta(0):
         raise InvalidInput("must not be negative", field="--event-ttl")
+    gates = parse_gates(feature_gates)
     target = (kubeconfig or (data or Path()) / "kubetide.kubeconfig").absolute()
     with keyboard(sys.stdin) if sim is not None and sys.stdout.isatty() else nullcontext() as keys:
         paced = speed != 1.0 or keys is not None
@@ -112,6 +122,7 @@ def command(
             sim=sim,
             agents_port=agents_port if agents else None,
             event_ttl=lifetime,
+            gates=gates,
             audit=audit,
             pace=Pace(speed) if paced else None,
             keys=keys,
@@ -140,6 +151,7 @@ async def _serve(
     sim: Path | None,
     agents_port: int | None,
     event_ttl: timedelta,
+    gates: frozenset[str],
     audit: Path | None,
     pace: Pace | None,
     keys: Keyboard | None,
@@ -161,7 +173,7 @@ async def _serve(
         now = real.now()
         begin = resume_time(store.everything(), now) if store is not None else now
         clock: Clock = LoopClock(begin) if pace is not None or begin > now else real
-        api = EmbeddedApi(clock=clock, seed=None, store=store, token_key=identity.token_key)
+        api = EmbeddedApi(clock=clock, seed=None, store=store, token_key=identity.token_key, gates=gates)
         api.tokens.add_fixed(identity.token, ADMIN)
         if journal is not None:
             journal.start()

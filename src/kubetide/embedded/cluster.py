@@ -21,6 +21,7 @@ from kubetide.embedded.conversion import Conversions
 from kubetide.embedded.crds import Unconverted
 from kubetide.embedded.discovery import Extra
 from kubetide.embedded.faults import Faults, SkewedClock
+from kubetide.embedded.gates import DEFAULT_GATES
 from kubetide.embedded.metrics_api import MetricsProvider
 from kubetide.embedded.nonresource import NonResource
 from kubetide.embedded.objects import DEFAULT_WINDOW, LogEvent, ObjectStore, ResourceKey, StoreKey
@@ -33,9 +34,6 @@ from kubetide.embedded.status import Raw, Refusal, bad_request, method_not_allow
 from kubetide.embedded.tokens import SERVICE_ACCOUNTS, Tokens
 from kubetide.embedded.verbs import Verbs
 from kubetide.embedded.watching import WatchPlan
-
-DEFAULT_GATES = frozenset(["HPAConfigurableTolerance"])
-"""Feature gates that are on unless said otherwise: the tolerance of an autoscaler's behavior is kept."""
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 API_SERVICES = ResourceKey("apiregistration.k8s.io", "apiservices")

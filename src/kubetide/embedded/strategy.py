@@ -15,6 +15,7 @@ from uuid import UUID
 from kubetide.api import hpa_versions
 from kubetide.embedded import crds
 from kubetide.embedded.defaults import DEFAULTS
+from kubetide.embedded.gates import CONFIGURABLE_TOLERANCE
 from kubetide.embedded.objects import ResourceKey
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, bad_request
@@ -79,7 +80,7 @@ def apply_defaults(resource: ApiResource, obj: Raw) -> None:
 def drop_disabled(resource: ApiResource, obj: Raw, gates: frozenset[str], old: Raw | None = None) -> None:
     """Remove fields whose feature gate is off, unless the stored object already uses them."""
     if resource.storage == HPAS:
-        hpa_versions.drop_disabled(obj, configurable_tolerance="HPAConfigurableTolerance" in gates, old=old)
+        hpa_versions.drop_disabled(obj, configurable_tolerance=CONFIGURABLE_TOLERANCE in gates, old=old)
 
 
 def stamp_new(resource: ApiResource, obj: Raw, *, now: datetime, random: Random) -> None:

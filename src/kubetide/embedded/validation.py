@@ -20,6 +20,7 @@ from kubetide.embedded.causes import (
     name_problems,
     required,
 )
+from kubetide.embedded.gates import SCALE_TO_ZERO
 from kubetide.embedded.pod_rules import pod_status_problems
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Cause, Raw, bad_request, invalid
@@ -149,7 +150,7 @@ def _specific(resource: ApiResource, obj: Raw, old: Raw | None, gates: frozenset
     if resource.crd is not None:
         return resource.crd.problems(obj, old)
     if resource.plural == "horizontalpodautoscalers":
-        return _hpa_problems(obj, old, scale_to_zero="HPAScaleToZero" in gates)
+        return _hpa_problems(obj, old, scale_to_zero=SCALE_TO_ZERO in gates)
     rule = RULES.get(resource.storage)
     try:
         return list(rule(obj)) if rule is not None else []

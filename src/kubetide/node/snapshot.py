@@ -104,10 +104,7 @@ def pod_state(pod: Pod, paths: CgroupPaths) -> PodState:
     for spec in pod.spec.containers or ():
         status = statuses.get(spec.name)
         identity = status.container_id if status else ""
-        try:
-            place = paths.container(directory, identity) if identity else ""
-        except ContainerIdError:
-            place = ""
+        place = _container_directory(paths, directory, identity) if identity else ""
         containers.append(ContainerState(name=spec.name, id=identity, directory=place, spec=spec, status=status))
     return PodState(
         pod=pod,
@@ -118,6 +115,15 @@ def pod_state(pod: Pod, paths: CgroupPaths) -> PodState:
         priority=qos.defaulted_priority(pod),
         containers=tuple(containers),
     )
+
+
+def _container_directory(paths: CgroupPaths, pod_directory: str, identity: str) -> str:
+    """Return the directory of a container; empty for an id that names none directly below its pod."""
+    try:
+        place = paths.container(pod_directory, identity)
+    except ContainerIdError:
+        return ""
+    return place if place.rpartition("/")[0] == pod_directory else ""
 
 
 def host_application_directory(app: HostApplication, paths: CgroupPaths) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.cgroups import CgroupPaths
+from kubetide.api.cgroups import CgroupDriver, CgroupPaths
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
 from kubetide.api.slo_strategies import CgroupPath, HostApplication
@@ -29,6 +29,12 @@ def test_a_container_without_a_usable_id_has_no_directory() -> None:
     state = pod_state(pod(container="strange://x"), CgroupPaths())
     assert [container.directory for container in state.containers] == ["", ""]
     assert pod_state(pod(), CgroupPaths()).containers[0].directory.endswith("/cri-containerd-c.scope")
+
+
+@pytest.mark.parametrize("identity", ["", "containerd://", "containerd://..", "containerd://a/b", "containerd://../x"])
+def test_an_id_that_leads_to_the_pod_or_elsewhere_is_not_usable(identity: str) -> None:
+    state = pod_state(pod(container=identity), CgroupPaths(CgroupDriver.CGROUPFS))
+    assert state.containers[0].directory == ""
 
 
 def test_classes_are_derived_once() -> None:

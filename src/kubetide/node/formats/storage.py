@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from kubetide.node.formats.numbers import FormatError
 
-_PAIR = re.compile(r'\s*([A-Z:_-]+)="((?:[^"\\]|\\.)*)"')
+_PAIR = r'([A-Z:_-]+)="((?:[^"\\]|\\.)*)"'
+_PAIRS = re.compile(_PAIR)
+_PAIR_LINE = re.compile(rf"{_PAIR}(?:\s+{_PAIR})*")
 _DEVICE = re.compile(r"[0-9]+:[0-9]+")
 _MINORS_PER_DISK = 16
 
@@ -45,11 +47,10 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.split("\n") if line.strip()]
 
 
-def _pairs(line: str, counts: tuple[int, ...]) -> dict[str, str]:
-    pairs = _PAIR.findall(line)
-    rest = _PAIR.sub("", line).strip()
-    if len(pairs) not in counts or rest:
-        raise FormatError(f'{line!r} does not have {counts[0]} KEY="value" pairs')
+def _pairs(line: str, count: int, *, optional: str = "") -> dict[str, str]:
+    pairs = _PAIRS.findall(line) if _PAIR_LINE.fullmatch(line) else []
+    if len([name for name, _ in pairs if name != optional]) != count or len(pairs) > count + 1:
+        raise FormatError(f'{line!r} does not have {count} KEY="value" pairs')
     return dict(pairs)
 
 
@@ -57,7 +58,7 @@ def read_lsblk(text: str, known: StorageFacts) -> StorageFacts:
     """Add disks and partitions; a partition listed before its disk stays without one."""
     numbers, disks, partitions = dict(known.disk_number), dict(known.number_disk), dict(known.partition_disk)
     for line in _lines(text):
-        pairs = _pairs(line, (3, 4))
+        pairs = _pairs(line, 3, optional="PKNAME")
         number = pairs.get("MAJ:MIN", pairs.get("MAJ_MIN", ""))
         name = f"/dev/{pairs.get('NAME', '')}"
         if pairs.get("TYPE") == "disk":
@@ -97,6 +98,6 @@ def read_findmnt(text: str, known: StorageFacts) -> StorageFacts:
     """Add mount points."""
     mounts = dict(known.mount_source)
     for line in _lines(text):
-        pairs = _pairs(line, (2,))
+        pairs = _pairs(line, 2)
         mounts[pairs.get("TARGET", "")] = pairs.get("SOURCE", "")
     return replace(known, mount_source=mounts)

@@ -186,7 +186,9 @@ def parse_proc_stat(case: Case) -> Iterable[str]:
             "pgrp": stat.group,
         }
         wanted = case["expected"].get("value") or fields
-        return {name: value for name, value in fields.items() if name in wanted}
+        # The members of the record are the kernel's names, in whatever case the data spells them.
+        spelt = fields | {"pgid": stat.group, "command": stat.command}
+        return {name: spelt[name.lower()] for name in wanted if name.lower() in spelt}
 
     yield from outcome(case, compute)
 

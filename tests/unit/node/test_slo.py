@@ -19,6 +19,13 @@ def test_a_disabled_feature_carries_the_off_values() -> None:
     assert slo.complete(given)["resourceQOSStrategy"]["beClass"]["cpuQOS"]["groupIdentity"] == 0
 
 
+def test_the_system_class_keeps_its_values_although_it_is_off() -> None:
+    memory = {"memoryQOS": {"enable": False, "wmarkRatio": 60}}
+    classes = slo.complete({"resourceQOSStrategy": {"systemClass": memory, "lsClass": memory}})["resourceQOSStrategy"]
+    assert classes["systemClass"]["memoryQOS"]["wmarkRatio"] == 60
+    assert classes["lsClass"]["memoryQOS"]["wmarkRatio"] == 0
+
+
 def test_an_enabled_feature_is_completed_from_the_defaults() -> None:
     given = {"resourceQOSStrategy": {"beClass": {"cpuQOS": {"enable": True}}}}
     assert slo.complete(given)["resourceQOSStrategy"]["beClass"]["cpuQOS"]["groupIdentity"] == -1

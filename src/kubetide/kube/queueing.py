@@ -84,9 +84,7 @@ class QueueState(Generic[K]):
 
     def take(self, now: float) -> K | None:
         """Return the next key to work on, or None when there is none; `done` gives it back."""
-        if not self._waiting:
-            # What is due now would stand behind those that wait already.
-            self.release(now)
+        self.release(now)
         if not self._waiting:
             return None
         key = next(iter(self._waiting))
@@ -103,20 +101,17 @@ class QueueState(Generic[K]):
 
     def next_due(self) -> float | None:
         """Return when the first delayed key becomes due."""
-        self._drop_superseded()
-        return self._heap[0][0] if self._heap else None
+        heap, due = self._heap, self._due
+        # A key that was asked for earlier later on has left its old entry in the heap.
+        while heap and due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
 
     def release(self, now: float) -> None:
         """Let the delayed keys that are due by now wait for a worker."""
-        while True:
-            self._drop_superseded()
-            if not self._heap or self._heap[0][0] > now:
-                return
-            _, _, key = heapq.heappop(self._heap)
-            del self._due[key]
-            self.add(key)
-
-    def _drop_superseded(self) -> None:
-        # A key that was asked for earlier later on leaves its old entry in the heap.
-        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
+        heap, due = self._heap, self._due
+        while heap and heap[0][0] <= now:
+            at, _, key = heapq.heappop(heap)
+            if due.get(key) == at:
+                del due[key]
+                self.add(key)

@@ -139,8 +139,10 @@ class WorkQueue(Generic[K]):
 
     def _wake(self) -> None:
         """Wake as many as there are keys for."""
-        while self._waiters and self._woken < len(self._state):
-            self._wake_one()
+        if self._waiters:
+            keys = len(self._state)
+            while self._waiters and self._woken < keys:
+                self._wake_one()
 
     def _wake_one(self) -> None:
         waiter = self._waiters.popleft()
@@ -151,7 +153,9 @@ class WorkQueue(Generic[K]):
 
     def _set_timer(self, now: float) -> None:
         """Let the first delayed key wake somebody, if somebody waits."""
-        due = self._state.next_due() if self._waiters else None
+        if not self._waiters:
+            return
+        due = self._state.next_due()
         if due is None or (self._timer is not None and self._timer_due <= due):
             return
         self._drop_timer()

@@ -19,6 +19,15 @@ Known = Mapping[str, Iterable[Option]]
 _FILES = frozenset({"config", "kubeconfig"})
 
 
+def reads_flags_itself(words: Sequence[str]) -> bool:
+    """Whether the next word would be a flag that click does not know: of `run COMPONENTS`, or of `node` alone."""
+    for index, word in enumerate(words):
+        after = words[index + 1 : index + 2]
+        if word in ("run", "node"):
+            return bool(after) if word == "run" else not after or after[0].startswith("-")
+    return False
+
+
 def complete_flag(known: Known, incomplete: str) -> list[CompletionItem]:
     """Return the flags that begin like `incomplete`, which begins with a dash."""
     typed = incomplete.lstrip("-").replace("_", "-")

@@ -17,6 +17,8 @@ from kubetide.errors import InvalidInput, KubetideError
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+COMPLETE_VARIABLE = "_KUBETIDE_COMPLETE"
+"""Set by the scripts of `kubetide completion` when a shell asks what fits."""
 
 VERBS = {
     "check": ("kubetide.cli.check", "Look at a cluster before kubetide runs there: APIs, rights, metrics, rivals."),
@@ -97,6 +99,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_cli(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code: errors of ours are one line, without a traceback."""
+    if COMPLETE_VARIABLE in os.environ:
+        importlib.import_module(VERBS["completion"][0])  # it knows the shells better than click does
     try:
         result: Any = cli.main(args=arguments, prog_name="kubetide", standalone_mode=False)
     except click.exceptions.Abort:

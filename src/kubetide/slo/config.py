@@ -80,7 +80,7 @@ def read_shape(text: str, shape: type[Any], *, what: str) -> Raw:
         return {}
     found: Raw = without_nulls(to_builtins(convert(fold_keys(raw, shape), shape, what=what)))
     _check_values(found, what)
-    return found
+    return {name: _given_items(value, name) for name, value in found.items()}
 
 
 def complete(key: str, given: Mapping[str, Any]) -> Raw:
@@ -245,24 +245,41 @@ def _selecting(entry: Raw) -> Raw:
 
 
 def _check_values(value: Any, key: str, name: str = "") -> None:
-    """Refuse durations and quantities that do not parse and integers too large to store; write durations as Go does."""
+    """Refuse durations and quantities that do not parse and integers too large to store; write both as Go does."""
     if isinstance(value, dict):
         policy = value.get("metricAggregatePolicy")
         if isinstance(policy, dict) and "durations" in policy:
             policy["durations"] = [_parsed(key, "durations", _canonical, text) for text in policy["durations"]]
+        if _BANDWIDTH in value:
+            value[_BANDWIDTH] = str(_parsed(key, _BANDWIDTH, parse_quantity, value[_BANDWIDTH]))
         for inner_name, inner in value.items():
             if inner_name != "extensions":
                 _check_values(inner, key, inner_name)
     elif isinstance(value, list):
         for inner in value:
             _check_values(inner, key, name)
-    elif name == "totalNetworkBandwidth":
-        _parsed(key, name, parse_quantity, value)
     elif isinstance(value, int):
         bits = 32 if name in _SHARES else 64
         if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             raise DecodeError(f"{value} does not fit {bits} bits", subject=key, field=name)
 
+
+def _given_items(value: Any, name: str, *, inside: bool = False) -> Any:
+    """Drop empty texts from the items of lists that a NodeSLO passes on whole: there too they mean "not given"."""
+    if isinstance(value, dict):
+        if name in _NOT_PASSED_ON:
+            return value
+        kept = {key: inner for key, inner in value.items() if not (inside and inner == "")}
+        return {key: _given_items(inner, key, inside=inside) for key, inner in kept.items()}
+    if isinstance(value, list):
+        return [_given_items(inner, name, inside=inside or name in _PASSED_ON_WHOLE) for inner in value]
+    return value
+
+
+_PASSED_ON_WHOLE = frozenset({"applications", "blocks"})
+_NOT_PASSED_ON = frozenset({"extensions", "nodeSelector"})
+
+_BANDWIDTH = "totalNetworkBandwidth"
 
 # Percentages that may also be rates as text.
 _SHARES = frozenset({"ingressRequest", "ingressLimit", "egressRequest", "egressLimit"})

@@ -1,0 +1,77 @@
+"""Batch resources in zones, and how zone lists compare."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.api.quantity import parse_quantity
+from kubetide.slo.zones import update_zones, zones_equal
+
+CPU, MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
+
+
+def resource(name: str, capacity: str, allocatable: str | None = None, available: str | None = None) -> dict[str, str]:
+    return {
+        "name": name,
+        "capacity": capacity,
+        "allocatable": allocatable or capacity,
+        "available": available or capacity,
+    }
+
+
+def zone(*resources: dict[str, str], name: str = "node-0", kind: str = "Node") -> dict[str, Any]:
+    return {"name": name, "type": kind, "resources": list(resources)}
+
+
+def update(
+    found: dict[str, Any], threshold: float = 0.1, ratio: str = "", **values: str
+) -> tuple[dict[str, str], bool]:
+    """Return `capacity/allocatable/available` by resource, in order, and whether anything changed."""
+    names = {"cpu": CPU, "memory": MEMORY}
+    wanted = {"node-0": {names[key]: parse_quantity(text) for key, text in values.items()}} if values else {}
+    annotations = {"node.koordinator.sh/cpu-normalization-ratio": ratio} if ratio else {}
+    (result,), changed = update_zones([found], wanted, annotations, threshold)
+    parts = ("capacity", "allocatable", "available")
+    return {one["name"]: "/".join(one[part] for part in parts) for one in result["resources"]}, changed
+
+
+def test_missing_resources_are_added_in_the_order_of_names() -> None:
+    shown, changed = update(zone(resource("zzz", "1"), resource("cpu", "8")), cpu="100", memory="5")
+    assert list(shown) == ["cpu", CPU, MEMORY, "zzz"]
+    assert (shown[CPU], changed) == ("100/100/100", True)
+
+
+def test_each_value_changes_only_if_it_moved_enough() -> None:
+    found = zone(resource(CPU, "100", "110", "0"), resource(MEMORY, "5"))
+    assert update(found, cpu="110", memory="5") == ({CPU: "100/110/110", MEMORY: "5/5/5"}, True)
+    same = zone(resource(CPU, "100"), resource(MEMORY, "5"))
+    assert update(same, cpu="110", memory="5") == ({CPU: "100/100/100", MEMORY: "5/5/5"}, False)
+
+
+@pytest.mark.parametrize(("ratio", "cpu"), [("1.20", "120"), ("0.50", "100"), ("bad", "100"), ("", "100")])
+def test_a_ratio_above_one_enlarges_cpu_alone(ratio: str, cpu: str) -> None:
+    shown, _ = update(zone(), ratio=ratio, cpu="100", memory="100")
+    assert shown == {CPU: f"{cpu}/{cpu}/{cpu}", MEMORY: "100/100/100"}
+
+
+def test_a_zone_without_new_values_lends_nothing() -> None:
+    shown, changed = update(zone(resource(CPU, "100"), resource(MEMORY, "5")))
+    assert (shown, changed) == ({CPU: "0/0/0", MEMORY: "0/0/0"}, True)
+
+
+@pytest.mark.parametrize(
+    ("other", "names", "equal"),
+    [
+        pytest.param([zone(resource("cpu", "1000m"))], [], True, id="by-value"),
+        pytest.param([zone(resource("cpu", "1", available="2"))], [], False, id="any-of-the-three"),
+        pytest.param([zone(resource("cpu", "1"), resource("gpu", "1"))], [], False, id="one-more"),
+        pytest.param(
+            [zone(resource("cpu", "1"), resource("gpu", "1"))], ["cpu"], True, id="one-more-that-nobody-asked"
+        ),
+        pytest.param([zone(resource("cpu", "1"), name="x")], [], False, id="other-name"),
+        pytest.param([zone(resource("cpu", "1"), kind="x")], [], False, id="other-type"),
+        pytest.param([], [], False, id="other-number"),
+    ],
+)
+def test_zone_lists_compare_by_what_counts(other: list[dict[str, Any]], names: list[str], equal: bool) -> None:
+    assert zones_equal([zone(resource("cpu", "1"))], other, names) is equal

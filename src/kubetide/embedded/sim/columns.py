@@ -4,6 +4,8 @@ Columns that are counted together lie side by side, in the same order, so that b
 up to date is a few array operations however many processes there are.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +25,20 @@ _RATED = slice(len(COUNTERS), len(COUNTERS) + len(RATES))
 _AVERAGED = slice(_RATED.stop, _RATED.stop + len(AVERAGES))
 _STALLS = slice(_RATED.stop - 2, _RATED.stop)
 _WINDOWS = np.array([[10.0], [60.0], [300.0]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """The part of the block that is counted: the first `rows` of counters and rates, and room for what is added."""
+
+    rows: int
+    counters: npt.NDArray[np.float64]
+    rates: npt.NDArray[np.float64]
+    growth: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, block: npt.NDArray[np.float64], rows: int) -> "_Live":
+        return cls(rows, block[_COUNTED, :rows], block[_RATED, :rows], np.zeros((len(COUNTERS), rows)))
 
 
 class Columns:
@@ -60,11 +76,14 @@ class Columns:
     def __init__(self, rows: int) -> None:
         self._fade_seconds = 0.0
         self._fade: npt.NDArray[np.float64] = np.ones_like(_WINDOWS)
+        self.pressed = False
+        """Whether anything ever stalled: until then all averages are zero and stay so."""
         self._lay_out(np.zeros((len(NAMES), rows)))
 
     def _lay_out(self, block: npt.NDArray[np.float64]) -> None:
         self._block = block
         self._averages = block[_AVERAGED].reshape(2, 3, block.shape[1])
+        self._live = _Live.of(block, 0)
         for name, column in zip(NAMES, block, strict=True):
             setattr(self, name, column)
 
@@ -88,11 +107,16 @@ class Columns:
 
     def count(self, rows: int, seconds: float) -> None:
         """Let the first `rows` go on for so many seconds at their present rates."""
-        block = self._block
-        block[_COUNTED, :rows] += block[_RATED, :rows] * seconds
+        live = self._live
+        if live.rows != rows:
+            live = self._live = _Live.of(self._block, rows)
+        np.multiply(live.rates, seconds, out=live.growth)
+        np.add(live.counters, live.growth, out=live.counters)
+        if not self.pressed:
+            return
         if seconds != self._fade_seconds:
             self._fade_seconds, self._fade = seconds, np.exp(-seconds / _WINDOWS)
-        stalls = block[_STALLS, None, :rows]
+        stalls = self._block[_STALLS, None, :rows]
         averages = self._averages[:, :, :rows]
         averages -= stalls
         averages *= self._fade

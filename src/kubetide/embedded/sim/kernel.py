@@ -60,6 +60,13 @@ class _Derived:
     """Up to this much memory nothing stalls."""
     cpus: Column
     bound: npt.NDArray[np.bool_]
+    capacity: Column
+    """What processes on each machine may hold in memory."""
+    demand: Column
+    """This and what follows are the columns themselves, as far as they are in use."""
+    cap: Column
+    granted: Column
+    memory: MemoryView
 
     @classmethod
     def of(cls, kernel: "Kernel", top: int) -> "_Derived":
@@ -68,8 +75,9 @@ class _Derived:
         reach = quota + kernel.burst[:top]
         period_rate = np.zeros(top)
         np.divide(1.0, kernel.period[:top], out=period_rate, where=np.isfinite(quota) & (kernel.period[:top] > 0))
+        bins = np.maximum(kernel._node[:top], 0)
         return cls(
-            bins=np.maximum(kernel._node[:top], 0),
+            bins=bins,
             quota=quota,
             reach=reach,
             period_rate=period_rate,
@@ -78,7 +86,15 @@ class _Derived:
             room=0.95 * limit,
             cpus=np.array([len(machine.cpus) for machine in kernel.machines], dtype=np.float64),
             bound=np.array([machine.bound for machine in kernel.machines], dtype=np.bool_),
-        )
+            capacity=np.array([machine.memory_bytes - machine.kernel_memory for machine in kernel.machines]),
+            demand=kernel.demand[:top],
+            cap=kernel.cap[:top],
+            granted=kernel.granted[:top],
+            memory=MemoryView(
+                node=kernel._node[:top], bins=bins, anon=kernel.anon[:top], file=kernel.file[:top],
+                goal=kernel.cache_goal[:top], limit=kernel.limit[:top], adjust=kernel.oom_adjust[:top],
+            ),
+        )  # fmt: skip
 
 
 _LEAST = 1e-12
@@ -98,6 +114,9 @@ class Kernel(Columns):
         self.now = 0.0
         self.disks = Disks()
         self._stale = True
+        self._memory_stale = True
+        self._fits = False
+        """Whether memory is known to be enough for all."""
         self._derived = _Derived.of(self, 0)
 
     # -- what there is -------------------------------------------------------------------------------------------
@@ -154,7 +173,7 @@ class Kernel(Columns):
     def changed(self, machine: Machine) -> None:
         """Note that a setting in the machine's tree changed."""
         machine.dirty = True
-        self._stale = True
+        self.demand_changed()
 
     def set_disk_use(self, row: int, bytes_per_second: float) -> None:
         """Say what processes want to read from and write to the disk of their machine."""
@@ -162,9 +181,12 @@ class Kernel(Columns):
         if group is not None:
             self.disks.want(row, group, int(self._node[row]), bytes_per_second)
 
-    def demand_changed(self) -> None:
-        """Note that a demand, a memory size or a cache goal changed."""
+    def demand_changed(self, *, memory: bool = True) -> None:
+        """Note that a demand changed, or also a memory size or a cache goal."""
         self._stale = True
+        if memory:
+            self._memory_stale = True
+            self._fits = False
 
     def _grow(self) -> None:
         self.enlarge()
@@ -210,27 +232,32 @@ class Kernel(Columns):
         if dirty:
             self._derived = _Derived.of(self, self._top)
         derived = self._derived
-        rows = slice(0, self._top)
-        demand = self.demand[rows]
-        granted = np.minimum(demand, self.cap[rows])
+        demand = derived.demand
+        granted = np.minimum(demand, derived.cap, out=derived.granted)
         wanted = np.bincount(derived.bins, weights=granted, minlength=len(self.machines))
-        crowded = (wanted > derived.cpus) | derived.bound
-        if crowded.any():
-            for index in np.flatnonzero(crowded).tolist():
-                self._share(self.machines[index], granted)
-        self.granted[rows] = granted
+        for index in ((wanted > derived.cpus) | derived.bound).nonzero()[0].tolist():
+            self._share(self.machines[index], granted)
+        rows = slice(0, self._top)
         self._settle_throttling(rows)
         self.stall[rows] = 0.0
         short = granted < demand
-        if short.any():
+        if np.count_nonzero(short):
             self.stall[rows] = 1.0 - np.divide(granted, demand, out=np.ones_like(demand), where=short)
-        squeeze_cache(self._memory_view(), np.array([m.memory_bytes - m.kernel_memory for m in self.machines]))
+            self.pressed = True
+        if self._memory_stale:
+            self._settle_memory(rows)
+
+    def _settle_memory(self, rows: slice) -> None:
+        self._memory_stale = False
+        derived = self._derived
+        squeeze_cache(derived.memory, derived.capacity)
         self.memory_stall[rows] = 0.0
-        held = self.anon[rows] + self.file[rows]
+        held = derived.memory.anon + derived.memory.file
         full = held > derived.room
-        if full.any():
+        if np.count_nonzero(full):
             fill = held / derived.limit
             self.memory_stall[rows] = np.where(full, np.minimum((fill - 0.95) / 0.05, 1.0) * 0.5, 0.0)
+            self.pressed = True
 
     def _share(self, machine: Machine, granted: Column) -> None:
         demand, cap = self.demand, self.cap
@@ -240,9 +267,9 @@ class Kernel(Columns):
                 granted[leaf.row] = leaf.granted
 
     def _settle_throttling(self, rows: slice) -> None:
-        demand, derived = self.demand[rows], self._derived
+        demand, derived = self._derived.demand, self._derived
         self.period_rate[rows] = derived.period_rate * (demand > 0)
-        if not (demand > derived.calm).any():
+        if not np.count_nonzero(demand > derived.calm):
             self.throttle_rate[rows] = self.throttle_time_rate[rows] = 0.0
             return
         share = demand / derived.reach
@@ -297,18 +324,15 @@ class Kernel(Columns):
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def _memory_view(self) -> MemoryView:
-        top = self._top
-        return MemoryView(
-            node=self._node[:top], bins=self._derived.bins, anon=self.anon[:top], file=self.file[:top],
-            goal=self.cache_goal[:top], limit=self.limit[:top], adjust=self.oom_adjust[:top],
-        )  # fmt: skip
-
     def out_of_memory(self) -> list[OomKill]:
         """Return who must die now; the caller stops them and asks again, since one death may be enough."""
         if self._stale:
             self.settle()
-        return find_kills(self._memory_view(), self.machines)
+        if self._fits:
+            return []
+        kills = find_kills(self._derived.memory, self.machines)
+        self._fits = not kills
+        return kills
 
     # -- what a group sees ---------------------------------------------------------------------------------------
 

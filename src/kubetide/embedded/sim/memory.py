@@ -54,14 +54,13 @@ def squeeze_cache(view: MemoryView, capacity: Column) -> None:
     file = np.bincount(view.bins, weights=kept, minlength=len(capacity))
     room = np.maximum(capacity - anon, 0.0)
     short = file > room
-    if short.any():
+    if np.count_nonzero(short):
         kept *= np.divide(room, file, out=np.ones_like(room), where=short)[view.bins]
 
 
 def find_kills(view: MemoryView, machines: Sequence["Machine"]) -> list[OomKill]:
     """Return at most one kill per container, bounded group and node."""
-    above = view.anon > view.limit
-    kills = [OomKill(row, "container") for row in np.flatnonzero(above).tolist()] if above.any() else []
+    kills = [OomKill(row, "container") for row in (view.anon > view.limit).nonzero()[0].tolist()]
     doomed = {kill.row for kill in kills}
     total = np.bincount(view.bins, weights=view.anon, minlength=len(machines)).tolist()
     for machine in machines:

@@ -50,9 +50,10 @@ class Columns:
     share: Floats
     """The task's part of its workload's requests; 0 while it is not ready."""
     ready: npt.NDArray[np.bool_]
+    """Whether requests cost it anything."""
     started: Floats
     idle: Floats
-    starting: Floats
+    """What it wants without requests; all that it wants while it is starting, or works through a batch."""
     per_request: Floats
     memory_base: Floats
     memory_per_request: Floats
@@ -64,6 +65,8 @@ class Columns:
     rates: Floats
     leaks: bool
     """Whether any task leaks."""
+    grows: bool
+    """Whether any task holds more at some times than at others."""
     ends: bool
     """Whether any task has an end."""
     uses_disk: bool
@@ -148,19 +151,20 @@ class Model:
         """Set every demand to what it is from now on. The kernel must have been brought up to `now`."""
         columns = self._columns
         kernel = self._kernel
+        memory_changes = columns is None or columns.grows
         if columns is None:
             columns = self._columns = self._lay_out()
             kernel.cache_goal[columns.rows] = columns.cache
         rows = columns.rows
         levels = self._levels(now)
         columns.rates = levels[columns.group] * columns.share if len(rows) else columns.rates
-        busy = columns.idle + columns.rates * columns.per_request
-        kernel.demand[rows] = np.where(columns.ready, busy, columns.starting)
-        held = columns.memory_base + columns.rates * columns.memory_per_request
-        if columns.leaks:
-            held += columns.leak * (now - columns.started) / 3600.0
-        kernel.anon[rows] = held
-        kernel.demand_changed()
+        kernel.demand[rows] = columns.idle + columns.rates * columns.per_request
+        if memory_changes:
+            held = columns.memory_base + columns.rates * columns.memory_per_request
+            if columns.leaks:
+                held += columns.leak * (now - columns.started) / 3600.0
+            kernel.anon[rows] = held
+        kernel.demand_changed(memory=memory_changes)
         if columns.uses_disk:
             wanted = columns.disk + columns.rates * columns.disk_per_request
             at_work = columns.ready | np.isfinite(columns.work)
@@ -172,20 +176,22 @@ class Model:
 
     def _levels(self, now: float) -> Floats:
         known: dict[int, float] = {}
+        week = self._week_start + now
         for group in self._groups.values():
             curve = group.profile.curve
             if curve is not None:
-                if id(curve) not in known:
-                    known[id(curve)] = curve.level(now, self._week_start + now)
-                group.level = known[id(curve)]
+                level = known.get(id(curve))
+                if level is None:
+                    level = known[id(curve)] = curve.level(now, week)
+                group.level = level
         return np.array([group.level for group in self._groups.values()], dtype=np.float64)
 
     def _lay_out(self) -> Columns:
         """Put all tasks side by side. A workload's load is shared by all its ready pods, whatever their profile."""
         weight: dict[WorkloadKey, float] = {}
         for group in self._groups.values():
-            ready = sum(task.weight for task in group.tasks.values() if task.ready)
-            weight[group.workload] = weight.get(group.workload, 0.0) + ready
+            of_group = sum(task.weight for task in group.tasks.values() if task.ready)
+            weight[group.workload] = weight.get(group.workload, 0.0) + of_group
         tasks = [
             (index, group.profile, task, weight[group.workload])
             for index, group in enumerate(self._groups.values())
@@ -197,17 +203,21 @@ class Model:
             return np.array(values, dtype=np.float64)[owner] if tasks else np.zeros(0)
 
         owner = np.array([index for index, *_ in tasks], dtype=np.intp)
+        ready = np.array([task.ready and profile.work is None for _, profile, task, _ in tasks], dtype=np.bool_)
+        idle = column(lambda p: p.cpu_idle + (p.cpu_steady or 0.0))
+        starting = column(lambda p: p.start_cpu if p.work is None else p.threads)
+        profiles = [group.profile for group in self._groups.values()]
+        leaks = any(profile.leak_per_hour for profile in profiles)
         return Columns(
             rows=np.array([task.row for _, _, task, _ in tasks], dtype=np.intp),
             group=owner,
             share=np.array(
                 [task.weight / total if task.ready else 0.0 for _, _, task, total in tasks], dtype=np.float64
             ),
-            ready=np.array([task.ready and profile.work is None for _, profile, task, _ in tasks], dtype=np.bool_),
+            ready=ready,
             started=np.array([task.started for _, _, task, _ in tasks], dtype=np.float64),
-            idle=column(lambda p: p.cpu_idle + (p.cpu_steady or 0.0)),
-            starting=column(lambda p: p.start_cpu if p.work is None else p.threads),
-            per_request=column(lambda p: p.cpu_per_request),
+            idle=np.where(ready, idle, starting),
+            per_request=np.where(ready, column(lambda p: p.cpu_per_request), 0.0),
             memory_base=column(lambda p: p.memory_base),
             memory_per_request=column(lambda p: p.memory_per_request),
             leak=column(lambda p: p.leak_per_hour)
@@ -217,9 +227,10 @@ class Model:
             disk=column(lambda p: p.disk),
             disk_per_request=column(lambda p: p.disk_per_request),
             rates=np.zeros(len(tasks)),
-            leaks=any(group.profile.leak_per_hour for group in self._groups.values()),
-            ends=any(group.profile.work is not None for group in self._groups.values()),
-            uses_disk=any(group.profile.disk or group.profile.disk_per_request for group in self._groups.values()),
+            leaks=leaks,
+            grows=leaks or any(profile.memory_per_request for profile in profiles),
+            ends=any(profile.work is not None for profile in profiles),
+            uses_disk=any(profile.disk or profile.disk_per_request for profile in profiles),
         )
 
     def work_of(self, workload: WorkloadKey) -> list[PodWork]:

@@ -1,5 +1,6 @@
 """The kernel model: fair shares, quotas, bursts, cpusets, pressure, page cache and the OOM killer."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -213,6 +214,40 @@ def test_a_full_node_kills_the_most_expendable() -> None:
     kernel.oom_adjust[[guaranteed, best_effort]] = [-997, 1000]
     kernel.demand_changed()
     assert [(kill.row, kill.scope) for kill in kernel.out_of_memory()] == [(best_effort, "node")]
+
+
+def test_memory_is_looked_at_again_only_after_it_changed() -> None:
+    kernel, machine = make_machine()
+    row = busy(kernel, machine, "kubepods/pod/app", 0.1)
+    kernel.group_of(row).memory_limit = 2**20
+    kernel.cache_goal[row] = 2**18
+    assert kernel.out_of_memory() == []
+    kernel.anon[row] = 2**21
+    kernel.demand_changed(memory=False)
+    assert kernel.out_of_memory() == []
+    assert kernel.file[row] == 2**18
+    kernel.demand_changed()
+    assert [kill.row for kill in kernel.out_of_memory()] == [row]
+    assert kernel.file[row] == 0
+    assert [kill.row for kill in kernel.out_of_memory()] == [row], "as long as it is there"
+    kernel.stop(row)
+    assert kernel.out_of_memory() == []
+
+
+def test_averages_are_kept_from_the_first_stall_on() -> None:
+    kernel, machine = make_machine(cpus=1)
+    row = busy(kernel, machine, "kubepods/a", 0.5)
+    kernel.advance(10)
+    assert not kernel.pressed
+    kernel.demand[row] = 2.0
+    kernel.demand_changed(memory=False)
+    kernel.advance(20)
+    assert kernel.pressed
+    assert kernel.some10[row] == pytest.approx(0.5 * (1 - math.exp(-1)))
+    kernel.demand[row] = 0.5
+    kernel.demand_changed(memory=False)
+    kernel.advance(30)
+    assert kernel.some10[row] == pytest.approx(0.5 * (1 - math.exp(-1)) * math.exp(-1))
 
 
 def test_a_group_with_children_cannot_be_removed() -> None:

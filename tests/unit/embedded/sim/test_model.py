@@ -69,6 +69,18 @@ def test_memory_grows_with_requests_and_leaks_with_time() -> None:
     assert bench.kernel.anon[row] == pytest.approx(1150)
 
 
+def test_memory_that_does_not_depend_on_load_or_time_is_set_when_containers_come_and_go() -> None:
+    bench = Bench()
+    row = bench.start(Profile(curve=Constant(10), memory_base=1000))
+    bench.tick(0)
+    bench.kernel.anon[row] = 1
+    bench.tick(5)
+    assert bench.kernel.anon[row] == 1, "nobody else sets it, so that it is not set again"
+    bench.start(Profile(curve=Constant(10), memory_base=3000))
+    bench.tick(10)
+    assert bench.kernel.anon[row] == 1000
+
+
 def test_batch_work_is_done_when_its_cpu_time_is_used_up() -> None:
     bench = Bench()
     row = bench.start(Profile(work=30, threads=2))

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from kubetide.testing.builders import make_deployment
 from kubetide.testing.cluster import deployment, pods, ready_pods, run
 
 MINUTE = timedelta(minutes=1)
+USAGE = "/apis/metrics.k8s.io/v1beta1"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
 
@@ -75,6 +77,49 @@ def test_a_scrape_is_served_after_its_delay_and_until_the_next() -> None:
         assert len(await metrics.nodes()) == 1
 
     run(main, scenario=scenario)
+
+
+def two_containers(name: str, namespace: str, **labels: str) -> dict[str, Any]:
+    containers = [{"name": each, "image": "app"} for each in ("app", "side")]
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+
+
+def test_a_list_names_every_container_of_every_namespace_and_says_what_its_labels_say() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.ensure_namespace("shop")
+        cluster.api.insert(two_containers("b", "shop", share="50%d"))
+        cluster.api.insert(two_containers("a", "default"))
+        cluster.set_usage("shop", "b", cpu="100m", memory="1Gi")
+        await cluster.run_for(MINUTE)
+        listed = json.loads((await cluster.client().request("GET", f"{USAGE}/pods")).body)["items"]
+        assert [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in listed] == [
+            ("default", "a"),
+            ("shop", "b"),
+        ]
+        assert listed[1]["metadata"]["labels"] == {"share": "50%d"}
+        assert listed[1].keys() == {"metadata", "timestamp", "window", "containers"}
+        usages = [(each["name"], each["usage"]["cpu"], each["usage"]["memory"]) for each in listed[1]["containers"]]
+        assert usages == [("app", "100000000n", "1056768Ki"), ("side", "5000000n", "73728Ki")]
+        of_shop = json.loads((await cluster.client().request("GET", f"{USAGE}/namespaces/shop/pods")).body)["items"]
+        assert of_shop == listed[1:]
+
+    run(main, nodes=1)
+
+
+def test_a_new_pod_is_listed_once_it_was_scraped_twice() -> None:
+    async def main(cluster: SimCluster) -> None:
+        metrics = ResourceMetrics(cluster.client())
+        await cluster.apply(make_deployment("web", replicas=1))
+        await cluster.run_for(MINUTE)
+        await cluster.apply(make_deployment("api", replicas=1))
+        seen = set()
+        for _ in range(12):
+            await cluster.run_for(timedelta(seconds=5))
+            seen.add(tuple(each.metadata.name[:3] for each in await metrics.pods("default")))
+        assert seen == {("web",), ("api", "web")}
+
+    run(main, nodes=1)
 
 
 def test_a_cluster_goes_on_where_it_was_stopped() -> None:

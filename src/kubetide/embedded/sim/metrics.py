@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -40,10 +41,32 @@ class _Watched:
     uid: str
     namespace: str
     name: str
-    head: str
-    """What its metrics begin with, as JSON: the part that stays the same from scrape to scrape."""
-    containers: tuple[tuple[str, str, int], ...]
-    """What its usage begins with, as JSON, then id and row of each."""
+    template: bytes
+    """What its metrics say, as JSON, with places for the time and for two numbers of each container."""
+    containers: tuple[tuple[str, int], ...]
+    """Id and row of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The metrics of the pods of one namespace as a JSON list with the same places, and whose numbers go there."""
+
+    template: bytes
+    rows: npt.NDArray[np.intp]
+
+
+_TIME = b"\0"
+"""The place of the time, which no JSON text contains."""
+
+
+def _pages(pods: list[_Watched]) -> dict[str, _Page]:
+    """Return the pages of pods that are sorted by namespace."""
+    pages: dict[str, _Page] = {}
+    for namespace, group in groupby(pods, key=lambda pod: pod.namespace):
+        members = list(group)
+        rows = [row for pod in members for _, row in pod.containers]
+        pages[namespace] = _Page(b"[%s]" % b",".join([pod.template for pod in members]), np.array(rows, dtype=np.intp))
+    return pages
 
 
 @dataclass(slots=True)
@@ -56,6 +79,7 @@ class _Scrape:
     usage: npt.NDArray[np.float64]
     memory: npt.NDArray[np.float64]
     pods: list[_Watched]
+    pages: dict[str, _Page]
     ids: frozenset[str]
     nodes: dict[str, tuple[float, float]]
     rendered: dict[str, bytes] | None = None
@@ -101,6 +125,7 @@ class SimMetrics:
         self._count = 0
         self._version = -1
         self._pods: list[_Watched] = []
+        self._pages: dict[str, _Page] = {}
         self._ids: frozenset[str] = frozenset()
         self._manual = _Manual()
         self.down = False
@@ -117,7 +142,8 @@ class SimMetrics:
         if self._version != self._kubelets.version:
             self._version = self._kubelets.version
             self._pods = self._watched()
-            self._ids = frozenset(each for pod in self._pods for _, each, _ in pod.containers)
+            self._pages = _pages(self._pods)
+            self._ids = frozenset(each for pod in self._pods for each, _ in pod.containers)
         nodes = {
             machine.name: (usage, anon + file / 2 + machine.kernel_memory)
             for machine, (usage, anon, file) in zip(kernel.machines, kernel.totals(), strict=True)
@@ -130,6 +156,7 @@ class SimMetrics:
                 usage=kernel.usage.copy(),
                 memory=kernel.anon + kernel.file / 2,
                 pods=self._pods,
+                pages=self._pages,
                 ids=self._ids,
                 nodes=nodes,
             )
@@ -138,18 +165,15 @@ class SimMetrics:
     def _watched(self) -> list[_Watched]:
         pods: list[_Watched] = []
         for run in self._kubelets.runs():
-            running = tuple(
-                (f'{{"name":{_json(c.name)},"usage":{{"cpu":"', c.container_id, c.row)
-                for c in run.containers
-                if c.row is not None
-            )
+            running = [(c.name, c.container_id, c.row) for c in run.containers if c.row is not None]
             pod = self._world.get(PODS, run.key)
             if running and len(running) == len(run.containers) and pod is not None:
                 metadata: Raw = {"name": run.key.name, "namespace": run.key.namespace}
                 if pod["metadata"].get("labels"):
                     metadata["labels"] = pod["metadata"]["labels"]
-                head = f'{{"metadata":{_json(metadata)},"timestamp":"'
-                pods.append(_Watched(run.uid, run.key.namespace, run.key.name, head, running))
+                template = _template(metadata, [name for name, _, _ in running])
+                containers = tuple((each, row) for _, each, row in running)
+                pods.append(_Watched(run.uid, run.key.namespace, run.key.name, template, containers))
         pods.sort(key=lambda each: (each.namespace, each.name))
         return pods
 
@@ -192,27 +216,22 @@ class SimMetrics:
         shared = min(len(before.usage), len(scrape.usage))
         cores = np.zeros(len(scrape.usage))
         cores[:shared] = (scrape.usage[:shared] - before.usage[:shared]) / window
-        nanos: list[int] = np.rint(cores * 1e9).astype(np.int64).tolist()
-        kibis: list[int] = np.rint(scrape.memory / 1024).astype(np.int64).tolist()
-        middle = f'{timestamp(scrape.at)}","window":"{window:g}s","containers":['
-        known = before.ids
-        everyone = known is scrape.ids
-        texts: dict[str, list[str]] = {}
-        of_namespace: list[str] = []
-        namespace = ""
-        for pod in scrape.pods:
-            if not everyone and any(each not in known for _, each, _ in pod.containers):
-                continue
-            if self.gaps and unit_hash(self._seed, scrape.number, hash_text(pod.uid)) < self.gaps:
-                continue
-            text = f"{pod.head}{middle}"
-            for begin, _, row in pod.containers:
-                text += f'{begin}{nanos[row]}n","memory":"{kibis[row]}Ki"}}}},'
-            if pod.namespace != namespace:
-                namespace = pod.namespace
-                of_namespace = texts[namespace] = []
-            of_namespace.append(f"{text[:-1]}]}}")
-        return {namespace: f"[{','.join(each)}]".encode() for namespace, each in texts.items()}
+        numbers = np.rint([cores * 1e9, scrape.memory / 1024]).astype(np.int64)
+        stamp = f'"timestamp":"{timestamp(scrape.at)}","window":"{window:g}s"'.encode()
+        pages = scrape.pages if before.ids is scrape.ids and not self.gaps else _pages(self._seen(before, scrape))
+        return {
+            namespace: page.template.replace(_TIME, stamp) % tuple(numbers[:, page.rows].T.ravel().tolist())
+            for namespace, page in pages.items()
+        }
+
+    def _seen(self, before: _Scrape, scrape: _Scrape) -> list[_Watched]:
+        """Return the pods of a scrape that were there before and did not fall into a gap."""
+        return [
+            pod
+            for pod in scrape.pods
+            if all(each in before.ids for each, _ in pod.containers)
+            and not (self.gaps and unit_hash(self._seed, scrape.number, hash_text(pod.uid)) < self.gaps)
+        ]
 
     def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
         """Return NodeMetrics of metrics.k8s.io."""
@@ -351,8 +370,15 @@ _KINDS = {
 }
 
 
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+def _template(metadata: Raw, containers: list[str]) -> bytes:
+    """Return what the metrics of a pod say, with places for the time and for two numbers of each container."""
+    usages = [b'{"name":%s,"usage":{"cpu":"%%dn","memory":"%%dKi"}}' % _literal(name) for name in containers]
+    return b'{"metadata":%s,%s,"containers":[%s]}' % (_literal(metadata), _TIME, b",".join(usages))
+
+
+def _literal(value: Any) -> bytes:
+    """Return a value as JSON that stands for itself in a template."""
+    return msgspec.json.encode(value).replace(b"%", b"%%")
 
 
 def usage_text(cpu_cores: float, memory: float) -> dict[str, str]:

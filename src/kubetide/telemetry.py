@@ -7,7 +7,8 @@ the same instrument.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
@@ -29,41 +30,45 @@ class Counts(Collector):
 
     def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
         self._name, self._text, self._labels = name, text, labels
-        self._counts: dict[tuple[str, ...], int] = {}
+        self._counts: defaultdict[tuple[str, ...], int] = defaultdict(int)
 
     def show(self, *labels: str) -> None:
         """Show these labels from now on, also while nothing has happened."""
-        self._counts.setdefault(labels, 0)
+        self._counts[labels] += 0
 
     def add(self, *labels: str) -> None:
         """Count once."""
-        self._counts[labels] = self._counts.get(labels, 0) + 1
+        self._counts[labels] += 1
 
     def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for labels, count in self._counts.items():
-            family.add_metric(labels, count)
-        return (family,)
+        return (_counter(self._name, self._text, self._labels, self._counts),)
 
 
 class Durations(Collector):
-    """How long something took, by labels: a histogram that is kept as `Counts` are."""
+    """How long something took, by labels: a histogram that is kept as `Counts` are.
 
-    def __init__(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
-        self._name, self._text, self._labels = name, text, labels
+    With `counted_as`, a name and a text, the number of them is shown as a counter too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        buckets: Sequence[float],
+        counted_as: tuple[str, str] | None = None,
+    ) -> None:
+        self._name, self._text, self._labels, self._counted_as = name, text, labels, counted_as
         self._edges = (*map(float, buckets), math.inf)
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._seconds: dict[tuple[str, ...], float] = {}
+        self._counts: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0] * len(self._edges))
+        self._seconds: defaultdict[tuple[str, ...], float] = defaultdict(float)
 
     def show(self, *labels: str) -> None:
         """Show these labels from now on, also while nothing has happened."""
-        self._counts.setdefault(labels, [0] * len(self._edges))
-        self._seconds.setdefault(labels, 0.0)
+        self._counts[labels][0] += 0
 
     def add(self, seconds: float, *labels: str) -> None:
         """Count once; what took exactly as long as an edge belongs to the bucket below it."""
-        if labels not in self._counts:
-            self.show(*labels)
         self._counts[labels][bisect_left(self._edges, seconds)] += 1
         self._seconds[labels] += seconds
 
@@ -72,7 +77,17 @@ class Durations(Collector):
         edges = [*map(repr, self._edges[:-1]), "+Inf"]
         for labels, counts in self._counts.items():
             family.add_metric(labels, list(zip(edges, accumulate(counts), strict=True)), self._seconds[labels])
-        return (family,)
+        yield family
+        if self._counted_as is not None:
+            totals = {labels: sum(counts) for labels, counts in self._counts.items()}
+            yield _counter(*self._counted_as, self._labels, totals)
+
+
+def _counter(name: str, text: str, labels: Sequence[str], counts: Mapping[tuple[str, ...], int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
 
 
 Kept = Counter | Gauge | Histogram | Counts | Durations
@@ -112,9 +127,17 @@ class Telemetry:
         """Return a counter for what happens all the time; its name ends in `_total`."""
         return self._once(name, Counts, lambda: self._registered(Counts(name, text, labels)))
 
-    def durations(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Durations:
-        """Return a histogram for what happens all the time."""
-        return self._once(name, Durations, lambda: self._registered(Durations(name, text, labels, buckets)))
+    def durations(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        buckets: Sequence[float],
+        *,
+        counted_as: tuple[str, str] | None = None,
+    ) -> Durations:
+        """Return a histogram for what happens all the time; its count may be shown as a counter of its own too."""
+        return self._once(name, Durations, lambda: self._registered(Durations(name, text, labels, buckets, counted_as)))
 
     def register(self, collector: Collector) -> None:
         """Add a collector that makes its samples when asked: cheaper than thousands of gauges."""

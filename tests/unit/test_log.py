@@ -81,11 +81,14 @@ def test_what_happens_all_the_time_is_shown_as_the_library_would_show_it() -> No
     plain, library = Telemetry(), Telemetry()
     buckets = (1e-08, 0.001, 0.5, 10.0)
     counts = plain.counts("kubetide_turns_total", "Turns.", ("action", "error"))
-    durations = plain.durations("kubetide_turn_seconds", "Time of a turn.", ("action",), buckets)
+    counted_as = ("kubetide_ended_total", "Turns that ended.")
+    durations = plain.durations("kubetide_turn_seconds", "Time of a turn.", ("action",), buckets, counted_as=counted_as)
+    ended = library.counter(*counted_as, ("action",))
     counter = library.counter("kubetide_turns_total", "Turns.", ("action", "error"))
     histogram = library.histogram("kubetide_turn_seconds", "Time of a turn.", ("action",), buckets)
     durations.show("rest")
     histogram.labels("rest")
+    ended.labels("rest")
     counts.show("rest", "none")
     counter.labels("rest", "none")
     for seconds, action in ((0.0, "up"), (0.001, "up"), (0.5, "down"), (0.6, "up"), (11.0, "up"), (math.inf, "down")):
@@ -93,6 +96,7 @@ def test_what_happens_all_the_time_is_shown_as_the_library_would_show_it() -> No
         durations.add(seconds, action)
         counter.labels(action, "none").inc()
         histogram.labels(action).observe(seconds)
+        ended.labels(action).inc()
     assert sorted(plain.render().splitlines()) == sorted(library.render().splitlines())
     assert plain.counts("kubetide_turns_total", "Turns.", ("action", "error")) is counts
     assert plain.durations("kubetide_turn_seconds", "Time of a turn.", ("action",), buckets) is durations

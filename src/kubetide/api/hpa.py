@@ -35,8 +35,11 @@ class ManagedFieldsEntry(ApiObject, frozen=True, kw_only=True, gc=False):
     time: datetime | None = None
 
 
-class HpaMeta(ObjectMeta, frozen=True, kw_only=True, gc=False):
-    """Metadata with its writers: they tell whether another controller is at work on the object."""
+class HpaMeta(ObjectMeta, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Metadata with its writers: they tell whether another controller is at work on the object.
+
+    It is sent back with a status, so what is not set is left out.
+    """
 
     managed_fields: tuple[ManagedFieldsEntry, ...] | None = None
 

@@ -10,7 +10,7 @@
 A metric that fails is a result like any other: it keeps its place, its reason and its message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -42,6 +42,7 @@ from kubetide.hpa.samples import (
     MetricFailure,
     PodReading,
     Reading,
+    Sample,
     ValueReading,
     fits_64_bits,
     is_future,
@@ -142,6 +143,8 @@ def _bad_value(proposal: Proposal, reading: Reading, now: datetime) -> str:
         return "it is dated in the future" if is_future(reading.timestamp, now) else ""
     if isinstance(reading, PodReading):
         samples, defects, latest = reading.samples, reading.defects, now + FUTURE_ALLOWED
+        if not defects and _all_sane(samples.values(), latest):
+            return ""
         for name in proposal.used:
             sample = samples[name]
             if sample.value < 0:
@@ -151,6 +154,11 @@ def _bad_value(proposal: Proposal, reading: Reading, now: datetime) -> str:
             if name in defects:
                 return defects[name]
     return ""
+
+
+def _all_sane(samples: Collection[Sample], latest: datetime) -> bool:
+    values, times = [sample.value for sample in samples], [sample.timestamp for sample in samples]
+    return min(values, default=0) >= 0 and max(times, default=latest) <= latest
 
 
 def _proposal_without(

@@ -78,14 +78,19 @@ class Instruments:
     """The controller's own telemetry."""
 
     def __init__(self, telemetry: Telemetry, history: History) -> None:
-        self._turns = telemetry.counts(f"{_PREFIX}_reconciliations_total", "Turns of autoscalers.", ("action", "error"))
-        self._turn_seconds = telemetry.durations(
-            f"{_PREFIX}_reconciliation_duration_seconds", "How long a turn took.", ("action", "error"), BUCKETS
+        self._turns = telemetry.durations(
+            f"{_PREFIX}_reconciliation_duration_seconds",
+            "How long a turn took.",
+            ("action", "error"),
+            BUCKETS,
+            counted_as=(f"{_PREFIX}_reconciliations_total", "Turns of autoscalers."),
         )
-        labels = ("action", "error", "metric_type")
-        self._metrics = telemetry.counts(f"{_PREFIX}_metric_computation_total", "Metrics computed.", labels)
-        self._metric_seconds = telemetry.durations(
-            f"{_PREFIX}_metric_computation_duration_seconds", "How long a metric took.", labels, BUCKETS
+        self._metrics = telemetry.durations(
+            f"{_PREFIX}_metric_computation_duration_seconds",
+            "How long a metric took.",
+            ("action", "error", "metric_type"),
+            BUCKETS,
+            counted_as=(f"{_PREFIX}_metric_computation_total", "Metrics computed."),
         )
         self.fights = telemetry.counter(
             "kubetide_hpa_built_in_controller_conflicts_total",
@@ -112,19 +117,14 @@ class Instruments:
 
     def turn(self, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float) -> None:
         """Count a turn and the metrics in it."""
-        self._ended(*reconciliation_labels(outcome, problem), seconds)
+        self._turns.add(seconds, *reconciliation_labels(outcome, problem))
         results = decision.results
         for kind, action, error in computation_labels(decision.hpa, results):
-            self._metrics.add(action, error, kind)
-            self._metric_seconds.add(seconds / len(results), action, error, kind)
+            self._metrics.add(seconds / len(results), action, error, kind)
 
     def broken(self, seconds: float) -> None:
         """Count a turn that ended in an error nobody thought of."""
-        self._ended("none", "internal", seconds)
-
-    def _ended(self, action: str, error: str, seconds: float) -> None:
-        self._turns.add(action, error)
-        self._turn_seconds.add(seconds, action, error)
+        self._turns.add(seconds, "none", "internal")
 
     def asked(self, api: str, error: str) -> None:
         """Count a request to a metrics API."""

@@ -39,23 +39,20 @@ class Usage(msgspec.Struct, frozen=True):
 
 def utilization_of(samples: Mapping[str, Sample], requests: Mapping[str, int], target: int) -> Usage:
     """Return the percentage of the requests that is used, over the pods that have both."""
-    used = requested = count = 0
-    for name, sample in samples.items():
-        request = requests.get(name)
-        if request is None:
-            continue
-        used += sample.value
-        requested += request
-        count += 1
+    if samples.keys() != requests.keys():
+        both = samples.keys() & requests.keys()
+        samples = {name: samples[name] for name in both}
+        requests = {name: requests[name] for name in both}
+    used, requested = sum([sample.value for sample in samples.values()]), sum(requests.values())
     if requested == 0:
         raise MetricFailure(ErrorKind.ZERO_REQUESTS, "the pods that have samples request nothing")
     percent = truncated(used * 100, requested)
-    return Usage(divided(percent, target), truncated(used, count), percent)
+    return Usage(divided(percent, target), truncated(used, len(samples)), percent)
 
 
 def raw_usage_of(samples: Mapping[str, Sample], target: int) -> Usage:
     """Return the average of all samples against a target amount."""
-    average = truncated(sum(sample.value for sample in samples.values()), len(samples))
+    average = truncated(sum([sample.value for sample in samples.values()]), len(samples))
     return Usage(divided(average, target), average)
 
 

@@ -41,7 +41,7 @@ class PodList(tuple[Pod, ...]):
     """
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
-        self.names = tuple([pod.metadata.name for pod in self])
+        self.names = dict.fromkeys([pod.metadata.name for pod in self])
         self.requests: dict[tuple[str, str], Mapping[str, int]] = {}
         self._last_start = _last_start(self)
 
@@ -85,7 +85,8 @@ def group_pods(
 ) -> PodGroups:
     """Put every pod into its group. `passed_over` names pods that are to be ignored for reasons of the caller."""
     if isinstance(pods, PodList) and not passed_over and pods.all_started(resource, rules, now=now):
-        without = tuple([name for name in pods.names if name not in samples])
+        names, sampled = pods.names.keys(), samples.keys()
+        without = () if names <= sampled else tuple([name for name in names if name not in sampled])
         return PodGroups(len(pods) - len(without), (), without, ())
     ready = 0
     unready: list[str] = []

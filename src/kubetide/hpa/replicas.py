@@ -128,13 +128,14 @@ def propose_average(
     return _with(base, rounded_up(divided(usage, target), wraps=wraps), "usage divided by target")
 
 
-def _usable(reading: PodReading, groups: PodGroups, pods: Sequence[Pod]) -> dict[str, Sample]:
+def _usable(reading: PodReading, groups: PodGroups, pods: Sequence[Pod]) -> Mapping[str, Sample]:
     """Return the samples without those of ignored and unready pods."""
     if not pods:
         raise MetricFailure(ErrorKind.NO_PODS, "the selector matches no pod")
-    samples = dict(reading.samples)
-    for name in (*groups.ignored, *groups.unready):
-        samples.pop(name, None)
+    samples = reading.samples
+    if groups.ignored or groups.unready:
+        without = {*groups.ignored, *groups.unready}
+        samples = {name: sample for name, sample in samples.items() if name not in without}
     if not samples:
         raise MetricFailure(ErrorKind.NO_USABLE_METRICS, "only pods that are unready or going away have samples")
     return samples
@@ -142,7 +143,7 @@ def _usable(reading: PodReading, groups: PodGroups, pods: Sequence[Pod]) -> dict
 
 def _propose_per_pod(
     reading: PodReading,
-    samples: dict[str, Sample],
+    samples: Mapping[str, Sample],
     groups: PodGroups,
     usage_of: Callable[[Mapping[str, Sample]], Usage],
     missing_at_target: Mapping[str, Sample],

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import msgspec
 
-from kubetide.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from kubetide.api.metrics import ContainerUsage, ExternalMetricValue, MetricValue, PodMetrics
 from kubetide.api.quantity import QuantityText, milli_value
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput, QuantityError
@@ -35,6 +35,7 @@ _LONGEST_WINDOW = 10**10
 """Seconds: three hundred years, which is as good as any longer window and still a duration."""
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _NOT_FINITE = {"nan", "inf", "infinity"}
+_USAGE = "the {} usage of container {.name} of pod {.metadata.name}"
 
 
 class ErrorKind(StrEnum):
@@ -97,13 +98,21 @@ def resource_reading(items: Sequence[PodMetrics], resource: str, container: str 
     samples: dict[str, Sample] = {}
     defects: dict[str, str] = {}
     for item in items:
-        value = _pod_usage(item, resource, container)
-        if value is None:
-            continue
-        name = item.metadata.name
-        if name in samples:
-            _note_duplicate(samples, defects, name, value)
-        samples[name] = Sample(value, item.timestamp or ZERO_TIME, window_of(item.window))
+        containers: Sequence[ContainerUsage] = item.containers or ()
+        if container:
+            containers = [one for one in containers if one.name == container][:1]
+        value = 0
+        for one in containers:
+            usage = one.usage
+            if not usage or resource not in usage:
+                break
+            value += _milli(usage[resource], _USAGE, resource, one, item)
+        else:
+            if containers:
+                name = item.metadata.name
+                if name in samples:
+                    _note_duplicate(samples, defects, name, value)
+                samples[name] = Sample(value, item.timestamp or ZERO_TIME, window_of(item.window))
     return PodReading(samples, items[0].timestamp or ZERO_TIME, defects)
 
 
@@ -158,21 +167,6 @@ def window_of(text: str) -> timedelta:
         return parse_duration(text)
     except InvalidInput as error:
         raise MetricFailure(ErrorKind.FETCH_FAILED, f"window {text[:40]!r} is not a duration") from error
-
-
-def _pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:
-    total: int | None = None
-    for one in item.containers or ():
-        if container and one.name != container:
-            continue
-        text = one.usage.get(resource) if one.usage is not None else None
-        if text is None:
-            return None
-        value = _milli(text, "the {} usage of container {} of pod {}", resource, one.name, item.metadata.name)
-        total = value if total is None else total + value
-        if container:
-            break
-    return total
 
 
 def _milli(text: QuantityText, what: str, *names: object) -> int:

@@ -47,7 +47,7 @@ class NamespaceSamples:
             kept = [position for position in kept if selector.matches(self._labels[position])]
         if self._unlabelled:
             kept = sorted(chain(kept, *(self._unlabelled.get(name, ()) for name in pod_names)))
-        return [items[position] for position in kept]
+        return list(map(items.__getitem__, kept))
 
     def _with(self, pair: Pair) -> Sequence[int]:
         """Return where samples with a label pair stand, in order."""

@@ -104,7 +104,7 @@ def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, An
     Such a write replaces the metadata too, so all of it is sent back; the resourceVersion makes the write fail if
     somebody else was faster. The spec is not sent: the server keeps the stored one.
     """
-    metadata = {name: value for name, value in msgspec.to_builtins(hpa.metadata).items() if value}
+    metadata = msgspec.to_builtins(hpa.metadata)
     metadata.pop("managedFields", None)
     for reference in metadata.get("ownerReferences", ()):
         for optional in ("controller", "blockOwnerDeletion"):

@@ -193,6 +193,13 @@ def test_the_guard_does_not_shrink_on_what_cannot_be_true(seen: Observation, rea
     assert decision.metrics is not None
 
 
+def test_the_guard_looks_at_no_sample_that_was_not_used() -> None:
+    running = [pod("web-0"), pod("web-1"), pod("web-2", deleting=True)]
+    assert (
+        turn(observation(hpa(), 3, [reading(10, 10, -500)], running=running), Memory(recommendations=())).desired == 1
+    )
+
+
 def test_the_guard_lets_growth_and_zero_through() -> None:
     assert turn(observation(hpa(metrics=[QUEUE]), 3, [value(90_000, -1_000)])).desired == 6
     at_zero = observation(hpa(minimum=0, metrics=[QUEUE]), 0, [value(-5)])

@@ -141,9 +141,12 @@ def test_an_absent_transition_time_is_long_ago() -> None:
 
 @pytest.mark.parametrize("young", [299, 300, 301])
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
-def test_a_list_that_remembers_groups_and_counts_as_any_other(young: int, resource: str) -> None:
+@pytest.mark.parametrize("more", [{}, {"c": FRESH}, {"c": FRESH, "ghost": FRESH}], ids=["missing", "all", "ghost"])
+def test_a_list_that_remembers_groups_and_counts_as_any_other(
+    young: int, resource: str, more: dict[str, Sample]
+) -> None:
     several = [pod("a"), pod("b", started=ago(young), changed=ago(young - 1)), pod("c")]
-    samples = {"a": FRESH, "b": Sample(100, ago(young), timedelta(seconds=30))}
+    samples = {"a": FRESH, "b": Sample(100, ago(young), timedelta(seconds=30)), **more}
     remembering = PodList(several)
     for _ in range(2):
         assert group_pods(remembering, samples, resource, RULES, now=NOW) == group_pods(

@@ -5,10 +5,10 @@ import math
 import pytest
 
 from kubetide.api.core import Pod
-from kubetide.hpa.metrics import INT32_MAX, INT32_MIN, Tolerance, divided, rounded_up, truncated
+from kubetide.hpa.metrics import INT32_MAX, INT32_MIN, Tolerance, divided, rounded_up, truncated, utilization_of
 from kubetide.hpa.pods import ReadinessRules, group_pods
 from kubetide.hpa.replicas import Proposal, propose_average, propose_raw, propose_utilization, propose_value
-from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading
+from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Sample
 from unit.hpa.worlds import NOW, pod, pods, reading, value
 
 RULES = ReadinessRules()
@@ -47,6 +47,21 @@ def test_utilization_moves_outside_the_tolerance(samples: tuple[int, ...], expec
 def test_the_percentage_is_truncated_before_it_is_compared() -> None:
     found = utilization(reading(999), [pod("web-0", cpu="1")], target=99)
     assert (found.utilization, found.ratio) == (99, 1.0)
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        pytest.param({"web-0": 100, "web-1": 300}, id="the-same-pods"),
+        pytest.param({"web-1": 300, "web-0": 100, "idle": 1000}, id="one-without-a-sample"),
+    ],
+)
+@pytest.mark.parametrize("ghosts", [{}, {"ghost": Sample(10_000)}], ids=["no-ghost", "a-sample-of-no-pod"])
+def test_a_percentage_is_that_of_pods_with_both_a_sample_and_a_request(
+    requests: dict[str, int], ghosts: dict[str, Sample]
+) -> None:
+    found = utilization_of({"web-0": Sample(50), **ghosts, "web-1": Sample(150)}, requests, 25)
+    assert (found.utilization, found.average, found.ratio) == (50, 100, 2.0)
 
 
 def test_missing_pods_use_nothing_when_growing() -> None:

@@ -148,7 +148,9 @@ def suppress_round(case: Case) -> Iterable[str]:
     given, expected = case["input"], case["expected"]
     world = _world(given)
     world.gates = {"BECPUManager": given["beCPUManager"], "BECPUSuppress": True}
-    world.slo = NodeSLOSpec(resource_used_threshold_with_be=convert(given["threshold"], ResourceThresholdStrategy))
+    if given["threshold"] is not None:
+        threshold = convert(given["threshold"], ResourceThresholdStrategy)
+        world.slo = NodeSLOSpec(resource_used_threshold_with_be=threshold)
     tier = _tree(world, given["currentBECPUSet"], given["currentQuota"])
     strategy = CpuSuppress()
     world.apply(strategy.decide(world.snapshot()))

@@ -45,7 +45,7 @@ def release(case: Case) -> Iterable[str]:
         window_seconds=given["windowSeconds"],
         collect_interval_seconds=given["collectIntervalSeconds"],
         allocatable_batch_milli=None if batch is None else parse_quantity(batch).value,
-        by_allocatable=given["threshold"].get("cpuEvictPolicy") == "evictByAllocatable",
+        by_allocatable=(given["threshold"] or {}).get("cpuEvictPolicy") == "evictByAllocatable",
     )
     return expect(case, {"milliRelease": amount})
 

@@ -34,7 +34,7 @@ def _bvt_rule(raw: Any) -> group_identity.BvtRule | None:
 @suite("node-qos/bvt_rule")
 def bvt_rule(case: Case) -> Iterable[str]:
     given = case["input"]
-    rule = group_identity.rule_from(convert(given["nodeSLOSpec"], NodeSLOSpec))
+    rule = group_identity.rule_from(convert(given["nodeSLOSpec"] or {}, NodeSLOSpec))
     shown = {
         "enable": rule.enable,
         "podQOSParams": dict(rule.pod),
@@ -81,8 +81,7 @@ def bvt_hostapp(case: Case) -> Iterable[str]:
 @suite("node-qos/bvt_lookup")
 def bvt_lookup(case: Case) -> Iterable[str]:
     given = case["input"]
-    rule = _bvt_rule(given["rule"])
-    assert rule is not None
+    rule = _bvt_rule(given["rule"]) or group_identity.BvtRule()
     return expect(case, {"bvt": group_identity.pod_bvt(rule, given["qosClass"], given["kubeQosClass"])})
 
 
@@ -105,8 +104,7 @@ def _cpuset_rule(raw: Any) -> cpuset.CpusetRule | None:
 def cpuset_hook_rule(case: Case) -> Iterable[str]:
     given = case["input"]
     pod = _pod(given["podLabels"], given["podAnnotations"])
-    rule = _cpuset_rule(given["rule"])
-    assert rule is not None
+    rule = _cpuset_rule(given["rule"]) or cpuset.CpusetRule()
     try:
         value = cpuset.cpuset_by_rule(pod, given["cgroupParent"], rule, be_cpu_manager=given["beCPUManager"])
     except KubetideError:
@@ -147,7 +145,9 @@ def cpuset_hook_hostapp(case: Case) -> Iterable[str]:
     return expect(case, {"cpuset": value})
 
 
-def _batch_rule(raw: Case) -> batch_resource.BatchRule:
+def _batch_rule(raw: Case | None) -> batch_resource.BatchRule:
+    if raw is None:
+        return batch_resource.BatchRule()
     return batch_resource.BatchRule(quota_enabled=raw["cfsQuotaEnabled"], ratio=raw["cpuNormalizationRatio"])
 
 
@@ -204,7 +204,7 @@ def batchresource_is_be(case: Case) -> Iterable[str]:
 @suite("node-qos/cpunormalization_quota")
 def cpunormalization_quota(case: Case) -> Iterable[str]:
     given = case["input"]
-    rule = normalization.NormalizationRule(enable=given["rule"]["enable"], ratio=given["rule"]["ratio"])
+    rule = normalization.NormalizationRule(**(given["rule"] or {}))
     try:
         value = normalization.normalized_quota(
             _pod(given["labels"], given["annotations"]), given["originalCFSQuota"], rule
@@ -252,7 +252,7 @@ def _shown(rules: Any) -> dict[str, Any]:
 @suite("node-qos/coresched_rule")
 def coresched_rule(case: Case) -> Iterable[str]:
     given = case["input"]
-    rule = core_sched.rule_from(convert(given["nodeSLOSpec"], NodeSLOSpec))
+    rule = core_sched.rule_from(convert(given["nodeSLOSpec"] or {}, NodeSLOSpec))
     shown = {"qos": _shown(rule.qos), "kubeQos": _shown(rule.kube_qos)}
     return expect(case, {"updated": rule != _core_rule(given["previousRule"]), "rule": shown})
 
@@ -299,14 +299,14 @@ class _Kernel:
 
 @suite("node-qos/coresched_get_cookie")
 def coresched_get_cookie(case: Case) -> Iterable[str]:
-    cookie, pids = core_sched.get_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
+    cookie, pids = core_sched.get_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"] or [])
     return expect(case, {"cookie": cookie, "pids": pids})
 
 
 @suite("node-qos/coresched_add_cookie")
 def coresched_add_cookie(case: Case) -> Iterable[str]:
     try:
-        cookie, pids = core_sched.add_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
+        cookie, pids = core_sched.add_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"] or [])
     except core_sched.CookieError:
         return expect(case, {"error": True, "cookie": 0, "pids": []})
     return expect(case, {"cookie": cookie, "pids": pids})
@@ -317,7 +317,7 @@ def coresched_assign_cookie(case: Case) -> Iterable[str]:
     given = case["input"]
     try:
         assigned, bad = core_sched.assign_cookie(
-            _Kernel(given["kernel"]), given["pids"], given["siblingPIDs"], given["targetCookie"]
+            _Kernel(given["kernel"]), given["pids"] or [], given["siblingPIDs"] or [], given["targetCookie"]
         )
     except core_sched.NoSibling as error:
         return expect(case, {"error": True, "assigned": [], "siblingsToDelete": error.siblings})
@@ -326,7 +326,7 @@ def coresched_assign_cookie(case: Case) -> Iterable[str]:
 
 @suite("node-qos/coresched_clear_cookie")
 def coresched_clear_cookie(case: Case) -> Iterable[str]:
-    cleared = core_sched.clear_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"])
+    cleared = core_sched.clear_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"] or [])
     return expect(case, {"cleared": cleared})
 
 

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from kubetide.api.cgroups import CgroupPaths
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
@@ -95,3 +97,32 @@ def test_the_time_of_the_report_is_the_heartbeat() -> None:
     assert report.report_interval(
         slo.complete_collect_policy({"metricCollectPolicy": {"reportIntervalSeconds": 5}})
     ) == (timedelta(seconds=30))
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(0, 30), (29, 30), (30, 30), (31, 31), (-5, 30), (None, 60)])
+def test_reports_are_at_least_thirty_seconds_apart(given: int | None, seconds: int) -> None:
+    policy = {} if given is None else {"reportIntervalSeconds": given}
+    spec = slo.complete_collect_policy({"metricCollectPolicy": policy})
+    assert report.report_interval(spec) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("policy", "cold", "memory"),
+    [
+        ("usageWithoutPageCache", True, "1"),
+        ("usageWithPageCache", False, "2"),
+        ("usageWithHotPageCache", True, "3"),
+        ("usageWithHotPageCache", False, "1"),
+        ("strange", True, "1"),
+    ],
+)
+def test_the_policy_chooses_the_kind_of_memory(policy: str, cold: bool, memory: str) -> None:
+    ring = filled(
+        node_cpu_usage=1.0,
+        node_memory_usage=1.0,
+        node_memory_usage_with_page_cache=2.0,
+        node_memory_with_hot_page_usage=3.0,
+    )
+    spec = slo.complete_collect_policy({"metricCollectPolicy": {"nodeMemoryCollectPolicy": policy}})
+    body = report.status(ring, spec, now=START, pods=(), predictor=EmptyPredictor(), cold_started=cold).body
+    assert body["nodeMetric"]["nodeUsage"]["resources"]["memory"] == memory

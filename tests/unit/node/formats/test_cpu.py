@@ -107,3 +107,9 @@ def test_what_is_not_the_stat_of_a_process(text: str) -> None:
 def test_the_root_complex_is_the_first_in_the_path() -> None:
     assert pcie_root("/sys/devices/pci0000:3a/0000:3a:00.0/pci0001:00") == "pci0000:3a"
     assert pcie_root("/sys/devices/virtual") == ""
+
+
+def test_usage_of_v2_is_in_microseconds() -> None:
+    assert cpu.usage_nanos_v2("usage_usec 90000\nuser_usec 1\n") == 90_000_000
+    with pytest.raises(FormatError):
+        cpu.usage_nanos_v2("user_usec 1\n")

@@ -93,3 +93,53 @@ def test_the_careful_answer_is_the_smaller_one() -> None:
 def test_without_prediction_there_is_no_answer() -> None:
     with pytest.raises(NoPrediction):
         EmptyPredictor().result()
+
+
+def both(**models: tuple[int, int]) -> MinPredictor:
+    fixed = Fixed(**models)
+    return MinPredictor(PodPredictor(fixed, START, 0, timedelta(hours=24)), PriorityPredictor(fixed, 0))
+
+
+IDLE = {SYSTEM: (0, 0), class_model("koord-prod"): (0, 0), class_model(""): (0, 0)}
+
+
+def test_only_the_pod_predictor_waits_for_young_pods() -> None:
+    predictor = PriorityPredictor(Fixed(**IDLE), 0)
+    predictor.add_pod(pod(hours_old=1))
+    assert predictor.result() == Reclaimable(2000, 4 * GIB)
+
+
+def test_a_pod_is_young_up_to_the_limit_itself() -> None:
+    at, past = by_pod(a=(0, 0)), by_pod(a=(0, 0))
+    at.add_pod(pod(hours_old=24))
+    past.add_pod(pod(hours_old=24.001))
+    assert (at.result().cpu_millis, past.result().cpu_millis) == (0, 2000)
+
+
+def test_the_request_of_a_pod_without_model_is_not_added_either() -> None:
+    predictor = both(**IDLE, a=(0, 0))
+    predictor.add_pod(pod())
+    with pytest.raises(NoPrediction):
+        predictor.add_pod(pod("stranger"))
+    assert predictor.result() == Reclaimable(2000, 4 * GIB)
+
+
+@pytest.mark.parametrize("missing", sorted(IDLE))
+def test_without_one_of_the_three_models_there_is_no_answer_by_priority(missing: str) -> None:
+    predictor = both(**{name: peak for name, peak in IDLE.items() if name != missing}, a=(0, 0))
+    predictor.add_pod(pod())
+    with pytest.raises(NoPrediction):
+        predictor.result()
+
+
+def test_only_prod_and_pods_without_class_count() -> None:
+    predictor = both(**IDLE, a=(0, 0))
+    predictor.add_pod(pod("b", labels={"koordinator.sh/priority-class": "koord-mid"}))
+    assert predictor.result() == Reclaimable(0, 0)
+
+
+def test_more_used_than_requested_lends_nothing_and_takes_nothing_from_others() -> None:
+    predictor = by_pod(a=(3000, 5 * GIB), b=(1000, GIB))
+    predictor.add_pod(pod("a"))
+    predictor.add_pod(pod("b"))
+    assert predictor.result() == Reclaimable(900, 4 * GIB - int(GIB * 1.1))

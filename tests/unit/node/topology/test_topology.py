@@ -208,3 +208,34 @@ def test_a_kubelet_state_without_entries_pins_nobody(state: str) -> None:
 def test_a_kubelet_state_that_cannot_be_read_fails_the_round(state: str) -> None:
     with pytest.raises(DecodeError):
         kubelet.kubelet_allocations(state, [])
+
+
+def test_cpus_that_the_kubelet_reserved_stay_in_the_pools_and_those_of_the_annotation_leave() -> None:
+    assert str(static("0,8")) == "0,8"
+    reserved = pools.node_reserved({qos.ANNOTATION_RESERVATION: '{"reservedCPUs": "1,9"}'}, machine())
+    found = pools.share_pools(machine(), [], [], reserved, {})
+    assert [pool.to_json()["cpuset"] for pool in found.latency_sensitive] == ["0,2-3,8,10-11", "4-7,12-15"]
+    assert found.best_effort == found.latency_sensitive
+
+
+def test_a_pool_that_became_empty_is_still_listed() -> None:
+    found = pools.share_pools(machine(), [], [], CpuSet.parse("0-3,8-11"), {})
+    assert [pool.to_json() for pool in found.latency_sensitive] == [
+        {"socket": 0, "node": 0, "cpuset": ""},
+        {"socket": 1, "node": 1, "cpuset": "4-7,12-15"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "scope", "name"),
+    [
+        ("single-numa-node", "container", "SingleNUMANodeContainerLevel"),
+        ("restricted", "pod", "RestrictedPodLevel"),
+        ("best-effort", "container", "BestEffortContainerLevel"),
+        ("none", "pod", "None"),
+        ("restricted", "", "None"),
+        ("", "pod", "None"),
+    ],
+)
+def test_the_topology_policy_has_the_name_of_policy_and_scope(policy: str, scope: str, name: str) -> None:
+    assert kubelet.topology_policy(policy, scope) == name

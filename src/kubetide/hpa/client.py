@@ -143,7 +143,10 @@ class MetricsReader:
     async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
         """Return the answer to a query, or how it failed."""
         try:
-            return await self._answer(query, selector, pods, asker)
+            if isinstance(query, ResourceQuery):
+                items = await self._usage(query, selector, pods, asker)
+                return resource_reading(items, query.resource, query.container)
+            return await self._values(query, asker)
         except MetricFailure as failure:
             return failure
         except TimeoutError:
@@ -152,11 +155,9 @@ class MetricsReader:
         except KubetideError as error:
             return MetricFailure(ErrorKind.FETCH_FAILED, f"the metrics API could not be read: {error}")
 
-    async def _answer(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
+    async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, asker: Asker) -> Reading:
+        """Return the values of a custom or external metric."""
         match query:
-            case ResourceQuery():
-                items = await self._usage(query, selector, pods, asker)
-                return resource_reading(items, query.resource, query.container)
             case PodsQuery():
                 values = await self._answers.get(
                     "custom",

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import lru_cache
 
 from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from kubetide.api.meta import ApiObject, ObjectKey, TypedObject, group_of
@@ -72,7 +73,7 @@ class ScaleWatch:
         """Return the scale as last seen; None if the server has to be asked."""
         if not self._informers:
             return None
-        kind = _kind_of(reference)
+        kind = _kind_of(reference.api_version, reference.kind)
         informer = self._informers.get(kind) if kind is not None else None
         if kind is None or informer is None or not informer.has_synced:
             return None
@@ -110,7 +111,8 @@ class ScaleWatch:
                 await asyncio.sleep(self._settings.sync_period.total_seconds())
 
     def _worth_it(self, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Kind]:
-        named = Counter(_kind_of(hpa.spec.scale_target_ref) for hpa in hpas)
+        references = [hpa.spec.scale_target_ref for hpa in hpas]
+        named = Counter([_kind_of(one.api_version, one.kind) for one in references])
         return [
             kind
             for kind, count in named.items()
@@ -154,7 +156,8 @@ def _scale_of(kind: Kind, key: ObjectKey, workload: Workload) -> ScaleTarget | N
     )
 
 
-def _kind_of(reference: CrossVersionObjectReference) -> Kind | None:
+@lru_cache(maxsize=256)
+def _kind_of(api_version: str, kind: str) -> Kind | None:
     # An apiVersion with a slash too many, which has no group, has a slash in what is taken for its group.
-    kind = (group_of(reference.api_version), reference.kind)
-    return kind if kind in RESOURCES else None
+    found = (group_of(api_version), kind)
+    return found if found in RESOURCES else None

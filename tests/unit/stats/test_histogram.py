@@ -89,6 +89,16 @@ def test_a_sample_a_half_life_younger_counts_twice() -> None:
     assert (one, other) == (5000, 10000)
 
 
+def test_a_sample_from_the_past_counts_less_and_moves_nothing() -> None:
+    h = Histogram(CPU, DAY)
+    h.add(1.0, 1.0, NOON)
+    reference = h.save().reference
+    h.add(50.0, 1.0, NOON - 200 * 24 * HOUR)
+    h.add(9.0, 1.0, NOON - 24 * HOUR)
+    assert h.save().reference == reference
+    assert list(h.save().weights.values()) == [10000, 5000]
+
+
 def test_a_hundred_half_lives_later_the_past_is_scaled_away() -> None:
     h = Histogram(CPU, DAY)
     h.add(1.0, 1.0, NOON)

@@ -199,3 +199,51 @@ def test_a_limit_range_changes_no_resource_but_cpu_and_memory() -> None:
     found = adjust([given], None, [container()], NamespaceLimits(container=item))
     assert found is not None
     assert texts(found.recommendations[0].target) == {"cpu": "1", "example.com/gpu": "1"}
+
+
+def test_a_limit_beyond_64_bits_is_cut_and_says_so() -> None:
+    found = proportional_limit(
+        "memory",
+        limit=parse_quantity("8E"),
+        request=parse_quantity("1"),
+        new_request=parse_quantity("1Gi"),
+        default=parse_quantity("0"),
+    )
+    assert str(found.limit) == "9223372036854775807"
+    assert found.note == "memory: failed to keep limit to request ratio; capping limit to int64"
+
+
+def pod_limits(**given: Any) -> NamespaceLimits:
+    return NamespaceLimits(pod=effective_item([convert({"type": "Pod", **given}, LimitRangeItem)], "Pod"))
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        pytest.param({"max": {"cpu": "7"}}, ["1", "1"], id="as-much-as-is-allowed"),
+        pytest.param({"max": {"cpu": "3500m"}}, ["500m", "500m"], id="the-maximum-is-about-limits"),
+        pytest.param(
+            {"min": {"cpu": "5"}, "max": {"cpu": "3500m"}}, ["2500m", "2500m"], id="minimum-above-all-requests"
+        ),
+        pytest.param({"min": {"cpu": "1"}, "max": {"cpu": "700m"}}, ["100m", "100m"], id="the-maximum-wins"),
+    ],
+)
+def test_each_container_of_a_pod_counts_with_its_own_proportion(item: dict[str, Any], expected: list[str]) -> None:
+    own = [
+        container("a", requests={"cpu": "1"}, limits={"cpu": "2"}),
+        container("b", requests={"cpu": "1"}, limits={"cpu": "5"}),
+    ]
+    found = adjust([recommended("a", cpu="1"), recommended("b", cpu="1")], None, own, pod_limits(**item))
+    assert found is not None
+    assert [texts(one.target)["cpu"] for one in found.recommendations] == expected
+
+
+def test_nothing_scaled_for_a_pod_stays_nothing() -> None:
+    own = [
+        container("a", requests={"memory": "1Gi"}, limits={"memory": "1Gi"}),
+        container("b", requests={"memory": "1Gi"}, limits={"memory": "1Gi"}),
+    ]
+    given = [recommended("a", memory="2Gi"), recommended("b", cpu="1")]
+    found = adjust(given, None, own, pod_limits(max={"memory": "1Gi"}))
+    assert found is not None
+    assert [texts(one.target)["memory"] for one in found.recommendations] == ["1Gi", "0"]

@@ -107,3 +107,11 @@ def test_the_pod_minimum_is_shared_by_its_containers() -> None:
 )
 def test_rounding_goes_up(multiple: int, expected: list[int]) -> None:
     assert round_up(ints(1, 50, 51), multiple).tolist() == expected
+
+
+def test_every_step_is_truncated_on_its_own() -> None:
+    # 0.0379 cores are 37 m, with a margin of trunc(5.55) they are 42 m, and a confidence of 0.7 makes trunc(102) m.
+    # Truncated once at the end the bound would be trunc(37.9 · 1.15 · 2.43) = 105 m.
+    found = estimated(0.0379, age=DAY * 7 // 10)
+    assert found["target"] == 42
+    assert found["upper"] == 102

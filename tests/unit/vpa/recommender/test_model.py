@@ -80,6 +80,28 @@ def test_a_relabelled_pod_feeds_the_aggregate_of_its_new_labels() -> None:
     assert model.aggregates.count[next(slot for _, slot in state.aggregates())] == 1
 
 
+def test_samples_of_a_relabelled_pod_go_nowhere_once_its_aggregate_is_collected() -> None:
+    """As in the original, which ties a relabelled container to one aggregate for good."""
+    model = Model()
+    state = model.set_vpa(vpa(), keep_history=False)
+    with_pod(model, "a", {"app": "other"})
+    model.set_pod(key("a"), WEB, "Running", now=NOW)
+    later = NOW + timedelta(days=9)
+    model.collect_garbage(now=later, has_controller={})
+    assert model.aggregate_count() == 0
+    sample(model, model.row(key("a"), "main", now=later), later)
+    assert model.aggregate_count() == 0
+    assert list(state.aggregates()) == []
+
+
+def test_pods_that_have_ended_are_counted_too() -> None:
+    model = Model()
+    state = model.set_vpa(vpa(), keep_history=False)
+    for name, phase in (("a", "Running"), ("b", "Succeeded"), ("c", "Failed")):
+        with_pod(model, name, WEB, phase)
+    assert state.pod_count == 3
+
+
 def test_a_new_selector_forgets_restored_history_unless_told_to_keep_it() -> None:
     for keep in (False, True):
         model = Model()

@@ -75,6 +75,49 @@ def test_another_policy_annotation_or_exclusion_is_a_reason_to_look_again() -> N
     assert [str(one.target["cpu"]) for one in whole] == ["1", str(first[1].target["cpu"])]
 
 
+def test_the_minimum_is_shared_by_the_containers_that_are_recommended() -> None:
+    model = learned()
+    empty = VpaState(ObjectKey("shop", "idle"), parse_selector("app=idle"), created=NOW)
+    model.set_vpa(empty, keep_history=False)
+    model.set_pod(empty.key, {"app": "idle"}, "Running", now=NOW)
+    for container in ("main", "proxy"):
+        model.set_container(empty.key, container, now=NOW)
+    shared = recommend(model, [empty], Options())[empty.key]
+    assert [str(one.target["cpu"]) for one in shared] == ["12m", "12m"]
+    empty.policy = convert({"containerPolicies": [{"containerName": "proxy", "mode": "Off"}]}, PodResourcePolicy)
+    alone = recommend(model, [empty], Options())[empty.key]
+    assert [(one.container, str(one.target["cpu"])) for one in alone] == [("main", "25m")]
+
+
+def test_a_container_of_which_nothing_is_controlled_has_an_entry_without_amounts() -> None:
+    model = learned()
+    web = model.vpas[WEB]
+    web.policy = policy(controlledResources=[])
+    found = recommend(model, [web], Options())[WEB]
+    assert [one.container for one in found] == ["main", "proxy"]
+    assert [(one.target, one.lower, one.upper, one.uncapped) for one in found] == [({}, {}, {}, {})] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "switched_on", "uncapped"),
+    [
+        pytest.param("true", True, "1", id="whole-cores"),
+        pytest.param("True", True, "247m", id="exactly-true"),
+        pytest.param("false", True, "247m", id="false"),
+        pytest.param("true", False, "247m", id="flag-off"),
+    ],
+)
+def test_whole_cores_are_rounded_before_the_policy_is_looked_at(text: str, switched_on: bool, uncapped: str) -> None:
+    model = learned()
+    web = model.vpas[WEB]
+    web.annotations = {"vpa-post-processor.kubernetes.io/main_integerCPU": text}
+    web.policy = policy(maxAllowed={"cpu": "100m"})
+    main = recommend(model, [web], Options(integer_cpu=switched_on))[WEB][0]
+    assert main.uncapped is not None
+    assert str(main.uncapped["cpu"]) == uncapped
+    assert str(main.target["cpu"]) == "100m"
+
+
 def test_a_forgotten_vpa_is_made_again() -> None:
     model, memo = learned(), Memo()
     vpas = list(model.vpas.values())

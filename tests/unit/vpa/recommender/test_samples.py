@@ -131,3 +131,33 @@ def test_a_freed_row_comes_back_blank() -> None:
     assert again == row
     assert containers.current_peak(again) == 0.0
     assert containers.window_end[again] == ZERO_TIME
+
+
+def test_every_cpu_sample_weighs_the_same() -> None:
+    aggregates, containers, slot, row = table()
+    midnight = START - START % DAY + DAY
+    for step, millis in enumerate((1, 100, 64_000)):
+        assert cpu(containers, row, midnight + step, millis)
+    block = aggregates.cpu.select(np.array([slot]))
+    assert block.reference[0] == midnight
+    assert sorted(round(float(weight), 6) for weight in block.weights[:, 0] if weight) == [0.1, 0.1, 0.1]
+
+
+def test_a_window_that_opens_with_nothing_stays_at_nothing() -> None:
+    """As in the original: a peak of zero is not replaced, so growth and kills of that window are not seen."""
+    _, containers, _, row = table()
+    assert memory(containers, row, START, 0)
+    assert memory(containers, row, START + MINUTE, 500)
+    assert containers.add_oom(row, START + 2 * MINUTE, 500 * MIB)
+    assert containers.current_peak(row) == 0
+    assert memory(containers, row, START + DAY, 500)
+    assert containers.current_peak(row) == 500 * MIB
+
+
+def test_a_kill_may_turn_the_clock_of_memory_back() -> None:
+    _, containers, _, row = table()
+    assert memory(containers, row, START, 100)
+    assert memory(containers, row, START + 10 * MINUTE, 100)
+    assert not memory(containers, row, START + 5 * MINUTE, 100)
+    assert containers.add_oom(row, START + MINUTE, 64 * MIB)
+    assert memory(containers, row, START + 5 * MINUTE, 100)

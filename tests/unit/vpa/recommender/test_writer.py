@@ -1,6 +1,7 @@
 """Checkpoint objects on the embedded API server: what is remembered of them."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kubetide import crds
@@ -15,7 +16,7 @@ from kubetide.kube.client import Client
 from kubetide.stats.saved import Saved
 from kubetide.vpa.recommender.checkpoint import Checkpoint, Restored
 from kubetide.vpa.recommender.floor import Floor
-from kubetide.vpa.recommender.writer import REFRESH, CheckpointStore
+from kubetide.vpa.recommender.writer import REFRESH, CheckpointStore, each
 
 WEB = ObjectKey("default", "web")
 
@@ -94,5 +95,39 @@ def test_content_counts_as_stored_for_an_hour_and_only_with_its_floor() -> None:
         assert store.holds(WEB, "main", one.mark, floor)
         later.ahead = REFRESH
         assert not store.holds(WEB, "main", one.mark, floor)
+
+    on_a_server(test)
+
+
+def test_of_two_containers_whose_checkpoints_have_one_name_the_first_keeps_it() -> None:
+    async def test(client: Client, clock: Clock) -> None:
+        store = made(client, clock)
+        first, second = ObjectKey("default", "a"), ObjectKey("default", "a-b")
+        await store.write(first, [replace(content(3), container="b-c")], {})
+        await store.write(second, [replace(content(9), container="c")], {})
+        found = await client.get(VPA_CHECKPOINTS, "a-b-c", namespace="default")
+        assert (found.spec.vpa_object_name, found.spec.container_name) == ("a", "b-c")
+        assert found.status is not None
+        assert found.status.total_samples_count == 3
+        loaded = await made(client, clock).read("default", ["a", "a-b"])
+        assert [one.content.container for one in loaded["a"].loaded] == ["b-c"]
+        assert loaded["a-b"].loaded == ()
+
+    on_a_server(test)
+
+
+def test_what_vanished_meanwhile_does_not_keep_the_others_from_their_turn() -> None:
+    async def test(client: Client, clock: Clock) -> None:
+        done: list[str] = []
+
+        async def write(name: str) -> None:
+            if name.startswith("gone"):
+                await client.get(VPA_CHECKPOINTS, name, namespace="default")
+            done.append(name)
+
+        items = ["gone-1", "a", "gone-2", "b", "c"]
+        rest = await each(items, 2, write, deadline=clock.monotonic() + 60, clock=clock)
+        assert sorted(done) == ["a", "b", "c"]
+        assert rest == []
 
     on_a_server(test)

@@ -58,6 +58,7 @@ def test_half_of_a_workload_may_go_when_all_of_it_runs(running: int, expected: i
         pytest.param(RS, ["Running"] * 4, 0, {}, 0, id="scaled-to-zero"),
         pytest.param(RS, ["Running"] * 4, 8, {}, 0, id="already-short-of-pods"),
         pytest.param(RS, ["Running"] * 3 + ["Pending"], 4, {}, 2, id="pending-pods-are-free"),
+        pytest.param(RS, ["Running", "Pending"], 2, {}, 1, id="pending-pods-count-for-the-minimum"),
         pytest.param(RS, ["Running"] * 4, 4, {"tolerance": 0.1}, 1, id="small-tolerance-lets-one-go"),
         pytest.param(RS, ["Running"] * 3, 4, {"tolerance": 0.1}, 0, id="but-only-when-all-run"),
         pytest.param(RS, ["Running"] * 4, 4, {"min_replicas": 5}, 0, id="higher-minimum"),

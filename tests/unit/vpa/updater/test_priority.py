@@ -1,5 +1,6 @@
 """Whose turn it is."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -136,3 +137,24 @@ def test_requirements_let_a_pod_go(cpu: str, requirements: list[tuple[str, str]]
 def test_without_an_update_policy_there_are_no_requirements() -> None:
     assert admitted(pod(), {}, None)
     assert not admitted(pod(), {}, ())
+
+
+def test_a_request_of_nothing_counts_as_one_milli() -> None:
+    assert prioritize(pod("0"), fitting("100m")).diff == 99
+    assert prioritize(pod(None), fitting("100m")).diff == 99
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        pytest.param(make_container("main", cpu="50m", memory="1Gi"), True, id="one-container-is-enough"),
+        pytest.param(make_container("main", cpu="150m", memory="1Gi"), False, id="none-passes"),
+        pytest.param(make_container("main", cpu="150m"), True, id="a-missing-request-passes"),
+        pytest.param(make_container("other", cpu="50m", memory="1Gi"), False, id="no-recommendation-does-not"),
+    ],
+)
+def test_one_container_that_meets_the_requirements_lets_the_pod_go(second: dict[str, Any], expected: bool) -> None:
+    containers = [make_container("big", cpu="900m", memory="1Gi"), second]
+    recommended = {**fitting(), "big": replace(fitting()["main"], container="big")}
+    higher = [EvictionRequirement(resources=("cpu",), change_requirement="TargetHigherThanRequests")]
+    assert admitted(convert(make_pod("web", containers=containers), Pod), recommended, higher) is expected

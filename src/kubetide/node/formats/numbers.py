@@ -55,12 +55,13 @@ def key_values(text: str) -> dict[str, str]:
 def counters(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
     """Return the named counters of a flat file; a missing or unreadable one is an error.
 
-    Written for files that are read every second: only the wanted lines are looked at.
+    Written for files that are read every second: only the wanted lines are looked at. As in `key_values` the last line
+    of a name counts.
     """
     padded = "\n" + text
     found: list[int] = []
     for name in names:
-        start = padded.find(f"\n{name} ")
+        start = padded.rfind(f"\n{name} ")
         if start < 0:
             pairs = key_values(text)  # unusual white space: fall back to the general parser
             if name not in pairs:

@@ -4,12 +4,13 @@ A file has a `some` line and, except for CPU on older kernels, a `full` line. A 
 the flag says that the kernel does not tell.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
-from kubetide.node.formats.numbers import FormatError
+from kubetide.node.formats.numbers import FormatError, unsigned
 
-_LINE = re.compile(r"(\S+)\s+avg10=([0-9.eE+-]+)\s+avg60=([0-9.eE+-]+)\s+avg300=([0-9.eE+-]+)\s+total=([0-9]+)\s*")
+_LINE = re.compile(r"(\S+)\s+avg10=([0-9.eE+-]+)\s+avg60=([0-9.eE+-]+)\s+avg300=([0-9.eE+-]+)\s+total=([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,16 @@ def pressure(text: str) -> Pressure:
     for line in text.split("\n"):
         if not line.strip():
             continue
-        match = _LINE.fullmatch(line)
+        match = _LINE.fullmatch(line.strip())
         if match is None or match[1] not in ("some", "full"):
             raise FormatError(f"{line!r} is not a line of a pressure file")
         try:
-            found[match[1]] = PressureLine(float(match[2]), float(match[3]), float(match[4]), int(match[5]))
+            ten, sixty, three_hundred = (float(text) for text in match.group(2, 3, 4))
         except ValueError as error:
             raise FormatError(f"{line!r} has unreadable numbers") from error
+        if not math.isfinite(ten + sixty + three_hundred):
+            raise FormatError(f"{line!r} has numbers without end")
+        found[match[1]] = PressureLine(ten, sixty, three_hundred, unsigned(match[5], "total"))
     if "some" not in found:
         raise FormatError("a pressure file needs a some line")
     return Pressure(found["some"], found.get("full", PressureLine()), "full" in found)

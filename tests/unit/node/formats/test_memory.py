@@ -119,7 +119,7 @@ def test_a_kernel_without_full_cpu_pressure_says_so() -> None:
     line = "avg10=1.50 avg60=2.00 avg300=3.00 total=4"
     found = psi.pressure(f"some {line}\n")
     assert (found.some.avg10, found.some.total, found.full.avg10, found.full_supported) == (1.5, 4, 0.0, False)
-    assert psi.pressure(f"some {line}\r\nfull {line}").full_supported
+    assert psi.pressure(f"some {line}\r\n\tfull {line}\n\n").full_supported
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,8 @@ def test_a_kernel_without_full_cpu_pressure_says_so() -> None:
         "full avg10=1 avg60=2 avg300=3 total=4",
         "some avg10=1 avg60=2 avg300=3",
         "some avg10=. avg60=2 avg300=3 total=4",
+        "some avg10=1e999 avg60=2 avg300=3 total=4",
+        "some avg10=1 avg60=2 avg300=3 total=18446744073709551616",
         "some avg10=1 avg60=2 avg300=3 total=4\nother avg10=1 avg60=2 avg300=3 total=4",
     ],
 )

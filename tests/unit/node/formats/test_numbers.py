@@ -35,3 +35,9 @@ def test_lines_of_flat_files_may_be_short_long_or_oddly_spaced() -> None:
 def test_a_counter_that_is_missing_or_no_number_is_an_error(text: str) -> None:
     with pytest.raises(FormatError):
         counters(text, ("usage",))
+
+
+def test_of_two_lines_with_one_name_the_last_counts() -> None:
+    text = "a x\nb 1\na 2 3\n"
+    assert counters(text, ("a", "b")) == (2, 1)
+    assert key_values(text) == {"a": "2", "b": "1"}

@@ -1,5 +1,6 @@
 """Facts about CPU and NUMA nodes, read now and then because CPUs can be switched off and on."""
 
+import platform
 from dataclasses import replace
 
 from kubetide.errors import KubetideError
@@ -68,4 +69,4 @@ class NodeInfoCollector(Round):
         except FormatError:
             if self._commands is None:
                 raise
-            return lscpu(self._commands.run(LSCPU))
+            return lscpu(self._commands.run(LSCPU), arm64=platform.machine() == "aarch64")

@@ -321,6 +321,17 @@ def test_cpu_facts_are_kept_when_numa_facts_fail() -> None:
     assert collector.collect()
 
 
+@pytest.mark.parametrize(("machine_type", "count"), [("aarch64", 1), ("x86_64", 0)])
+def test_arm_processors_need_not_say_which_caches_they_have(
+    monkeypatch: pytest.MonkeyPatch, machine_type: str, count: int
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine_type)
+    machine = Machine()
+    text = "CPU NODE SOCKET CORE CACHE ONLINE\n0 0 0 0 - yes\n"
+    NodeInfoCollector(machine.context, 60.0, commands=Tools({"lscpu": text})).collect()
+    assert len(machine.context.store.facts.processors) == count
+
+
 class Gpus:
     """Two GPUs, one of them broken."""
 

@@ -5,9 +5,8 @@ cursor into that log, so that one change costs one append however many watch it,
 the window loses its place (410 Gone) instead of holding memory. Stored objects are never changed in place.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -69,10 +68,9 @@ class Entry:
         return self.obj
 
     def fold(self) -> None:
-        """Let go of the object if it can be made again."""
+        """Let go of the object, once, if it can be made again."""
         if self._encoded is not None:
-            with suppress(AttributeError):
-                del self.obj
+            del self.obj
 
     def view(self, name: str, render: Callable[[Raw], Raw]) -> bytes:
         """The object as JSON after `render`, which is called once per `name`."""
@@ -203,7 +201,8 @@ class Collection:
 
     def __init__(self, window: int, revision: int) -> None:
         self._spaces: dict[str, dict[str, Entry]] = {}
-        self._order: dict[str, list[Entry]] = {}
+        self._order: dict[str, tuple[list[str], list[Entry]]] = {}
+        """Names and entries of a namespace, sorted by name, once somebody asked for them."""
         self._count = 0
         self.log = EventLog(window, revision)
 
@@ -222,8 +221,9 @@ class Collection:
                 space = self._spaces.get(namespace)
                 if not space:
                     return []
-                found = self._order[namespace] = [space[name] for name in sorted(space)]
-            return found
+                names = sorted(space)
+                found = self._order[namespace] = names, [space[name] for name in names]
+            return found[1]
         if len(self._spaces) == 1:
             return self.entries(next(iter(self._spaces)))
         return [entry for space in sorted(self._spaces) for entry in self.entries(space)]
@@ -242,16 +242,15 @@ class Collection:
         return [state[key] for key in sorted(state)]
 
     def put(self, entry: Entry) -> None:
-        space = self._spaces.setdefault(entry.key.namespace, {})
-        old = space.get(entry.key.name)
-        space[entry.key.name] = entry
-        order = self._order.get(entry.key.namespace)
-        if old is None:
+        namespace, name = entry.key
+        space = self._spaces.setdefault(namespace, {})
+        if name not in space:
             self._count += 1
-            self._order.pop(entry.key.namespace, None)
-        elif order is not None:
-            position = _position(order, entry.key.name)
-            order[position] = entry
+            self._order.pop(namespace, None)
+        elif (order := self._order.get(namespace)) is not None:
+            names, entries = order
+            entries[bisect_left(names, name)] = entry
+        space[name] = entry
 
     def remove(self, key: StoreKey) -> None:
         space = self._spaces[key.namespace]
@@ -260,10 +259,6 @@ class Collection:
         self._order.pop(key.namespace, None)
         if not space:
             del self._spaces[key.namespace]
-
-
-def _position(order: list[Entry], name: str) -> int:
-    return bisect_right(order, name, key=lambda entry: entry.key.name) - 1
 
 
 Listener = Callable[[ResourceKey, LogEvent], None]

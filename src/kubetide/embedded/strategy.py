@@ -7,7 +7,6 @@ outside metadata and status.
 
 import copy
 from datetime import UTC, datetime
-from functools import lru_cache
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -40,7 +39,6 @@ _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
 
 
-@lru_cache(maxsize=64)
 def timestamp(now: datetime) -> str:
     """Return a time as API objects carry it: UTC, whole seconds."""
     moment = now if now.tzinfo is UTC else now.astimezone(UTC)

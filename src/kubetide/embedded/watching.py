@@ -74,8 +74,9 @@ class WatchPlan:
         pace = _Pace(timers, self.pause)
         try:
             while True:
+                frozen = self.frozen is not None and self.frozen()
                 try:
-                    events = [] if self._is_frozen() else self.log.read(self.position)
+                    events = [] if frozen else self.log.read(self.position)
                 except Refusal as refusal:
                     yield [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
                     return
@@ -83,8 +84,9 @@ class WatchPlan:
                     continue
                 if events:
                     self.position += len(events)
-                    told = [event.entry for event in events]
-                    if self.prepare is not None and (failure := await self._unprepared(told)):
+                    if self.prepare is not None and (
+                        failure := await self._unprepared([event.entry for event in events])
+                    ):
                         yield failure
                         return
                     lines = self._lines(events)
@@ -97,7 +99,7 @@ class WatchPlan:
                     if self.bookmarks:
                         yield [self._bookmark(self.store.revision)]
                     return
-                if alarm.bookmark_due and not self._is_frozen():
+                if alarm.bookmark_due and not frozen:
                     alarm.bookmark_due = False
                     yield [self._bookmark(self.store.revision)]
                 await alarm.wait()
@@ -115,9 +117,6 @@ class WatchPlan:
         except Refusal as refusal:
             return [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
         return []
-
-    def _is_frozen(self) -> bool:
-        return self.frozen is not None and self.frozen()
 
     def _lines(self, events: list[LogEvent]) -> list[bytes]:
         wanted = self.filter

@@ -22,6 +22,7 @@ from kubetide.errors import InvalidInput
 HOUR = 3600.0
 DAY = 24 * HOUR
 WEEK = 7 * DAY
+_TURN = 2 * math.pi
 
 
 class Curve(Protocol):
@@ -90,7 +91,7 @@ class Diurnal:
     sharpness: float = 1.0
 
     def level(self, elapsed: float, week: float) -> float:
-        angle = 2 * math.pi * (week / DAY - self.peak_hour / 24.0)
+        angle = _TURN * (week / DAY - self.peak_hour / 24.0)
         return self.low + (self.high - self.low) * math.pow((1 + math.cos(angle)) / 2, self.sharpness)
 
 
@@ -153,7 +154,8 @@ class Noisy:
 
     def level(self, elapsed: float, week: float) -> float:
         swing = 2 * unit_hash(self.seed, math.floor(elapsed / self.period)) - 1
-        return max(0.0, self.curve.level(elapsed, week) * (1 + self.amount * swing))
+        level = self.curve.level(elapsed, week) * (1 + self.amount * swing)
+        return level if level > 0.0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

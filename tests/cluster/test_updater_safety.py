@@ -9,6 +9,7 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_daemon_set, make_deployment, make_limit_range, make_pdb, make_vpa
 from kubetide.testing.cluster import pods, ready_pods, run
 from kubetide.testing.updating import install_crds, recommend, vpa_parts, watch_disruptions
+from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.updater.explain import render
 from kubetide.vpa.updater.settings import UpdaterSettings
 
@@ -152,6 +153,36 @@ def test_limit_ranges_cap_what_pods_get() -> None:
             resources = [pod["spec"]["containers"][0]["resources"] for pod in ready_pods(cluster)]
             assert [r["requests"]["cpu"] for r in resources] == ["250m", "250m"]
             assert [r["limits"]["cpu"] for r in resources] == ["500m", "500m"]
+
+    run(main, nodes=1)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param({"vpa_object_namespace": "shop"}, id="one-is-chosen"),
+        pytest.param({"ignored_vpa_object_namespaces": ("default",)}, id="the-other-is-ignored"),
+    ],
+)
+def test_only_vpas_of_the_chosen_namespace_are_served(chosen: dict[str, Any]) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await install_crds(cluster)
+        await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        for namespace in ("default", "shop"):
+            await cluster.apply(make_deployment("web", namespace, replicas=2, cpu="100m", memory="128Mi"))
+            await cluster.apply(make_vpa("web", namespace, target="web"))
+            cluster.set_usage(namespace, "web", cpu="50m", memory="64Mi")
+        await cluster.run_for(MINUTE)
+        await cluster.apply(make_limit_range("limits", "shop", {"type": "Container", "min": {"cpu": "350m"}}))
+        for namespace in ("default", "shop"):
+            await recommend(cluster, "web", {"cpu": "300m", "memory": "256Mi"}, namespace=namespace)
+        seen = watch_disruptions(cluster)
+        settings = UpdaterSettings(**chosen), AdmissionSettings(local_name="vpa", **chosen)
+        async with vpa_parts(cluster, *settings):
+            await cluster.run_for(10 * MINUTE)
+        assert {pod.split("/")[0] for _, pod in seen.evictions} == {"shop"}
+        cpu = [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in ready_pods(cluster, "shop")]
+        assert cpu == ["350m", "350m"]
 
     run(main, nodes=1)
 

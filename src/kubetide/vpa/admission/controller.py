@@ -39,6 +39,7 @@ from kubetide.vpa.admission.registration import (
     conditions,
     configuration,
     parse_labels,
+    probe_namespace,
     replacement,
     same_webhooks,
 )
@@ -90,6 +91,7 @@ class AdmissionController:
         self.certificates: Certificates | None = None
         self.server: WebhookServer | None = None
         self._trial = ConditionTrial(wanted=settings.webhook_match_conditions and local is None)
+        self._probed_in = self._probe_namespace()
 
     def ready(self) -> bool:
         """Whether reviews are answered."""
@@ -264,10 +266,23 @@ class AdmissionController:
         known = read_heartbeat(convert(raw, Lease, what="lease"), now=now)
         return known.since if known.fresh and known.patching and known.since is not None else now
 
-    async def _probe(self) -> bool | None:
-        """Create a pod as a dry run; tell whether the API server called us about it, None when it cannot be told."""
+    def _probe_namespace(self) -> str | None:
         settings = self._settings
         if not settings.probe_webhook or settings.upstream_behavior or not settings.register_webhook:
+            return None
+        found = probe_namespace(
+            settings.probe_namespace,
+            only=settings.vpa_object_namespace,
+            ignored=settings.ignored_vpa_object_namespaces,
+            own=self._namespace,
+        )
+        if found is None:
+            log.warning("the webhook is not probed: not asked about this namespace", namespace=settings.probe_namespace)
+        return found
+
+    async def _probe(self) -> bool | None:
+        """Create a pod as a dry run; tell whether the API server called us about it, None when it cannot be told."""
+        if self._probed_in is None:
             return None
         body = {
             "apiVersion": "v1",
@@ -276,7 +291,7 @@ class AdmissionController:
             "spec": {"containers": [{"name": "probe", "image": "kubetide.invalid/probe"}]},
         }
         try:
-            pod = await self._client.create(PODS, body, namespace=settings.probe_namespace, dry_run=True)
+            pod = await self._client.create(PODS, body, namespace=self._probed_in, dry_run=True)
         except Unavailable:
             return None
         except KubetideError as error:

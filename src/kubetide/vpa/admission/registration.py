@@ -6,7 +6,7 @@ an API server accepts gladly, by namespace alone, and then not at all. They are 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -200,6 +200,16 @@ def _namespaces(given: Registration, *, exempt_own: bool) -> dict[str, Any]:
     if not left_out:
         return {}
     return {"matchExpressions": [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": sorted(left_out)}]}
+
+
+def probe_namespace(wanted: str, *, only: str, ignored: Collection[str], own: str) -> str | None:
+    """Return where a pod is made to see whether the webhook is called; None where it would not be called anyway.
+
+    The namespaces are those of the configuration: a probe outside of them would blame a webhook that works.
+    """
+    if only:
+        return only
+    return None if wanted == own or wanted in ignored else wanted
 
 
 def _includes(current: Any, wanted: Any) -> bool:

@@ -96,7 +96,13 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
             "the lease says so in an annotation. Needs the right to create pods in the probe namespace."
         ),
     ] = True
-    probe_namespace: Annotated[str, Doc("Namespace of the dry run.")] = "default"
+    probe_namespace: Annotated[
+        str,
+        Doc(
+            "Namespace of the dry run, unless one namespace is chosen: then there. Without effect for the own and for "
+            "ignored namespaces, whose pods the webhook is not asked about."
+        ),
+    ] = "default"
 
     upstream_behavior: Annotated[
         bool, Doc("Switch off everything that kubetide adds to the original admission controller for safety.")

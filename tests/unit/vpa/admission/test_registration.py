@@ -11,6 +11,7 @@ from kubetide.vpa.admission.registration import (
     conditions,
     configuration,
     parse_labels,
+    probe_namespace,
     replacement,
     same_webhooks,
 )
@@ -42,6 +43,21 @@ def test_the_own_namespace_is_exempt_for_pods_but_not_for_vpas() -> None:
 def test_ignored_namespaces_are_left_out_and_a_chosen_one_is_the_only_one() -> None:
     assert values(hooks(ignored_namespaces=["b", "a"])["vpa.k8s.io"]) == ("NotIn", ["a", "b"])
     assert values(hooks(only_namespace="shop")["vpas.vpa.k8s.io"]) == ("In", ["shop"])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, "default", id="where-it-is-told"),
+        pytest.param({"only": "shop"}, "shop", id="in-the-only-namespace-that-is-served"),
+        pytest.param({"only": "kube-system"}, "kube-system", id="even-the-own-one"),
+        pytest.param({"ignored": ("default", "x")}, None, id="not-in-an-ignored-one"),
+        pytest.param({"own": "default"}, None, id="not-in-the-own-one"),
+    ],
+)
+def test_a_probe_goes_where_the_webhook_is_asked(given: dict[str, Any], expected: str | None) -> None:
+    where = {"only": "", "ignored": (), "own": "kube-system", **given}
+    assert probe_namespace("default", **where) == expected
 
 
 def test_conditions_name_namespaces_and_labels() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from conformance.adapters.node_slo_config import settled
 from conformance.compare import differences
 from conformance.registry import suite
 from kubetide.node import slo
@@ -21,4 +22,4 @@ def nodeslo_agent_merge(case: Case) -> Iterable[str]:
 def nodemetric_spec_merge(case: Case) -> Iterable[str]:
     spec = slo.complete_collect_policy(case["input"]["spec"])
     actual = {"spec": spec, "reportIntervalSeconds": int(report_interval(spec).total_seconds())}
-    yield from differences(case["expected"], actual, drop_empty=True)
+    yield from differences(settled(case["expected"]), settled(actual), drop_empty=True)

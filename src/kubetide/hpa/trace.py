@@ -2,7 +2,9 @@
 
 import math
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from kubetide.api.quantity import milli_text
 from kubetide.hpa.behavior import Rules
@@ -60,7 +62,7 @@ def trace_of(decision: ScaleDecision, outcome: Outcome, problem: Problem | None)
     }
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """What is kept of a decision once a newer one is there: small, because there are many."""
 
     at: datetime
@@ -91,7 +93,7 @@ def line_of(decision: ScaleDecision, problem: Problem | None, *, wrote: bool) ->
 
 def shown_line(line: Line) -> dict[str, Any]:
     """Return a line of the history as JSON has it."""
-    return {**line._asdict(), "at": shown_time(line.at)}
+    return {**msgspec.structs.asdict(line), "at": shown_time(line.at)}
 
 
 def shown_time(moment: datetime) -> str:

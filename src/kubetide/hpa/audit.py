@@ -5,8 +5,6 @@ where its marks can decide: before its scale is written, and in any turn of an a
 controller has ever written. If the lease alone forbids to act, nothing more is asked.
 """
 
-from datetime import timedelta
-
 from kubetide.api.hpa import HorizontalPodAutoscaler, HpaMeta
 from kubetide.api.meta import TypedObject
 from kubetide.api.scheme import LEASES, Resource
@@ -28,7 +26,8 @@ from kubetide.kube.client import Client
 from kubetide.kube.errors import NotFound
 from kubetide.kube.scale import ScaleTarget
 
-LEASE_AGE = timedelta(seconds=5)
+LEASE_SECONDS = 5.0
+"""How long what the lease showed is taken to be so."""
 
 
 class _Target(TypedObject, frozen=True, kw_only=True, gc=False):
@@ -50,20 +49,22 @@ class BuiltInWatch:
     ) -> Stance:
         """Decide whether to act in this turn."""
         told = self._settings.take_over or wishes.managed_by is not None
-        runs = "" if told else await self._lease()
+        runs = "" if told else self._lease_text if self._lease_is_known() else await self._look_at_lease()
         marked = wrote_ever(hpa.metadata.managed_fields)
         decisive = rescale if told else not runs and (rescale or marked)
         wrote = await self._marks(hpa, target if decisive else None) if decisive or marked else ""
         signs = Signs(wrote=wrote, runs=runs)
         return stance(wishes, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
 
-    async def _lease(self) -> str:
+    def _lease_is_known(self) -> bool:
+        read_at = self._lease_read_at
+        return read_at is not None and self._clock.monotonic() - read_at < LEASE_SECONDS
+
+    async def _look_at_lease(self) -> str:
         """Say what the lease shows; empty if nobody holds it."""
-        now = self._clock.monotonic()
-        if self._lease_read_at is not None and now - self._lease_read_at < LEASE_AGE.total_seconds():
-            return self._lease_text
+        began = self._clock.monotonic()
         self._lease_text = await self._read_lease()
-        self._lease_read_at = now
+        self._lease_read_at = began
         return self._lease_text
 
     async def _read_lease(self) -> str:

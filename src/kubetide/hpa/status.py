@@ -104,8 +104,7 @@ def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, An
     Such a write replaces the metadata too, so all of it is sent back; the resourceVersion makes the write fail if
     somebody else was faster. The spec is not sent: the server keeps the stored one.
     """
-    metadata = msgspec.to_builtins(hpa.metadata)
-    metadata.pop("managedFields", None)
+    metadata = msgspec.to_builtins(msgspec.structs.replace(hpa.metadata, managed_fields=None))
     for reference in metadata.get("ownerReferences", ()):
         for optional in ("controller", "blockOwnerDeletion"):
             if reference.get(optional) is None:
@@ -118,23 +117,35 @@ def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, An
     }
 
 
-def _same(one: Any, other: Any, key: str = "") -> bool:
+def _same(one: Any, other: Any) -> bool:
     if one == other:
         return True
     if isinstance(one, dict) and isinstance(other, dict):
-        for name in {**one, **other}:
-            mine, theirs = one.get(name), other.get(name)
-            if mine != theirs and not _same(_shown(mine), _shown(theirs), name):
-                return False
-        return True
+        return _same_members(one, other)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_same, one, other))
-    if key in _QUANTITIES:
-        try:
-            return parse_quantity(one).nanos == parse_quantity(other).nanos
-        except QuantityError:
-            return False
     return False
+
+
+def _same_members(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Compare member by member; amounts last, because reading them takes longest."""
+    amounts = []
+    for name in {**one, **other}:
+        mine, theirs = one.get(name), other.get(name)
+        if mine == theirs:
+            continue
+        if name in _QUANTITIES:
+            amounts.append((mine, theirs))
+        elif not _same(_shown(mine), _shown(theirs)):
+            return False
+    return all(_same_amount(mine, theirs) for mine, theirs in amounts)
+
+
+def _same_amount(one: Any, other: Any) -> bool:
+    try:
+        return parse_quantity(one).nanos == parse_quantity(other).nanos
+    except QuantityError:
+        return False
 
 
 def _shown(value: Any) -> Any:

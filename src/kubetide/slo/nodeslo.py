@@ -31,6 +31,9 @@ _BLOCKS = {
 
 _QUANTITIES = frozenset({"totalNetworkBandwidth"})
 
+# A host application with an empty path lives in the cgroup root, one without a path where its class says.
+_SAYS_SOMETHING_EMPTY = ("cgroupPath",)
+
 
 def render(config: NodeSLOConfig, labels: Mapping[str, str] | None, old: Mapping[str, Any] | None) -> Raw:
     """Return the spec of a node's NodeSLO; `old` is the spec it has now, whose extensions survive."""
@@ -52,6 +55,8 @@ def render(config: NodeSLOConfig, labels: Mapping[str, str] | None, old: Mapping
 def same_spec(one: Any, other: Any, name: str = "") -> bool:
     """Compare two specs by meaning: empty equals absent, quantities by value. A percentage is no rate: 5 is not "5"."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
+        if any((one.get(name) is None) != (other.get(name) is None) for name in _SAYS_SOMETHING_EMPTY):
+            return False
         names = {name for name in {**one, **other} if not (_is_empty(one.get(name)) and _is_empty(other.get(name)))}
         return all(same_spec(one.get(name), other.get(name), name) for name in names)
     if isinstance(one, list) and isinstance(other, list):

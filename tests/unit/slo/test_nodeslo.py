@@ -14,7 +14,7 @@ from kubetide.slo.config import (
     ColocationState,
     NodeSLOConfig,
 )
-from kubetide.slo.nodeslo import render
+from kubetide.slo.nodeslo import render, same_spec
 
 KEYS = {"threshold": THRESHOLD_KEY, "qos": QOS_KEY, "system": SYSTEM_KEY, "applications": HOST_APPLICATION_KEY}
 POOL_A = {"nodeSelector": {"matchLabels": {"pool": "a"}}}
@@ -137,3 +137,12 @@ def test_the_first_text_decides_whether_there_is_a_configuration(
 ) -> None:
     state, _ = ColocationState().updated(data)
     assert (state.available, state.error, state.config) == (available, error, ColocationState().config)
+
+
+def test_an_empty_path_of_an_application_is_not_the_same_as_none() -> None:
+    def one(**fields: Any) -> dict[str, Any]:
+        return {"hostApplications": [{"name": "a", **fields}]}
+
+    assert same_spec(one(cgroupPath={}), one(cgroupPath={"base": ""}))
+    assert same_spec(one(cgroupPath=None), one())
+    assert not same_spec(one(cgroupPath={}), one())

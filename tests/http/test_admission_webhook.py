@@ -97,9 +97,12 @@ async def prepared(client: Client) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def webhook(given: Cluster, settings: AdmissionSettings = FAST) -> AsyncIterator[AdmissionController]:
+async def webhook(
+    given: Cluster, settings: AdmissionSettings = FAST, telemetry: Telemetry | None = None
+) -> AsyncIterator[AdmissionController]:
     """Run the admission controller until pods come back patched."""
-    controller = AdmissionController(given.client, SystemClock(), settings, Telemetry(), None, random.Random(2))
+    numbers = telemetry or Telemetry()
+    controller = AdmissionController(given.client, SystemClock(), settings, numbers, None, random.Random(2))
     task = asyncio.get_running_loop().create_task(controller.run())
     try:
         async with asyncio.timeout(60):
@@ -130,6 +133,19 @@ async def test_a_pod_of_a_vpa_is_patched_over_https() -> None:
         assert patched(pod)
         stranger = await given.client.create(PODS, make_pod("alone", cpu="100m"), namespace="default")
         assert not patched(stranger)
+
+
+async def test_every_step_of_a_review_is_measured() -> None:
+    telemetry = Telemetry()
+    async with cluster() as given, webhook(given, telemetry=telemetry):
+        assert patched(await given.create_pod("web-1"))
+    text = telemetry.render().decode()
+    counts = {
+        step: float(text.split(f'_execution_latency_seconds_count{{step="{step}"}} ')[1].split()[0])
+        for step in ("read_request", "admit", "build_response", "write_response", "total")
+    }
+    assert all(count >= 1 for count in counts.values())
+    assert counts["write_response"] == counts["total"]
 
 
 async def hangs(request: web.Request) -> web.StreamResponse:

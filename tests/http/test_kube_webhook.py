@@ -2,8 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from kubetide.clock import SystemClock
 from kubetide.kube.certificates import KeyPair, expiry, issue, make_ca
 from kubetide.kube.errors import CredentialsFailed
 from kubetide.kube.tls import Certificate, Pem
-from kubetide.kube.webhook import ReviewHandler, WebhookServer, allow
+from kubetide.kube.webhook import ReviewHandler, Stopwatch, WebhookServer, allow
 
 NOW = SystemClock().now()
 CA = make_ca("webhook-ca", now=NOW)
@@ -40,13 +40,16 @@ async def deny_admin(review: AdmissionReview) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **handlers: ReviewHandler) -> AsyncIterator[WebhookServer]:
+async def serving(
+    folder: Path, *, stopwatch: Stopwatch = nullcontext, **handlers: ReviewHandler
+) -> AsyncIterator[WebhookServer]:
     server = WebhookServer(
         {f"/{name}": handler for name, handler in (handlers or {"pods": deny_admin}).items()},
         certificate=Certificate(certificate=Pem(path=folder / "tls.crt"), key=Pem(path=folder / "tls.key")),
         host="127.0.0.1",
         port=0,
         reload_interval=timedelta(seconds=0.02),
+        stopwatch=stopwatch,
     )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(server.run())
@@ -92,6 +95,54 @@ async def test_reviews_are_answered(tmp_path: Path) -> None:
         refused = await ask(session, server, name="admin")
         assert refused["response"]["allowed"] is False
         assert refused["response"]["status"]["message"] == "no admins here"
+
+
+async def test_an_answer_is_measured_until_it_is_written(tmp_path: Path) -> None:
+    steps: list[str] = []
+
+    @contextmanager
+    def stopwatch(name: str) -> Iterator[None]:
+        steps.append(f"{name} begins")
+        yield
+        steps.append(f"{name} ends")
+
+    async def handler(review: AdmissionReview) -> dict[str, Any]:
+        steps.append("answered")
+        return allow(review)
+
+    write(tmp_path, "first")
+    async with serving(tmp_path, stopwatch=stopwatch, pods=handler) as server, caller() as session:
+        assert (await ask(session, server))["response"]["allowed"] is True
+    assert steps == ["total begins", "answered", "write_response begins", "write_response ends", "total ends"]
+
+
+async def test_a_caller_that_does_not_wait_disturbs_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    entered, go_on, measured = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(review: AdmissionReview) -> dict[str, Any]:
+        entered.set()
+        await go_on.wait()
+        return allow(review)
+
+    @contextmanager
+    def stopwatch(name: str) -> Iterator[None]:
+        yield
+        if name == "total":
+            measured.set()
+
+    write(tmp_path, "first")
+    async with serving(tmp_path, stopwatch=stopwatch, slow=slow, pods=deny_admin) as server:
+        async with caller() as session:
+            asking = asyncio.get_running_loop().create_task(ask(session, server, "/slow"))
+            await entered.wait()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        go_on.set()
+        async with asyncio.timeout(10):
+            await measured.wait()
+        async with caller() as session:
+            assert (await ask(session, server))["response"]["allowed"] is True
+    assert [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
 async def test_an_unreadable_review_is_answered_for_no_request(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ old certificate stays in force.
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,10 @@ from kubetide.log import get_logger
 log = get_logger("webhook")
 
 ReviewHandler = Callable[[AdmissionReview], Awaitable[dict[str, Any]]]
+Stopwatch = Callable[[str], AbstractContextManager[object]]
+"""Measures what happens inside of it, by the name of a step."""
+TOTAL = "total"
+WRITE_RESPONSE = "write_response"
 
 # Twice the size of the largest object that etcd takes, old and new one in a review.
 REVIEW_LIMIT = 8 * 1024 * 1024
@@ -44,11 +49,13 @@ class WebhookServer:
         ciphers: str = "",
         client_ca: str = "",
         name: str = "webhook",
+        stopwatch: Stopwatch = nullcontext,
     ) -> None:
         self.name = name
         self.port = port
         self.reloads = 0
         self._handlers = dict(handlers)
+        self._stopwatch = stopwatch
         self._certificate = certificate
         self._host = host
         self._interval = reload_interval.total_seconds()
@@ -76,7 +83,7 @@ class WebhookServer:
         self._stamps = self._current_stamps()
         app = web.Application(client_max_size=REVIEW_LIMIT)
         for path, handler in self._handlers.items():
-            app.router.add_post(path, _answering(handler))
+            app.router.add_post(path, _answering(handler, self._stopwatch))
         runner = web.AppRunner(app, access_log=None)
         async with listening(runner, self._host, self.port, tls=self._context) as self.port:
             self._serving = True
@@ -109,28 +116,45 @@ class WebhookServer:
         return stamp(self._certificate.certificate), stamp(self._certificate.key)
 
 
-def _answering(handler: ReviewHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _answering(handler: ReviewHandler, stopwatch: Stopwatch) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.StreamResponse:
-        if request.headers.get("Content-Type") != "application/json":
-            log.warning("not an admission review", path=request.path, content=request.headers.get("Content-Type", ""))
-            return web.Response()
-        try:
-            review = decode(await request.read(), AdmissionReview, what="AdmissionReview")
-        except DecodeError as error:
-            log.warning("unreadable admission review", path=request.path, error=str(error))
-            review = AdmissionReview()
-        if review.request is None:
-            # Allowed, but for no request: an API server takes it as a failure and does what its failurePolicy says.
-            return web.Response(body=encode(review_response("")), content_type="application/json")
-        try:
-            reply = await handler(review)
-        except Exception as error:
-            log.exception("review failed", path=request.path)
-            # Not a refusal: the failurePolicy of the webhook's configuration decides what this means for the request.
-            return web.Response(status=500, text=str(error))
-        return web.Response(body=encode(reply), content_type="application/json")
+        with stopwatch(TOTAL):
+            response = await _answer(request, handler)
+            with stopwatch(WRITE_RESPONSE):
+                await _write(request, response)
+        return response
 
     return answer
+
+
+async def _answer(request: web.Request, handler: ReviewHandler) -> web.Response:
+    if request.headers.get("Content-Type") != "application/json":
+        log.warning("not an admission review", path=request.path, content=request.headers.get("Content-Type", ""))
+        return web.Response()
+    try:
+        review = decode(await request.read(), AdmissionReview, what="AdmissionReview")
+    except DecodeError as error:
+        log.warning("unreadable admission review", path=request.path, error=str(error))
+        review = AdmissionReview()
+    if review.request is None:
+        # Allowed, but for no request: an API server takes it as a failure and does what its failurePolicy says.
+        return web.Response(body=encode(review_response("")), content_type="application/json")
+    try:
+        reply = await handler(review)
+    except Exception as error:
+        log.exception("review failed", path=request.path)
+        # Not a refusal: the failurePolicy of the webhook's configuration decides what this means for the request.
+        return web.Response(status=500, text=str(error))
+    return web.Response(body=encode(reply), content_type="application/json")
+
+
+async def _write(request: web.Request, response: web.Response) -> None:
+    """Hand the whole answer to the transport and wait until it takes more; a caller that left is no error."""
+    try:
+        await response.prepare(request)
+        await response.write_eof()
+    except ConnectionError as error:
+        log.debug("the caller did not wait for its answer", path=request.path, error=str(error))
 
 
 def allow(review: AdmissionReview) -> dict[str, Any]:

@@ -163,6 +163,7 @@ class AdmissionController:
             min_version=TLS_VERSIONS[settings.min_tls_version],
             ciphers=openssl_ciphers(settings.tls_ciphers),
             name="vpa-webhook",
+            stopwatch=self.reviewer.step,
         )
 
     async def _refresh_certificates(self) -> None:

@@ -14,6 +14,7 @@ from kubetide.api.codec import convert, decode, decode_raw
 from kubetide.api.core import Pod
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
+from kubetide.kube.webhook import TOTAL
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.observe import AdmissionView
@@ -82,47 +83,49 @@ class Reviewer:
             log.exception("review failed", resource=resource, namespace=request.namespace)
             return review_response(request.uid)
         finally:
-            took = self._clock.monotonic() - began
-            self._latency.labels(status, resource).observe(took)
-            self._steps.labels("total").observe(took)
+            self._latency.labels(status, resource).observe(self._clock.monotonic() - began)
 
     async def review_raw(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Answer a review that comes as dicts, from an API server in the same process."""
         request = raw.get("request") or {}
         plain = {key: value for key, value in request.items() if key not in ("object", "oldObject")}
-        parsed = convert(plain, AdmissionRequest, what="AdmissionReview")
-        return await self.review(AdmissionReview(request=_with_objects(parsed, request)))
+        with self.step(TOTAL):
+            parsed = convert(plain, AdmissionRequest, what="AdmissionReview")
+            return await self.review(AdmissionReview(request=_with_objects(parsed, request)))
 
     async def _pod(self, request: AdmissionRequest) -> dict[str, Any]:
-        with self._step("read_request"):
+        with self.step("read_request"):
             pod = decode(bytes(request.object), Pod, what=f"pod in {request.namespace}")
         if is_probe(pod):
             return answer_probe(request, pod)
         context = None
-        with self._step("admit"):
+        with self.step("admit"):
             if request.operation == "CREATE" and request.resource.version in ("v1", ""):
                 context = await self._view.context(pod, request.namespace or pod.metadata.namespace)
         if context is None:
             self._pods.labels("false").inc()
             return review_response(request.uid)
-        with self._step("build_response"):
+        with self.step("build_response"):
             answer = answer_pod(request, pod, context)
         self._pods.labels("true").inc()
         self.patched += 1
         return answer
 
     def _vpa(self, request: AdmissionRequest) -> dict[str, Any]:
-        with self._step("read_request"):
+        with self.step("read_request"):
             vpa = decode_raw(bytes(request.object), what="VerticalPodAutoscaler") or {}
             old = decode_raw(bytes(request.old_object), what="VerticalPodAutoscaler")
-        with self._step("admit"):
+        with self.step("admit"):
             return answer_vpa(request, vpa, old, self._gates)
 
     @contextmanager
-    def _step(self, name: str) -> Iterator[None]:
+    def step(self, name: str) -> Iterator[None]:
+        """Measure a step; the server measures writing and the whole, which are outside of a review."""
         began = self._clock.monotonic()
-        yield
-        self._steps.labels(name).observe(self._clock.monotonic() - began)
+        try:
+            yield
+        finally:
+            self._steps.labels(name).observe(self._clock.monotonic() - began)
 
 
 def _with_objects(parsed: AdmissionRequest, raw: dict[str, Any]) -> AdmissionRequest:

@@ -106,6 +106,11 @@ def test_disabling_gives_everything_back_and_forgetting_the_switch_changes_nothi
         async with running(make_agent(cluster)):
             await cluster.run_for(20 * SECOND)
             assert granted(cluster, "job") < 5.2
+            forgotten = suppressing("cfsQuota")
+            del forgotten["spec"]["resourceUsedThresholdWithBE"]["enable"]
+            await cluster.apply(forgotten)
+            await cluster.run_for(20 * SECOND)
+            assert granted(cluster, "job") < 5.2
             await cluster.apply(suppressing("cfsQuota", enable=False))
             await cluster.run_for(5 * SECOND)
             assert granted(cluster, "job") > 7.9

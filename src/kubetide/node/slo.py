@@ -43,6 +43,7 @@ DEFAULT_COLLECT_POLICY: Raw = {
     "nodeMemoryCollectPolicy": "usageWithoutPageCache",
 }
 
+_BEST_EFFORT = "resourceUsedThresholdWithBE"
 _SWITCHED_CLASSES = ("lsrClass", "lsClass", "beClass")
 
 
@@ -64,8 +65,15 @@ def complete(spec: Mapping[str, Any] | None) -> Raw:
 
 
 def complete_spec(spec: Mapping[str, Any] | None) -> NodeSLOSpec:
-    """Return the completed NodeSLO spec as a struct."""
-    return convert(complete(spec), NodeSLOSpec, what="NodeSLO spec")
+    """Return the completed NodeSLO spec as a struct.
+
+    The switch of best-effort work is not filled in: off takes back what was done, and forgetting it must not.
+    """
+    completed = complete(spec)
+    received = (spec or {}).get(_BEST_EFFORT)
+    if not isinstance(received, Mapping) or received.get("enable") is None:
+        completed[_BEST_EFFORT] = {**completed[_BEST_EFFORT], "enable": None}
+    return convert(completed, NodeSLOSpec, what="NodeSLO spec")
 
 
 def complete_collect_policy(spec: Mapping[str, Any] | None) -> Raw:

@@ -1,5 +1,9 @@
 """A NodeSLO as the agent uses it."""
 
+from typing import Any
+
+import pytest
+
 from kubetide.node import slo
 
 
@@ -12,6 +16,23 @@ def test_a_missing_nodeslo_is_all_defaults_and_off() -> None:
     assert be is not None
     assert be.cpu_qos is not None
     assert be.cpu_qos.group_identity == 0
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        pytest.param(None, None, id="no-block"),
+        pytest.param({}, None, id="missing"),
+        pytest.param({"enable": None}, None, id="null"),
+        pytest.param({"enable": False}, False, id="off"),
+        pytest.param({"enable": True}, True, id="on"),
+    ],
+)
+def test_the_switch_of_best_effort_work_is_on_off_or_not_said(block: Any, expected: bool | None) -> None:
+    threshold = slo.complete_spec({"resourceUsedThresholdWithBE": block}).resource_used_threshold_with_be
+    assert threshold is not None
+    assert threshold.enable is expected
+    assert threshold.cpu_suppress_threshold_percent == 65
 
 
 def test_a_disabled_feature_carries_the_off_values() -> None:

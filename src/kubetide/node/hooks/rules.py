@@ -83,9 +83,10 @@ class Plugins:
         if bvt != self.rules.bvt:
             self.rules.bvt = bvt
             changed.add(GROUP_IDENTITY)
-        self.rules.batch, updated = batch_resource.with_switch(self.rules.batch, spec)
-        if updated:
-            changed.add(BATCH)
+        if self.rules.batch.quota_enabled is None or not _forgotten(spec):
+            self.rules.batch, updated = batch_resource.with_switch(self.rules.batch, spec)
+            if updated:
+                changed.add(BATCH)
         core = core_sched.rule_from(spec)
         if core != self.rules.core_sched:
             self.rules.core_sched = core
@@ -211,6 +212,12 @@ class Plugins:
 def kube_qos_requests(directories: Mapping[str, str]) -> list[KubeQosRequest]:
     """Return the QoS directories in the order in which they are reconciled."""
     return [KubeQosRequest(kube_qos=kube_qos, cgroup_parent=directories[kube_qos]) for kube_qos in KUBE_QOS_CLASSES]
+
+
+def _forgotten(spec: NodeSLOSpec) -> bool:
+    """Tell whether the switch of best-effort work is not said: suppression then stays, and so do quotas below it."""
+    threshold = spec.resource_used_threshold_with_be
+    return threshold is not None and threshold.enable is None
 
 
 def _condition(request: PodRequest) -> str:

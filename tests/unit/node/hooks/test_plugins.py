@@ -206,8 +206,17 @@ def test_suppression_by_quota_removes_the_quotas_of_batch_pods() -> None:
     world = World()
     job = add(world, raw_pod("job", label="BE", kube="BestEffort", resources=batch()))
     decider = HookDecider(Plugins())
-    for policy, expected in (("cpuset", "50000"), ("cfsQuota", "-1"), ("cpuset", "50000")):
-        spec = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": policy}}
+    turns = (
+        (True, "cpuset", "50000"),
+        (True, "cfsQuota", "-1"),
+        (None, "cfsQuota", "-1"),  # a forgotten switch leaves suppression as it is
+        (True, "cpuset", "50000"),
+        (None, "cfsQuota", "50000"),
+        (True, "cfsQuota", "-1"),
+        (False, "cfsQuota", "50000"),
+    )
+    for enable, policy, expected in turns:
+        spec = {"resourceUsedThresholdWithBE": {"enable": enable, "cpuSuppressPolicy": policy}}
         world.slo = convert(spec, NodeSLOSpec)
         decider.refresh(world.snapshot())
         world.apply(decider.decide(world.snapshot()))

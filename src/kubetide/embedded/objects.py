@@ -323,9 +323,8 @@ class ObjectStore:
         if previous is None:
             raise KeyError(key)
         self.revision += 1
-        last = previous.copy()
-        last["metadata"]["resourceVersion"] = str(self.revision)
-        entry = Entry(key, last, self.revision)
+        metadata = {**previous.obj["metadata"], "resourceVersion": str(self.revision)}
+        entry = Entry(key, {**previous.obj, "metadata": metadata}, self.revision)
         collection.remove(key)
         self._record(resource, collection, LogEvent(self.revision, "DELETED", entry, previous))
         previous.fold()

@@ -11,6 +11,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from kubetide.api import hpa_versions
 from kubetide.embedded import crds
 from kubetide.embedded.defaults import DEFAULTS
@@ -37,12 +39,14 @@ _NOT_OF_STATUS = (*_SERVER_OWNED, "name", "namespace", "resourceVersion", "owner
 """Metadata that a write of the status leaves alone."""
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
+_encode = msgspec.json.Encoder().encode
 
 
 def timestamp(now: datetime) -> str:
     """Return a time as API objects carry it: UTC, whole seconds."""
     moment = now if now.tzinfo is UTC else now.astimezone(UTC)
-    return f"{moment.isoformat(timespec='seconds')[:19]}Z"
+    # Several times quicker than isoformat(), and every write has one.
+    return f"{_encode(moment)[1:20].decode()}Z"
 
 
 def new_uid(random: Random) -> str:

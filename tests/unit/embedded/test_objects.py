@@ -112,6 +112,19 @@ def test_reading_makes_no_resource() -> None:
     assert store.resources() == []
 
 
+def test_a_deletion_has_a_version_of_its_own_and_leaves_the_last_state_alone() -> None:
+    store = ObjectStore()
+    put(store, "a", v="1")
+    before = store.get(CONFIGS, StoreKey("default", "a"))
+    assert before is not None
+    text = before.encoded
+    gone = store.delete(CONFIGS, StoreKey("default", "a"))
+    assert gone.obj["metadata"]["resourceVersion"] == str(store.revision)
+    assert gone.obj["data"] == {"v": "1"}
+    assert before.encoded == text
+    assert before.obj["metadata"]["resourceVersion"] == str(store.revision - 1)
+
+
 def test_a_replaced_object_can_still_be_read_once_its_encoded_form_is_all_that_is_left() -> None:
     store = ObjectStore()
     put(store, "a", v="1")

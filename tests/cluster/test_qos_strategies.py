@@ -186,6 +186,57 @@ def test_memory_is_protected_and_throttled_by_class(cgroup: str, driver: str) ->
     on_node(main, cgroup=cgroup, driver=driver, anolis=True)
 
 
+@MACHINES
+def test_switching_every_feature_off_brings_the_neutral_values_back(cgroup: str, driver: str) -> None:
+    def everything(on: bool) -> Raw:
+        memory = {"enable": on, "minLimitPercent": 50, "lowLimitPercent": 80, "throttlingPercent": 50}
+        identity = {"lsClass": 2, "beClass": -1}
+        return node_slo(
+            resourceUsedThresholdWithBE={"enable": on, "cpuSuppressPolicy": "cpuset"},
+            cpuBurstStrategy={"policy": "auto" if on else "none", "cpuBurstPercent": 50},
+            resourceQOSStrategy={
+                name: {"memoryQOS": memory, "cpuQOS": {"enable": on, "groupIdentity": value}}
+                for name, value in identity.items()
+            },
+        )
+
+    async def main(cluster: SimCluster) -> None:
+        cluster.set_usage("default", "web", cpu="1.5")
+        cluster.set_usage("default", "job", cpu="8")
+        web = ls_pod("web", cpu="1", cpu_limit="1", memory="1Gi", memory_limit="2Gi")
+        await cluster.apply([everything(on=True), web, batch_pod("job", cpu=8000)])
+        await cluster.run_for(20 * SECOND)
+        host = cluster.hosts["node-1"]
+        root = "/sys/fs/cgroup/cpu" if host.version == 1 else "/sys/fs/cgroup"
+        of_pods = [group_of(cluster, name) for name in ("web", "job")]
+        inside = [f"{place}/{name}" for place in of_pods for name in host.list_dirs(f"{root}/{place}")]
+        places = [*host.paths.tiers(), *of_pods, *inside]
+
+        def values(controller: str, v1: str, v2: str) -> set[str]:
+            return {cgroup_text(cluster, controller, place, v1, v2) for place in places}
+
+        neutral = {
+            ("memory", "memory.min", "memory.min"): {"0"},
+            ("memory", "memory.low", "memory.low"): {"0"},
+            ("memory", "memory.high", "memory.high"): {"max", "9223372036854775807"},
+            ("cpu", "cpu.cfs_burst_us", "cpu.max.burst"): {"0"},
+            ("cpu", "cpu.bvt_warp_ns", "cpu.bvt_warp_ns"): {"0"},
+            ("cpuset", "cpuset.cpus", "cpuset.cpus.effective"): {"0-7"},
+        }
+        quota = ("cpu.cfs_quota_us", "cpu.max")
+        base = [cgroup_text(cluster, "cpu", of_pods[0], *quota), cgroup_text(cluster, "cpu", inside[0], *quota)]
+        async with running(make_agent(cluster, feature_gates="CgroupReconcile=true")):
+            await cluster.run_for(timedelta(minutes=1))
+            assert not [name for name, expected in neutral.items() if values(*name) <= expected]
+            assert cgroup_text(cluster, "cpu", of_pods[0], *quota) != base[0]
+            await cluster.apply(everything(on=False))
+            await cluster.run_for(timedelta(minutes=2))
+            assert {name: found for name, expected in neutral.items() if not (found := values(*name)) <= expected} == {}
+            assert [cgroup_text(cluster, "cpu", place, *quota) for place in (of_pods[0], inside[0])] == base
+
+    on_node(main, cgroup=cgroup, driver=driver, anolis=True)
+
+
 def evicting(**more: Any) -> Raw:
     return node_slo(resourceUsedThresholdWithBE={"enable": True, "memoryEvictThresholdPercent": 70, **more})
 

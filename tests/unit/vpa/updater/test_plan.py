@@ -141,6 +141,21 @@ def test_in_place_modes_resize_and_fall_back_where_the_qos_class_would_change() 
     assert steps(only, bare)[0].method is Method.NONE
 
 
+@pytest.mark.parametrize(
+    ("settle", "expected"),
+    [
+        pytest.param(False, Method.RESIZE, id="the-original-does-not-care"),
+        pytest.param(True, Method.NONE, id="kubetide-does"),
+    ],
+)
+def test_mode_in_place_and_a_budget_that_is_used_up(settle: bool, expected: Method) -> None:
+    pods = [pod("a"), pod("b")]
+    made = plan(observe(pods, vpa("InPlace")), Memory(), PlanRules(in_place_gate=True, settle=settle), now=NOW)
+    made.budget.record_resize(pods[0])
+    second = next(candidate for candidate in made.candidates if candidate.pod is pods[1])
+    assert next_step(made, second, pods[1], pods, Memory(), now=NOW).method is expected
+
+
 def test_memory_that_is_in_use_is_no_reason_to_change_a_pod() -> None:
     large = [make_container(cpu="300m", memory="1Gi")]
     pods = [pod("a", containers=large), pod("b", containers=large)]

@@ -368,6 +368,33 @@ def test_a_storm_of_refusals_ends_in_the_servers_state_without_a_storm_of_lists(
     run_virtual(main())
 
 
+def test_a_list_that_fails_takes_nothing_away() -> None:
+    class Down(Faults):
+        def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
+            if asyncio.get_running_loop().time() < 10:
+                return None
+            gone = query.get("watch") == "true"
+            status = {"kind": "Status", "code": 410, "reason": "Expired"} if gone else {"kind": "Status", "code": 500}
+            return Response(410 if gone else 500, {}, json.dumps(status).encode())
+
+        def lines(self, line: bytes) -> Iterable[bytes | Exception]:
+            return (line,) if asyncio.get_running_loop().time() < 10 else (ConnectionLost("reset"),)
+
+    async def main() -> None:
+        world = World(Down())
+        world.put("a", colour="red")
+        async with world:
+            await world.informer.wait_synced()
+            await asyncio.sleep(15)
+            world.put("b", colour="blue")
+            await asyncio.sleep(600)
+            assert world.contents() == {"a": {"colour": "red"}}
+            assert world.seen == [(None, "red")]
+            assert len(world.requests("GET")) > 3
+
+    run_virtual(main())
+
+
 def test_streams_that_end_at_once_are_not_opened_in_a_tight_loop() -> None:
     class Ends(Faults):
         def lines(self, line: bytes) -> Iterable[bytes | Exception]:

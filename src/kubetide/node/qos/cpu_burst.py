@@ -48,6 +48,7 @@ class QuotaStep:
     """What happens to the quota of one container."""
 
     container: ContainerState
+    limit_milli: int
     current: int
     target: int
     operation: Operation
@@ -136,9 +137,11 @@ class CpuBurst:
             except (OSError, FormatError):
                 continue
             operation = under_pool(self._operation(snapshot, container, config, limit), state)
-            base = self._base(snapshot, pod, limit)
+            base = base_quota(snapshot, pod, limit)
             target = target_us(current, base, ceiling_us(base, config.cfs_quota_burst_percent), operation)
-            steps.append(QuotaStep(container=container, current=current, target=target, operation=operation))
+            steps.append(
+                QuotaStep(container=container, limit_milli=limit, current=current, target=target, operation=operation)
+            )
         return steps
 
     def _operation(
@@ -160,17 +163,6 @@ class CpuBurst:
         throttled = snapshot.metrics.last(kinds.CONTAINER_THROTTLED, who)
         return Operation.UP if throttled is not None and throttled > 0 else Operation.REMAIN
 
-    def _base(self, snapshot: Snapshot, pod: PodState, limit_milli: int) -> int:
-        """Return the quota of the limit; on a normalized node the scaled one, or two writers would undo each other."""
-        base = cpu.milli_to_quota(limit_milli)
-        if not snapshot.gates.get("CPUNormalization", False) or snapshot.node is None or pod.raw_qos == qos.SYSTEM:
-            return base
-        try:
-            ratio = cpu_normalization.node_ratio(snapshot.node.metadata.annotations)
-        except InvalidInput:
-            return base
-        return cpu.normalized_quota(base, ratio)
-
     def _pool(self, snapshot: Snapshot, threshold_percent: int | None) -> PoolState:
         seconds = min(5 * self.interval.total_seconds(), LONGEST_WINDOW_SECONDS)
         used = {
@@ -188,6 +180,18 @@ class CpuBurst:
             pod_used=used,
             threshold_percent=DEFAULT_POOL_PERCENT if threshold_percent is None else threshold_percent,
         )
+
+
+def base_quota(snapshot: Snapshot, pod: PodState, limit_milli: int) -> int:
+    """Return the quota of a limit; on a normalized node the scaled one, or two writers would undo each other."""
+    base = cpu.milli_to_quota(limit_milli)
+    if not snapshot.gates.get("CPUNormalization", False) or snapshot.node is None or pod.raw_qos == qos.SYSTEM:
+        return base
+    try:
+        ratio = cpu_normalization.node_ratio(snapshot.node.metadata.annotations)
+    except InvalidInput:
+        return base
+    return cpu.normalized_quota(base, ratio)
 
 
 def share_pool_state(
@@ -275,9 +279,11 @@ def quota_writes(
 ) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
     """Return the quota of the pod, moved by what its containers gain or lose, and the quotas of the containers.
 
-    An unlimited pod is left alone.
+    An unlimited pod is left alone. A pod does not shrink below what its containers may use at least: one that starts
+    anew comes with a quota that the pod's never had.
     """
-    moving = [step for step in steps if step.delta]
+    known = list(steps)
+    moving = [step for step in known if step.delta]
     below = tuple(
         Write(
             file=files.CPU_QUOTA,
@@ -299,14 +305,17 @@ def quota_writes(
         return (), below
     if current <= 0:
         return (), below
+    target = current + delta
+    if delta < 0:
+        target = max(target, base_quota(snapshot, pod, sum(step.limit_milli for step in known)))
     above = Write(
         file=files.CPU_QUOTA,
-        value=str(current + delta),
+        value=str(target),
         directory=pod.directory,
         target=Target.POD,
         reason="CFSQuotaBurst",
         subject=_subject(pod),
-        message=f"{delta:+d} for its containers",
+        message=f"{target - current:+d} for its containers",
     )
     return (above,), below
 

@@ -205,6 +205,19 @@ def test_a_normalized_node_bursts_from_the_scaled_base() -> None:
     assert quota(world, pod.containers[0].directory) == 80000
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_container_that_starts_anew_takes_nothing_from_its_pod(version: int) -> None:
+    world = node(version, policy="none")
+    pod = bursting_pod(world)
+    notes = {qos.ANNOTATION_CPU_NORMALIZATION: "1.25"}
+    world.node = convert({"metadata": {"name": "n", "annotations": notes}}, Node)
+    world.gates = {"CPUNormalization": True}
+    scaled = {"cpu.cfs_quota_us": "80000"} if version == 1 else {"cpu.max": "80000 100000"}
+    world.cgroup("cpu", pod.directory, scaled)  # the kubelet gave the new container 100000
+    world.apply(CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()))
+    assert (quota(world, pod.directory), quota(world, pod.containers[0].directory)) == (80000, 80000)
+
+
 def test_a_bucket_keeps_the_fractions_of_seconds() -> None:
     slow = Bucket(100, 200, 0, START)
     fast = Bucket(100, 200, 0, START)

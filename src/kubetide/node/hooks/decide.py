@@ -125,7 +125,9 @@ class HookDecider:
         ratio = self.plugins.rules.normalization.ratio
         if self._scaled.get(directory) == ratio:
             return True
-        self._scaled[directory] = ratio
+        layout = snapshot.cgroups.layout
+        if snapshot.cgroups.host.exists(layout.cgroup_file(files.CPU_QUOTA, directory)):
+            self._scaled[directory] = ratio  # a cgroup that is still to come gets its turn when it is there
         return False
 
     def _forget(self, active: Iterable[PodState]) -> None:

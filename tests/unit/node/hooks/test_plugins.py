@@ -202,6 +202,21 @@ def test_burst_keeps_what_it_raised_above_a_scaled_quota() -> None:
     assert value(world, raised, "cpu.cfs_quota_us", "") == "96000"
 
 
+def test_a_pod_that_was_known_before_its_cgroup_is_scaled_once_it_is_there() -> None:
+    world = World()
+    world.gates = {"CPUBurst": True}
+    web = world.add_pod(raw_pod("web", label="LS", resources={"limits": {"cpu": "1"}}))
+    decider = HookDecider(Plugins(gates={NORMALIZATION: True}))
+    world.node = normalized_node("1.25")
+    decider.refresh(world.snapshot())
+    world.apply(decider.decide(world.snapshot()))
+    places = (web.directory, web.containers[0].directory)
+    for place in places:
+        world.cgroup("cpu", place, {"cpu.cfs_quota_us": "100000"})
+    world.apply(decider.decide(world.snapshot()))
+    assert [value(world, place, "cpu.cfs_quota_us", "") for place in places] == ["80000", "80000"]
+
+
 def test_suppression_by_quota_removes_the_quotas_of_batch_pods() -> None:
     world = World()
     job = add(world, raw_pod("job", label="BE", kube="BestEffort", resources=batch()))

@@ -187,6 +187,23 @@ def test_only_vpas_of_the_chosen_namespace_are_served(chosen: dict[str, Any]) ->
     run(main, nodes=1)
 
 
+def test_workloads_beside_the_webhook_are_served_too() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await install_crds(cluster)
+        await cluster.apply(make_deployment("dns", "kube-system", replicas=2, cpu="100m", memory="128Mi"))
+        await cluster.apply(make_vpa("dns", "kube-system", target="dns"))
+        cluster.set_usage("kube-system", "dns", cpu="50m", memory="64Mi")
+        await cluster.run_for(MINUTE)
+        await recommend(cluster, "dns", {"cpu": "300m", "memory": "256Mi"}, namespace="kube-system")
+        seen = watch_disruptions(cluster)
+        async with vpa_parts(cluster, admission=AdmissionSettings(local_name="vpa", namespace="kube-system")):
+            await cluster.run_for(timedelta(hours=2))
+        assert len(seen.evictions) == 2
+        assert [each["cpu"] for each in requests(cluster)] == ["300m", "300m"]
+
+    run(main, nodes=1)
+
+
 def test_daemon_sets_are_updated_by_what_is_ready() -> None:
     async def main(cluster: SimCluster) -> None:
         await install_crds(cluster)

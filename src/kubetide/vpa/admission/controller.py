@@ -271,11 +271,11 @@ class AdmissionController:
         settings = self._settings
         if not settings.probe_webhook or settings.upstream_behavior or not settings.register_webhook:
             return None
+        own = (self._namespace,) if settings.webhook_failure_policy_fail else ()
         found = probe_namespace(
             settings.probe_namespace,
             only=settings.vpa_object_namespace,
-            ignored=settings.ignored_vpa_object_namespaces,
-            own=self._namespace,
+            exempt=(*settings.ignored_vpa_object_namespaces, *own),
         )
         if found is None:
             log.warning("the webhook is not probed: not asked about this namespace", namespace=settings.probe_namespace)

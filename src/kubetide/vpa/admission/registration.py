@@ -70,6 +70,7 @@ class Registration:
     only_namespace: str = ""
     ignored_namespaces: Sequence[str] = ()
     own_namespace: str = ""
+    """Exempt for pods if `fail_closed`; otherwise pods there are like all others."""
     conditions: Sequence[Mapping[str, str]] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -93,7 +94,8 @@ def configuration(given: Registration) -> dict[str, Any]:
         "name": PODS_HOOK,
         **common,
         "rules": [_rule(["CREATE"], "", ["v1"], "pods")],
-        "namespaceSelector": _namespaces(given, exempt_own=True),
+        # Only where a failure stops pods must the webhook be able to start without being asked.
+        "namespaceSelector": _namespaces(given, exempt_own=given.fail_closed),
     }
     if given.conditions:
         pods["matchConditions"] = [dict(condition) for condition in given.conditions]
@@ -202,14 +204,14 @@ def _namespaces(given: Registration, *, exempt_own: bool) -> dict[str, Any]:
     return {"matchExpressions": [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": sorted(left_out)}]}
 
 
-def probe_namespace(wanted: str, *, only: str, ignored: Collection[str], own: str) -> str | None:
+def probe_namespace(wanted: str, *, only: str, exempt: Collection[str]) -> str | None:
     """Return where a pod is made to see whether the webhook is called; None where it would not be called anyway.
 
     The namespaces are those of the configuration: a probe outside of them would blame a webhook that works.
     """
     if only:
         return only
-    return None if wanted == own or wanted in ignored else wanted
+    return None if wanted in exempt else wanted
 
 
 def _includes(current: Any, wanted: Any) -> bool:

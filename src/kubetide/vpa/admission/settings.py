@@ -82,7 +82,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     namespace: Annotated[
         str,
         Doc(
-            "Own namespace: of the Service, the lease and the Secret. Its pods are exempt. "
+            "Own namespace: of the Service, the lease and the Secret. Its pods are exempt if failures stop pods. "
             "Empty: the environment's NAMESPACE, else kube-system.",
             flag="webhook-namespace",
         ),
@@ -99,8 +99,8 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     probe_namespace: Annotated[
         str,
         Doc(
-            "Namespace of the dry run, unless one namespace is chosen: then there. Without effect for the own and for "
-            "ignored namespaces, whose pods the webhook is not asked about."
+            "Namespace of the dry run, unless one namespace is chosen: then there. There is none in a namespace that "
+            "is ignored or exempt, whose pods the webhook is not asked about."
         ),
     ] = "default"
 

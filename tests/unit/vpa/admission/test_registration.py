@@ -34,10 +34,12 @@ def test_failures_are_ignored_and_the_wait_is_short() -> None:
         assert (hook["failurePolicy"], hook["timeoutSeconds"], hook["sideEffects"]) == ("Ignore", 5, "None")
 
 
-def test_the_own_namespace_is_exempt_for_pods_but_not_for_vpas() -> None:
-    found = hooks(own_namespace="kube-system")
+def test_the_own_namespace_is_exempt_for_pods_only_where_a_failure_would_stop_them() -> None:
+    found = hooks(own_namespace="kube-system", fail_closed=True)
     assert values(found["vpa.k8s.io"]) == ("NotIn", ["kube-system"])
     assert found["vpas.vpa.k8s.io"]["namespaceSelector"] == {}
+    for hook in hooks(own_namespace="kube-system").values():
+        assert hook["namespaceSelector"] == {}
 
 
 def test_ignored_namespaces_are_left_out_and_a_chosen_one_is_the_only_one() -> None:
@@ -50,13 +52,12 @@ def test_ignored_namespaces_are_left_out_and_a_chosen_one_is_the_only_one() -> N
     [
         pytest.param({}, "default", id="where-it-is-told"),
         pytest.param({"only": "shop"}, "shop", id="in-the-only-namespace-that-is-served"),
-        pytest.param({"only": "kube-system"}, "kube-system", id="even-the-own-one"),
-        pytest.param({"ignored": ("default", "x")}, None, id="not-in-an-ignored-one"),
-        pytest.param({"own": "default"}, None, id="not-in-the-own-one"),
+        pytest.param({"only": "shop", "exempt": ("shop",)}, "shop", id="even-if-that-would-be-exempt"),
+        pytest.param({"exempt": ("default", "x")}, None, id="not-where-pods-are-exempt"),
     ],
 )
 def test_a_probe_goes_where_the_webhook_is_asked(given: dict[str, Any], expected: str | None) -> None:
-    where = {"only": "", "ignored": (), "own": "kube-system", **given}
+    where = {"only": "", "exempt": (), **given}
     assert probe_namespace("default", **where) == expected
 
 

@@ -238,11 +238,11 @@ def test_averages_are_kept_from_the_first_stall_on() -> None:
     kernel, machine = make_machine(cpus=1)
     row = busy(kernel, machine, "kubepods/a", 0.5)
     kernel.advance(10)
-    assert not kernel.pressed
+    pressed = [kernel.pressed]
     kernel.demand[row] = 2.0
     kernel.demand_changed(memory=False)
     kernel.advance(20)
-    assert kernel.pressed
+    assert [*pressed, kernel.pressed] == [False, True]
     assert kernel.some10[row] == pytest.approx(0.5 * (1 - math.exp(-1)))
     kernel.demand[row] = 0.5
     kernel.demand_changed(memory=False)

@@ -8,7 +8,7 @@ from kubetide.api.metrics import PodMetrics
 from kubetide.api.quantity import Quantity, parse_quantity
 from kubetide.api.resources import parse_list
 from kubetide.api.scheme import NODES
-from kubetide.api.selectors import Selector
+from kubetide.api.selectors import EVERYTHING, Selector
 from kubetide.api.vpa import OFF, VerticalPodAutoscaler, update_mode
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
@@ -75,8 +75,13 @@ class AdmissionView:
 
     async def selected(self) -> list[tuple[str, Selector]]:
         """Return the namespaces and selectors of all VPAs that have a say about new pods."""
-        found = [await self.targets.candidate(vpa) for vpa in self.targets.all_vpas() if self._counts(vpa)]
-        return [(candidate.namespace, candidate.selector) for candidate in found if candidate is not None]
+        found = []
+        for vpa in self.targets.all_vpas():
+            if vpa.spec.target_ref is not None and self._counts(vpa):
+                candidate = await self.targets.candidate(vpa)
+                # A target that is gone may come back at any time, and its pods with it.
+                found.append((vpa.metadata.namespace, EVERYTHING if candidate is None else candidate.selector))
+        return found
 
     async def context(self, pod: Pod, namespace: str) -> PodContext | None:
         """Return what decides about a pod, or None when no VPA controls it."""

@@ -60,8 +60,8 @@ class Marks:
         return Span(self._last[0] - before[0], self._last[1] - before[1])
 
 
-def make_scenario(pods: int) -> Scenario:
-    """Return a scenario with that many pods."""
+def make_scenario(pods: int, most: int = 0) -> Scenario:
+    """Return a scenario with that many pods, and nodes for `most` of them if there may be more."""
     workloads = [
         WorkloadSpec(
             name=f"app-{number}",
@@ -72,7 +72,8 @@ def make_scenario(pods: int) -> Scenario:
         )
         for number in range(max(1, pods // PODS_PER_WORKLOAD))
     ]
-    nodes = NodeSpec(name="node", count=max(2, -(-pods // PODS_PER_NODE)), cpu="32", memory="128Gi")
+    room = most or pods
+    nodes = NodeSpec(name="node", count=max(2, -(-room // PODS_PER_NODE)), cpu="32", memory="128Gi")
     return Scenario(nodes=[nodes], workloads=workloads, metrics=MetricsSpec())
 
 
@@ -96,7 +97,7 @@ async def measure(pods: int, hours: float) -> tuple[list[Span], int]:
 async def day_with_autoscalers() -> tuple[Span, int, int]:
     """Live through a day; return how long it took and how many pods there were at least and at most."""
     marks = Marks()
-    scenario = make_scenario(200)
+    scenario = make_scenario(200, most=400)
     hpas = [
         make_hpa(spec.name, target=spec.name, minimum=10, maximum=40, cpu_percent=45) for spec in scenario.workloads
     ]

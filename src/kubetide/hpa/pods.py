@@ -10,6 +10,7 @@ before it became Ready; and later, if it never became ready after the initial re
 and lost it is ready here: it serves no load, but it has shown what load it serves.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,35 +35,48 @@ class ReadinessRules:
 
 
 class PodList(tuple[Pod, ...]):
-    """The pods of a target, with what follows from them alone worked out once.
+    """The pods of a target, no two of one name, with what follows from them alone worked out once.
 
     Whoever looks at a target every few seconds finds the same pods again and again. Given the same list, the requests
-    and the names need not be read off every pod each time.
+    need not be read off every pod each time, and only those pods are looked at that may not be ready.
     """
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
-        self.names = dict.fromkeys([pod.metadata.name for pod in self])
         self.requests: dict[tuple[str, str], Mapping[str, int]] = {}
-        self._last_start = _last_start(self)
+        self._steady = sorted(
+            (started, position)
+            for position, pod in enumerate(self)
+            if (started := pod.status.start_time) is not None and _runs_ready(pod)
+        )
+        self._settled: dict[str, None] = {}
+        self._others: Sequence[Pod] = self
 
-    def all_started(self, resource: str, rules: ReadinessRules, *, now: datetime) -> bool:
-        """Tell whether all of them are Ready and too old to be starting: then each is ready or missing."""
-        if self._last_start is None:
-            return False
-        return resource != CPU or now - self._last_start >= rules.cpu_initialization_period
+    def settled(
+        self, resource: str, rules: ReadinessRules, *, now: datetime
+    ) -> tuple[Mapping[str, None], Sequence[Pod]]:
+        """Return the names of those that are Ready and too old to be starting, and all others.
+
+        With a sample the former are ready; nothing else about them matters.
+        """
+        count = len(self._steady)
+        if resource == CPU:
+            period = rules.cpu_initialization_period
+            count = bisect_left(self._steady, True, key=lambda steady: now - steady[0] < period)
+        if count != len(self._settled):
+            positions = {position for _, position in self._steady[:count]}
+            self._settled = {self[position].metadata.name: None for position in sorted(positions)}
+            self._others = [pod for position, pod in enumerate(self) if position not in positions]
+        return self._settled, self._others
 
 
-def _last_start(pods: Sequence[Pod]) -> datetime | None:
-    """Return when the youngest began, if all of them run and are Ready; None if any does not."""
-    last = ZERO_TIME
-    for pod in pods:
-        started, condition = pod.status.start_time, ready_condition(pod)
-        if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Failed", "Pending"):
-            return None
-        if started is None or condition is None or condition.status == "False":
-            return None
-        last = max(last, started)
-    return last
+def _runs_ready(pod: Pod) -> bool:
+    condition = ready_condition(pod)
+    return (
+        pod.metadata.deletion_timestamp is None
+        and pod.status.phase not in ("Failed", "Pending")
+        and condition is not None
+        and condition.status != "False"
+    )
 
 
 class PodGroups(msgspec.Struct, frozen=True):
@@ -84,11 +98,11 @@ def group_pods(
     passed_over: Collection[str] = (),
 ) -> PodGroups:
     """Put every pod into its group. `passed_over` names pods that are to be ignored for reasons of the caller."""
-    if isinstance(pods, PodList) and not passed_over and pods.all_started(resource, rules, now=now):
-        names, sampled = pods.names.keys(), samples.keys()
-        without = () if names <= sampled else tuple([name for name in names if name not in sampled])
-        return PodGroups(len(pods) - len(without), (), without, ())
     ready = 0
+    if isinstance(pods, PodList) and not passed_over:
+        settled, others = pods.settled(resource, rules, now=now)
+        if settled.keys() <= samples.keys():
+            ready, pods = len(settled), others
     unready: list[str] = []
     missing: list[str] = []
     ignored: list[str] = []

@@ -142,14 +142,33 @@ def test_an_absent_transition_time_is_long_ago() -> None:
 @pytest.mark.parametrize("young", [299, 300, 301])
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
 @pytest.mark.parametrize("more", [{}, {"c": FRESH}, {"c": FRESH, "ghost": FRESH}], ids=["missing", "all", "ghost"])
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param([], id="no-others"),
+        pytest.param([pod("d", phase="Pending", ready=False), pod("e", deleting=True)], id="one-pending"),
+        pytest.param([pod("d", ready=False), pod("e", ready=None)], id="not-ready"),
+    ],
+)
 def test_a_list_that_remembers_groups_and_counts_as_any_other(
-    young: int, resource: str, more: dict[str, Sample]
+    young: int, resource: str, more: dict[str, Sample], others: list[Pod]
 ) -> None:
-    several = [pod("a"), pod("b", started=ago(young), changed=ago(young - 1)), pod("c")]
-    samples = {"a": FRESH, "b": Sample(100, ago(young), timedelta(seconds=30)), **more}
+    several = [pod("a"), *others, pod("b", started=ago(young), changed=ago(young - 1)), pod("c")]
+    samples = {"a": FRESH, "b": Sample(100, ago(young), timedelta(seconds=30)), "d": FRESH, "e": FRESH, **more}
     remembering = PodList(several)
-    for _ in range(2):
-        assert group_pods(remembering, samples, resource, RULES, now=NOW) == group_pods(
-            several, samples, resource, RULES, now=NOW
+    for later in (0, 1, 1, 600):
+        now = NOW + timedelta(seconds=later)
+        assert group_pods(remembering, samples, resource, RULES, now=now) == group_pods(
+            several, samples, resource, RULES, now=now
         )
         assert pod_requests(remembering, "cpu") == pod_requests(several, "cpu")
+
+
+def test_only_pods_that_may_be_starting_are_looked_at() -> None:
+    young, pending = pod("b", started=ago(100), changed=ago(90)), pod("c", phase="Pending", ready=False)
+    remembering = PodList([pod("a"), young, pending, pod("d")])
+    settled, others = remembering.settled("cpu", RULES, now=NOW)
+    assert (list(settled), others) == (["a", "d"], [young, pending])
+    settled, others = remembering.settled("cpu", RULES, now=NOW + timedelta(seconds=200))
+    assert (list(settled), others) == (["a", "b", "d"], [pending])
+    assert list(remembering.settled("memory", RULES, now=NOW)[0]) == ["a", "b", "d"]

@@ -6,7 +6,8 @@ The same cases run against the embedded server in process (`tests/cluster`), the
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from kubetide.kube.transport import Transport
@@ -722,11 +723,7 @@ def crd(group: str) -> Raw:
 @case
 async def a_custom_resource_is_pruned_defaulted_checked_and_served_in_every_version(api: Api) -> None:
     group = f"{api.namespace}.example.com"
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    status, body = await api.call("POST", definitions, crd(group))
-    assert status == 201, body
-    try:
-        await established(api, f"{definitions}/gadgets.{group}")
+    async with defined(api, crd(group)):
         gadget: Raw = {
             "apiVersion": f"{group}/v1",
             "kind": "Gadget",
@@ -755,8 +752,20 @@ async def a_custom_resource_is_pruned_defaulted_checked_and_served_in_every_vers
         assert status == 415
         status, body = await api.call("PATCH", path, {"spec": {"typo": 1}}, kind=MERGE, fieldValidation="Strict")
         assert status in (400, 422)
+
+
+@asynccontextmanager
+async def defined(api: Api, definition: Raw) -> AsyncIterator[None]:
+    """Serve a custom resource while the block lasts."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    name = f"{definitions}/{definition['metadata']['name']}"
+    status, body = await api.call("POST", definitions, definition)
+    assert status == 201, body
+    try:
+        await established(api, name)
+        yield
     finally:
-        await api.call("DELETE", f"{definitions}/gadgets.{group}")
+        await api.call("DELETE", name)
 
 
 async def established(api: Api, path: str) -> None:

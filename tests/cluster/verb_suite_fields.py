@@ -2,7 +2,7 @@
 
 import json
 
-from cluster.verb_suite import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, Raw, case, config, crd, deployment, established
+from cluster.verb_suite import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, Raw, case, config, crd, defined, deployment
 
 TWICE = '"replicas":1,"replicas":2'
 
@@ -191,11 +191,7 @@ async def subresources_have_fields_of_their_own(api: Api) -> None:
 @case
 async def custom_resources_are_as_strict_as_built_in_ones(api: Api) -> None:
     group = f"{api.namespace}.example.com"
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    status, answer = await api.call("POST", definitions, crd(group))
-    assert status == 201, answer
-    try:
-        await established(api, f"{definitions}/gadgets.{group}")
+    async with defined(api, crd(group)):
         head = f'{{"apiVersion":"{group}/v1","kind":"Gadget","metadata":{{"name":"one","title":1}},'
         body = head + '"spec":{"size":1,"size":2,"foo":1},"top":1}'
         path = api.path("gadgets", group=group)
@@ -212,5 +208,3 @@ async def custom_resources_are_as_strict_as_built_in_ones(api: Api) -> None:
         applied = f'{{"apiVersion":"{group}/v1","kind":"Gadget","metadata":{{"name":"one"}},"spec":{{"foo":1}}}}'
         status, refused, _ = await send(api, "PATCH", f"{path}/one", applied, kind=APPLY, fieldManager="me")
         assert (status, refused["message"].endswith(".spec.foo: field not declared in schema")) == (500, True)
-    finally:
-        await api.call("DELETE", f"{definitions}/gadgets.{group}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from cluster.verb_suite import JSON_PATCH, MERGE, Api, Raw, case, config, deployment, established, pod
+from cluster.verb_suite import JSON_PATCH, MERGE, Api, Raw, case, config, defined, deployment, pod
 
 CONTAINERS = {"spec": {"template": {"spec": {"containers": [None]}}}}
 
@@ -144,16 +144,10 @@ def gadgets(group: str) -> Raw:
 @case
 async def a_custom_resource_keeps_drops_or_refuses_nulls_as_its_schema_says(api: Api) -> None:
     group = f"{api.namespace}.example.com"
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    status, answer = await api.call("POST", definitions, gadgets(group))
-    assert status == 201, answer
-    try:
-        await established(api, f"{definitions}/gadgets.{group}")
+    async with defined(api, gadgets(group)):
         head = {"apiVersion": f"{group}/v1", "kind": "Gadget", "metadata": {"name": "one"}}
         spec = {"defaulted": [None], "nullable": [None], "text": None, "texts": {"a": None, "b": "c"}}
         made = await api.make("gadgets", {**head, "spec": spec}, group=group)
         assert made["spec"] == {"defaulted": [{"a": "x"}], "nullable": [None], "texts": {"b": "c"}}
         found = await refused(api, "POST", api.path("gadgets", group=group), {**head, "spec": {"things": [None]}})
         assert [(field, reason) for field, reason, _ in found] == [("spec.things[0]", "FieldValueTypeInvalid")]
-    finally:
-        await api.call("DELETE", f"{definitions}/gadgets.{group}")

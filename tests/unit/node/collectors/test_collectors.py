@@ -29,6 +29,7 @@ from kubetide.node.series.ring import Ring, series_key
 from kubetide.node.series.store import SeriesStore
 from kubetide.node.snapshot import PodState, pod_state
 from kubetide.telemetry import Telemetry
+from unit.node.idle_pages import HEAD, rows_of
 from unit.node.memory_host import ManualClock, MemoryHost
 
 LAYOUT = Layout(version=1, cgroup_root="/cg")
@@ -239,29 +240,8 @@ def test_a_kernel_without_pressure_files_is_no_problem() -> None:
 
 
 def idle_pages(cold: int) -> str:
-    header = ["# version: 1.0", "# page_scans: 1", "# slab_scans: 0", "# scan_period_in_seconds: 5"]
-    header += ["# use_hierarchy: 1", "# buckets: 1,2,5,15,30,60,120,240", *["#"] * 8]
-    names = [
-        "csei",
-        "dsei",
-        "cfei",
-        "dfei",
-        "csui",
-        "dsui",
-        "cfui",
-        "dfui",
-        "csea",
-        "dsea",
-        "cfea",
-        "dfea",
-        "csua",
-        "dsua",
-        "cfua",
-        "dfua",
-        "slab",
-    ]
-    rows = [f"{name} 0 0 0 0 0 {cold if name == 'cfei' else 0} 0 0" for name in names]
-    return "\n".join(header + rows) + "\n"
+    rows = rows_of(lambda kind: f"0 0 0 0 0 {cold if kind == 'cfei' else 0} 0 0")
+    return "\n".join((*HEAD, *rows)) + "\n"
 
 
 def test_cold_memory_switches_the_kernel_on_once_and_never_goes_below_zero() -> None:

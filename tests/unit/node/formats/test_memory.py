@@ -4,37 +4,10 @@ import pytest
 
 from kubetide.node.formats import memory, psi
 from kubetide.node.formats.numbers import FormatError
+from unit.node.idle_pages import HEAD, rows_of
 
 FIELDS = ("file", "anon", "inactive_file", "active_file", "inactive_anon", "active_anon", "unevictable")
-HEAD = (
-    "# version: 1.0",
-    "# page_scans: 24",
-    "# slab_scans: 0",
-    "# scan_period_in_seconds: 120",
-    "# use_hierarchy: 1",
-    "# buckets: 1,2,5,15,30,60,120,240",
-    *("# legend",) * 8,
-)
-NAMES = [
-    "csei",
-    "dsei",
-    "cfei",
-    "dfei",
-    "csui",
-    "dsui",
-    "cfui",
-    "dfui",
-    "csea",
-    "dsea",
-    "cfea",
-    "dfea",
-    "csua",
-    "dsua",
-    "cfua",
-    "dfua",
-    "slab",
-]
-ROWS = [f"  {name} 1 2 4 8 16 32 64 128" for name in NAMES]
+ROWS = rows_of(lambda kind: "1 2 4 8 16 32 64 128")
 
 
 def idle(head: tuple[str, ...] = HEAD, rows: list[str] = ROWS) -> str:

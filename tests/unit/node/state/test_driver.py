@@ -1,11 +1,19 @@
 """Finding the kubelet by its port, and its driver by its command line."""
 
+import asyncio
 import os
 import socket
+from pathlib import Path
 
+from kubetide.api.cgroups import CgroupDriver, CgroupPaths
+from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.embedded.inprocess import InProcessTransport
+from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.kube.client import Client
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.linux import LinuxHost
-from kubetide.node.state.driver import listening, process_on_port
+from kubetide.node.host.protocol import Host
+from kubetide.node.state.driver import AT_MOST_SECONDS, find_driver, listening, process_on_port
 from kubetide.node.state.kubelet import kubelet_address, kubelet_port
 from unit.node.memory_host import MemoryHost
 
@@ -45,3 +53,45 @@ def test_the_node_says_where_its_kubelet_listens() -> None:
     assert kubelet_address(node, "ExternalIP") is None
     assert kubelet_port(node) == 10255
     assert kubelet_port({}) == 10250
+
+
+CGROUPFS_ROOT = f"{Layout().cgroup_dir('cpu', CgroupPaths(CgroupDriver.CGROUPFS).kube_root)}/cgroup.procs"
+
+
+def found(host: Host, *, layout: Layout | None = None, port: int | None = None) -> tuple[CgroupDriver, float]:
+    """Return which driver is found on a node, and after how many seconds; without a port there is no Node object."""
+
+    async def main() -> tuple[CgroupDriver, float]:
+        clock = virtual_clock()
+        api = EmbeddedApi(clock=clock)
+        if port is not None:
+            endpoints = {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
+            api.insert({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"}, "status": endpoints})
+        client = Client(InProcessTransport(api), clock=clock)
+        if isinstance(host, MemoryHost) and host.files:
+            appearing, host.files = host.files, {}
+            asyncio.get_running_loop().call_later(15.0, host.files.update, appearing)
+        try:
+            driver = await find_driver(client, clock, host, layout or Layout(), "one")
+        finally:
+            await client.close()
+        return driver, clock.monotonic()
+
+    return run_virtual(main())
+
+
+def test_directories_that_the_kubelet_makes_meanwhile_tell_its_driver() -> None:
+    assert found(MemoryHost({CGROUPFS_ROOT: ""}), port=1) == (CgroupDriver.CGROUPFS, 20.0)
+
+
+def test_where_nobody_knows_the_driver_it_is_systemd_after_a_minute() -> None:
+    assert found(MemoryHost()) == (CgroupDriver.SYSTEMD, AT_MOST_SECONDS)
+
+
+def test_the_process_on_the_kubelet_port_tells_the_driver_by_its_command_line(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        layout = Layout(cgroup_root=str(tmp_path))
+        # This process was started without a kubelet's flags, and without a file the default is cgroupfs.
+        assert found(LinuxHost(), layout=layout, port=server.getsockname()[1]) == (CgroupDriver.CGROUPFS, 0.0)

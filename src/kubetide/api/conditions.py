@@ -6,8 +6,6 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-import msgspec
-
 from kubetide.api.meta import ApiObject
 
 
@@ -57,12 +55,3 @@ def set_condition(
 def without_condition(conditions: Iterable[Condition] | None, kind: str) -> tuple[Condition, ...]:
     """Return the conditions without the given type."""
     return tuple(condition for condition in conditions or () if condition.type != kind)
-
-
-def same_conditions(one: Iterable[Condition] | None, other: Iterable[Condition] | None) -> bool:
-    """Tell whether two sets of conditions say the same, in whatever order."""
-
-    def essence(conditions: Iterable[Condition] | None) -> dict[str, tuple[object, ...]]:
-        return {c.type: msgspec.structs.astuple(c) for c in conditions or ()}
-
-    return essence(one) == essence(other)

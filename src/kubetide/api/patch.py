@@ -10,7 +10,7 @@ Three kinds, each with its content type:
 Applying never changes its input: it returns a new object that shares what did not change.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -173,13 +173,3 @@ def json_equal(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(json_equal, one, other))
     return bool(one == other)
-
-
-def json_patch(operations: Iterable[tuple[str, str, Any]]) -> JsonPatch:
-    """Build a JSON patch from (op, path, value) triples; the value of `remove` is left out."""
-    return JsonPatch(
-        tuple(
-            {"op": op, "path": path} if op == "remove" else {"op": op, "path": path, "value": value}
-            for op, path, value in operations
-        )
-    )

@@ -43,24 +43,3 @@ class KubeSettings(Settings, frozen=True, kw_only=True):
             "so that one list cannot take all memory."
         ),
     ] = 256 * 1024 * 1024
-
-
-class LeaderSettings(Settings, frozen=True, kw_only=True):
-    """Leader election: of several copies one acts."""
-
-    section: ClassVar[str] = "leader"
-
-    leader_elect: Annotated[
-        bool, Doc("Hold a Lease before acting. Needed as soon as more than one copy runs.", flag="leader-elect")
-    ] = True
-    lease_duration: Annotated[
-        timedelta,
-        Doc("How long others wait for a leader that fell silent.", flag="leader-elect-lease-duration"),
-    ] = timedelta(seconds=15)
-    renew_deadline: Annotated[
-        timedelta,
-        Doc("How long a leader that cannot renew goes on acting.", flag="leader-elect-renew-deadline"),
-    ] = timedelta(seconds=10)
-    retry_period: Annotated[
-        timedelta, Doc("How often the Lease is tried or renewed.", flag="leader-elect-retry-period")
-    ] = timedelta(seconds=2)

@@ -85,15 +85,6 @@ class PodState:
         """Running or about to: its cgroup should be there."""
         return self.pod.status.phase in ("Running", "Pending")
 
-    @property
-    def is_terminating(self) -> bool:
-        return self.pod.metadata.deletion_timestamp is not None
-
-    @property
-    def is_best_effort(self) -> bool:
-        """Best effort by label or by Kubernetes QoS."""
-        return self.raw_qos == qos.BE or self.kube_qos == "BestEffort"
-
 
 def pod_state(pod: Pod, paths: CgroupPaths) -> PodState:
     """Derive the classes and directories of a pod."""

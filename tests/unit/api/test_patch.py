@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch, json_patch, merge_diff
+from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch, merge_diff
 from kubetide.api.pointer import escape_step
 from kubetide.errors import PatchError
 
@@ -49,7 +49,8 @@ def test_merge_patch_replaces_members_and_null_removes() -> None:
     ],
 )
 def test_json_patch_changes_places(operations: list[tuple[str, str, Any]], path: list[Any], expected: Any) -> None:
-    result: Any = json_patch(operations).apply(POD)
+    changes = [{"op": op, "path": where, "value": value} for op, where, value in operations]
+    result: Any = JsonPatch(changes).apply(POD)
     for step in path:
         result = result[step]
     assert result == expected
@@ -146,7 +147,7 @@ def test_an_element_without_its_merge_key_is_refused() -> None:
 def test_applying_never_changes_the_input() -> None:
     before = copy.deepcopy(POD)
     MergePatch({"metadata": {"labels": {"app": None}}}).apply(POD)
-    json_patch([("remove", "/spec/containers/0", None)]).apply(POD)
+    JsonPatch([{"op": "remove", "path": "/spec/containers/0"}]).apply(POD)
     StrategicMergePatch({"spec": {"containers": [{"name": "app", "image": "x"}]}}).apply(POD)
     assert before == POD
 

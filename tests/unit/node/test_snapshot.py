@@ -40,8 +40,7 @@ def test_an_id_that_leads_to_the_pod_or_elsewhere_is_not_usable(identity: str) -
 def test_classes_are_derived_once() -> None:
     state = pod_state(pod(**{"koordinator.sh/qosClass": "BE"}), CgroupPaths())
     assert (state.raw_qos, state.qos, state.kube_qos, state.priority) == ("BE", "BE", "Burstable", "koord-batch")
-    assert state.is_best_effort
-    assert (state.key, state.is_active, state.is_terminating) == ("x/a", True, False)
+    assert (state.key, state.is_active) == ("x/a", True)
 
 
 def test_a_host_application_lives_where_its_path_says() -> None:

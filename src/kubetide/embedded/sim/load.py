@@ -13,7 +13,6 @@ import io
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import lru_cache
 from typing import Protocol
 
@@ -189,9 +188,3 @@ def trace_from_csv(text: str, *, subject: str = "trace", repeat: bool = False) -
     if not points:
         raise InvalidInput("no points", subject=subject)
     return Trace(tuple(points), repeat=repeat)
-
-
-def week_seconds(start_weekday: int, start_second_of_day: float, elapsed: timedelta | float) -> float:
-    """Return seconds since Monday 00:00 of the week the scenario began in."""
-    seconds = elapsed.total_seconds() if isinstance(elapsed, timedelta) else elapsed
-    return start_weekday * DAY + start_second_of_day + seconds

@@ -84,12 +84,6 @@ class LinuxHost:
         if descriptor is not None:
             os.close(descriptor)
 
-    def forget_below(self, directory: str) -> None:
-        """Close the descriptors of all files below a directory that is gone."""
-        prefix = directory.rstrip("/") + "/"
-        for path in [path for path in self._open if path.startswith(prefix)]:
-            self.forget(path)
-
     def sweep(self) -> int:
         """Close descriptors of files that no longer exist; return how many."""
         gone = [path for path in self._open if not os.path.exists(path)]

@@ -50,19 +50,12 @@ class Lifecycle:
         self._unwatch = unwatch
         self._tiers = {layout.watched_dir(kube_qos) for kube_qos in KUBE_QOS_CLASSES}
         self._pods: dict[str, str] = {}
-        self._handlers: dict[int, Handler] = {}
-        self._next = 0
+        self._handlers: list[Handler] = []
         self._queue: deque[Change] = deque()
 
-    def add_handler(self, handler: Handler) -> int:
-        """Call `handler` for every change; return a number for removing it."""
-        self._next += 1
-        self._handlers[self._next] = handler
-        return self._next
-
-    def remove_handler(self, number: int) -> None:
-        """Stop calling a handler."""
-        self._handlers.pop(number, None)
+    def add_handler(self, handler: Handler) -> None:
+        """Call `handler` for every change."""
+        self._handlers.append(handler)
 
     def start(self) -> None:
         """Watch the tiers and the pods that are already there."""
@@ -147,7 +140,7 @@ class Lifecycle:
         """Hand the queued changes to all handlers."""
         while self._queue:
             change = self._queue.popleft()
-            for handler in list(self._handlers.values()):
+            for handler in self._handlers:
                 try:
                     handler(change)
                 except Exception:

@@ -103,11 +103,6 @@ class Pods:
         self._states = tuple(state for _, state in known.values())
         self._show()
 
-    def forget_paths(self) -> None:
-        """Derive all directories again: the cgroup driver became known."""
-        self._known = {}
-        self._stale = self._kubelet is None
-
     def poke(self) -> None:
         """Ask the kubelet soon: a new pod directory appeared."""
         self._poke.set()

@@ -52,17 +52,6 @@ def test_descriptors_of_vanished_files_are_swept(tmp_path: Path) -> None:
     host.close()
 
 
-def test_everything_below_a_directory_can_be_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "pod").mkdir()
-    for name in ("a", "b"):
-        (tmp_path / "pod" / name).write_text("1")
-    host = made(tmp_path)
-    host.read(str(tmp_path / "pod" / "a"))
-    host.read(str(tmp_path / "pod" / "b"))
-    host.forget_below(str(tmp_path / "pod"))
-    assert host.open_files == 0
-
-
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         made(tmp_path).read(str(tmp_path / "none"))

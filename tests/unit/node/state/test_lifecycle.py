@@ -75,10 +75,9 @@ def test_one_bad_handler_does_not_silence_the_others() -> None:
     def bad(change: Change) -> None:
         raise RuntimeError("no")
 
-    number = watched.lifecycle.add_handler(bad)
+    watched.lifecycle.add_handler(bad)
     watched.lifecycle.created(TIER, POD)
     assert watched.dispatch() == [Change(True, "abc-1")]
-    watched.lifecycle.remove_handler(number)
 
 
 def test_a_full_queue_is_emptied_instead_of_losing_changes() -> None:

@@ -3,9 +3,11 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
 
+import pytest
 from aiohttp import web
 
 from kubetide.clock import SystemClock
@@ -45,6 +47,15 @@ async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
         writer.transport.abort()
 
 
+def answering(infos: list[Any]) -> Callable[..., Awaitable[list[Any]]]:
+    """Return what stands for the loop's way to find the addresses of a name."""
+
+    async def getaddrinfo(*_: object, **__: object) -> list[Any]:
+        return infos
+
+    return getaddrinfo
+
+
 async def test_it_serves_while_the_block_lasts() -> None:
     server, client = contexts()
     async with listening(runner(), LOCALHOST, 0, tls=server) as port, connected(port) as (reader, writer):
@@ -65,6 +76,41 @@ async def test_a_handshake_that_ends_after_the_server_stopped_is_not_served() ->
             await writer.start_tls(client, server_hostname=LOCALHOST)
             writer.write(REQUEST)
             assert await reader.read() == b"", "a stopped server answered"
+
+
+async def test_a_peer_that_never_shakes_hands_is_let_go_of() -> None:
+    server, client = contexts()
+    async with AsyncExitStack() as held:
+        async with listening(runner(), LOCALHOST, 0, tls=server) as port:
+            reader, _ = await held.enter_async_context(connected(port))
+            async with connected(port) as (_, second):
+                await second.start_tls(client, server_hostname=LOCALHOST)
+        # Nobody of the server is left that could answer, and nothing of it: an open transport would be a warning.
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+
+
+async def test_a_name_is_served_on_all_of_its_addresses_that_this_machine_has() -> None:
+    loop = asyncio.get_running_loop()
+    both = ((socket.AF_INET, LOCALHOST), (socket.AF_INET6, "::1"))
+    infos = [(family, socket.SOCK_STREAM, 6, "", (name, 0)) for family, name in both]
+    elsewhere = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "getaddrinfo", answering([elsewhere, *infos]))
+        async with listening(runner(), "both", 0) as port, connected(port) as (reader, writer):
+            writer.write(REQUEST)
+            assert (await reader.read()).endswith(b"hello")
+        patch.setattr(loop, "getaddrinfo", answering([elsewhere]))
+        with pytest.raises(OSError, match=r"cannot listen on 192\.0\.2\.1:0: Cannot assign requested address"):
+            async with listening(runner(), "elsewhere", 0):
+                pass
+
+
+async def test_a_taken_port_is_named() -> None:
+    async with listening(runner(), LOCALHOST, 0) as port:
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
+            async with listening(runner(), LOCALHOST, port):
+                pass
 
 
 async def test_a_stopped_server_leaves_its_port() -> None:

@@ -13,7 +13,7 @@ from kubetide.kube.kubeconfig import from_files
 from kubetide.testing.controlplane import ControlPlane
 
 TABLE = Path(kubetide.embedded.__file__).with_name("builtin_fields.txt")
-MADE_FROM = "1.34"
+MADE_FROM = "1.37"
 
 
 async def test_the_table_of_fields_is_that_of_a_real_server(control_plane: ControlPlane, tmp_path: Path) -> None:

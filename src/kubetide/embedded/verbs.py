@@ -26,7 +26,7 @@ from kubetide.embedded.calls import AdmissionCall, Conversion, Parts, Steps
 from kubetide.embedded.listing import parse_version
 from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
 from kubetide.embedded.reading import Reading
-from kubetide.embedded.render import View, answer_object, answer_raw, in_version, make_view, unconverted
+from kubetide.embedded.render import View, answer_object, answer_raw, in_version, make_view, unconverted, wanted_form
 from kubetide.embedded.requests import Answer, Request, Target
 from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.shapes import check_shape
@@ -71,6 +71,7 @@ class Verbs(Reading):
     def write(self, request: Request, target: Target) -> Steps:
         """Carry out a POST, PUT, PATCH or DELETE."""
         resource = self.resolve(target)
+        wanted_form(request.accept)  # what cannot be answered is not done either
         if request.method != "DELETE":
             strictness.mode_of(request)
         match request.method:

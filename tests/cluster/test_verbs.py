@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_types  # noqa: F401 - they add their cases
+from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_protobuf, verb_suite_types  # noqa: F401 - they add their cases
 from cluster.verb_suite import CASES, Api, Case
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.inprocess import InProcessTransport

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_types  # noqa: F401 - they add their cases
+from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_protobuf, verb_suite_types  # noqa: F401 - they add their cases
 from cluster.verb_differences import REAL_ONLY_DIFFERENCES
 from cluster.verb_suite import CASES, Api, Case
 from kubetide.clock import SystemClock

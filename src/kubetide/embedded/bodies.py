@@ -1,4 +1,4 @@
-"""What arrives in the body of a request: objects as JSON or YAML, and patches."""
+"""What arrives in the body of a request: objects as JSON, YAML or protobuf, and patches."""
 
 import re
 from itertools import accumulate
@@ -8,7 +8,8 @@ import msgspec
 import yaml
 
 from kubetide.api.patch import JsonPatch, MergePatch, Patch, StrategicMergePatch
-from kubetide.embedded import protobuf
+from kubetide.embedded.protobuf.reader import MEDIA_TYPE as PROTOBUF
+from kubetide.embedded.protobuf.reader import decode_protobuf
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, bad_request, unsupported_media
@@ -25,7 +26,7 @@ DEEPEST = 200
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 _NO_BRACKETS = bytes(each for each in range(256) if each not in _STEPS)
-_BODY_TYPES = ("application/json", "application/yaml")
+_BODY_TYPES = ("application/json", "application/yaml", PROTOBUF)
 
 
 def is_dry_run(request: Request) -> bool:
@@ -53,13 +54,13 @@ def decode_body(request: Request, *, media: str | None = None, empty: bool = Fal
             value = yaml.load(request.body, Loader=_YamlLoader)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise bad_request(f"error parsing YAML: {error}") from error
-    elif media == protobuf.MEDIA_TYPE:
-        value = protobuf.decode_protobuf(request.body)
+    elif media == PROTOBUF:
+        value = decode_protobuf(request.body)
     else:
         raise unsupported_media(media, _BODY_TYPES)
     if not isinstance(value, dict):
         raise bad_request("the body is not a JSON object")
-    if media in ("application/yaml", APPLY_YAML):
+    if media in ("application/yaml", APPLY_YAML, PROTOBUF):
         _check_depth(_as_json(value))
     return value
 

@@ -229,7 +229,8 @@ def _service(obj: Raw) -> None:
     set_default(spec, "sessionAffinity", "None")
     for port in _dicts(spec.get("ports")):
         set_default(port, "protocol", "TCP")
-        set_default(port, "targetPort", port.get("port"))
+        # Typed clients always send it: zero and "" are how they leave it to the server.
+        port["targetPort"] = port.get("targetPort") or port.get("port")
     if spec["type"] != "ExternalName":
         set_default(spec, "internalTrafficPolicy", "Cluster")
 

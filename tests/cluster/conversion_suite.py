@@ -166,7 +166,8 @@ async def boxes_live_in_two_versions(api: Api, group: str) -> None:
     for version, name in (("v2", "three"), ("v2", "")):
         status, refused = await api.call("GET", path(version, name))
         assert status == 500
-        assert refused["message"] == f"conversion webhook for {group}/v1, Kind=Box failed: this box is broken"
+        # Newer servers also tell which stored object they could not decode.
+        assert f"conversion webhook for {group}/v1, Kind=Box failed: this box is broken" in refused["message"], refused
     assert (await api.call("GET", path("v1")))[0] == 200
     assert (await api.call("DELETE", path("v1", "three")))[0] == 200
     assert (await api.call("DELETE", path("v2", "one")))[0] == 200

@@ -4,23 +4,17 @@ It needs the original's program, which none of kubetide's own tests can build: `
 KUBEBUILDER_ASSETS or ~/.cache/kubetide/envtest.
 """
 
-import asyncio
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from e2e.programs import KUBETIDE, embedded, program, until
 from kubetide.api.quantity import parse_quantity
 from kubetide.api.scheme import VPA_CHECKPOINTS, VPAS
-from kubetide.clock import SystemClock
 from kubetide.kube.client import Client
 from kubetide.kube.errors import ApiError
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
 from kubetide.testing.builders import make_vpa
 from kubetide.testing.controlplane import find_program
 
@@ -32,34 +26,8 @@ workloads:
 - {name: greedy, requests: {cpu: 50m, memory: 128Mi}, limits: {memory: 192Mi}, memory: {base: 256Mi}}
 """
 WORKLOADS = ("steady", "greedy")
-PATIENCE = 90
 
 Targets = dict[str, dict[str, str]]
-
-
-@contextmanager
-def program(log: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program while the block lasts."""
-    with log.open("w") as written:
-        process = subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT, text=True)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-async def until(wanted: Callable[[], Awaitable[bool]], log: Path) -> None:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not await wanted():  # noqa: ASYNC110 - another process has no event of ours
-                await asyncio.sleep(0.2)
-    except TimeoutError:
-        pytest.fail(f"it did not come to it in {PATIENCE} s; the last of the log:\n{_end_of(log)}")
 
 
 class Observer:
@@ -110,55 +78,41 @@ def original() -> Path:
 
 
 async def test_the_original_works_here_and_hands_over_to_ours_and_back(original: Path, tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(SCENARIO)
-    us = (sys.executable, "-m", "kubetide")
-    flags = (f"--kubeconfig={kubeconfig}", "--recommender-interval=2s", "--leader-elect=false", "--address=127.0.0.1:0")
-    theirs, ours = (str(original), *flags), (*us, "run", "recommender", *flags)
-    served = program(tmp_path / "up.log", *us, "up", "--port=0", f"--kubeconfig={kubeconfig}", f"--sim={scenario}")
-    with served:
-        await until(_async(kubeconfig.exists), tmp_path / "up.log")
-        client = Client(HttpTransport(from_files([kubeconfig], clock=SystemClock())), clock=SystemClock())
-        try:
-            for name in WORKLOADS:
-                vpa = make_vpa(name, target=name, mode="Off")
-                await client.create(VPAS, vpa, namespace="default")
-            observer = Observer(client)
+    async with embedded(tmp_path, f"--sim={scenario}") as (client, kubeconfig):
+        flags = (
+            f"--kubeconfig={kubeconfig}",
+            "--recommender-interval=2s",
+            "--leader-elect=false",
+            "--address=127.0.0.1:0",
+        )
+        theirs, ours = (str(original), *flags), (*KUBETIDE, "run", "recommender", *flags)
+        for name in WORKLOADS:
+            vpa = make_vpa(name, target=name, mode="Off")
+            await client.create(VPAS, vpa, namespace="default")
+        observer = Observer(client)
 
-            async def learned() -> bool:
-                """Whether the usage of one and the kill of the other have been taken in, and saved."""
-                found = await observer.targets()
-                saved = (await observer.checkpoints()).get("steady", {})
-                memory = {name: parse_quantity(target["memory"]).value for name, target in found.items()}
-                return memory.get("greedy", 0) > 250 * 1024**2 and saved.get("totalSamplesCount", 0) >= 6
+        async def learned() -> bool:
+            """Whether the usage of one and the kill of the other have been taken in, and saved."""
+            found = await observer.targets()
+            saved = (await observer.checkpoints()).get("steady", {})
+            memory = {name: parse_quantity(target["memory"]).value for name, target in found.items()}
+            return memory.get("greedy", 0) > 250 * 1024**2 and saved.get("totalSamplesCount", 0) >= 6
 
-            with program(tmp_path / "original.log", *theirs):
-                await until(learned, tmp_path / "original.log")
-            before, written = await observer.targets(), await observer.writes()
+        with program(tmp_path / "original.log", *theirs):
+            await until(learned, tmp_path / "original.log")
+        before, written = await observer.targets(), await observer.writes()
 
-            async def saved_again() -> bool:
-                return all(new != old for new, old in zip(await observer.writes(), written, strict=True))
+        async def saved_again() -> bool:
+            return all(new != old for new, old in zip(await observer.writes(), written, strict=True))
 
-            # The original's checkpoint has no room for a kill in the running window: it forgets its own kills too.
-            for log, command, kept in (("ours.log", ours, WORKLOADS), ("again.log", theirs, ("steady",))):
-                with program(tmp_path / log, *command):
-                    await until(saved_again, tmp_path / log)
-                now = await observer.targets()
-                assert close(before, now, kept), f"{log}: {before} became {now}"
-                samples = (await observer.checkpoints())["steady"]["totalSamplesCount"]
-                assert samples >= 6, f"{log}: only {samples} samples are left"
-                before, written = now, await observer.writes()
-        finally:
-            await client.close()
-
-
-def _end_of(log: Path) -> str:
-    return log.read_text()[-2000:]
-
-
-def _async(check: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
-    async def asked() -> bool:
-        return check()
-
-    return asked
+        # The original's checkpoint has no room for a kill in the running window: it forgets its own kills too.
+        for log, command, kept in (("ours.log", ours, WORKLOADS), ("again.log", theirs, ("steady",))):
+            with program(tmp_path / log, *command):
+                await until(saved_again, tmp_path / log)
+            now = await observer.targets()
+            assert close(before, now, kept), f"{log}: {before} became {now}"
+            samples = (await observer.checkpoints())["steady"]["totalSamplesCount"]
+            assert samples >= 6, f"{log}: only {samples} samples are left"
+            before, written = now, await observer.writes()

@@ -20,6 +20,11 @@ from kubetide.kube.listener import listening
 from kubetide.kube.tls import Certificate, Pem, load_identity
 
 NAMESPACE = "default"
+KINDS = {
+    "metrics.k8s.io": "PodMetricsList",
+    "custom.metrics.k8s.io": "MetricValueList",
+    "external.metrics.k8s.io": "ExternalMetricValueList",
+}
 GROUPS = {
     "metrics.k8s.io": "v1beta1",
     "custom.metrics.k8s.io": "v1beta2",
@@ -93,7 +98,8 @@ class MetricsServer:
             return web.json_response({**listed, "resources": [pods]})
         self.asked.append(request.path_qs)
         items = self.answers.get(request.path, [])
-        return web.json_response({"kind": "List", "apiVersion": f"{group}/{version}", "metadata": {}, "items": items})
+        kind = KINDS.get(group, "List")
+        return web.json_response({"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {}, "items": items})
 
 
 def _service(group: str) -> str:

@@ -41,6 +41,8 @@ def split_varints(data: bytes) -> Iterator[int]:
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the number at a position and the position after it."""
+    if position < len(data) and data[position] < 0x80:  # most are one byte
+        return data[position], position + 1
     result = shift = 0
     while True:
         if position >= len(data) or shift > 63:

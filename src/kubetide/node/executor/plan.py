@@ -10,7 +10,7 @@ applied twice: down the tree writing only what grows, then up the tree writing t
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from kubetide.api.cpuset import CpuSet
 from kubetide.node.formats.numbers import INT64_MAX, signed
@@ -121,18 +121,6 @@ class Plan:
     def is_empty(self) -> bool:
         """Nothing to write and nobody to evict."""
         return not self.evictions and not any(level for batch in self.batches for level in batch.levels)
-
-
-class Applies(Protocol):
-    """Whoever turns plans into kernel writes; the executor is the one in production."""
-
-    def apply(self, plan: Plan) -> None:
-        """Apply all batches of a plan."""
-        ...
-
-    def apply_batch(self, batch: Batch) -> None:
-        """Apply one batch."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Protocol
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
+from kubetide.node.executor.outcomes import Outcomes, WriteOutcome, WriteStatus
 from kubetide.node.executor.plan import Batch, Plan, Write, merge
 from kubetide.node.formats.numbers import signed
 from kubetide.node.host.files import CPU_BURST, CPU_QUOTA, CgroupFile, Check, Kind, Merge, NotOnThisVersion
@@ -92,7 +93,7 @@ class Executor:
         self._force_after = force_after
         self._cache: dict[str, _Entry] = {}
         self._support: dict[str, bool] = {}
-        self._told: set[str] = set()
+        self._refused: set[str] = set()
         self._failing: dict[str, str] = {}
         self._started = False
 
@@ -104,8 +105,8 @@ class Executor:
         """Forget entries that are too old to be believed, and refusals when there are many: they are told again."""
         now = self._clock.now()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
-        if len(self._told) > MOST_TOLD:
-            self._told.clear()
+        if len(self._refused) > MOST_TOLD:
+            self._refused.clear()
         if len(self._failing) > MOST_TOLD:
             self._failing.clear()
 
@@ -114,102 +115,101 @@ class Executor:
         """Number of values that are remembered as written."""
         return len(self._cache)
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: Plan) -> Outcomes:
         """Apply all batches of a plan; a value that cannot be written does not stop the others."""
-        for batch in plan.batches:
-            self.apply_batch(batch)
+        return tuple(outcome for batch in plan.batches for outcome in self.apply_batch(batch))
 
-    def apply_batch(self, batch: Batch) -> None:
-        """Apply one batch, leveled or in order."""
+    def apply_batch(self, batch: Batch) -> Outcomes:
+        """Apply one batch, leveled or in order, and return what became of every write, in the order of the batch."""
         if batch.leveled:
-            self.update_leveled(batch.levels)
-            return
-        for write in (write for level in batch.levels for write in level):
-            self._isolated(write, lambda one: self.update(one, cached=batch.cached))
+            return self.update_leveled(batch.levels)
+        return tuple(self.update(write, cached=batch.cached) for level in batch.levels for write in level)
 
-    def update(self, write: Write, *, cached: bool = True) -> bool:
-        """Write one value. Return whether an update was due; raise what the kernel or the rules refuse."""
-        if not cached:
-            try:
-                self.write_through(write)
-            except (Unsupported, Gone):
-                self.counts.skipped += 1
-            return True
-        if not self._started:
+    def update(self, write: Write, *, cached: bool = True) -> WriteOutcome:
+        """Write one value and tell what became of it; `cached` skips what was written a short while ago."""
+        if cached and not self._started:
             raise NotStarted(f"update of {_name(write)} before the executor was started")
-        key = self._key(write)
-        if not self._needs_update(key, write.value):
-            self.counts.unchanged += 1
-            return False
-        try:
-            self.write_through(write)
-        except (Unsupported, Gone):
-            self.counts.skipped += 1
-            return False
-        self._remember(key, write.value)
-        return True
+        return self._told(self._tried(write, self._settle if cached else self.write_through))
 
-    def update_leveled(self, levels: Iterable[Iterable[Write]]) -> None:
+    def update_leveled(self, levels: Iterable[Iterable[Write]]) -> Outcomes:
         """Apply values level by level: down the tree what grows, then up the tree the final values."""
         if not self._started:
             raise NotStarted("leveled update before the executor was started")
         ordered = [tuple(level) for level in levels]
-        done: set[str] = set()
-        for level in ordered:
-            for write in level:
-                self._isolated(write, lambda one: self._grow(one, done), last=False)
-        for level in reversed(ordered):
-            for write in level:
-                self._isolated(write, lambda one: self._settle(one, done))
+        grown = [[self._tried(write, self._grow) for write in level] for level in ordered]
+        settled = [[self._tried(write, self._settle) for write in level] for level in reversed(ordered)]
+        return tuple(
+            self._told(_both(before, after))
+            for down, up in zip(grown, reversed(settled), strict=True)
+            for before, after in zip(down, up, strict=True)
+        )
 
-    def _grow(self, write: Write, done: set[str]) -> None:
+    def _grow(self, write: Write) -> WriteStatus:
+        """Write what a leveled update lets grow on its way down."""
         key = self._key(write)
         if not self._needs_update(key, write.value):
-            return
+            return WriteStatus.UNCHANGED
         if not isinstance(write.file, CgroupFile) or write.file.merge is Merge.NONE:
-            self.write_through(write)
+            status = self.write_through(write)
             self._remember(key, write.value)
-            done.add(key)
-            return
+            return status
         current = write.file.current(self.layout.version, self._read(self._checked_path(write)))
         merged = merge(write.file, current, write.value)
-        if merged.grows:
-            self.write_through(write, value=merged.value)
-            self._remember(key, merged.value)
-        else:
+        if not merged.grows:
             # What shrinks waits for the way up, which must find it different.
             self._remember(key, current)
+            return WriteStatus.UNCHANGED
+        status = self.write_through(write, value=merged.value)
+        self._remember(key, merged.value)
+        return status
 
-    def _settle(self, write: Write, done: set[str]) -> None:
+    def _settle(self, write: Write) -> WriteStatus:
+        """Write the final value unless it was seen or written a short while ago."""
         key = self._key(write)
-        if key in done or not self._needs_update(key, write.value):
-            return
-        self.write_through(write)
+        if not self._needs_update(key, write.value):
+            return WriteStatus.UNCHANGED
+        status = self.write_through(write)
         self._remember(key, write.value)
+        return status
 
-    def _isolated(self, write: Write, act: Callable[[Write], object], *, last: bool = True) -> None:
-        where = f"{write.directory}/{_name(write)}"
+    def _tried(self, write: Write, act: Callable[[Write], WriteStatus]) -> WriteOutcome:
         try:
-            act(write)
-            if last:
-                self._failing.pop(where, None)
-        except (Unsupported, Gone, NotOnThisVersion):
-            self.counts.skipped += 1
+            return WriteOutcome(write, act(write))
+        except Gone as error:
+            return WriteOutcome(write, WriteStatus.MISSING, str(error))
+        except (Unsupported, NotOnThisVersion) as error:
+            return WriteOutcome(write, WriteStatus.UNSUPPORTED, str(error))
         except (RefusedPlace, EscapesRoot) as error:
-            self.counts.refused += 1
-            self._tell_once(write, error)
+            return WriteOutcome(write, WriteStatus.REFUSED, str(error))
         except (KubetideError, OSError) as error:
-            self.counts.failed += 1
-            # A value that the kernel does not take is wanted again every round; its error is told until it changes.
-            if self._failing.get(where) != str(error):
-                self._failing[where] = str(error)
-                log.warning("kernel value not written", file=_name(write), directory=write.directory, error=str(error))
+            return WriteOutcome(write, WriteStatus.FAILED, str(error))
 
-    def _tell_once(self, write: Write, error: KubetideError) -> None:
+    def _told(self, outcome: WriteOutcome) -> WriteOutcome:
+        """Count an outcome, and tell people of a new failure: a value that is refused is wanted again every sync."""
+        write, status, reason = outcome
+        if status is WriteStatus.FAILED:
+            self.counts.failed += 1
+            where = f"{write.directory}/{_name(write)}"
+            if self._failing.get(where) != reason:
+                self._failing[where] = reason
+                log.warning("kernel value not written", file=_name(write), directory=write.directory, error=reason)
+            return outcome
+        if status is WriteStatus.REFUSED:
+            self.counts.refused += 1
+            self._tell_once(write, reason)
+        elif status is WriteStatus.UNCHANGED:
+            self.counts.unchanged += 1
+        elif status is not WriteStatus.WRITTEN:  # every write to the kernel is counted where it happens
+            self.counts.skipped += 1
+        if self._failing and status in (WriteStatus.WRITTEN, WriteStatus.UNCHANGED):
+            self._failing.pop(f"{write.directory}/{_name(write)}", None)
+        return outcome
+
+    def _tell_once(self, write: Write, reason: str) -> None:
         subject = f"{write.subject.namespace}/{write.subject.name}/{write.subject.container}/{write.directory}"
-        if subject not in self._told:
-            self._told.add(subject)
-            log.warning("write to a shared directory refused", file=_name(write), subject=subject, error=str(error))
+        if subject not in self._refused:
+            self._refused.add(subject)
+            log.warning("write to a shared directory refused", file=_name(write), subject=subject, error=reason)
 
     def _path(self, write: Write) -> str:
         if isinstance(write.file, CgroupFile):
@@ -258,8 +258,11 @@ class Executor:
                 raise Gone(f"{path} does not exist") from error
             raise
 
-    def write_through(self, write: Write, *, value: str | None = None) -> None:
-        """Compare and write, past the cache: `value` (or the target) is written unless the file already has it."""
+    def write_through(self, write: Write, *, value: str | None = None) -> WriteStatus:
+        """Compare and write, past the cache: `value` (or the target) is written unless the file already has it.
+
+        Return whether it was written; raise what the kernel or the rules refuse.
+        """
         wanted = write.value if value is None else value
         path = self._checked_path(write)
         version = self.layout.version
@@ -270,8 +273,7 @@ class Executor:
                 wanted = self._within_quota(write.directory, wanted)
             current = self._read(path)
             if file.same(version, current, wanted):
-                self.counts.unchanged += 1
-                return
+                return WriteStatus.UNCHANGED
             text = file.to_kernel(version, wanted, current)
             if file is CPU_QUOTA:
                 self._lower_burst(write, wanted)
@@ -279,8 +281,7 @@ class Executor:
             file.validate(wanted)
             current = self._read(path)
             if current.strip("\n") == wanted:
-                self.counts.unchanged += 1
-                return
+                return WriteStatus.UNCHANGED
             text = wanted
         try:
             self.host.write(path, text)
@@ -291,6 +292,7 @@ class Executor:
         self.counts.written += 1
         if self._auditor is not None:
             self._auditor.record_write(write, path, current.strip("\n"), text)
+        return WriteStatus.WRITTEN
 
     def _within_quota(self, directory: str, burst: str) -> str:
         """Return the burst, but not above the quota of the same cgroup, if it has one: kernels refuse that."""
@@ -326,6 +328,11 @@ class Executor:
 
     def _remember(self, key: str, value: str) -> None:
         self._cache[key] = _Entry(value, self._clock.now())
+
+
+def _both(down: WriteOutcome, up: WriteOutcome) -> WriteOutcome:
+    """Return the outcome of both ways of a leveled update: the second decides, and what the first wrote counts."""
+    return down if up.status is WriteStatus.UNCHANGED and down.status is WriteStatus.WRITTEN else up
 
 
 def _name(write: Write) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kubetide.clock import Clock
 from kubetide.log import get_logger
-from kubetide.node.executor.plan import Applies
+from kubetide.node.executor.outcomes import Applies
 from kubetide.node.hooks import core_sched
 from kubetide.node.hooks.cookies import Cookies
 from kubetide.node.hooks.decide import HookDecider

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from kubetide.api.cgroups import ContainerIdError, hook_container_id
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
-from kubetide.node.executor.plan import Applies, Batch
+from kubetide.node.executor.outcomes import Applies
+from kubetide.node.executor.plan import Batch
 from kubetide.node.hooks.batch_resource import batch_from_annotation
 from kubetide.node.hooks.context import BatchResources, ContainerRequest, PodRequest
 from kubetide.node.hooks.requests import pod_writes

@@ -7,6 +7,7 @@ import pytest
 
 from kubetide.api.cpuset import CpuSet
 from kubetide.node.executor.audit import Audit
+from kubetide.node.executor.outcomes import WriteStatus, failures
 from kubetide.node.executor.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.executor.writer import Executor, NotStarted
 from kubetide.node.host import files
@@ -37,19 +38,19 @@ def write(
 
 def test_a_value_that_is_already_there_is_not_written() -> None:
     executor, host, _, _ = made({(files.CPU_SHARES, TIER): "1024\n"})
-    assert executor.update(write(files.CPU_SHARES, "1024"))
+    assert executor.update(write(files.CPU_SHARES, "1024")).status is WriteStatus.UNCHANGED
     assert host.writes == []
 
 
 def test_an_unchanged_value_is_not_even_read_until_it_is_old() -> None:
     executor, host, clock, layout = made({(files.CPU_SHARES, TIER): "2"})
     path = layout.cgroup_file(files.CPU_SHARES, TIER)
-    assert executor.update(write(files.CPU_SHARES, "1024"))
+    assert executor.update(write(files.CPU_SHARES, "1024")).status is WriteStatus.WRITTEN
     host.files[path] = "7"
-    assert not executor.update(write(files.CPU_SHARES, "1024"))
+    assert executor.update(write(files.CPU_SHARES, "1024")).status is WriteStatus.UNCHANGED
     assert host.files[path] == "7"
     clock.advance(61)
-    assert executor.update(write(files.CPU_SHARES, "1024"))
+    assert executor.update(write(files.CPU_SHARES, "1024")).status is WriteStatus.WRITTEN
     assert host.files[path] == "1024"
 
 
@@ -123,25 +124,26 @@ def test_a_value_that_the_kernel_refuses_is_told_once_until_something_changes(
 def test_a_cgroup_that_is_gone_is_skipped_quietly_and_not_remembered() -> None:
     executor, host, _, layout = made({})
     gone = write(files.CPU_SHARES, "5", POD, Target.POD)
-    assert not executor.update(gone)
+    assert executor.update(gone).status is WriteStatus.MISSING
     host.files[layout.cgroup_file(files.CPU_SHARES, POD)] = "2"
-    assert executor.update(gone)
+    assert executor.update(gone).status is WriteStatus.WRITTEN
     assert [value for _, value in host.writes] == ["5"]
 
 
 def test_a_kernel_without_the_file_is_asked_once() -> None:
     executor, host, _, layout = made({(files.CPU_IDLE, TIER): "0"})
-    assert not executor.update(write(files.CPU_IDLE, "1"))
+    assert executor.update(write(files.CPU_IDLE, "1")).status is WriteStatus.UNSUPPORTED
     host.files[layout.cgroup_file(files.CPU_IDLE, "kubepods.slice")] = "0"
-    assert not executor.update(write(files.CPU_IDLE, "1")), "support is remembered for the life of the process"
+    again = executor.update(write(files.CPU_IDLE, "1"))
+    assert again.status is WriteStatus.UNSUPPORTED, "support is remembered for the life of the process"
 
 
 def test_before_the_kubelet_made_its_root_nothing_is_concluded_about_the_kernel() -> None:
     executor, host, _, layout = made({})
-    assert not executor.update(write(files.CPU_IDLE, "1"))
+    assert executor.update(write(files.CPU_IDLE, "1")).status is WriteStatus.UNSUPPORTED
     for place in ("kubepods.slice", TIER):
         host.files[layout.cgroup_file(files.CPU_IDLE, place)] = "0"
-    assert executor.update(write(files.CPU_IDLE, "1"))
+    assert executor.update(write(files.CPU_IDLE, "1")).status is WriteStatus.WRITTEN
     assert [value for _, value in host.writes] == ["1"]
 
 
@@ -154,17 +156,19 @@ def test_a_cgroup_that_vanishes_between_reading_and_writing_is_no_failure() -> N
 
     host.on_write = vanish
     wanted = write(files.CPU_SHARES, "5", POD, Target.POD)
-    assert not executor.update(wanted)
+    assert executor.update(wanted).status is WriteStatus.MISSING
     host.on_write = None
     host.files[layout.cgroup_file(files.CPU_SHARES, POD)] = "2"
-    assert executor.update(wanted), "it was not remembered as written"
+    assert executor.update(wanted).status is WriteStatus.WRITTEN, "it was not remembered as written"
 
 
-def test_an_update_past_the_cache_counts_as_done_also_where_nothing_had_to_change() -> None:
-    executor, host, _, _ = made({(files.CPU_SHARES, TIER): "1024"})
-    for value, place in (("1024", TIER), ("1024", POD)):
-        assert executor.update(write(files.CPU_SHARES, value, place), cached=False)
-    assert host.writes == []
+def test_an_update_past_the_cache_looks_at_the_file_every_time() -> None:
+    executor, host, _, layout = made({(files.CPU_SHARES, TIER): "1024"})
+    wanted = write(files.CPU_SHARES, "1024")
+    assert executor.update(wanted, cached=False).status is WriteStatus.UNCHANGED
+    host.files[layout.cgroup_file(files.CPU_SHARES, TIER)] = "2"
+    assert executor.update(wanted, cached=False).status is WriteStatus.WRITTEN
+    assert executor.update(write(files.CPU_SHARES, "1024", POD), cached=False).status is WriteStatus.MISSING
 
 
 def test_devices_of_one_file_are_remembered_each() -> None:
@@ -175,7 +179,7 @@ def test_devices_of_one_file_are_remembered_each() -> None:
         executor.update(write(files.BLKIO_READ_BPS, line))
     host.files[path] = "\n".join(lines)
     for line in lines:
-        assert not executor.update(write(files.BLKIO_READ_BPS, line))
+        assert executor.update(write(files.BLKIO_READ_BPS, line)).status is WriteStatus.UNCHANGED
     assert [value for _, value in host.writes] == list(lines)
 
 
@@ -287,3 +291,63 @@ def test_every_write_is_audited_with_what_was_there_before(tmp_path: Path) -> No
     assert token == ""
     assert [(event["name"], event["reason"]) for event in events] == [("web", "test")]
     assert "2 -> 512" in events[0]["message"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("leveled", [False, True])
+def test_every_write_of_a_plan_has_one_outcome_in_the_order_of_the_plan(version: int, leveled: bool) -> None:
+    places = ("kubepods.slice", TIER, POD, CONTAINER)
+    executor, host, _, layout = made({(files.CPU_QUOTA, place): "-1" for place in places}, version=version)
+    busy = layout.cgroup_file(files.CPU_QUOTA, POD)
+
+    def refuse(path: str, value: str) -> None:
+        if path == busy:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+
+    host.on_write = refuse
+    batch = Batch(
+        levels=(
+            (write(files.CPU_QUOTA, "200000"),),
+            (
+                write(files.CPU_QUOTA, "100000", POD, Target.POD),
+                write(files.CPU_QUOTA, "100000", f"{POD}-gone", Target.POD),
+                write(files.CPU_QUOTA, "100000", "kubepods.slice", Target.POD),
+            ),
+            (
+                write(files.CPU_QUOTA, "50000", CONTAINER, Target.CONTAINER),
+                write(files.CPU_IDLE, "1", CONTAINER, Target.CONTAINER),
+            ),
+        ),
+        leveled=leveled,
+    )
+    outcomes = executor.apply(Plan(batches=(batch,)))
+    assert [one.write for one in outcomes] == [one for level in batch.levels for one in level]
+    assert [str(one.status) for one in outcomes] == [
+        "written",
+        "failed",
+        "missing",
+        "refused",
+        "written",
+        "unsupported",
+    ]
+    assert [one.in_force for one in outcomes] == [True, False, False, False, True, False]
+    assert "Device or resource busy" in failures(outcomes)[f"{POD}/cpu.cfs_quota_us"]
+    assert (executor.counts.failed, executor.counts.refused, executor.counts.skipped) == (1, 1, 2)
+    host.on_write = None
+    again = executor.apply(Plan(batches=(batch,)))
+    assert [str(one.status) for one in again][:2] == ["unchanged", "written"]
+
+
+def test_a_write_that_succeeds_on_the_second_way_is_in_force_though_the_first_failed() -> None:
+    executor, host, _, layout = made({(files.CPU_QUOTA, TIER): "1000"})
+    tried: list[str] = []
+
+    def busy_once(path: str, value: str) -> None:
+        tried.append(path)
+        if len(tried) == 1:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+
+    host.on_write = busy_once
+    (outcome,) = executor.update_leveled([[write(files.CPU_QUOTA, "5000")]])
+    assert (outcome.status, host.files[layout.cgroup_file(files.CPU_QUOTA, TIER)]) == (WriteStatus.WRITTEN, "5000")
+    assert executor.counts.failed == 0

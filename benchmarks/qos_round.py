@@ -160,10 +160,12 @@ def main() -> None:
     ]
 
     def run(strategy: Any) -> None:
+        if strategy is not hooks:
+            world.sync(strategy)
+            return
         snapshot = world.snapshot()
-        if strategy is hooks:
-            hooks.refresh(snapshot)
-        world.apply(strategy.decide(snapshot))
+        hooks.refresh(snapshot)
+        world.apply(hooks.decide(snapshot))
 
     print(f"{options.pods} pods, {options.pods * len(CONTAINERS)} containers, {options.rounds} rounds")
     print(f"{'strategy':20} {'first ms':>9} {'median ms':>10} {'worst ms':>9}")

@@ -13,12 +13,16 @@ from kubetide.api.cgroups import CgroupDriver, CgroupPaths
 from kubetide.api.codec import convert
 from kubetide.api.core import Node, Pod
 from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.node.executor.outcomes import Outcomes
 from kubetide.node.executor.plan import Plan
 from kubetide.node.executor.writer import Executor
 from kubetide.node.formats.processors import Processor
 from kubetide.node.formats.storage import StorageFacts
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.readers import CgroupReader
+from kubetide.node.kernel_reader import KernelReader
+from kubetide.node.kernel_values import NOTHING, Needs
+from kubetide.node.qos.strategy import Observing, Releasing, Remembering, Strategy
 from kubetide.node.series.query import EMPTY, Points
 from kubetide.node.snapshot import PodState, Snapshot, pod_state
 
@@ -135,6 +139,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.layout = Layout(version=self.version, paths=CgroupPaths(self.driver))
+        self.reader = KernelReader(self.host, self.layout)
         self.executor = Executor(self.host, self.layout, self.clock)
         self.executor.start()
 
@@ -166,14 +171,17 @@ class World:
     def text(self, controller: str, directory: str, name: str) -> str:
         return self.host.files[f"{self.layout.cgroup_dir(controller, directory)}/{name}"]
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, needs: Needs = NOTHING) -> Snapshot:
+        """Return the node as it is, with these kernel values."""
         return Snapshot(
             now=self.clock.now(),
             node=self.node,
             pods=tuple(self.pods),
             slo=self.slo,
             metrics=self.metrics,
-            cgroups=CgroupReader(self.host, self.layout),
+            layout=self.layout,
+            kernel=self.reader.read(needs),
+            reader=CgroupReader(self.host, self.layout),
             collect_interval=self.collect_interval,
             topology_annotations=self.topology,
             processors=self.processors,
@@ -183,9 +191,32 @@ class World:
             evicted=self.evicted,
         )
 
-    def apply(self, plan: Plan) -> None:
-        """Write what a plan wants."""
-        self.executor.apply(plan)
+    def look(self, strategy: object) -> Snapshot:
+        """Return the node as it is, with the kernel values that a strategy needs."""
+        return self.snapshot(strategy.needs(self.snapshot()) if isinstance(strategy, Observing) else NOTHING)
+
+    def decide(self, strategy: Strategy) -> Plan:
+        """Return what a strategy wants, given what it needs."""
+        return strategy.decide(self.look(strategy))
+
+    def apply(self, plan: Plan, strategy: object = None) -> Outcomes:
+        """Write what a plan wants, and tell the strategy that made it what became of it."""
+        outcomes = self.executor.apply(plan)
+        if isinstance(strategy, Remembering):
+            strategy.applied(plan, outcomes)
+        return outcomes
+
+    def sync(self, strategy: Strategy) -> Plan:
+        """Look, decide, write and tell, as the agent does."""
+        plan = self.decide(strategy)
+        self.apply(plan, strategy)
+        return plan
+
+    def release(self, strategy: Releasing) -> Plan:
+        """Take back what would hurt without the agent, as it does when it stops."""
+        plan = strategy.release(self.look(strategy))
+        self.apply(plan, strategy)
+        return plan
 
 
 def processors_of(raw: Iterable[Mapping[str, int]]) -> tuple[Processor, ...]:

@@ -16,6 +16,7 @@ from kubetide.api.core import Node, Pod
 from kubetide.api.cpuset import CpuSet
 from kubetide.api.slo_strategies import NodeSLOSpec
 from kubetide.clock import SystemClock
+from kubetide.node.executor.plan import Plan
 from kubetide.node.executor.writer import Executor
 from kubetide.node.formats.storage import LSBLK, StorageFacts, read_lsblk
 from kubetide.node.hooks.decide import HookDecider
@@ -24,10 +25,13 @@ from kubetide.node.host import files
 from kubetide.node.host.facts import processors_from_sysfs
 from kubetide.node.host.linux import LinuxHost
 from kubetide.node.host.readers import CgroupReader
+from kubetide.node.kernel_reader import KernelReader
+from kubetide.node.kernel_values import NOTHING, Needs
 from kubetide.node.qos.blkio import BlkIo
 from kubetide.node.qos.burst_limiter import Limiters
 from kubetide.node.qos.cpu_burst import CpuBurst
 from kubetide.node.qos.memory import MemoryQos
+from kubetide.node.qos.strategy import Observing, Releasing, Remembering, Strategy
 from kubetide.node.qos.suppress import USING, CpuSuppress
 from kubetide.node.series import kinds
 from kubetide.node.snapshot import PodState, Snapshot, pod_state
@@ -53,6 +57,7 @@ class Machine:
         self.clock = SystemClock()
         self.executor = Executor(tree.host, tree.layout, self.clock)
         self.executor.start()
+        self.reader = KernelReader(tree.host, tree.layout)
         self.metrics = Samples()
         self.slo = convert(spec, NodeSLOSpec)
         self.pods: list[PodState] = []
@@ -96,19 +101,39 @@ class Machine:
         self.metrics.set(kinds.NODE_CPU, sum(used.values()))
         return used
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, needs: Needs = NOTHING) -> Snapshot:
         return Snapshot(
             now=datetime.now(UTC),
             node=self.node,
             pods=tuple(self.pods),
             slo=self.slo,
             metrics=self.metrics,
-            cgroups=CgroupReader(self.tree.host, self.tree.layout),
+            layout=self.tree.layout,
+            kernel=self.reader.read(needs),
+            reader=CgroupReader(self.tree.host, self.tree.layout),
             processors=processors_from_sysfs(self.tree.host, self.tree.layout),
             storage=self.storage,
             topology_annotations={qos.ANNOTATION_CPU_MANAGER: '{"policy":"none"}'},
             gates={"CPUBurst": True},
         )
+
+    def look(self, strategy: object) -> Snapshot:
+        """Return the machine as it is, with the kernel values that a strategy needs."""
+        return self.snapshot(strategy.needs(self.snapshot()) if isinstance(strategy, Observing) else NOTHING)
+
+    def apply(self, plan: Plan, strategy: object) -> None:
+        """Write a plan and tell its strategy what became of it."""
+        outcomes = self.executor.apply(plan)
+        if isinstance(strategy, Remembering):
+            strategy.applied(plan, outcomes)
+
+    def sync(self, strategy: Strategy) -> None:
+        """Look, decide, write and tell, as the agent does."""
+        self.apply(strategy.decide(self.look(strategy)), strategy)
+
+    def release(self, strategy: Releasing) -> None:
+        """Take back what would hurt without the agent."""
+        self.apply(strategy.release(self.look(strategy)), strategy)
 
     def quota(self, directory: str) -> int:
         return CgroupReader(self.tree.host, self.tree.layout).cpu_quota(directory)
@@ -128,7 +153,7 @@ async def test_best_effort_quota_makes_room_for_a_load_step_and_comes_back_in_st
         async def interval() -> dict[str, float]:
             await asyncio.sleep(0.5)
             used = machine.measure()
-            machine.executor.apply(strategy.decide(machine.snapshot()))
+            machine.sync(strategy)
             return used
 
         machine.measure()
@@ -163,7 +188,7 @@ async def test_best_effort_quota_makes_room_for_a_load_step_and_comes_back_in_st
         assert seen == sorted(seen)
         assert max(after - before for before, after in itertools.pairwise(seen)) <= CPUS * 10_000
         assert calm - CPUS * 1000 < seen[-1] <= calm, "a change below one percent of the machine is not worth a write"
-        machine.executor.apply(strategy.release(machine.snapshot()))
+        machine.release(strategy)
         assert machine.quota(tier) == -1
 
 
@@ -179,14 +204,14 @@ async def test_a_burst_within_the_quota_is_used_by_spikes() -> None:
         for directory in (web.directory, place):
             tree.limit_cpu(directory, 5_000)
         strategy = CpuBurst(Limiters(lambda: 0.5))
-        machine.executor.apply(strategy.decide(machine.snapshot()))
+        machine.sync(strategy)
         assert int(tree.read("cpu", place, name)) == 5_000
         assert int(tree.read("cpu", web.directory, name)) == 5_000
         assert machine.executor.counts.failed == 0
         tree.run(place, SPIKES)
         await until(lambda: _stat(tree, place).get("nr_bursts", 0) > 0)
         machine.slo = convert({"cpuBurstStrategy": {"policy": "none"}}, NodeSLOSpec)
-        machine.executor.apply(strategy.decide(machine.snapshot()))
+        machine.sync(strategy)
         assert int(tree.read("cpu", place, name)) == 0
 
 
@@ -211,11 +236,11 @@ async def test_a_quota_that_falls_takes_its_burst_along() -> None:
         machine.metrics.set(kinds.NODE_CPU, 0.1)
         machine.metrics.set(kinds.CONTAINER_THROTTLED, 0.5, {kinds.CONTAINER_ID: web.containers[0].id})
         for _ in range(4):
-            machine.executor.apply(strategy.decide(machine.snapshot()))
+            machine.sync(strategy)
         assert machine.quota(place) > 20_000
         machine.metrics.set(kinds.NODE_CPU, float(CPUS))
         for _ in range(12):
-            machine.executor.apply(strategy.decide(machine.snapshot()))
+            machine.sync(strategy)
             assert int(tree.read("cpu", place, name)) <= machine.quota(place)
         assert machine.quota(place) == 20_000
         assert machine.executor.counts.failed == 0
@@ -244,11 +269,11 @@ def test_a_limit_of_a_real_disk_is_written_and_removed() -> None:
         def lines(name: str) -> str:
             return tree.read("blkio", tier, f"blkio.throttle.{name}_device").strip()
 
-        machine.executor.apply(BlkIo().decide(machine.snapshot()))
+        machine.sync(BlkIo())
         assert (lines("read_bps"), lines("write_iops")) == (f"{number} 4194304", f"{number} 500")
-        assert BlkIo().decide(machine.snapshot()).is_empty
+        assert BlkIo().decide(machine.look(BlkIo())).is_empty
         machine.slo = convert(spec(False), NodeSLOSpec)
-        machine.executor.apply(BlkIo().decide(machine.snapshot()))
+        machine.sync(BlkIo())
         assert (lines("read_bps"), lines("write_iops")) == ("", "")
 
 
@@ -256,17 +281,17 @@ def test_cpus_are_taken_and_given_back_in_an_order_that_the_kernel_accepts() -> 
     with cgroup_tree() as tree:
         if CPUS < 2:
             pytest.skip("needs two CPUs")
-        machine = Machine(tree, {})
+        machine = Machine(tree, {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
         job = machine.add("job", label="BE", kube="BestEffort")
         places = [tree.paths.tier(BEST_EFFORT), job.directory, job.containers[0].directory]
         strategy = CpuSuppress()
         for cpus in ("0", "1", f"0-{CPUS - 1}", "1", "0"):
-            machine.executor.apply(strategy.cpus_plan(machine.snapshot(), CpuSet.parse(cpus)))
+            machine.apply(strategy.cpus_plan(machine.look(strategy), CpuSet.parse(cpus)), strategy)
             assert {CpuSet.parse(tree.read("cpuset", place, "cpuset.cpus").strip()) for place in places} == {
                 CpuSet.parse(cpus)
             }
-        strategy.cpuset_status = USING
-        machine.executor.apply(strategy.release(machine.snapshot()))
+        assert strategy.cpuset_status == USING
+        machine.release(strategy)
         assert {len(CpuSet.parse(tree.read("cpuset", place, "cpuset.cpus").strip())) for place in places} == {CPUS}
         assert machine.executor.counts.failed == 0
 
@@ -291,7 +316,7 @@ async def test_best_effort_work_is_moved_to_the_cpus_that_a_load_step_leaves() -
             machine.metrics.set(kinds.POD_CPU, cores, {kinds.POD_UID: web.uid})
             machine.metrics.set(kinds.POD_CPU, 0.0, {kinds.POD_UID: job.uid})
             machine.metrics.set(kinds.NODE_CPU, cores)
-            machine.executor.apply(strategy.decide(machine.snapshot()))
+            machine.sync(strategy)
             allowed = os.sched_getaffinity(burner.pid)
             for place in places:
                 assert set(CpuSet.parse(tree.read("cpuset", place, "cpuset.cpus").strip())) == allowed
@@ -305,7 +330,7 @@ async def test_best_effort_work_is_moved_to_the_cpus_that_a_load_step_leaves() -
             assert len({topology[cpu] for cpu in few}) == 1, "both threads of one core"
         step = -(-CPUS // 10)
         assert len(round_with(0.0)) == min(2 + step, calm)
-        machine.executor.apply(strategy.release(machine.snapshot()))
+        machine.release(strategy)
         assert len(os.sched_getaffinity(burner.pid)) == CPUS
         assert machine.executor.counts.failed == 0
 
@@ -319,13 +344,13 @@ def test_memory_protection_is_accepted_at_every_level() -> None:
         resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": "128Mi"}}
         web = machine.add("web", label="LS", resources=resources)
         strategy = MemoryQos()
-        machine.executor.apply(strategy.decide(machine.snapshot()))
+        machine.sync(strategy)
         for place in (tree.paths.kube_root, web.directory, web.containers[0].directory):
             assert int(tree.read("memory", place, "memory.min")) == 32 * 2**20
         high = int(tree.read("memory", web.containers[0].directory, "memory.high"))
         assert 64 * 2**20 < high < 128 * 2**20
         machine.pods.clear()
-        machine.executor.apply(strategy.decide(machine.snapshot()))
+        machine.sync(strategy)
         assert int(tree.read("memory", tree.paths.kube_root, "memory.min")) == 0
 
 

@@ -25,6 +25,7 @@ from kubetide.node.hooks.decide import HookDecider
 from kubetide.node.hooks.reconciler import HookReconciler
 from kubetide.node.hooks.rules import CORE_SCHED, Plugins
 from kubetide.node.hooks.stages import Stage, failure_policy
+from kubetide.node.kernel_reader import KernelReader
 from kubetide.node.qos.blkio import BlkIo
 from kubetide.node.qos.burst_limiter import Limiters
 from kubetide.node.qos.controller import QosController
@@ -113,6 +114,7 @@ def make_modules(
     strategies = QosController(
         make_strategies(settings, agent, chance or random.Random(), chosen),
         snapshot=snapshot,
+        read=KernelReader(agent.host, agent.layout).read,
         executor=agent.executor,
         evictor=evictor,
         clock=agent.clock,

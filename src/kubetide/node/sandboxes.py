@@ -4,6 +4,8 @@ Nobody reports the sandbox's id to the agent. While no container of the pod has 
 unknown directory is there (an old container not yet removed), the answer is "not known yet".
 """
 
+from collections.abc import Iterable
+
 from kubetide.api.cgroups import ContainerIdError, join, split_container_id
 from kubetide.node.host.readers import CgroupReader
 from kubetide.node.snapshot import PodState
@@ -11,12 +13,17 @@ from kubetide.node.snapshot import PodState
 
 def sandbox_directory(cgroups: CgroupReader, pod: PodState) -> str | None:
     """Return the directory of the pod's sandbox, None while it is not known."""
-    known = {container.directory for container in pod.containers if container.directory}
-    if not known:
-        return None
     try:
         names = cgroups.host.list_dirs(cgroups.layout.cgroup_dir("cpuset", pod.directory))
     except OSError:
+        return None
+    return sandbox_among(pod, names)
+
+
+def sandbox_among(pod: PodState, names: Iterable[str]) -> str | None:
+    """Return the directory of the pod's sandbox, given the names of all cgroups below the pod."""
+    known = {container.directory for container in pod.containers if container.directory}
+    if not known:
         return None
     others = [path for name in names if (path := join(pod.directory, name)) not in known]
     return others[0] if len(others) == 1 else None

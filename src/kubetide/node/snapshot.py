@@ -1,8 +1,8 @@
 """The node at one instant: the one input of every strategy.
 
-A snapshot is taken once per round from the state sources and the series store and handed to each strategy. It is
-frozen; the two live views in it (`metrics` over the recent samples, `cgroups` over the current kernel values) only
-read. Missing data is None or absent, never zero.
+A snapshot is taken once per sync and strategy from the state sources, the series store, and those kernel files that
+the strategy says it needs (`kernel_values.Needs`). All of it is there before the strategy runs: nothing in a snapshot
+reads a file when it is asked. Missing data is None or absent, never zero.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,9 @@ from kubetide.api.core import Container, ContainerStatus, Node, Pod
 from kubetide.api.slo_strategies import HostApplication, NodeSLOSpec
 from kubetide.node.formats.processors import Processor
 from kubetide.node.formats.storage import StorageFacts
+from kubetide.node.host.layout import Layout
 from kubetide.node.host.readers import CgroupReader
+from kubetide.node.kernel_values import KernelValues
 from kubetide.node.series.query import Points
 
 
@@ -134,7 +136,10 @@ class Snapshot:
     slo: NodeSLOSpec | None
     """The NodeSLO completed with defaults and off values; None while there is no NodeSLO."""
     metrics: Metrics
-    cgroups: CgroupReader
+    """Recent samples, all in memory."""
+    layout: Layout
+    kernel: KernelValues = field(default_factory=KernelValues)
+    """The kernel values that were asked for, as they were just before the decision."""
     collect_interval: float = 1.0
     topology_annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the NodeResourceTopology as last calculated."""
@@ -145,10 +150,19 @@ class Snapshot:
     gates: Mapping[str, bool] = field(default_factory=dict)
     evicted: Mapping[str, datetime] = field(default_factory=dict)
     """Pods that this agent had evicted within the last minutes: uid to the time the API accepted it."""
+    reader: CgroupReader | None = None
+    """The live kernel files: for the hooks alone, never for strategies."""
+
+    @property
+    def cgroups(self) -> CgroupReader:
+        """The live kernel files of a snapshot that has them."""
+        if self.reader is None:
+            raise ValueError("this snapshot has no host")
+        return self.reader
 
     @property
     def paths(self) -> CgroupPaths:
-        return self.cgroups.layout.paths
+        return self.layout.paths
 
     @property
     def host_applications(self) -> tuple[HostApplication, ...]:

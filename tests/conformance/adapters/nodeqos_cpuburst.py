@@ -11,9 +11,10 @@ from kubetide.api.quantity import quantity_float
 from kubetide.api.slo_strategies import CPUBurstConfig
 from kubetide.node.executor.plan import Batch, Plan
 from kubetide.node.formats.cpu import milli_to_quota
+from kubetide.node.kernel_values import Needs
 from kubetide.node.qos.burst_limiter import Bucket, Limiters, capacity_of
 from kubetide.node.qos.burst_quota import Operation, PoolState, ceiling_us, static_burst_us, target_us, under_pool
-from kubetide.node.qos.cpu_burst import CpuBurst, burst_writes, pod_config, quota_writes, share_pool_state
+from kubetide.node.qos.cpu_burst import CpuBurst, burst_writes, pod_config, quota_batch, quota_writes, share_pool_state
 from kubetide.node.series import kinds
 from nodeworld import START, World
 
@@ -103,10 +104,9 @@ def quota(case: Case) -> Iterable[str]:
     # A bucket is filled by chance; the data shows what an ordinary filling leads to, not an empty one.
     strategy = CpuBurst(Limiters(lambda: 0.5))
     config = convert(given["config"], CPUBurstConfig)
-    snapshot = world.snapshot()
+    snapshot = world.snapshot(Needs(quotas=[pod.directory, *(one.directory for one in pod.containers)]))
     steps = strategy.quota_steps(snapshot, pod, config, PoolState(given["nodeState"]))
-    levels = quota_writes(snapshot, pod, steps)
-    world.apply(Plan(batches=(Batch(levels=levels, leveled=True),)))
+    world.apply(Plan(batches=(quota_batch(*quota_writes(snapshot, pod, steps)),)))
     actual = {
         "podQuota": int(world.text("cpu", pod.directory, "cpu.cfs_quota_us")),
         "containerQuota": {

@@ -13,6 +13,7 @@ from kubetide.api.core import Node
 from kubetide.api.cpuset import CpuSet
 from kubetide.api.quantity import parse_quantity, quantity_float
 from kubetide.api.slo_strategies import HostApplication, NodeSLOSpec, ResourceThresholdStrategy
+from kubetide.node.kernel_values import Needs
 from kubetide.node.qos import cpu_suppress
 from kubetide.node.qos.cpu_pick import pick
 from kubetide.node.qos.suppress import CpuSuppress
@@ -72,7 +73,7 @@ def quantity(case: Case) -> Iterable[str]:
         world.metrics.set(kinds.HOST_APP_CPU, quantity_float(used), {kinds.HOST_APP_NAME: name})
     if not world.pods:
         world.add_pod({"metadata": {"name": "idle", "uid": "idle"}, "status": {"qosClass": "Burstable"}})
-    plan = CpuSuppress().decide(world.snapshot())
+    plan = world.decide(CpuSuppress())
     expected = parse_quantity(case["expected"]["beCPU"]).milli
     return differences({"milli": expected}, {"milli": plan.trace.get("leftMilli")})
 
@@ -102,7 +103,8 @@ def adjust_cpuset(case: Case) -> Iterable[str]:
     world = _world(given)
     tier = _tree(world, given["currentBECPUSet"])
     strategy = CpuSuppress()
-    world.apply(strategy.cpuset_plan(world.snapshot(), parse_quantity(given["beCPU"]).milli))
+    snapshot = world.snapshot(Needs(cpus=[tier], trees=[tier]))
+    world.apply(strategy.cpuset_plan(snapshot, parse_quantity(given["beCPU"]).milli))
     return _same_cpus(case["expected"]["beCPUSetFile"], world.text("cpuset", tier, "cpuset.cpus"))
 
 
@@ -126,7 +128,7 @@ def recover_cpuset(case: Case) -> Iterable[str]:
     tier = _tree(world, given["currentBECPUSet"])
     world.slo = NodeSLOSpec(resource_used_threshold_with_be=ResourceThresholdStrategy(enable=False))
     strategy = CpuSuppress(cpuset_status=given["policyStatus"])
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     yield from _same_cpus(case["expected"]["beCPUSetFile"], world.text("cpuset", tier, "cpuset.cpus"))
     yield from differences(case["expected"]["policyStatus"], strategy.cpuset_status)
 
@@ -138,7 +140,7 @@ def recover_quota(case: Case) -> Iterable[str]:
     tier = _tree(world, "0", given["currentQuota"])
     world.slo = NodeSLOSpec(resource_used_threshold_with_be=ResourceThresholdStrategy(enable=False))
     strategy = CpuSuppress(quota_status=given["policyStatus"])
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     quota = int(world.text("cpu", tier, "cpu.cfs_quota_us"))
     return expect(case, {"quotaFile": quota, "policyStatus": strategy.quota_status})
 
@@ -153,7 +155,7 @@ def suppress_round(case: Case) -> Iterable[str]:
         world.slo = NodeSLOSpec(resource_used_threshold_with_be=threshold)
     tier = _tree(world, given["currentBECPUSet"], given["currentQuota"])
     strategy = CpuSuppress()
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     yield from differences(
         {key: expected[key] for key in ("quotaFile", "quotaPolicyStatus", "cpusetPolicyStatus")},
         {
@@ -196,7 +198,8 @@ def static_policy(case: Case) -> Iterable[str]:
         }
     )
     tier = _tree(world, given["currentBECPUSet"])
-    world.apply(CpuSuppress().cpus_plan(world.snapshot(), CpuSet.of(given["beCPUSet"])))
+    snapshot = world.snapshot(Needs(trees=[tier]))
+    world.apply(CpuSuppress().cpus_plan(snapshot, CpuSet.of(given["beCPUSet"])))
     places = {
         "beDirCPUSet": tier,
         "podDirCPUSet": pod.directory,

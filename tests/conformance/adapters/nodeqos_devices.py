@@ -12,10 +12,10 @@ from kubetide.api.slo_strategies import BlockCfg, IOCfg, ResourceQOSStrategy
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.node.formats.cpu import cpu_model
 from kubetide.node.formats.storage import StorageFacts
-from kubetide.node.host.files import CGROUP_FILES, Kind, ValueRefused, resctrl_file
+from kubetide.node.host.files import CGROUP_FILES, TASKS, Kind, ValueRefused, resctrl_file
+from kubetide.node.kernel_values import Needs
 from kubetide.node.qos import l3_cache, resctrl
 from kubetide.node.qos.blkio_lines import disk_number, limit_lines, root_lines
-from kubetide.node.sandboxes import sandbox_directory
 from nodeworld import World
 
 Case = dict[str, Any]
@@ -154,7 +154,8 @@ def apply_policy(case: Case) -> Iterable[str]:
     strategy = None if given["strategy"] is None else convert(given["strategy"], ResourceQOSStrategy)
     error = False
     try:
-        line = resctrl.policy_line(given["kind"], strategy, group, cache, lambda: world.host.read(path))
+        kernel = world.reader.read(Needs(settings=[resctrl_file(group, "schemata")]))
+        line = resctrl.policy_line(given["kind"], strategy, group, cache, kernel)
         if line is not None:
             world.executor.write_through(resctrl.schemata_write(group, line))
     except (KubetideError, OSError):
@@ -188,11 +189,5 @@ def new_tasks(case: Case) -> Iterable[str]:
     for directory, text in given["taskFiles"].items():
         world.cgroup("cpu", directory, {name: text})
         world.cgroup("cpuset", directory, {"cpuset.cpus": ""})
-    snapshot = world.snapshot()
-    found = resctrl.new_tasks(
-        pod,
-        set(given["knownTasks"]),
-        lambda directory: resctrl.threads_of(snapshot, directory),
-        sandbox_directory(snapshot.cgroups, pod),
-    )
-    return expect(case, {"newTasks": found})
+    kernel = world.reader.read(Needs(texts_below=[(TASKS, pod.directory)]))
+    return expect(case, {"newTasks": resctrl.new_tasks(pod, given["knownTasks"], kernel)})

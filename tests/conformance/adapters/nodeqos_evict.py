@@ -125,7 +125,7 @@ def memory_round(case: Case) -> Iterable[str]:
     world.add_pods(given["pods"] or [])
     for uid, used in (given["podMemoryUsed"] or {}).items():
         world.metrics.set(kinds.POD_MEMORY, quantity_float(used), {kinds.POD_UID: uid})
-    plan = MemoryEvict().decide(world.snapshot())
+    plan = world.decide(MemoryEvict())
     evicted = [victim.rpartition("/")[2] for victim in plan.trace.get("victims", [])]
     kept = [pod.name for pod in world.pods if pod.name not in evicted]
     return expect(case, {"evicted": evicted, "kept": kept}, sets=("evicted", "kept"))

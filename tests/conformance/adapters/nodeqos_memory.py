@@ -56,7 +56,7 @@ def resources(case: Case) -> Iterable[str]:
     world = _world(given)
     for name in MEMORY_FILES:
         world.cgroup("memory", world.paths.kube_root, {name: "0"})
-    plan = MemoryQos(page_size=given.get("pageSize", 4096)).decide(world.snapshot())
+    plan = world.decide(MemoryQos(page_size=given.get("pageSize", 4096)))
     levels = plan.batches[0].levels if plan.batches else ((), (), ())
     actual = {
         name: [_shown(write) for write in level]
@@ -81,7 +81,7 @@ def qos_files(case: Case) -> Iterable[str]:
     world = _world(given)
     for directory, files in given["initialFiles"].items():
         world.cgroup("memory", directory, files)
-    world.apply(MemoryQos().decide(world.snapshot()))
+    world.sync(MemoryQos())
     files_after = {
         directory: {name: world.text("memory", directory, name) for name in files}
         for directory, files in case["expected"]["files"].items()
@@ -118,5 +118,5 @@ def system(case: Case) -> Iterable[str]:
         world.slo = NodeSLOSpec(system_strategy=convert(given["strategy"], SystemStrategy))
     paths = {name: world.layout.system_file(SYSTEM_FILES[name]) for name in given["initialFiles"]}
     world.host.files.update({paths[name]: text for name, text in given["initialFiles"].items()})
-    world.apply(SystemConfig().decide(world.snapshot()))
+    world.sync(SystemConfig())
     return expect(case, {"files": {name: world.host.files[path] for name, path in paths.items()}})

@@ -105,7 +105,7 @@ def test_a_kernel_without_any_of_the_files_is_survived_quietly(
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             for decider in deciders:
-                world.apply(decider.decide(world.snapshot()))
+                world.sync(decider)
             hooks.refresh(world.snapshot())
             world.apply(hooks.decide(world.snapshot()))
             world.clock.advance(15)

@@ -56,6 +56,8 @@ class Write:
     level: int = 3
     subject: Subject = field(default_factory=Subject)
     message: str = ""
+    effect: object = None
+    """What the one who planned it remembers once the value is in force; whoever writes does not look at it."""
 
     @property
     def audit_reason(self) -> str:

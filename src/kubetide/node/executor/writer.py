@@ -6,6 +6,7 @@ and stay quiet: a kernel without the file, and a cgroup that is gone.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -122,7 +123,7 @@ class Executor:
     def apply_batch(self, batch: Batch) -> Outcomes:
         """Apply one batch, leveled or in order, and return what became of every write, in the order of the batch."""
         if batch.leveled:
-            return self.update_leveled(batch.levels)
+            return self.update_leveled(batch.levels, cached=batch.cached)
         return tuple(self.update(write, cached=batch.cached) for level in batch.levels for write in level)
 
     def update(self, write: Write, *, cached: bool = True) -> WriteOutcome:
@@ -131,11 +132,14 @@ class Executor:
             raise NotStarted(f"update of {_name(write)} before the executor was started")
         return self._told(self._tried(write, self._settle if cached else self.write_through))
 
-    def update_leveled(self, levels: Iterable[Iterable[Write]]) -> Outcomes:
+    def update_leveled(self, levels: Iterable[Iterable[Write]], *, cached: bool = True) -> Outcomes:
         """Apply values level by level: down the tree what grows, then up the tree the final values."""
         if not self._started:
             raise NotStarted("leveled update before the executor was started")
         ordered = [tuple(level) for level in levels]
+        if not cached:
+            for write in (write for level in ordered for write in level):
+                self._forget(write)
         grown = [[self._tried(write, self._grow) for write in level] for level in ordered]
         settled = [[self._tried(write, self._settle) for write in level] for level in reversed(ordered)]
         return tuple(
@@ -325,6 +329,11 @@ class Executor:
         if entry is None or entry.text != value:
             return True
         return self._clock.now() - entry.at > min(self._force_after, CACHE_LIFETIME)
+
+    def _forget(self, write: Write) -> None:
+        """Forget to have seen a value; a place that cannot be named has none."""
+        with suppress(InvalidInput):
+            self._cache.pop(self._key(write), None)
 
     def _remember(self, key: str, value: str) -> None:
         self._cache[key] = _Entry(value, self._clock.now())

@@ -19,6 +19,7 @@ from kubetide.node.formats.blkio import devices_in
 from kubetide.node.formats.storage import StorageFacts
 from kubetide.node.host import files
 from kubetide.node.host.files import CgroupFile
+from kubetide.node.kernel_values import NOTHING, Needs
 from kubetide.node.qos.blkio_lines import DEVICE_FILES, POD_VOLUME, disk_number, limit_lines, root_lines
 from kubetide.node.qos.switch import skipped
 from kubetide.node.snapshot import PodState, Snapshot
@@ -48,12 +49,22 @@ class BlkIo:
     name: str = "blkio"
     gate: str = "BlkIOReconcile"
 
+    def needs(self, snapshot: Snapshot) -> Needs:
+        """Return the device files of every directory that may have limits."""
+        strategy = snapshot.slo.resource_qos_strategy if snapshot.slo else None
+        if snapshot.storage is None or strategy is None or snapshot.layout.version != 1:
+            return NOTHING
+        limited = [snapshot.paths.tier(BEST_EFFORT), *(pod.directory for pod in snapshot.pods if _has_own(pod))]
+        return Needs(
+            texts=[(files.BLKIO_COST_QOS, ""), *((file, directory) for directory in limited for file in DEVICE_FILES)]
+        )
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the device lines that are missing or no longer wanted."""
         strategy = snapshot.slo.resource_qos_strategy if snapshot.slo else None
         if snapshot.storage is None or strategy is None:
             return skipped("no storage information, or no QoS strategy in the NodeSLO")
-        if snapshot.cgroups.layout.version != 1:
+        if snapshot.layout.version != 1:
             return skipped("block I/O limits need cgroup v1")
         writes: list[Write] = []
         problems: dict[str, str] = {}
@@ -79,11 +90,10 @@ class BlkIo:
             directory="", target=Target.ROOT, blocks=blocks_of(root), files=(files.BLKIO_COST_QOS,), lines=root_lines
         )
         for pod in snapshot.pods:
-            text = (pod.pod.metadata.annotations or {}).get(qos.ANNOTATION_BLKIO_QOS)
-            if text is None or not pod.raw_qos or pod.pod.status.phase != "Running":
+            if not _has_own(pod):
                 continue
             try:
-                blocks = pod_blocks(text)
+                blocks = pod_blocks((pod.pod.metadata.annotations or {})[qos.ANNOTATION_BLKIO_QOS])
             except InvalidInput as error:
                 problems[pod.key] = str(error)
                 continue
@@ -94,6 +104,14 @@ class BlkIo:
                 subject=Subject(type="pod", namespace=pod.namespace, name=pod.name),
                 mount_points=lambda name, pod=pod: mount_point(snapshot, pod, name),  # type: ignore[misc]
             )
+
+
+def _has_own(pod: PodState) -> bool:
+    """Tell whether a pod speaks for itself."""
+    annotations = pod.pod.metadata.annotations
+    if not annotations or qos.ANNOTATION_BLKIO_QOS not in annotations:
+        return False
+    return bool(pod.raw_qos) and pod.pod.status.phase == "Running"
 
 
 def blocks_of(block: ResourceQOS | None) -> tuple[BlockCfg, ...]:
@@ -111,7 +129,9 @@ def pod_blocks(text: str) -> tuple[BlockCfg, ...]:
 
 def scope_writes(snapshot: Snapshot, storage: StorageFacts, scope: Scope) -> list[Write]:
     """Return the lines of one scope that the kernel does not have yet, removals last."""
-    current = _texts(snapshot, scope)
+    current = {
+        file.name: text for file in scope.files if (text := snapshot.kernel.text(file, scope.directory)) is not None
+    }
     wanted: dict[str, IOCfg | None] = {}
     for block in scope.blocks:
         place = scope.mount_points(block.name) if scope.mount_points and block.type == POD_VOLUME else None
@@ -146,15 +166,5 @@ def mount_point(snapshot: Snapshot, pod: PodState, volume: str) -> str:
         name = snapshot.claims.get(claim, "")
         if not name:
             raise InvalidInput(f"the volume of claim {claim} is not known", subject=pod.key, field="blocks")
-    root = snapshot.cgroups.layout.kubelet_root.rstrip("/")
+    root = snapshot.layout.kubelet_root.rstrip("/")
     return f"{root}/pods/{pod.uid}/volumes/kubernetes.io~csi/{name}/mount"
-
-
-def _texts(snapshot: Snapshot, scope: Scope) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for file in scope.files:
-        try:
-            found[file.name] = snapshot.cgroups.text(file, scope.directory)
-        except OSError:
-            continue
-    return found

@@ -1,47 +1,31 @@
 """Runs the strategies: each in its own loop, at its own interval, and none can stop another.
 
-A round takes a snapshot, lets the strategy decide, applies the writes, asks for the evictions and keeps the decision
-for `explain`. A strategy runs while its feature gate is on and its interval is positive. When the agent stops, the
-strategies whose values would hurt without it take them back.
+A sync takes a snapshot, reads the kernel values that the strategy needs, lets it decide, applies the writes, tells the
+strategy what became of them, asks for the evictions and keeps the decision for `explain`. A strategy runs while its
+feature gate is on and its interval is positive. When the agent stops, the strategies whose values would hurt without
+it take them back.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any
 
 from kubetide.clock import Clock
 from kubetide.log import get_logger
 from kubetide.node.executor.evictor import Evictor
+from kubetide.node.executor.outcomes import Outcomes, failures
 from kubetide.node.executor.plan import Plan
 from kubetide.node.executor.writer import Executor
+from kubetide.node.kernel_values import KernelValues, Needs
 from kubetide.node.qos.observe import Gauges
-from kubetide.node.qos.strategy import Releasing, Strategy
+from kubetide.node.qos.strategy import Cooling, Gated, Observing, Releasing, Remembering, Strategy
 from kubetide.node.snapshot import Snapshot
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.qos")
 
 SHORTEST_COLLECT_INTERVAL = 1.0
-
-
-@runtime_checkable
-class Gated(Protocol):
-    """A strategy behind a feature gate."""
-
-    @property
-    def gate(self) -> str:
-        """Name of the gate."""
-        ...
-
-
-@runtime_checkable
-class Cooling(Protocol):
-    """A strategy that rests after an accepted eviction."""
-
-    def evicted(self, now: datetime) -> None:
-        """Begin to rest."""
-        ...
 
 
 class QosController:
@@ -52,6 +36,7 @@ class QosController:
         strategies: Sequence[Strategy],
         *,
         snapshot: Callable[[], Snapshot],
+        read: Callable[[Needs], KernelValues],
         executor: Executor,
         evictor: Evictor | None,
         clock: Clock,
@@ -64,6 +49,7 @@ class QosController:
     ) -> None:
         self.name = "qos"
         self._snapshot = snapshot
+        self._read = read
         self._executor = executor
         self._evictor = evictor
         self._clock = clock
@@ -117,8 +103,8 @@ class QosController:
         try:
             if strategy.name in self._prepare:
                 self._prepare[strategy.name]()
-            plan = strategy.decide(self._snapshot())
-            self._executor.apply(plan)
+            plan = strategy.decide(self._observed(strategy))
+            outcomes = self._apply(strategy, plan)
             evicted = await self._evict(strategy, plan)
         except Exception as error:  # noqa: BLE001 - one failing strategy must not stop the others
             self._failed(strategy, error)
@@ -126,10 +112,11 @@ class QosController:
         self._failing.pop(strategy.name, None)
         self._rounds.labels(self._node_name, strategy.name, "ok").inc()
         self._seconds.labels(self._node_name, strategy.name).observe(self._clock.monotonic() - began)
-        self._gauges.show(strategy.name, plan)
+        self._gauges.show(strategy.name, plan, outcomes)
         self.decisions[strategy.name] = {
             "at": self._clock.now().isoformat(),
-            "writes": sum(len(level) for batch in plan.batches for level in batch.levels),
+            "writes": len(outcomes),
+            "notWritten": failures(outcomes),
             "evicted": evicted,
             **plan.trace,
         }
@@ -140,7 +127,7 @@ class QosController:
         for strategy in self.strategies:
             if isinstance(strategy, Releasing):
                 try:
-                    self._executor.apply(strategy.release(self._snapshot()))
+                    self._apply(strategy, strategy.release(self._observed(strategy)))
                 except Exception as error:  # noqa: BLE001 - the other strategies must still be released
                     self._failed(strategy, error)
 
@@ -160,6 +147,20 @@ class QosController:
                 "failed": self._executor.counts.failed,
             },
         }
+
+    def _observed(self, strategy: Strategy) -> Snapshot:
+        """Return a snapshot with the kernel values that the strategy needs."""
+        snapshot = self._snapshot()
+        if not isinstance(strategy, Observing):
+            return snapshot
+        return replace(snapshot, kernel=self._read(strategy.needs(snapshot)))
+
+    def _apply(self, strategy: Strategy, plan: Plan) -> Outcomes:
+        """Write a plan and tell its strategy what became of it."""
+        outcomes = self._executor.apply(plan)
+        if isinstance(strategy, Remembering):
+            strategy.applied(plan, outcomes)
+        return outcomes
 
     async def _evict(self, strategy: Strategy, plan: Plan) -> list[str]:
         if self._evictor is None or not (plan.evictions or plan.notices):

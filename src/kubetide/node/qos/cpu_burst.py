@@ -3,6 +3,10 @@
 Latency-sensitive pods are throttled by short spikes although the node has CPU to spare. Two remedies: the kernel
 lets a cgroup save unused quota for a spike (cfs burst), and the agent raises the quota itself step by step, as long
 as the shared pool has room and the container's token bucket allows it. The numbers are in `burst_quota`.
+
+A pod's quota moves by what the quotas of its containers move. When the kernel takes one of these writes and not the
+other, the difference is owed: the next sync makes up for it, or the pod would throttle (or outgrow) its containers
+for ever.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,10 +20,11 @@ from kubetide.api.codec import decode_folded
 from kubetide.api.quantity import ZERO
 from kubetide.api.slo_strategies import CPUBurstConfig
 from kubetide.errors import InvalidInput
+from kubetide.node.executor.outcomes import Outcomes
 from kubetide.node.executor.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.formats import cpu
-from kubetide.node.formats.numbers import FormatError
 from kubetide.node.host import files
+from kubetide.node.kernel_values import NOTHING, Needs
 from kubetide.node.qos.burst_limiter import Limiters
 from kubetide.node.qos.burst_quota import (
     Operation,
@@ -59,6 +64,14 @@ class QuotaStep:
         return self.target - self.current
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a quota that is in force adds to what its pod owes: its own change, or for the pod's quota the reverse."""
+
+    pod: str
+    owed: int
+
+
 @dataclass(slots=True)
 class CpuBurst:
     """Lets containers of the shared pool exceed their CPU limit for a while."""
@@ -69,6 +82,26 @@ class CpuBurst:
     gate: str = "CPUBurst"
     extensions: Extensions = field(default_factory=Extensions)
     """Who is asked about pods without the annotation."""
+    _owed: dict[str, int] = field(default_factory=dict)
+    """By directory of a pod: how far the quotas of its containers moved and its own did not."""
+
+    def needs(self, snapshot: Snapshot) -> Needs:
+        """Return the quotas of the pods that may burst and of their containers."""
+        if snapshot.slo is None or snapshot.slo.cpu_burst_strategy is None:
+            return NOTHING
+        quotas: list[str] = []
+        for pod in snapshot.pods:
+            if _may_burst(pod):
+                quotas.append(pod.directory)
+                quotas += (one.directory for one in pod.containers if one.directory)
+        return Needs(quotas=quotas)
+
+    def applied(self, plan: Plan, outcomes: Outcomes) -> None:
+        """Note by how much a pod and its containers now differ from what was planned together."""
+        for outcome in outcomes:
+            if isinstance(moved := outcome.write.effect, Moved) and outcome.in_force:
+                self._owed[moved.pod] = self._owed.get(moved.pod, 0) + moved.owed
+        self._owed = {pod: owed for pod, owed in self._owed.items() if owed}
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the burst and quota of every container that may burst."""
@@ -92,14 +125,17 @@ class CpuBurst:
             config = self._config(pod, plain)
             bursts += burst_writes(pod, config)
             steps = self.quota_steps(snapshot, pod, config, state)
-            above, below = quota_writes(snapshot, pod, steps)
+            above, below = quota_writes(snapshot, pod, steps, owed=self._owed.get(pod.directory, 0))
             pod_quotas += above
             container_quotas += below
             for step in steps:
                 if step.delta:
                     moved[f"{pod.key}/{step.container.name}"] = f"{step.current} -> {step.target} ({step.operation})"
         self.limiters.drop_expired(snapshot.now)
-        quota = Batch(levels=(tuple(pod_quotas), tuple(container_quotas)), leveled=True)
+        if self._owed:
+            here = {pod.directory for pod in snapshot.pods if snapshot.kernel.quotas.get(pod.directory, -1) > 0}
+            self._owed = {pod: owed for pod, owed in self._owed.items() if pod in here}
+        quota = quota_batch(pod_quotas, container_quotas)
         trace: dict[str, object] = {"pool": str(state), "quotas": moved, "limiters": len(self.limiters)}
         if self.extensions.problems:
             trace["extensions"] = dict(self.extensions.problems)
@@ -118,10 +154,10 @@ class CpuBurst:
             if not _may_burst(pod):
                 continue
             steps = self.quota_steps(snapshot, pod, CPUBurstConfig(policy="none"), PoolState.UNKNOWN)
-            of_pod, of_containers = quota_writes(snapshot, pod, steps)
+            of_pod, of_containers = quota_writes(snapshot, pod, steps, owed=self._owed.get(pod.directory, 0))
             above += of_pod
             below += of_containers
-        return Plan(batches=(Batch(levels=(tuple(above), tuple(below)), leveled=True),))
+        return Plan(batches=(quota_batch(above, below),))
 
     def quota_steps(
         self, snapshot: Snapshot, pod: PodState, config: CPUBurstConfig, state: PoolState
@@ -132,9 +168,8 @@ class CpuBurst:
             limit = qos.container_cpu_limit_millis(container.spec)
             if limit <= 0 or not container.directory:
                 continue
-            try:
-                current = snapshot.cgroups.cpu_quota(container.directory)
-            except (OSError, FormatError):
+            current = snapshot.kernel.quotas.get(container.directory)
+            if current is None:
                 continue
             operation = under_pool(self._operation(snapshot, container, config, limit), state)
             base = base_quota(snapshot, pod, limit)
@@ -275,12 +310,12 @@ def burst_writes(pod: PodState, config: CPUBurstConfig) -> list[Write]:
 
 
 def quota_writes(
-    snapshot: Snapshot, pod: PodState, steps: Iterable[QuotaStep]
+    snapshot: Snapshot, pod: PodState, steps: Iterable[QuotaStep], *, owed: int = 0
 ) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
     """Return the quota of the pod, moved by what its containers gain or lose, and the quotas of the containers.
 
-    An unlimited pod is left alone. A pod does not shrink below what its containers may use at least: one that starts
-    anew comes with a quota that the pod's never had.
+    `owed` is what is left over from writes that failed. An unlimited pod is left alone. A pod does not shrink below
+    what its containers may use at least: one that starts anew comes with a quota that the pod's never had.
     """
     known = list(steps)
     moving = [step for step in known if step.delta]
@@ -293,17 +328,13 @@ def quota_writes(
             reason="CFSQuotaBurst",
             subject=_subject(pod, step.container),
             message=f"{step.operation} from {step.current}",
+            effect=Moved(pod.directory, step.delta),
         )
         for step in moving
     )
-    delta = sum(step.delta for step in moving)
-    if not delta:
-        return (), below
-    try:
-        current = snapshot.cgroups.cpu_quota(pod.directory)
-    except (OSError, FormatError):
-        return (), below
-    if current <= 0:
+    delta = sum(step.delta for step in moving) + owed
+    current = snapshot.kernel.quotas.get(pod.directory)
+    if not delta or current is None or current <= 0:
         return (), below
     target = current + delta
     if delta < 0:
@@ -316,8 +347,17 @@ def quota_writes(
         reason="CFSQuotaBurst",
         subject=_subject(pod),
         message=f"{target - current:+d} for its containers",
+        effect=Moved(pod.directory, -delta),
     )
     return (above,), below
+
+
+def quota_batch(above: Iterable[Write], below: Iterable[Write]) -> Batch:
+    """Return the quotas of pods and of containers as one update.
+
+    Each differs from what the kernel was just seen to have, so what was written a while ago does not count.
+    """
+    return Batch(levels=(tuple(above), tuple(below)), leveled=True, cached=False)
 
 
 def _may_burst(pod: PodState) -> bool:

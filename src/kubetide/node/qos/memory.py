@@ -3,7 +3,10 @@
 A pod's configuration is that of its class, replaced by a template when the pod asks for `auto` (or by the off values
 for `none`), and then overridden field by field by the pod's annotation. The tier directories carry the sum of what
 their pods protect, because a child's protection is worth no more than its parent's. When the last pod of a class
-leaves, the tier's protection is set back to 0 once; a class that never had pods is not touched.
+leaves, the tier's protection is set back to 0; a class that never had pods is not touched.
+
+While nothing changed, values are not computed again for a while; those that the kernel did not take are wanted again
+every sync.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,14 +22,18 @@ from kubetide.api.core import Container
 from kubetide.api.quantity import ZERO
 from kubetide.api.slo_strategies import MemoryQOS, PodMemoryQOS, ResourceQOS, ResourceQOSStrategy
 from kubetide.errors import InvalidInput
+from kubetide.node.executor.outcomes import Outcomes
 from kubetide.node.executor.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.host import files
+from kubetide.node.kernel_values import NOTHING, Needs
 from kubetide.node.qos.extensions import Extensions
-from kubetide.node.qos.memory_values import UNLIMITED, MemoryValue, memory_high, percent_of, writes_of
+from kubetide.node.qos.memory_values import FILES, UNLIMITED, MemoryValue, memory_high, percent_of, writes_of
 from kubetide.node.qos.switch import skipped
 from kubetide.node.snapshot import PodState, Snapshot
 
 AUTO, NONE = "auto", "none"
+PROTECTIONS = ("memory.min", "memory.low")
+Seen = tuple[datetime, ResourceQOSStrategy, int, tuple[PodState, ...]]
 REASON = "cgroup reconcile"
 REPEAT_AFTER = timedelta(seconds=10)
 
@@ -63,6 +70,14 @@ class MemoryValues:
     """Kubernetes QoS classes whose tier got a protection from its pods."""
 
 
+@dataclass(frozen=True, slots=True)
+class TierProtection:
+    """What a value of a tier, once in force, says about the protection of its Kubernetes QoS class."""
+
+    kube_qos: str
+    raised: bool
+
+
 @dataclass(slots=True)
 class MemoryQos:
     """Writes the memory files of tiers, pods and containers."""
@@ -74,8 +89,38 @@ class MemoryQos:
     extensions: Extensions = field(default_factory=Extensions)
     """Who is asked about pods without the annotation."""
     _protected: frozenset[str] = frozenset()
+    """Kubernetes QoS classes whose tier has a protection of ours in force."""
     _known: dict[str, bool] = field(default_factory=dict)
-    _last: tuple[datetime, ResourceQOSStrategy, int, tuple[PodState, ...]] | None = None
+    """Which memory files this kernel has."""
+    _seen: Seen | None = None
+    """What the last decision was made from."""
+    _last: Seen | None = None
+    """What the last decision was made from whose plan was written."""
+    _failed: tuple[Write, ...] = ()
+    """What the kernel did not take the last time."""
+
+    def needs(self, snapshot: Snapshot) -> Needs:
+        """Return the memory files of which it is not known yet whether this kernel has them."""
+        if snapshot.slo is None or snapshot.slo.resource_qos_strategy is None:
+            return NOTHING
+        root = snapshot.paths.kube_root
+        return Needs(present=[(files.CGROUP_FILES[name], root) for name, _ in FILES if name not in self._known])
+
+    def applied(self, plan: Plan, outcomes: Outcomes) -> None:
+        """Take over which tiers are protected, and what has to be tried again."""
+        self._failed = tuple(outcome.write for outcome in outcomes if outcome.failed)
+        self._last = self._seen
+        raised: set[str] = set()
+        lowered: set[str] = set()
+        kept: set[str] = set()
+        for outcome in outcomes:
+            effect = outcome.write.effect
+            if isinstance(effect, TierProtection):
+                if not effect.raised:
+                    (kept if outcome.failed else lowered).add(effect.kube_qos)
+                elif outcome.in_force:
+                    raised.add(effect.kube_qos)
+        self._protected = (self._protected | raised) - (lowered - kept)
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the memory values of every cgroup."""
@@ -84,7 +129,7 @@ class MemoryQos:
             return skipped("no QoS strategy, or the node's allocatable memory is not known")
         allocatable = resources.parse_list(snapshot.node.status.allocatable).get(resources.MEMORY, ZERO).value
         if self._unchanged(snapshot, strategy, allocatable):
-            return Plan(trace={"pods": len(snapshot.pods), "unchanged": True})
+            return Plan(batches=self._again(), trace={"pods": len(snapshot.pods), "unchanged": True})
         values = memory_values(
             strategy,
             [pod for pod in snapshot.pods if pod.is_active],
@@ -97,12 +142,15 @@ class MemoryQos:
             value
             for kube_qos in KUBE_QOS_CLASSES
             if kube_qos in self._protected - values.protected
-            for value in writes_of(snapshot.paths.tier(kube_qos), {"memory.min": 0, "memory.low": 0})
+            for value in writes_of(snapshot.paths.tier(kube_qos), dict.fromkeys(PROTECTIONS, 0))
         ]
-        self._protected = values.protected
         subjects = {pod.directory: pod for pod in snapshot.pods}
         levels = (
-            tuple(_write(value, Target.TIER) for value in self._possible(snapshot, [*values.tiers, *stale])),
+            tuple(
+                _write(value, Target.TIER, effect=_protection(value, snapshot.paths, raised=raised))
+                for part, raised in ((values.tiers, True), (stale, False))
+                for value in self._possible(snapshot, part)
+            ),
             tuple(
                 _write(value, Target.POD, subjects.get(value.directory))
                 for value in self._possible(snapshot, values.pods)
@@ -113,6 +161,14 @@ class MemoryQos:
         if self.extensions.problems:
             trace["extensions"] = dict(self.extensions.problems)
         return Plan(batches=(Batch(levels=levels, leveled=True),), trace=trace)
+
+    def _again(self) -> tuple[Batch, ...]:
+        """Return what the kernel did not take the last time, level by level."""
+        levels = tuple(
+            tuple(write for write in self._failed if write.target is target)
+            for target in (Target.TIER, Target.POD, Target.CONTAINER)
+        )
+        return (Batch(levels=levels, leveled=True),) if self._failed else ()
 
     def _unchanged(self, snapshot: Snapshot, strategy: ResourceQOSStrategy, allocatable: int) -> bool:
         """Tell whether the last round saw the same and is recent: then its values stand, and need no second look.
@@ -126,7 +182,7 @@ class MemoryQos:
             before, now = last[3], snapshot.pods
             if len(before) == len(now) and all(old is new for old, new in zip(before, now, strict=True)):
                 return True
-        self._last = (snapshot.now, strategy, allocatable, snapshot.pods)
+        self._seen = (snapshot.now, strategy, allocatable, snapshot.pods)
         return False
 
     def _possible(self, snapshot: Snapshot, values: list[MemoryValue]) -> list[MemoryValue]:
@@ -134,11 +190,9 @@ class MemoryQos:
 
         What is missing is remembered once the kubelet made its root: before, nothing can be said about the kernel.
         """
-        host, layout = snapshot.cgroups.host, snapshot.cgroups.layout
-        root = layout.paths.kube_root
         for resource in {value.resource for value in values} - self._known.keys():
-            known = host.exists(layout.cgroup_file(files.CGROUP_FILES[resource], root))
-            if known or host.exists(layout.cgroup_dir("memory", root)):
+            known = snapshot.kernel.has(files.CGROUP_FILES[resource], snapshot.paths.kube_root)
+            if known is not None:
                 self._known[resource] = known
         return [value for value in values if self._known.get(value.resource, False)]
 
@@ -216,7 +270,7 @@ def _tier_values(
     found: list[MemoryValue] = []
     for kube_qos in (GUARANTEED, BURSTABLE, BEST_EFFORT):
         values: dict[str, int | None] = {}
-        for name in ("memory.min", "memory.low"):
+        for name in PROTECTIONS:
             # The Guaranteed directory is the root of all pods, so it carries what all of them need.
             of = sums.values() if kube_qos == GUARANTEED else [sums.get(kube_qos, {})]
             parts = [amounts[name] for amounts in of if name in amounts]
@@ -276,7 +330,16 @@ def _container_limit(pod: PodState, container: Container) -> int | None:
     return limit if limit > 0 else None
 
 
-def _write(value: MemoryValue, target: Target, pod: PodState | None = None) -> Write:
+def _protection(value: MemoryValue, paths: CgroupPaths, *, raised: bool) -> TierProtection | None:
+    """Return what a value of a tier says about its protection, None for a value of another kind."""
+    if value.resource not in PROTECTIONS:
+        return None
+    return TierProtection(next(name for name in KUBE_QOS_CLASSES if paths.tier(name) == value.directory), raised)
+
+
+def _write(
+    value: MemoryValue, target: Target, pod: PodState | None = None, effect: TierProtection | None = None
+) -> Write:
     return Write(
         file=files.CGROUP_FILES[value.resource],
         value=str(value.value),
@@ -284,4 +347,5 @@ def _write(value: MemoryValue, target: Target, pod: PodState | None = None) -> W
         target=target,
         reason=REASON,
         subject=Subject(type="pod", namespace=pod.namespace, name=pod.name) if pod else Subject(),
+        effect=effect,
     )

@@ -1,5 +1,6 @@
-"""Shows what the strategies decided as gauges, under the names that dashboards of the original know."""
+"""Shows what the strategies decided, and what of it is in force, as gauges under upstream's names."""
 
+from kubetide.node.executor.outcomes import Outcomes
 from kubetide.node.executor.plan import Plan, Write
 from kubetide.node.host import files
 from kubetide.telemetry import Telemetry
@@ -25,19 +26,20 @@ class Gauges:
             "koordlet_container_scaled_cfs_quota_us", "CFS quota that burst gave containers.", CONTAINER_LABELS
         )
 
-    def show(self, strategy: str, plan: Plan) -> None:
-        """Show the decision of one round."""
+    def show(self, strategy: str, plan: Plan, outcomes: Outcomes) -> None:
+        """Show the decision of one sync; of values of containers those that the kernel took."""
         if strategy == "cpu-suppress" and "leftMilli" in plan.trace:
             self._suppress.labels(self._node, str(plan.trace["policy"])).set(plan.trace["leftMilli"] / 1000)
             self._used.labels(self._node).set(plan.trace["podsUsedCores"])
         elif strategy == "cpu-burst":
-            self._show_containers(plan)
+            self._show_containers(outcomes)
 
-    def _show_containers(self, plan: Plan) -> None:
+    def _show_containers(self, outcomes: Outcomes) -> None:
         self._burst.clear()
         self._quota.clear()
-        for write in (write for batch in plan.batches for level in batch.levels for write in level):
-            if not write.subject.container:
+        for outcome in outcomes:
+            write = outcome.write
+            if not (write.subject.container and outcome.in_force):
                 continue
             gauge = {files.CPU_BURST.name: self._burst, files.CPU_QUOTA.name: self._quota}.get(write.file.name)
             if gauge is not None:

@@ -5,10 +5,9 @@ The threads of a pod are put into the group of its class while the class is on, 
 off: the group then limits nothing. Only lines and threads that differ from the kernel's are planned.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 from kubetide.api import qos
 from kubetide.api.slo_strategies import ResctrlQOS, ResourceQOSStrategy
@@ -17,7 +16,8 @@ from kubetide.node.executor.plan import Batch, Plan, Target, Write
 from kubetide.node.formats.cpu import cpu_model
 from kubetide.node.formats.processors import index
 from kubetide.node.host import files
-from kubetide.node.host.files import resctrl_file
+from kubetide.node.host.files import Root, SystemFile, resctrl_file
+from kubetide.node.kernel_values import NOTHING, KernelValues, Needs
 from kubetide.node.qos.l3_cache import (
     check_root,
     cpu_support,
@@ -28,12 +28,14 @@ from kubetide.node.qos.l3_cache import (
     schemata_line,
 )
 from kubetide.node.qos.switch import skipped
-from kubetide.node.sandboxes import sandbox_directory
+from kubetide.node.sandboxes import sandbox_among
 from kubetide.node.snapshot import PodState, Snapshot
 
 GROUPS = ("LSR", "LS", "BE")
 _GROUP_OF = {qos.LSE: "LSR", qos.LSR: "LSR", qos.LS: "LS", qos.BE: "BE"}
 L3, MB = "L3", "MB"
+CPUINFO = SystemFile(name="cpuinfo", root=Root.PROC, path="cpuinfo")
+ROOT_SCHEMATA = resctrl_file("", "schemata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,24 +59,41 @@ class Resctrl:
     _vendor: str = ""
     _cache_ids: tuple[int, ...] = ()
 
+    def needs(self, snapshot: Snapshot) -> Needs:
+        """Return the files of the groups, and the threads of the pods whose class is switched on."""
+        strategy = snapshot.slo.resource_qos_strategy if snapshot.slo else None
+        if strategy is None or self._supported is False:
+            return NOTHING
+        bound = list(_bound(snapshot, strategy))
+        return Needs(
+            settings=[
+                *((CPUINFO,) if self._supported is None else ()),
+                *(() if self._cache_ids else (ROOT_SCHEMATA,)),
+                files.RESCTRL_CBM_MASK,
+                *(resctrl_file(group, "schemata") for group in GROUPS),
+                *(resctrl_file(group, "tasks") for group in GROUPS if any(group == of for of, _ in bound)),
+            ],
+            texts_below=[(files.TASKS, pod.directory) for _, pod in bound],
+        )
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the schemata and tasks that differ from the kernel's."""
         strategy = snapshot.slo.resource_qos_strategy if snapshot.slo else None
         if strategy is None:
             return skipped("no QoS strategy in the NodeSLO")
-        if not self._is_supported(snapshot):
+        if not self._is_supported(snapshot.kernel):
             return skipped("the CPU has no cache and bandwidth allocation")
         try:
             cache = self._cache(snapshot)
-        except (OSError, InvalidInput, ValueError) as error:
+        except (InvalidInput, ValueError) as error:
             return skipped(f"resctrl is not usable: {error}")
         problems: dict[str, str] = {}
         writes: list[Write] = []
         for group in GROUPS:
             for kind in (L3, MB):
                 try:
-                    line = policy_line(kind, strategy, group, cache, partial(_read, snapshot, group, "schemata"))
-                except (OSError, InvalidInput) as error:
+                    line = policy_line(kind, strategy, group, cache, snapshot.kernel)
+                except InvalidInput as error:
                     problems[f"{group} {kind}"] = str(error)
                     continue
                 if line is not None:
@@ -84,21 +103,19 @@ class Resctrl:
         batch = Batch.flat(*writes, cached=False)
         return Plan(batches=(batch,), trace={"writes": len(writes), "problems": problems})
 
-    def _is_supported(self, snapshot: Snapshot) -> bool:
+    def _is_supported(self, kernel: KernelValues) -> bool:
         if self._supported is None:
-            try:
-                text = snapshot.cgroups.host.read(snapshot.cgroups.layout.proc("cpuinfo"))
-            except OSError:
+            text = kernel.setting(CPUINFO)
+            if text is None:
                 return False
             self._supported = all(cpu_support(text))
             self._vendor = cpu_model(text).vendor
         return self._supported
 
     def _cache(self, snapshot: Snapshot) -> Cache:
-        reader = snapshot.cgroups
-        mask = reader.host.read(reader.layout.system_file(files.RESCTRL_CBM_MASK)).strip()
+        mask = _text(snapshot.kernel, files.RESCTRL_CBM_MASK).strip()
         if not self._cache_ids:
-            self._cache_ids = tuple(check_root(_read(snapshot, "", "schemata")))
+            self._cache_ids = tuple(check_root(_text(snapshot.kernel, ROOT_SCHEMATA)))
         return Cache(
             cbm=int(mask, 16),
             vendor=self._vendor,
@@ -108,39 +125,39 @@ class Resctrl:
 
     def _tasks(self, snapshot: Snapshot, strategy: ResourceQOSStrategy, problems: dict[str, str]) -> Iterable[Write]:
         known: dict[str, set[int]] = {}
-        for pod in snapshot.pods:
-            group = _GROUP_OF.get(pod.qos)
-            block = strategy.for_qos(pod.qos)
-            resctrl = block.resctrl_qos if block else None
-            if group is None or not pod.is_active or resctrl is None or resctrl.enable is not True:
-                continue
+        for group, pod in _bound(snapshot, strategy):
             try:
                 if group not in known:
-                    known[group] = set(parse_tasks(_read(snapshot, group, "tasks")))
-            except (OSError, InvalidInput) as error:
+                    known[group] = set(parse_tasks(_text(snapshot.kernel, resctrl_file(group, "tasks"))))
+            except InvalidInput as error:
                 problems[f"{group} tasks"] = str(error)
                 continue
-            yield from task_writes(
-                group,
-                new_tasks(
-                    pod, known[group], lambda path: threads_of(snapshot, path), sandbox_directory(snapshot.cgroups, pod)
-                ),
-            )
+            yield from task_writes(group, new_tasks(pod, known[group], snapshot.kernel))
+
+
+def _bound(snapshot: Snapshot, strategy: ResourceQOSStrategy) -> Iterable[tuple[str, PodState]]:
+    """Yield the pods whose threads belong into a group, with the group."""
+    for pod in snapshot.pods:
+        group = _GROUP_OF.get(pod.qos)
+        block = strategy.for_qos(pod.qos)
+        resctrl = block.resctrl_qos if block else None
+        if group is not None and pod.is_active and resctrl is not None and resctrl.enable is True:
+            yield group, pod
 
 
 def policy_line(
-    kind: str, strategy: ResourceQOSStrategy | None, group: str, cache: Cache, current: Callable[[], str]
+    kind: str, strategy: ResourceQOSStrategy | None, group: str, cache: Cache, kernel: KernelValues
 ) -> str | None:
     """Return the schemata line of a group, None when there is nothing to write; raise when it cannot be made.
 
-    `current` reads what the group has; it is asked only when there is a value to compare with.
+    What the group has is looked at only when there is a value to compare with.
     """
     block = strategy.for_qos(group) if strategy else None
     config = block.resctrl_qos if block else None
     value = _value(kind, config, cache) if config is not None else None
     if not value:
         return None
-    present = parse_schemata(current()).get(kind, {})
+    present = parse_schemata(_text(kernel, resctrl_file(group, "schemata"))).get(kind, {})
     if len(cache.cache_ids) != cache.l3_count or len(present) != cache.l3_count:
         raise InvalidInput(
             f"{len(cache.cache_ids)} cache ids, {len(present)} in the group, {cache.l3_count} caches", field="schemata"
@@ -164,14 +181,13 @@ def task_writes(group: str, tasks: Iterable[int]) -> list[Write]:
     ]
 
 
-def new_tasks(
-    pod: PodState, known: set[int], threads: Callable[[str], Sequence[int]], sandbox: str | None = None
-) -> list[int]:
+def new_tasks(pod: PodState, known: Collection[int], kernel: KernelValues) -> list[int]:
     """Return the threads of a pod (containers, then sandbox) that are not in the group yet."""
     directories = [container.directory for container in pod.containers if container.directory]
-    if directories and sandbox:
+    sandbox = sandbox_among(pod, kernel.children.get(pod.directory, ()))
+    if sandbox is not None:
         directories.append(sandbox)
-    return [task for directory in directories for task in threads(directory) if task not in known]
+    return [task for directory in directories for task in threads_of(kernel, directory) if task not in known]
 
 
 def _value(kind: str, config: ResctrlQOS, cache: Cache) -> str | None:
@@ -190,14 +206,17 @@ def _same(kind: str, current: str, wanted: str) -> bool:
         return False
 
 
-def _read(snapshot: Snapshot, group: str, name: str) -> str:
-    reader = snapshot.cgroups
-    return reader.host.read(reader.layout.system_file(resctrl_file(group, name)))
+def _text(kernel: KernelValues, file: SystemFile) -> str:
+    """Return the text of a resctrl file; raise InvalidInput when it could not be read."""
+    text = kernel.setting(file)
+    if text is None:
+        raise InvalidInput(kernel.problem(file), field=file.path)
+    return text
 
 
-def threads_of(snapshot: Snapshot, directory: str) -> list[int]:
+def threads_of(kernel: KernelValues, directory: str) -> list[int]:
     """Return the threads in a cgroup; none when it is gone."""
     try:
-        return parse_tasks(snapshot.cgroups.text(files.TASKS, directory))
-    except (OSError, InvalidInput):
+        return parse_tasks(kernel.text(files.TASKS, directory) or "")
+    except InvalidInput:
         return []

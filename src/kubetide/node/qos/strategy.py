@@ -1,13 +1,22 @@
 """What a strategy is: a name, an interval, and a decision from a snapshot to a plan.
 
-Strategies own their memory between rounds (cooling times, token buckets) but never touch the machine: they return a
-plan and the agent applies it. A strategy that needs to undo something when the agent stops says so in `release`.
+A strategy never touches the machine. What it looks at in the kernel it names in `needs`; the agent reads that, lets
+it `decide`, writes the plan and tells it in `applied` what became of every write:
+
+    needs(snapshot) -> decide(snapshot with kernel values) -> the agent writes -> applied(plan, outcomes)
+
+Its memory between syncs is its own. What it believes to be in force in the kernel it learns from values that were
+read and from outcomes, never from its own plan: a write may fail, and the next decision must know that it did.
+
+Only `name`, `interval` and `decide` are required. The others are for strategies that look, remember, rest or undo.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
+from kubetide.node.executor.outcomes import Outcomes
 from kubetide.node.executor.plan import Plan
+from kubetide.node.kernel_values import Needs
 from kubetide.node.snapshot import Snapshot
 
 
@@ -21,11 +30,48 @@ class Strategy(Protocol):
 
     @property
     def interval(self) -> timedelta:
-        """Time between the end of one round and the next; zero or less switches the strategy off."""
+        """Time between the end of one sync and the next; zero or less switches the strategy off."""
         ...
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return what should be written and who should leave."""
+        ...
+
+
+@runtime_checkable
+class Gated(Protocol):
+    """A strategy behind a feature gate."""
+
+    @property
+    def gate(self) -> str:
+        """Name of the gate."""
+        ...
+
+
+@runtime_checkable
+class Observing(Protocol):
+    """A strategy that looks at kernel values."""
+
+    def needs(self, snapshot: Snapshot) -> Needs:
+        """Return what `decide` and `release` look at; the snapshot has everything but kernel values."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A strategy that remembers what is in force."""
+
+    def applied(self, plan: Plan, outcomes: Outcomes) -> None:
+        """Learn what became of the writes of a plan, that of `release` included."""
+        ...
+
+
+@runtime_checkable
+class Cooling(Protocol):
+    """A strategy that rests after an accepted eviction."""
+
+    def evicted(self, now: datetime) -> None:
+        """Begin to rest."""
         ...
 
 

@@ -1,8 +1,11 @@
-"""CPU suppress as a strategy: one round from snapshot to plan, and the memory of what is in force.
+"""CPU suppress as a strategy: one sync from snapshot to plan, and the memory of what is in force.
 
 The arithmetic is in `cpu_suppress`; here it is decided which policy runs, which one is taken back, and which
-directories get a value. The tree below the best-effort tier is walked, not derived from the pods: a container that
-the agent does not know yet must not keep CPUs that were taken away.
+directories get a value. The tree below the best-effort tier is taken from the kernel, not derived from the pods: a
+container that the agent does not know yet must not keep CPUs that were taken away.
+
+    using        the kernel has a limit of ours: it was written, or found while the policy is on
+    recovered    the kernel took the write that lifts it; until then lifting is tried again every sync
 """
 
 from collections.abc import Collection, Iterable
@@ -14,10 +17,11 @@ from kubetide.api.cgroups import BEST_EFFORT, join
 from kubetide.api.cpuset import CpuSet
 from kubetide.api.quantity import ZERO
 from kubetide.errors import InvalidInput
+from kubetide.node.executor.outcomes import Outcomes
 from kubetide.node.executor.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.hooks.cpuset import kubelet_policy
 from kubetide.node.host import files
-from kubetide.node.host.protocol import is_gone
+from kubetide.node.kernel_values import NOTHING, Needs
 from kubetide.node.qos import cpu_suppress as rule
 from kubetide.node.qos.switch import skipped, threshold_of
 from kubetide.node.series import kinds
@@ -41,8 +45,30 @@ class CpuSuppress:
     quota_status: str | None = None
     cpuset_status: str | None = None
 
+    def needs(self, snapshot: Snapshot) -> Needs:
+        """Return the limits of the best-effort tier and the tree below it."""
+        tier = (snapshot.paths.tier(BEST_EFFORT),)
+        if threshold_of(snapshot) is not None:
+            return Needs(quotas=tier, cpus=tier, trees=tier)
+        return Needs(trees=tier) if self.cpuset_status == USING else NOTHING  # to release it
+
+    def applied(self, plan: Plan, outcomes: Outcomes) -> None:
+        """Take over what is in force: a quota that was taken, CPUs of which some were taken or all given back."""
+        given_back, kept = False, False
+        for outcome in outcomes:
+            status = str(outcome.write.effect)
+            if outcome.write.file is files.CPU_QUOTA:
+                if outcome.in_force:
+                    self.quota_status = status
+            elif status == RECOVERED:
+                given_back, kept = True, kept or outcome.failed
+            elif outcome.in_force:
+                self.cpuset_status = USING
+        if given_back and not kept:
+            self.cpuset_status = RECOVERED
+
     def decide(self, snapshot: Snapshot) -> Plan:
-        """Return the writes of one round."""
+        """Return the writes of one sync."""
         threshold = threshold_of(snapshot)
         if threshold is None:
             return skipped("no NodeSLO, or its switch for best-effort work is missing")
@@ -77,10 +103,8 @@ class CpuSuppress:
         }
         if threshold.cpu_suppress_policy == CFS_QUOTA:
             batches = self._by_quota(snapshot, left, capacity.value, trace)
-            self.quota_status = USING
             return Plan(batches=(*batches, *self._recover_cpusets(snapshot)), trace=trace)
         batches = self._by_cpuset(snapshot, left, trace)
-        self.cpuset_status = USING
         return Plan(batches=(*batches, *self._recover_quota(snapshot)), trace=trace)
 
     def release(self, snapshot: Snapshot) -> Plan:
@@ -94,11 +118,12 @@ class CpuSuppress:
 
     def _by_quota(self, snapshot: Snapshot, left: int, cpus: int, trace: dict[str, object]) -> tuple[Batch, ...]:
         tier = snapshot.paths.tier(BEST_EFFORT)
-        try:
-            current = snapshot.cgroups.cpu_quota(tier)
-        except (OSError, InvalidInput) as error:
-            trace["skipped"] = f"the quota of {tier} cannot be read: {error}"
+        current = snapshot.kernel.quotas.get(tier)
+        if current is None:
+            trace["skipped"] = f"the quota of {tier} cannot be read: {snapshot.kernel.problem(files.CPU_QUOTA, tier)}"
             return ()
+        if current >= 0:
+            self.quota_status = USING  # also one that an agent before this one left behind
         target = rule.quota_target(left, cpus, current)
         trace |= {"currentQuota": current, "quota": current if target is None else target}
         if target is None:
@@ -114,6 +139,7 @@ class CpuSuppress:
             level=1,
             subject=node,
             message=message,
+            effect=USING,
         )
         return (Batch.flat(write, cached=False),)
 
@@ -123,10 +149,14 @@ class CpuSuppress:
         return Plan(batches=self._by_cpuset(snapshot, left, trace), trace=trace)
 
     def _by_cpuset(self, snapshot: Snapshot, left: int, trace: dict[str, object]) -> tuple[Batch, ...]:
+        tier = snapshot.paths.tier(BEST_EFFORT)
+        current = snapshot.kernel.cpus.get(tier)
+        if current is None:
+            trace["skipped"] = f"the CPUs of {tier} cannot be read: {snapshot.kernel.problem(files.CPUSET, tier)}"
+            return ()
         try:
             owner, excluded = _owner(snapshot), rule.excluded_cpus(snapshot.topology_annotations)
-            current = snapshot.cgroups.cpuset(snapshot.paths.tier(BEST_EFFORT))
-        except (InvalidInput, OSError) as error:
+        except InvalidInput as error:
             trace["skipped"] = f"CPUs cannot be chosen: {error}"
             return ()
         count = rule.cpu_count(left, len(current), len(snapshot.processors))
@@ -148,6 +178,8 @@ class CpuSuppress:
         if not snapshot.topology_annotations:
             return skipped("the node's topology is not known yet")
         tier = snapshot.paths.tier(BEST_EFFORT)
+        if (unread := _unread(snapshot, tier)) is not None:
+            return skipped(f"the cgroups below {unread} are not known")
         try:
             upper = chosen
             if kubelet_policy(snapshot.topology_annotations) == STATIC:
@@ -155,12 +187,11 @@ class CpuSuppress:
                 upper = rule.all_best_effort(snapshot.processors, _owner(snapshot), excluded)
         except InvalidInput as error:
             return skipped(f"the kubelet's CPU policy cannot be read: {error}")
-        return Plan(batches=(_cpu_batch(snapshot, tier, upper, chosen, message),))
+        return Plan(batches=(_cpu_batch(snapshot, tier, upper, chosen, message, USING),))
 
     def _recover_quota(self, snapshot: Snapshot) -> tuple[Batch, ...]:
         if self.quota_status == RECOVERED:
             return ()
-        self.quota_status = RECOVERED
         write = Write(
             file=files.CPU_QUOTA,
             value="-1",
@@ -168,6 +199,7 @@ class CpuSuppress:
             target=Target.TIER,
             reason=RECOVERY_REASON,
             message="best-effort quota lifted",
+            effect=RECOVERED,
         )
         return (Batch.flat(write, cached=False),)
 
@@ -179,12 +211,11 @@ class CpuSuppress:
             )
         except InvalidInput:
             return ()
-        if not len(cpus):
-            return ()
-        self.cpuset_status = RECOVERED
-        managed = {pod.directory for pod in snapshot.pods if _managed(pod)} if keep_managed else set()
         tier = snapshot.paths.tier(BEST_EFFORT)
-        return (_cpu_batch(snapshot, tier, cpus, cpus, "best-effort CPUs given back", without=managed),)
+        if not len(cpus) or _unread(snapshot, tier) is not None:
+            return ()
+        managed = {pod.directory for pod in snapshot.pods if _managed(pod)} if keep_managed else set()
+        return (_cpu_batch(snapshot, tier, cpus, cpus, "best-effort CPUs given back", RECOVERED, without=managed),)
 
 
 def _usage(snapshot: Snapshot, node_used: float) -> UsageSplit:
@@ -214,40 +245,47 @@ def _managed(pod: PodState) -> bool:
     return status is not None and bool(status.cpuset or status.numa_node_resources)
 
 
+def _unread(snapshot: Snapshot, tier: str) -> str | None:
+    """Return a directory of the tree whose children could not be read: what is below it would be forgotten."""
+    children = snapshot.kernel.children
+    places = (tier, *(join(tier, name) for name in children.get(tier, ())))
+    return next((place for place in places if place not in children), None)
+
+
 def _cpu_batch(
-    snapshot: Snapshot, tier: str, upper: CpuSet, lower: CpuSet, message: str, *, without: Collection[str] = ()
+    snapshot: Snapshot,
+    tier: str,
+    upper: CpuSet,
+    lower: CpuSet,
+    message: str,
+    effect: str,
+    *,
+    without: Collection[str] = (),
 ) -> Batch:
     """Return one leveled update of the tier: `upper` for it and its pods, `lower` for what is inside the pods."""
-    pods, containers = _tree(snapshot, tier)
-    containers = [path for path in containers if path.rpartition("/")[0] not in without]
+    children = snapshot.kernel.children
+    pods = [join(tier, name) for name in children.get(tier, ())]
+    containers = [join(pod, name) for pod in pods if pod not in without for name in children.get(pod, ())]
+
+    def writes(directories: Iterable[str], cpus: CpuSet, target: Target) -> tuple[Write, ...]:
+        return tuple(
+            Write(
+                file=files.CPUSET,
+                value=str(cpus),
+                directory=directory,
+                target=target,
+                reason=REASON,
+                message=message,
+                effect=effect,
+            )
+            for directory in directories
+        )
+
     return Batch(
         levels=(
-            tuple(_cpus([tier], upper, Target.TIER, message)),
-            tuple(_cpus(pods, upper, Target.POD, message)),
-            tuple(_cpus(containers, lower, Target.CONTAINER, message)),
+            writes([tier], upper, Target.TIER),
+            writes(pods, upper, Target.POD),
+            writes(containers, lower, Target.CONTAINER),
         ),
         leveled=True,
     )
-
-
-def _tree(snapshot: Snapshot, tier: str) -> tuple[list[str], list[str]]:
-    """Return the pod and container directories below a tier, in lexical order."""
-    pods = [join(tier, name) for name in _children(snapshot, tier)]
-    return pods, [join(pod, name) for pod in pods for name in _children(snapshot, pod)]
-
-
-def _children(snapshot: Snapshot, directory: str) -> list[str]:
-    reader = snapshot.cgroups
-    try:
-        return sorted(reader.host.list_dirs(reader.layout.cgroup_dir("cpuset", directory)))
-    except OSError as error:
-        if is_gone(error):
-            return []
-        raise
-
-
-def _cpus(directories: Iterable[str], cpus: CpuSet, target: Target, message: str) -> Iterable[Write]:
-    for directory in directories:
-        yield Write(
-            file=files.CPUSET, value=str(cpus), directory=directory, target=target, reason=REASON, message=message
-        )

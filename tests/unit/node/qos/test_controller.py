@@ -43,6 +43,7 @@ def controller(world: World, *strategies: Any, gates: dict[str, bool] | None = N
     return QosController(
         strategies,
         snapshot=world.snapshot,
+        read=world.reader.read,
         executor=world.executor,
         evictor=None,
         clock=options.pop("clock", world.clock),

@@ -9,6 +9,7 @@ from kubetide.api import qos
 from kubetide.api.codec import convert
 from kubetide.api.core import Node
 from kubetide.api.slo_strategies import CPUBurstStrategy, NodeSLOSpec
+from kubetide.node.kernel_values import Needs
 from kubetide.node.qos.burst_limiter import Bucket, Limiters
 from kubetide.node.qos.burst_quota import Operation, ceiling_us, target_us
 from kubetide.node.qos.cpu_burst import CpuBurst, pod_config
@@ -60,7 +61,7 @@ def throttled(world: World, ratio: float | None) -> None:
 
 
 def quota(world: World, directory: str) -> int:
-    return world.snapshot().cgroups.cpu_quota(directory)
+    return world.snapshot(Needs(quotas=[directory])).kernel.quotas[directory]
 
 
 def burst(world: World, directory: str) -> int:
@@ -76,14 +77,14 @@ def test_a_throttled_container_grows_to_its_ceiling_and_back_when_the_pool_is_fu
     seen = []
     for _ in range(8):
         world.clock.advance(1)
-        world.apply(strategy.decide(world.snapshot()))
+        world.sync(strategy)
         seen.append(quota(world, pod.containers[0].directory))
     assert seen == [120000, 144000, 172800, 207360, 248832, 298598, 300000, 300000]
     assert quota(world, pod.directory) == 300000
     world.metrics.set(kinds.NODE_CPU, 6.0)
     for _ in range(8):
         world.clock.advance(1)
-        world.apply(strategy.decide(world.snapshot()))
+        world.sync(strategy)
     assert quota(world, pod.containers[0].directory) == 100000
     assert quota(world, pod.directory) == 100000
 
@@ -97,7 +98,7 @@ def test_the_kernel_burst_never_exceeds_the_quota_of_its_cgroup(version: int) ->
     for load in (1.0, 1.0, 6.0, 6.0, 6.0, 1.0):
         world.metrics.set(kinds.NODE_CPU, load)
         world.clock.advance(61)
-        world.apply(strategy.decide(world.snapshot()))
+        world.sync(strategy)
         for directory in (pod.directory, pod.containers[0].directory):
             assert burst(world, directory) <= quota(world, directory)
     assert burst(world, pod.containers[0].directory) > 0
@@ -109,7 +110,7 @@ def test_a_quota_falls_only_after_its_burst() -> None:
     place = pod.containers[0].directory
     world.cgroup("cpu", place, {"cpu.cfs_quota_us": "300000", "cpu.cfs_burst_us": "300000"})
     world.slo = NodeSLOSpec(cpu_burst_strategy=CPUBurstStrategy(policy="none"))
-    world.apply(CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()))
+    world.sync(CpuBurst(Limiters(lambda: 0.5)))
     written = [path.rpartition("/")[2] for path, _ in world.host.writes if f"/{place}/" in path]
     assert written.index("cpu.cfs_burst_us") < written.index("cpu.cfs_quota_us")
 
@@ -119,7 +120,7 @@ def test_a_pod_with_cpus_of_its_own_is_left_alone() -> None:
     own = {qos.ANNOTATION_RESOURCE_STATUS: '{"cpuset":"0-1"}'}
     bursting_pod(world, label="", annotations=own)
     throttled(world, 0.4)
-    assert CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()).is_empty
+    assert world.decide(CpuBurst(Limiters(lambda: 0.5))).is_empty
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_only_the_label_says_who_may_burst(label: str, kube: str, bursts: bool) 
     world = node()
     bursting_pod(world, label=label, kube=kube)
     throttled(world, 0.4)
-    assert CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()).is_empty is not bursts
+    assert world.decide(CpuBurst(Limiters(lambda: 0.5))).is_empty is not bursts
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_a_pod_without_a_quota_is_left_alone_while_its_container_bursts(version:
     unlimited = {"cpu.cfs_quota_us": "-1"} if version == 1 else {"cpu.max": "max 100000"}
     world.cgroup("cpu", pod.directory, unlimited)
     throttled(world, 0.4)
-    world.apply(CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()))
+    world.sync(CpuBurst(Limiters(lambda: 0.5)))
     assert (quota(world, pod.directory), quota(world, pod.containers[0].directory)) == (-1, 120000)
 
 
@@ -182,7 +183,7 @@ def test_a_pod_grows_before_its_container_and_shrinks_after_it() -> None:
 
     def moved() -> list[str]:
         world.host.writes.clear()
-        world.apply(strategy.decide(world.snapshot()))
+        world.sync(strategy)
         root = world.layout.cgroup_dir("cpu", "")
         return [
             path.removeprefix(root).strip("/").rpartition("/")[0]
@@ -201,7 +202,7 @@ def test_a_normalized_node_bursts_from_the_scaled_base() -> None:
     notes = {qos.ANNOTATION_CPU_NORMALIZATION: "1.25"}
     world.node = convert({"metadata": {"name": "n", "annotations": notes}}, Node)
     world.gates = {"CPUNormalization": True}
-    world.apply(CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()))
+    world.sync(CpuBurst(Limiters(lambda: 0.5)))
     assert quota(world, pod.containers[0].directory) == 80000
 
 
@@ -214,7 +215,7 @@ def test_a_container_that_starts_anew_takes_nothing_from_its_pod(version: int) -
     world.gates = {"CPUNormalization": True}
     scaled = {"cpu.cfs_quota_us": "80000"} if version == 1 else {"cpu.max": "80000 100000"}
     world.cgroup("cpu", pod.directory, scaled)  # the kubelet gave the new container 100000
-    world.apply(CpuBurst(Limiters(lambda: 0.5)).decide(world.snapshot()))
+    world.sync(CpuBurst(Limiters(lambda: 0.5)))
     assert (quota(world, pod.directory), quota(world, pod.containers[0].directory)) == (80000, 80000)
 
 
@@ -297,8 +298,8 @@ def test_stopping_the_agent_brings_raised_quotas_back() -> None:
     throttled(world, 0.4)
     for _ in range(3):
         world.clock.advance(1)
-        world.apply(strategy.decide(world.snapshot()))
+        world.sync(strategy)
     assert quota(world, pod.directory) == 172800
-    world.apply(strategy.release(world.snapshot()))
+    world.release(strategy)
     assert quota(world, pod.directory) == quota(world, pod.containers[0].directory) == 100000
     assert burst(world, pod.directory) <= 100000

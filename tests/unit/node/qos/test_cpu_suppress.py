@@ -137,16 +137,16 @@ def test_a_pool_too_small_for_its_share_gives_nothing_and_the_other_still_does()
 def test_a_load_step_shrinks_the_quota_and_its_end_lets_it_grow_back(version: int, driver: CgroupDriver) -> None:
     world = busy_node("cfsQuota", version=version, driver=driver)
     strategy = CpuSuppress()
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     assert quota_of(world) == 170000  # 8 cores x 65 % - 3 of the pod - 0.5 of the system
     use(world, node=6.0, ls=5.0, be=0.5)
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     assert quota_of(world) == 2000
     use(world, node=1.5, ls=0.5, be=0.5)
     seen = []
     for _ in range(7):
         world.clock.advance(1)
-        world.apply(strategy.decide(world.snapshot()))
+        world.sync(strategy)
         seen.append(quota_of(world))
     assert seen == [82000, 162000, 242000, 322000, 402000, 420000, 420000]
 
@@ -155,7 +155,7 @@ def test_a_load_step_shrinks_the_quota_and_its_end_lets_it_grow_back(version: in
 def test_the_cpuset_policy_moves_every_directory_of_the_tier(version: int) -> None:
     world = busy_node("cpuset", version=version)
     strategy = CpuSuppress()
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     batch = world.pods[1]
     places = [world.paths.tier(BEST_EFFORT), batch.directory, batch.containers[0].directory]
     assert {str(cpus_of(world, place)) for place in places} == {"0-1"}
@@ -166,14 +166,14 @@ def test_the_cpuset_policy_moves_every_directory_of_the_tier(version: int) -> No
 def test_switching_the_policy_takes_back_the_other_one_in_the_same_round() -> None:
     world = busy_node("cfsQuota")
     strategy = CpuSuppress()
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     assert quota_of(world) == 170000
     world.slo = slo(enable=True, cpu_suppress_policy="cpuset", cpu_suppress_threshold_percent=65)
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     assert quota_of(world) == -1
     assert str(cpus_of(world, world.paths.tier(BEST_EFFORT))) == "0-1"
     world.slo = slo(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_threshold_percent=65)
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     assert str(cpus_of(world, world.paths.tier(BEST_EFFORT))) == "0-7"
     assert quota_of(world) == 170000
 
@@ -181,12 +181,12 @@ def test_switching_the_policy_takes_back_the_other_one_in_the_same_round() -> No
 def test_disabling_gives_everything_back_and_a_missing_switch_changes_nothing() -> None:
     world = busy_node("cfsQuota")
     strategy = CpuSuppress()
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     world.slo = slo()
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     assert quota_of(world) == 170000
     world.slo = slo(enable=False)
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     assert quota_of(world) == -1
 
 
@@ -194,7 +194,7 @@ def test_the_capacity_counts_and_not_what_is_allocatable() -> None:
     world = busy_node("cfsQuota")
     amounts = {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "7500m"}}
     world.node = convert({"metadata": {"name": "n"}, "status": amounts}, Node)
-    assert CpuSuppress().decide(world.snapshot()).trace["leftMilli"] == 8000 * 65 // 100 - 3000 - 500
+    assert world.decide(CpuSuppress()).trace["leftMilli"] == 8000 * 65 // 100 - 3000 - 500
 
 
 @pytest.mark.parametrize("effective", ["0-7", "0-3"])
@@ -203,7 +203,7 @@ def test_on_v2_growth_starts_from_the_cpus_that_are_in_effect(effective: str) ->
     tier = world.paths.tier(BEST_EFFORT)
     world.cgroup("cpuset", tier, {"cpuset.cpus": "", "cpuset.cpus.effective": effective})
     use(world, node=0.5, ls=0.0, be=0.5)
-    trace = CpuSuppress().decide(world.snapshot()).trace
+    trace = world.decide(CpuSuppress()).trace
     assert (trace["currentCpus"], trace["count"]) == (effective, 6 if effective == "0-7" else 5)
 
 
@@ -216,7 +216,7 @@ def test_under_a_static_kubelet_only_containers_are_narrowed() -> None:
     tier, batch = world.paths.tier(BEST_EFFORT), world.pods[1]
     for directory in (tier, batch.directory):
         world.cgroup("cpuset", directory, {"cpuset.cpus": "0-3"})
-    world.apply(CpuSuppress().decide(world.snapshot()))
+    world.sync(CpuSuppress())
     assert [str(cpus_of(world, place)) for place in (tier, batch.directory)] == ["0-6", "0-6"]
     inside = (batch.containers[0].directory, f"{batch.directory}/sandbox.scope")
     assert [str(cpus_of(world, place)) for place in inside] == ["0-1", "0-1"]
@@ -226,7 +226,7 @@ def test_under_a_static_kubelet_only_containers_are_narrowed() -> None:
 def test_no_cpu_is_taken_while_it_is_not_known_how_the_kubelet_hands_them_out(topology: dict[str, str]) -> None:
     world = busy_node("cpuset")
     world.topology = topology
-    plan = CpuSuppress().decide(world.snapshot())
+    plan = world.decide(CpuSuppress())
     assert "skipped" in plan.trace
     assert not [write for batch in plan.batches for level in batch.levels for write in level if write.value == "0-1"]
 
@@ -235,12 +235,12 @@ def test_the_quota_is_lifted_once_and_cpus_are_given_back_every_round() -> None:
     world = busy_node("cfsQuota")
     strategy = CpuSuppress()
     world.slo = slo(enable=False)
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     tier, batch = world.paths.tier(BEST_EFFORT), world.pods[1]
     world.cgroup("cpu", tier, {"cpu.cfs_quota_us": "50000"})
     late = f"{batch.directory}/cri-containerd-late.scope"
     world.cgroup("cpuset", late, {"cpuset.cpus": "0-1"})
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     assert quota_of(world) == 50000
     assert str(cpus_of(world, late)) == "0-7"
 
@@ -251,7 +251,7 @@ def test_with_the_cpu_manager_nothing_is_suppressed_whatever_the_switch_says(ena
     world.cgroup("cpu", world.paths.tier(BEST_EFFORT), {"cpu.cfs_quota_us": "50000"})
     world.gates = {"BECPUManager": True}
     world.slo = slo(enable=enable, cpu_suppress_policy="cfsQuota")
-    plan = CpuSuppress().decide(world.snapshot())
+    plan = world.decide(CpuSuppress())
     world.apply(plan)
     assert "CPU manager" in plan.trace["policy"]
     assert quota_of(world) == -1
@@ -260,7 +260,7 @@ def test_with_the_cpu_manager_nothing_is_suppressed_whatever_the_switch_says(ena
 def test_without_a_usage_sample_nothing_changes() -> None:
     world = busy_node("cfsQuota")
     world.metrics.set(kinds.NODE_CPU, None)
-    plan = CpuSuppress().decide(world.snapshot())
+    plan = world.decide(CpuSuppress())
     assert plan.is_empty
     assert "not known" in plan.trace["skipped"]
 
@@ -268,11 +268,11 @@ def test_without_a_usage_sample_nothing_changes() -> None:
 def test_a_steady_state_writes_nothing() -> None:
     world = busy_node("cpuset")
     strategy = CpuSuppress()
-    world.apply(strategy.decide(world.snapshot()))
+    world.sync(strategy)
     before = len(world.host.writes)
     for _ in range(30):
         world.clock.advance(1)
-        world.apply(strategy.decide(world.snapshot()))
+        world.sync(strategy)
     assert len(world.host.writes) == before
 
 
@@ -283,7 +283,7 @@ def test_the_cpu_manager_keeps_its_own_containers() -> None:
     managed = world.add_pod(pod("managed", label="BE", kube="BestEffort", annotations=status))
     for directory in (managed.directory, managed.containers[0].directory):
         world.cgroup("cpuset", directory, {"cpuset.cpus": "0-3"})
-    world.apply(CpuSuppress().decide(world.snapshot()))
+    world.sync(CpuSuppress())
     assert str(cpus_of(world, managed.directory)) == "0-7"
     assert str(cpus_of(world, managed.containers[0].directory)) == "0-3"
 
@@ -291,6 +291,6 @@ def test_the_cpu_manager_keeps_its_own_containers() -> None:
 def test_stopping_the_agent_lifts_the_limits() -> None:
     world = busy_node("cfsQuota")
     strategy = CpuSuppress()
-    world.apply(strategy.decide(world.snapshot()))
-    world.apply(strategy.release(world.snapshot()))
+    world.sync(strategy)
+    world.release(strategy)
     assert quota_of(world) == -1

@@ -85,7 +85,7 @@ def test_the_cpu_order_is_total_also_without_priorities() -> None:
 def test_memory_is_freed_down_to_the_lower_bound() -> None:
     world = full_node(75, a=4, b=5, c=6)
     world.add_pods([raw("a"), raw("b"), raw("c")])
-    plan = MemoryEvict().decide(world.snapshot())
+    plan = world.decide(MemoryEvict())
     assert plan.need == 7 * GB  # 75 % down to 68 %
     assert victims(plan) == ["c", "b"]
     assert all(one.stop_containers for one in plan.evictions)
@@ -94,7 +94,7 @@ def test_memory_is_freed_down_to_the_lower_bound() -> None:
 def test_a_pod_that_already_leaves_counts_as_freed() -> None:
     world = full_node(75, leaving=5, a=4, b=5)
     world.add_pods([raw("leaving", deleted_ago=10), raw("a"), raw("b")])
-    plan = MemoryEvict().decide(world.snapshot())
+    plan = world.decide(MemoryEvict())
     assert plan.need == 2 * GB
     assert victims(plan) == ["b"]
 
@@ -103,7 +103,7 @@ def test_a_pod_that_this_agent_just_evicted_counts_as_freed() -> None:
     world = full_node(75, a=7, b=5)
     world.add_pods([raw("a"), raw("b")])
     world.evicted = {"a": START - timedelta(seconds=5)}
-    plan = MemoryEvict().decide(world.snapshot())
+    plan = world.decide(MemoryEvict())
     assert plan.need == 0
     assert victims(plan) == []
 
@@ -111,7 +111,7 @@ def test_a_pod_that_this_agent_just_evicted_counts_as_freed() -> None:
 def test_a_pod_that_hangs_a_minute_beyond_its_grace_period_is_stuck_and_counts_no_more() -> None:
     world = full_node(75, hanging=50, a=7)
     world.add_pods([raw("hanging", deleted_ago=91), raw("a")])
-    plan = MemoryEvict().decide(world.snapshot())
+    plan = world.decide(MemoryEvict())
     assert victims(plan) == ["a"]
     assert [(notice.reason, notice.name) for notice in plan.notices] == [(STUCK, "hanging")]
 
@@ -119,7 +119,7 @@ def test_a_pod_that_hangs_a_minute_beyond_its_grace_period_is_stuck_and_counts_n
 def test_pods_of_unknown_usage_are_never_chosen_and_the_shortage_is_told() -> None:
     world = full_node(75, a=1)
     world.add_pods([raw("a"), raw("silent", priority=1)])
-    plan = MemoryEvict().decide(world.snapshot())
+    plan = world.decide(MemoryEvict())
     assert names(plan) == ["a"]
     assert [notice.reason for notice in plan.notices] == [SHORT]
     assert str(6 * GB) in plan.notices[0].message
@@ -129,13 +129,13 @@ def test_memory_evict_rests_only_after_an_accepted_eviction() -> None:
     world = full_node(75, a=9)
     world.add_pod(raw("a"))
     strategy = MemoryEvict(cool=timedelta(seconds=4))
-    assert names(strategy.decide(world.snapshot())) == ["a"]
-    assert names(strategy.decide(world.snapshot())) == ["a"]
+    assert names(world.decide(strategy)) == ["a"]
+    assert names(world.decide(strategy)) == ["a"]
     strategy.evicted(world.clock.now())
     world.clock.advance(3)
-    assert strategy.decide(world.snapshot()).is_empty
+    assert world.decide(strategy).is_empty
     world.clock.advance(1)
-    assert names(strategy.decide(world.snapshot())) == ["a"]
+    assert names(world.decide(strategy)) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_memory_evict_stays_quiet(fields: dict[str, Any], used: float) -> None:
     world.add_pod(raw("a"))
     settings = {"enable": True, "memory_evict_threshold_percent": 70} | fields
     world.slo = NodeSLOSpec(resource_used_threshold_with_be=ResourceThresholdStrategy(**settings))
-    assert MemoryEvict().decide(world.snapshot()).is_empty
+    assert world.decide(MemoryEvict()).is_empty
 
 
 def test_a_memory_threshold_of_zero_is_always_reached() -> None:
@@ -161,7 +161,7 @@ def test_a_memory_threshold_of_zero_is_always_reached() -> None:
     world.add_pod(raw("a"))
     settings = ResourceThresholdStrategy(enable=True, memory_evict_threshold_percent=0)
     world.slo = NodeSLOSpec(resource_used_threshold_with_be=settings)
-    plan = MemoryEvict().decide(world.snapshot())
+    plan = world.decide(MemoryEvict())
     assert plan.need == 3 * GB  # from 1 % down to 2 % below nothing
     assert victims(plan) == ["a"]
 
@@ -203,7 +203,7 @@ def test_starved_pods_are_relieved_by_requests() -> None:
     world.metrics.set(kinds.POD_CPU, 1.0, {kinds.POD_UID: "c"})
     starve(world)
     world.clock.advance(21)
-    plan = CpuEvict(START).decide(world.snapshot())
+    plan = world.decide(CpuEvict(START))
     assert plan.need == 2000  # 10 cores requested, 20 % satisfied, 40 % wanted
     assert victims(plan) == ["c", "b"]
     assert not any(one.stop_containers for one in plan.evictions)
@@ -215,12 +215,12 @@ def test_cpu_evict_rests_after_the_agents_start() -> None:
     starve(world)
     strategy = CpuEvict(START)
     world.clock.advance(19)
-    assert strategy.decide(world.snapshot()).is_empty
+    assert world.decide(strategy).is_empty
     world.clock.advance(1)
-    assert names(strategy.decide(world.snapshot())) == ["a"]
+    assert names(world.decide(strategy)) == ["a"]
     strategy.evicted(world.clock.now())
     world.clock.advance(19)
-    assert strategy.decide(world.snapshot()).is_empty
+    assert world.decide(strategy).is_empty
 
 
 def test_requests_that_leave_anyway_are_subtracted() -> None:
@@ -228,7 +228,7 @@ def test_requests_that_leave_anyway_are_subtracted() -> None:
     world.add_pods([raw("leaving", batch=1500, deleted_ago=1), raw("a", batch=1500), raw("b", batch=1500)])
     starve(world)
     world.clock.advance(21)
-    plan = CpuEvict(START).decide(world.snapshot())
+    plan = world.decide(CpuEvict(START))
     assert plan.need == 500
     assert len(victims(plan)) == 1
 
@@ -239,4 +239,4 @@ def test_one_missing_sample_series_evicts_nobody() -> None:
     starve(world)
     world.metrics.set(kinds.NODE_BE, None, {"be_resource": "cpu", "be_allocation": "real-limit"})
     world.clock.advance(21)
-    assert CpuEvict(START).decide(world.snapshot()).is_empty
+    assert world.decide(CpuEvict(START)).is_empty

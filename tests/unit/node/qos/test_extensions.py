@@ -116,13 +116,13 @@ def world_with(**annotations: str) -> World:
 
 
 def container_burst(world: World, extensions: Extensions) -> tuple[int, Plan]:
-    plan = CpuBurst(Limiters(lambda: 0.0), extensions=extensions).decide(world.snapshot())
+    plan = world.decide(CpuBurst(Limiters(lambda: 0.0), extensions=extensions))
     world.apply(plan)
     return int(world.text("cpu", world.pods[0].containers[0].directory, "cpu.cfs_burst_us")), plan
 
 
 def pod_minimum(world: World, extensions: Extensions) -> tuple[int, Plan]:
-    plan = MemoryQos(extensions=extensions).decide(world.snapshot())
+    plan = world.decide(MemoryQos(extensions=extensions))
     world.apply(plan)
     return int(world.text("memory", world.pods[0].directory, "memory.min")), plan
 
@@ -167,7 +167,7 @@ def test_memory_is_decided_anew_each_round_while_an_extension_is_asked() -> None
     strategy = MemoryQos(extensions=Extensions({"rising": Rising()}))
     values = []
     for _ in range(2):
-        world.apply(strategy.decide(world.snapshot()))
+        world.sync(strategy)
         values.append(int(world.text("memory", world.pods[0].directory, "memory.min")))
         world.clock.advance(1)
     assert values == [2**28, 2**29]

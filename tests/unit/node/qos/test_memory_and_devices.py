@@ -86,7 +86,7 @@ def test_protection_is_summed_up_the_tree_and_taken_back_when_the_last_pod_leave
     for place in places:
         world.cgroup("memory", place, MEMORY_FILES)
     decider = MemoryQos()
-    world.apply(decider.decide(world.snapshot()))
+    world.sync(decider)
 
     def value(place: str, name: str) -> int:
         return int(world.text("memory", place, name))
@@ -97,10 +97,10 @@ def test_protection_is_summed_up_the_tree_and_taken_back_when_the_last_pod_leave
     assert value(web.containers[0].directory, "memory.min") == GI // 2
     assert value(world.paths.tier(BEST_EFFORT), "memory.min") == 0
     world.pods.clear()
-    world.apply(decider.decide(world.snapshot()))
+    world.sync(decider)
     assert value(world.paths.tier(BURSTABLE), "memory.min") == 0
     assert value(world.paths.tier(GUARANTEED), "memory.low") == 0
-    assert decider.decide(world.snapshot()).is_empty
+    assert world.decide(decider).is_empty
 
 
 def test_throttling_begins_between_request_and_limit() -> None:
@@ -111,7 +111,7 @@ def test_throttling_begins_between_request_and_limit() -> None:
     world.add_pod(pod("free"))
     values = {
         write.directory: int(write.value)
-        for write in MemoryQos().decide(world.snapshot()).batches[0].levels[2]
+        for write in world.decide(MemoryQos()).batches[0].levels[2]
         if write.file is files.MEMORY_HIGH
     }
     web, free = (one.containers[0].directory for one in world.pods)
@@ -134,7 +134,7 @@ def test_a_pod_may_choose_its_memory_policy(annotation: str, expected: int) -> N
     world.node = node()
     world.slo = strategy(lsClass={"memoryQOS": {"enable": True, "wmarkRatio": 90}})
     world.add_pod(pod("web", annotations={qos.ANNOTATION_MEMORY_QOS: annotation}))
-    pods = MemoryQos().decide(world.snapshot()).batches[0].levels[1]
+    pods = world.decide(MemoryQos()).batches[0].levels[1]
     assert [int(write.value) for write in pods if write.file is files.MEMORY_WMARK_RATIO] == [expected]
 
 
@@ -167,11 +167,11 @@ def test_block_limits_are_written_once_and_removed_with_their_setting() -> None:
     world = blkio_world()
     tier = world.paths.tier(BEST_EFFORT)
     world.slo = strategy(beClass={"blkioQOS": {"enable": True, "blocks": [block(readBPS=1048576)]}})
-    world.apply(BlkIo().decide(world.snapshot()))
+    world.sync(BlkIo())
     assert limits(world, tier) == "253:16 1048576"
-    assert BlkIo().decide(world.snapshot()).is_empty
+    assert world.decide(BlkIo()).is_empty
     world.slo = strategy(beClass={"blkioQOS": {"enable": False, "blocks": [block(readBPS=1048576)]}})
-    world.apply(BlkIo().decide(world.snapshot()))
+    world.sync(BlkIo())
     assert limits(world, tier) == "253:16 0"
 
 
@@ -179,17 +179,17 @@ def test_block_limits_are_written_once_and_removed_with_their_setting() -> None:
 def test_block_limits_need_their_switch(switch: dict[str, Any]) -> None:
     world = blkio_world()
     world.slo = strategy(beClass={"blkioQOS": {**switch, "blocks": [block(readBPS=1048576)]}})
-    assert BlkIo().decide(world.snapshot()).is_empty
+    assert world.decide(BlkIo()).is_empty
 
 
 def test_the_root_gets_latencies_that_are_switched_off_again() -> None:
     world = blkio_world()
     world.cgroup("blkio", "", {"blkio.cost.qos": ""})
     world.slo = strategy(cgroupRoot={"blkioQOS": {"enable": True, "blocks": [block(readLatency=1000)]}})
-    world.apply(BlkIo().decide(world.snapshot()))
+    world.sync(BlkIo())
     assert limits(world, "", "blkio.cost.qos") == "253:16 enable=1 ctrl=user rlat=1000 wlat=3000"
     world.slo = strategy(cgroupRoot={"blkioQOS": {"enable": False}})
-    world.apply(BlkIo().decide(world.snapshot()))
+    world.sync(BlkIo())
     assert limits(world, "", "blkio.cost.qos") == "253:16 enable=0"
 
 
@@ -208,7 +208,7 @@ def test_an_empty_annotation_of_a_running_pod_removes_its_limits(change: dict[st
     web = world.add_pod(raw)
     world.cgroup("blkio", web.directory, {"blkio.throttle.read_bps_device": "253:16 5"})
     world.slo = strategy(beClass={})
-    world.apply(BlkIo().decide(world.snapshot()))
+    world.sync(BlkIo())
     assert limits(world, web.directory) == ("253:16 5" if kept else "253:16 0")
 
 
@@ -226,7 +226,7 @@ def test_one_unknown_disk_leaves_its_scope_alone_and_the_others_go_on() -> None:
     world.claims = {"d/data": "pv-1"}
     blocks = [block("/dev/sdx", readBPS=9), block(readBPS=1)]
     world.slo = strategy(beClass={"blkioQOS": {"enable": True, "blocks": blocks}})
-    plan = BlkIo().decide(world.snapshot())
+    plan = world.decide(BlkIo())
     world.apply(plan)
     assert limits(world, world.paths.tier(BEST_EFFORT)) == ""
     assert limits(world, web.directory) == "253:16 5"
@@ -248,7 +248,7 @@ def test_block_limits_need_cgroup_v1() -> None:
     world = World(version=2)
     world.storage = DISKS
     world.slo = strategy(beClass={"blkioQOS": {"enable": True, "blocks": [block(readBPS=1)]}})
-    assert "v1" in BlkIo().decide(world.snapshot()).trace["skipped"]
+    assert "v1" in world.decide(BlkIo()).trace["skipped"]
 
 
 def resctrl_world() -> World:
@@ -269,13 +269,13 @@ def test_cache_ways_are_divided_by_class_and_written_once() -> None:
         beClass={"resctrlQOS": {"enable": True, "catRangeStartPercent": 0, "catRangeEndPercent": 30, "mbaPercent": 35}},
     )
     decider = Resctrl()
-    world.apply(decider.decide(world.snapshot()))
+    world.sync(decider)
     assert [(path.split("/")[-2], text) for path, text in world.host.writes] == [
         ("BE", "L3:0=f;1=f;\n"),
         ("BE", "MB:0=40;1=40;\n"),
     ]
     world.host.files["/sys/fs/resctrl/BE/schemata"] = "    MB:0=40;1=40\n    L3:0=f;1=f\n"
-    assert decider.decide(world.snapshot()).is_empty
+    assert world.decide(decider).is_empty
 
 
 def test_threads_are_bound_to_the_group_of_their_class() -> None:
@@ -285,7 +285,7 @@ def test_threads_are_bound_to_the_group_of_their_class() -> None:
     world.host.files["/sys/fs/resctrl/LS/tasks"] = "7\n"
     world.host.appending.add("/sys/fs/resctrl/LS/tasks")
     world.cgroup("cpu", web.containers[0].directory, {"tasks": "9\n7\n8\n"})
-    world.apply(Resctrl().decide(world.snapshot()))
+    world.sync(Resctrl())
     assert world.host.files["/sys/fs/resctrl/LS/tasks"] == "7\n89"
 
 
@@ -293,7 +293,7 @@ def test_a_cpu_without_allocation_is_left_alone() -> None:
     world = resctrl_world()
     world.host.files["/proc/cpuinfo"] = "flags : fpu cat_l3\n"
     world.slo = strategy(beClass={"resctrlQOS": {"enable": True}})
-    assert "allocation" in Resctrl().decide(world.snapshot()).trace["skipped"]
+    assert "allocation" in world.decide(Resctrl()).trace["skipped"]
 
 
 def test_an_empty_range_of_ways_is_refused() -> None:
@@ -312,7 +312,7 @@ def test_kernel_settings_follow_the_nodes_memory() -> None:
     )
     world.host.files["/proc/sys/vm/min_free_kbytes"] = "67584"
     world.host.files["/proc/sys/vm/watermark_scale_factor"] = "10"
-    world.apply(SystemConfig().decide(world.snapshot()))
+    world.sync(SystemConfig())
     assert world.host.files["/proc/sys/vm/min_free_kbytes"] == str(16 * 2**20 // 100)
     assert world.host.files["/proc/sys/vm/watermark_scale_factor"] == "150"
 
@@ -331,7 +331,7 @@ def test_free_memory_out_of_its_range_is_not_set_at_all(fields: dict[str, int], 
     world.node = node("16Gi")
     world.slo = NodeSLOSpec(system_strategy=SystemStrategy(**fields))
     world.host.files["/proc/sys/vm/min_free_kbytes"] = "67584"
-    world.apply(SystemConfig().decide(world.snapshot()))
+    world.sync(SystemConfig())
     assert world.host.files["/proc/sys/vm/min_free_kbytes"] == expected
 
 

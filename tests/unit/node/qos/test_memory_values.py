@@ -50,7 +50,7 @@ def world_of(*pods: dict[str, Any], kernel: bool = True, **classes: Any) -> Worl
 
 def values(world: World, *, level: int) -> dict[str, int]:
     """Return what is wanted for the first directory of a level (0 tiers, 1 pods, 2 containers)."""
-    batches = MemoryQos().decide(world.snapshot()).batches
+    batches = world.decide(MemoryQos()).batches
     writes = batches[0].levels[level] if batches else ()
     return {write.file.name: int(write.value) for write in writes if write.directory == writes[0].directory}
 
@@ -124,11 +124,11 @@ def test_only_pods_that_run_or_will_run_count() -> None:
 def test_a_kernel_is_judged_once_the_kubelet_made_its_root() -> None:
     world = world_of(kernel=False, beClass={"priority": 5})
     decider = MemoryQos()
-    assert decider.decide(world.snapshot()).is_empty
+    assert world.decide(decider).is_empty
     for place in world.paths.tiers():
         world.cgroup("memory", place, {"memory.priority": "0"})
     world.clock.advance(10)
-    world.apply(decider.decide(world.snapshot()))
+    world.sync(decider)
     assert world.text("memory", world.paths.tier(BEST_EFFORT), "memory.priority") == "5"
 
 
@@ -136,6 +136,6 @@ def test_a_value_that_the_kernel_does_not_know_is_left_out_and_the_others_are_wr
     world = world_of(pod(), lsClass={"wmarkRatio": 101, "wmarkScalePermill": 20})
     place = world.pods[0].directory
     world.cgroup("memory", place, {"memory.wmark_ratio": "95", "memory.wmark_scale_factor": "50"})
-    world.apply(MemoryQos().decide(world.snapshot()))
+    world.sync(MemoryQos())
     assert world.text("memory", place, "memory.wmark_ratio") == "95"
     assert world.text("memory", place, "memory.wmark_scale_factor") == "20"

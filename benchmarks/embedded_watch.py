@@ -127,7 +127,6 @@ async def requests(journal: Journal | None, count: int) -> None:
     api = EmbeddedApi(clock=SystemClock(), store=store)
     if journal is not None:
         journal.start()
-        api.durable = journal.durable
     transport = InProcessTransport(api)
     await fill(transport)
     begin = time.process_time()

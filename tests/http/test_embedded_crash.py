@@ -40,7 +40,6 @@ def serve_until_killed(data: Path, ready: Connection) -> None:
         journal = Journal(data)
         api = EmbeddedApi(clock=SystemClock(), seed=None, store=journal.load())
         journal.start()
-        api.durable = journal.durable
         async with serve(api, anonymous=True) as serving:
             ready.send(serving.url)
             await asyncio.Event().wait()

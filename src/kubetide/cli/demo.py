@@ -314,7 +314,8 @@ class Demo:
         if port is None:
             yield
             return
-        from kubetide.embedded.identity import make_identity, write_private
+        from kubetide.embedded.datadir import write_private
+        from kubetide.embedded.identity import make_identity
         from kubetide.embedded.requests import ADMIN
         from kubetide.embedded.server import serve
 

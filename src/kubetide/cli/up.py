@@ -158,7 +158,8 @@ async def _serve(
 ) -> None:
     from kubetide.embedded.audit import AuditLog
     from kubetide.embedded.cluster import EmbeddedApi
-    from kubetide.embedded.identity import make_identity, write_private
+    from kubetide.embedded.datadir import write_private
+    from kubetide.embedded.identity import make_identity
     from kubetide.embedded.journal import Journal
     from kubetide.embedded.requests import ADMIN
     from kubetide.embedded.resume import resume_time
@@ -178,7 +179,6 @@ async def _serve(
         if journal is not None:
             journal.start()
             stack.push_async_callback(journal.close)
-            api.durable = journal.durable
         if audit is not None:
             api.audit = stack.enter_context(AuditLog(audit, clock))
         serving = await stack.enter_async_context(

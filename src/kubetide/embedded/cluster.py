@@ -1,8 +1,7 @@
 """The embedded API server, whole: store, verbs, admission, access, discovery, custom resources.
 
 `EmbeddedApi.handle` is the one way in, for every transport. A write runs the verb's generator; where the verb asks
-for admission, in-process and HTTPS webhooks get their say, and where there is a journal the answer waits until the
-write is safe. Nothing here opens a socket.
+for admission, in-process and HTTPS webhooks get their say. Nothing here opens a socket.
 """
 
 from collections.abc import Awaitable, Callable
@@ -41,7 +40,6 @@ API_SERVICES = ResourceKey("apiregistration.k8s.io", "apiservices")
 _MAX_ROUNDS = 8
 
 NodeProxy = Callable[[str, str, Request], Awaitable[Answer]]
-Durable = Callable[[int], Awaitable[None]]
 
 
 class EmbeddedApi:
@@ -75,11 +73,9 @@ class EmbeddedApi:
         """Sends a request to the server behind an APIService, if set."""
         self.node_proxy: NodeProxy | None = None
         """Answers `nodes/NAME/proxy/…` (node, path below, request), if set."""
-        self.durable: Durable | None = None
-        """Waits until a revision is on disk, if set."""
         self.audit: Callable[[Request, int], None] | None = None
         """Is told of every request and the status of its answer, if set."""
-        self._non_resource = NonResource(self.registry)
+        self._non_resource = NonResource(self.registry, self.store)
         self._services = self.store.collection(API_SERVICES)
         self.store.listen(self._changed, strategy.CRDS, strategy.NAMESPACES)
         self._serve_crds()
@@ -92,8 +88,11 @@ class EmbeddedApi:
             name = StoreKey("", obj["metadata"]["name"])
             if resource is not None and self.store.get(resource.storage, name) is None:
                 self.insert(obj)
+        # What follows from other objects may not have been durable when the server was last stopped.
+        for entry in self.store.collection(strategy.NAMESPACES).entries():
+            self._default_account(entry.key.name)
 
-    def insert(self, obj: Raw) -> Raw:
+    def insert(self, obj: Raw, *, derived: bool = False) -> Raw:
         """Store an object without admission or validation, as a cluster's own bootstrap does."""
         group, _, version = str(obj["apiVersion"]).rpartition("/")
         resource = self.registry.by_kind(group, str(obj["kind"]), version)
@@ -107,7 +106,7 @@ class EmbeddedApi:
         strategy.apply_defaults(resource, stored)
         metadata = stored["metadata"]
         key = StoreKey(metadata.get("namespace", "") if resource.namespaced else "", metadata["name"])
-        return self.store.put(resource.storage, key, stored).obj
+        return self.store.put(resource.storage, key, stored, derived=derived).obj
 
     async def handle(self, request: Request) -> Answer | WatchPlan:
         """Answer one request; a watch is answered with a plan for its stream. Never raises a Refusal."""
@@ -205,11 +204,7 @@ class EmbeddedApi:
         return self.faults.frozen
 
     async def _write(self, request: Request, target: Target) -> Answer:
-        before = self.store.revision
-        answer = await self._drive(self.verbs.write(request, target))
-        if self.durable is not None and self.store.revision != before:
-            await self.durable(self.store.revision)
-        return answer
+        return await self._drive(self.verbs.write(request, target))
 
     async def _drive(self, steps: Steps) -> Answer:
         """Run a verb to its end, asking webhooks where it asks for admission or conversion."""
@@ -234,28 +229,27 @@ class EmbeddedApi:
         if resource == strategy.CRDS:
             self._serve_crds()
             self._forget_views(event.entry.obj)
-            if event.change == "DELETED":
-                self._forget(event.entry.obj)
+            if event.change != "MODIFIED":
+                # Objects that are there before their definition outlived an earlier one.
+                self._forget(_resource_of(event.entry.obj))
         elif event.change == "ADDED":
             self._default_account(event.entry.key.name)
 
     def _default_account(self, namespace: str) -> None:
         """Every namespace has a service account that pods use unless they name another."""
         if self.store.get(SERVICE_ACCOUNTS, StoreKey(namespace, "default")) is None:
-            self.insert(
-                {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
-            )
+            metadata = {"name": "default", "namespace": namespace}
+            self.insert({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, derived=True)
 
     def _forget_views(self, crd: Raw) -> None:
         """Objects may look different under a definition that changed."""
         for entry in self.store.collection(_resource_of(crd)).entries():
             entry.forget_views()
 
-    def _forget(self, crd: Raw) -> None:
+    def _forget(self, resource: ResourceKey) -> None:
         """Delete the objects of a resource that is no longer defined."""
-        resource = _resource_of(crd)
         for entry in list(self.store.collection(resource).entries()):
-            self.store.delete(resource, entry.key)
+            self.store.delete(resource, entry.key, derived=True)
 
     def _serve_crds(self) -> None:
         entries = self.store.collection(strategy.CRDS).entries()

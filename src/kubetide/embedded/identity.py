@@ -1,12 +1,11 @@
 """What makes a server the same server after a restart: its CA, its administrator's token, its signing key.
 
-All of it is kept in the journal's facts; without a journal it is made anew. The kubeconfig that is written from it
-goes on working as long as the data directory lives.
+All of it is kept in the data directory, apart from the objects; without one it is made anew. The kubeconfig that is
+written from it goes on working as long as the data directory lives.
 """
 
 import base64
 import ipaddress
-import os
 import secrets
 import ssl
 import tempfile
@@ -16,10 +15,14 @@ from pathlib import Path
 
 import yaml
 
+from kubetide.embedded.datadir import read_keys, write_keys
 from kubetide.embedded.journal import Journal
+from kubetide.errors import InvalidInput
 from kubetide.kube.certificates import KeyPair, issue, make_ca
 
 _NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
+_SECRETS = ("ca.crt", "ca.key", "admin.token", "token.key")
+_FACTS = ("ca.crt", "ca.key", "token", "token.key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +69,30 @@ class Identity:
 
 
 def make_identity(journal: Journal | None, *, now: datetime) -> Identity:
-    """Return the identity kept in a journal, or a new one, kept from then on."""
-    if journal is not None:
-        kept = [journal.fact(name) for name in ("ca.crt", "ca.key", "token", "token.key")]
-        if all(kept):
-            certificate, key, token, token_key = (str(value) for value in kept)
-            return Identity(KeyPair(certificate=certificate, key=key), token, bytes.fromhex(token_key))
-    identity = Identity(make_ca("kubetide-ca", now=now), secrets.token_urlsafe(32), secrets.token_bytes(32))
-    if journal is not None:
-        journal.set_fact("ca.crt", identity.ca.certificate)
-        journal.set_fact("ca.key", identity.ca.key)
-        journal.set_fact("token", identity.token)
-        journal.set_fact("token.key", identity.token_key.hex())
-    return identity
+    """Return the identity kept beside a journal, or a new one, kept from then on."""
+    if journal is None:
+        return _new_identity(now)
+    kept = read_keys(journal.directory, _SECRETS)
+    if kept is None:
+        kept = _kept_among_objects(journal) or _secrets_of(_new_identity(now))
+        write_keys(journal.directory, dict(zip(_SECRETS, kept, strict=True)))
+    journal.erase_facts(*_FACTS)
+    certificate, key, token, token_key = kept
+    try:
+        return Identity(KeyPair(certificate=certificate, key=key), token, bytes.fromhex(token_key))
+    except ValueError as error:
+        raise InvalidInput("token.key is not a key", subject=str(journal.directory)) from error
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(temporary).replace(path)
+def _new_identity(now: datetime) -> Identity:
+    return Identity(make_ca("kubetide-ca", now=now), secrets.token_urlsafe(32), secrets.token_bytes(32))
+
+
+def _secrets_of(identity: Identity) -> tuple[str, ...]:
+    return identity.ca.certificate, identity.ca.key, identity.token, identity.token_key.hex()
+
+
+def _kept_among_objects(journal: Journal) -> tuple[str, ...] | None:
+    """Return the secrets of a data directory of a version that kept them in the database."""
+    kept = [value for value in map(journal.fact, _FACTS) if value]
+    return tuple(kept) if len(kept) == len(_FACTS) else None

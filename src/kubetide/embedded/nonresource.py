@@ -4,6 +4,7 @@ import msgspec
 
 from kubetide.embedded import openapi
 from kubetide.embedded.discovery import Discovery, Extra, aggregated_type
+from kubetide.embedded.objects import ObjectStore
 from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.resources import Registry
@@ -29,8 +30,9 @@ _SWAGGER = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 class NonResource:
     """Answers everything above the resources."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, store: ObjectStore) -> None:
         self._registry = registry
+        self._store = store
         self._discovery = Discovery(registry)
         self._documents: dict[tuple[str, str, int], bytes] = {}
         self._served: tuple[int, Extra] | None = None
@@ -44,6 +46,9 @@ class NonResource:
         match parts:
             case []:
                 return answer_raw({"paths": ["/api", "/apis", "/healthz", "/openapi/v2", "/openapi/v3", "/version"]})
+            case ["readyz", *_] if self._store.trouble:
+                text = f"not ready: changes cannot be made durable: {self._store.trouble}\n"
+                return Answer(500, text.encode(), "text/plain; charset=utf-8")
             case [name, *_] if name in _HEALTH:
                 return Answer(200, b"ok", "text/plain; charset=utf-8")
             case ["version"]:

@@ -2,12 +2,13 @@
 
 Every change gets the next revision. Each resource keeps its recent changes in an append-only log; a watch is a
 cursor into that log, so that one change costs one append however many watch it, and a reader that falls behind
-the window loses its place (410 Gone) instead of holding memory. Stored objects are never changed in place.
+the window loses its place (410 Gone) instead of holding memory. Stored objects are never changed in place. Where
+changes are kept on disk they are written there first: what cannot be made durable does not happen.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -264,11 +265,30 @@ class Collection:
 Listener = Callable[[ResourceKey, LogEvent], None]
 
 
+class Persistence(Protocol):
+    """Where changes are kept so that they outlive the process."""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written at the moment; empty if it can."""
+        ...
+
+    def write(self, resource: ResourceKey, event: LogEvent, *, derived: bool) -> None:
+        """Make a change durable, or raise a Refusal if that cannot be done.
+
+        Derived changes follow from other objects and are made again after a restart: they may be written later.
+        """
+        ...
+
+
 class ObjectStore:
     """All resources, and the one counter that orders their changes."""
 
-    def __init__(self, *, window: int = DEFAULT_WINDOW, revision: int = 1) -> None:
+    def __init__(
+        self, *, window: int = DEFAULT_WINDOW, revision: int = 1, persistence: Persistence | None = None
+    ) -> None:
         self._window = window
+        self._persistence = persistence
         self._floor = revision
         self._collections: dict[ResourceKey, Collection] = {}
         self._listeners: list[tuple[Listener, tuple[ResourceKey, ...]]] = []
@@ -301,34 +321,51 @@ class ObjectStore:
         collection = self._collections.get(resource)
         return collection.get(key) if collection is not None else None
 
-    def put(self, resource: ResourceKey, key: StoreKey, obj: Raw) -> Entry:
+    @property
+    def trouble(self) -> str:
+        """Why changes cannot be made durable at the moment; empty if they can, or need not be."""
+        return self._persistence.trouble if self._persistence is not None else ""
+
+    def put(self, resource: ResourceKey, key: StoreKey, obj: Raw, *, derived: bool = False) -> Entry:
         """Store `obj` under the next revision, which is also written into it."""
         collection = self.collection(resource)
         previous = collection.get(key)
-        self.revision += 1
+        revision = self.revision + 1
         metadata: dict[str, Any] = obj["metadata"]
-        metadata["resourceVersion"] = str(self.revision)
-        entry = Entry(key, obj, self.revision)
+        metadata["resourceVersion"] = str(revision)
+        entry = Entry(key, obj, revision)
+        event = LogEvent(revision, "ADDED" if previous is None else "MODIFIED", entry, previous)
+        self._persist(resource, event, derived=derived)
+        self.revision = revision
         collection.put(entry)
-        change: Change = "ADDED" if previous is None else "MODIFIED"
-        self._record(resource, collection, LogEvent(self.revision, change, entry, previous))
+        self._record(resource, collection, event)
         if previous is not None:
             previous.fold()
         return entry
 
-    def delete(self, resource: ResourceKey, key: StoreKey) -> Entry:
-        """Remove an object that is there and return its last state, stamped with the revision of the deletion."""
+    def delete(self, resource: ResourceKey, key: StoreKey, *, last: Raw | None = None, derived: bool = False) -> Entry:
+        """Remove an object that is there and return its last state, stamped with the revision of the deletion.
+
+        `last` is that state where the deletion goes along with a last change.
+        """
         collection = self.collection(resource)
         previous = collection.get(key)
         if previous is None:
             raise KeyError(key)
-        self.revision += 1
-        metadata = {**previous.obj["metadata"], "resourceVersion": str(self.revision)}
-        entry = Entry(key, {**previous.obj, "metadata": metadata}, self.revision)
+        revision = self.revision + 1
+        state = last if last is not None else previous.obj
+        entry = Entry(key, {**state, "metadata": {**state["metadata"], "resourceVersion": str(revision)}}, revision)
+        event = LogEvent(revision, "DELETED", entry, previous)
+        self._persist(resource, event, derived=derived)
+        self.revision = revision
         collection.remove(key)
-        self._record(resource, collection, LogEvent(self.revision, "DELETED", entry, previous))
+        self._record(resource, collection, event)
         previous.fold()
         return entry
+
+    def _persist(self, resource: ResourceKey, event: LogEvent, *, derived: bool) -> None:
+        if self._persistence is not None:
+            self._persistence.write(resource, event, derived=derived)
 
     def restore(self, resource: ResourceKey, key: StoreKey, obj: Raw, revision: int) -> None:
         """Put back an object as it was stored before a restart, without a change in the log."""

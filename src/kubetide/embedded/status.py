@@ -166,6 +166,11 @@ def internal(message: str) -> Refusal:
     return Refusal(500, "InternalError", f"Internal error occurred: {message}")
 
 
+def insufficient_storage(message: str) -> Refusal:
+    """There is no room for the change."""
+    return Refusal(507, "InsufficientStorage", message)
+
+
 def unavailable(message: str) -> Refusal:
     """A part of the API is not there at the moment."""
     return Refusal(503, "ServiceUnavailable", message)

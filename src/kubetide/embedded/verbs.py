@@ -348,8 +348,7 @@ class Verbs(Reading):
     def commit(self, resource: ApiResource, key: StoreKey, new: Raw) -> Entry:
         """Store a changed object, or remove it if it was only waiting for its last finalizer."""
         if deletion.is_finished(resource, new):
-            self.store.put(resource.storage, key, new)
-            return self.store.delete(resource.storage, key)
+            return self.store.delete(resource.storage, key, last=new)
         return self.store.put(resource.storage, key, new)
 
     def to_storage(self, resource: ApiResource, obj: Raw, *, pruned: bool = False) -> Raw:

@@ -5,7 +5,8 @@ from pathlib import Path
 import yaml
 
 from kubetide.clock import SystemClock
-from kubetide.embedded.identity import make_identity, write_private
+from kubetide.embedded.datadir import write_private
+from kubetide.embedded.identity import make_identity
 from kubetide.kube.kubeconfig import from_files
 
 

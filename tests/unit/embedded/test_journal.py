@@ -35,7 +35,6 @@ async def session(data: Path, *values: str | None) -> tuple[dict[str, Any] | Non
             api.store.delete(CONFIGS, KEY)
         else:
             api.store.put(CONFIGS, KEY, config(value))
-    await journal.durable(api.store.revision)
     last = api.store.revision
     await journal.close()
     return (found.obj if found is not None else None), first, last
@@ -68,24 +67,6 @@ async def test_bootstrap_objects_are_made_once(tmp_path: Path) -> None:
         uids.append(entry.obj["metadata"]["uid"])
         await journal.close()
     assert uids[0] == uids[1]
-
-
-async def test_many_waiters_share_few_transactions(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    api = EmbeddedApi(clock=SystemClock(), seed=None, store=journal.load())
-    journal.start()
-
-    async def write(number: int) -> None:
-        entry = api.store.put(CONFIGS, StoreKey("default", f"c{number}"), config(str(number)))
-        await journal.durable(entry.revision)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(1000):
-            group.create_task(write(number))
-    await journal.close()
-    again = Journal(tmp_path)
-    assert len(again.load().collection(CONFIGS)) == 1000
-    await again.close()
 
 
 def test_an_identity_is_kept_with_the_data(tmp_path: Path) -> None:

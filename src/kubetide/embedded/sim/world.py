@@ -203,7 +203,7 @@ class World:
             return old
         metadata = parts.pop("metadata", old["metadata"])
         new = {**old, **parts, "metadata": dict(metadata)}
-        return self.store.put(resource, key_of(old), new).obj
+        return self.store.put(resource, key_of(old), new, derived=True).obj
 
     def put_spec(self, resource: ResourceKey, old: Raw, spec: Raw, metadata: Raw | None = None) -> Raw:
         """Store a changed spec under the next generation."""
@@ -212,17 +212,18 @@ class World:
         raised = dict(metadata or old["metadata"])
         if old.get("spec") != spec:
             raised["generation"] = int(raised.get("generation") or 0) + 1
-        return self.store.put(resource, key_of(old), {**old, "spec": spec, "metadata": raised}).obj
+        new = {**old, "spec": spec, "metadata": raised}
+        return self.store.put(resource, key_of(old), new, derived=True).obj
 
     def remove(self, resource: ResourceKey, key: StoreKey) -> None:
         """Take an object out for good."""
         if self.store.get(resource, key) is not None:
-            self.store.delete(resource, key)
+            self.store.delete(resource, key, derived=True)
 
     def add(self, resource: ResourceKey, obj: Raw) -> Raw:
         """Put in an object of the cluster's own making, such as an event or a lease."""
         metadata = {**obj["metadata"], "uid": new_uid(self.random), "creationTimestamp": self.stamp()}
-        return self.store.put(resource, key_of(obj), {**obj, "metadata": metadata}).obj
+        return self.store.put(resource, key_of(obj), {**obj, "metadata": metadata}, derived=True).obj
 
     def record(self, involved: Raw, reason: str, message: str, *, kind: str = "Normal", component: str) -> None:
         """Leave an event about an object; the same one again only counts up."""
@@ -237,6 +238,7 @@ class World:
                 EVENTS,
                 key,
                 {**known, "metadata": dict(known["metadata"]), "count": known["count"] + 1, "lastTimestamp": now},
+                derived=True,
             )
             return
         self.add(

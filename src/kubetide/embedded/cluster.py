@@ -19,6 +19,7 @@ from kubetide.embedded.calls import Conversion, Steps
 from kubetide.embedded.conversion import Conversions
 from kubetide.embedded.crds import Unconverted
 from kubetide.embedded.discovery import Extra
+from kubetide.embedded.escalation import EscalationCheck
 from kubetide.embedded.faults import Faults, SkewedClock
 from kubetide.embedded.gates import DEFAULT_GATES
 from kubetide.embedded.metrics_api import MetricsProvider
@@ -60,11 +61,12 @@ class EmbeddedApi:
         self.random = SystemRandom() if seed is None else Random(seed)
         self.store = store or ObjectStore(window=window)
         self.registry = Registry(builtin_resources(hpa_versions.to_v2, hpa_versions.v1_from_v2))
-        self.verbs = Verbs(self.store, self.registry, self.clock, self.random, gates)
+        self.authorizer = Authorizer(self.store)
+        escalation = EscalationCheck(self.authorizer)
+        self.verbs = Verbs(self.store, self.registry, self.clock, self.random, escalation, gates)
         self.conversions = Conversions()
         self.admission = Admission(self.store, self.registry, self.clock, self.conversions)
         self.verbs.asks_webhooks = self.admission.concerns
-        self.authorizer = Authorizer(self.store)
         self.tokens = Tokens(self.store, self.clock, token_key or self.random.randbytes(32))
         Reviews(self.authorizer).register(self.verbs, self.tokens)
         self.metrics_provider: MetricsProvider | None = None

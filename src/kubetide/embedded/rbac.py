@@ -12,11 +12,11 @@ from kubetide.embedded.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.requests import Request, Target, User
 from kubetide.embedded.status import Raw, Refusal, qualified
 
-_GROUP = "rbac.authorization.k8s.io"
-ROLES = ResourceKey(_GROUP, "roles")
-CLUSTER_ROLES = ResourceKey(_GROUP, "clusterroles")
-BINDINGS = ResourceKey(_GROUP, "rolebindings")
-CLUSTER_BINDINGS = ResourceKey(_GROUP, "clusterrolebindings")
+GROUP = "rbac.authorization.k8s.io"
+ROLES = ResourceKey(GROUP, "roles")
+CLUSTER_ROLES = ResourceKey(GROUP, "clusterroles")
+BINDINGS = ResourceKey(GROUP, "rolebindings")
+CLUSTER_BINDINGS = ResourceKey(GROUP, "clusterrolebindings")
 
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
@@ -103,13 +103,16 @@ class Authorizer:
                     yield from self._rules(entry.obj, namespace)
 
     def _rules(self, binding: Raw, namespace: str) -> list[Raw]:
-        reference = binding.get("roleRef") or {}
+        return self.rules_of(binding.get("roleRef") or {}, namespace) or []
+
+    def rules_of(self, reference: Raw, namespace: str) -> list[Raw] | None:
+        """Return the rules of the role that a binding in a namespace refers to, or None if there is no such role."""
         name = str(reference.get("name"))
         if reference.get("kind") == "Role":
             entry = self._store.get(ROLES, StoreKey(namespace, name)) if namespace else None
         else:
             entry = self._store.get(CLUSTER_ROLES, StoreKey("", name))
-        return list(entry.obj.get("rules") or ()) if entry is not None else []
+        return list(entry.obj.get("rules") or ()) if entry is not None else None
 
 
 def _is_subject(binding: Raw, user: User, namespace: str) -> bool:
@@ -211,14 +214,14 @@ def bootstrap_objects() -> list[Raw]:
 
 
 def _role(name: str, rules: list[Raw]) -> Raw:
-    return {"apiVersion": f"{_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    return {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
 
 
 def _binding(name: str, role: str, group: str) -> Raw:
     return {
-        "apiVersion": f"{_GROUP}/v1",
+        "apiVersion": f"{GROUP}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name},
-        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "Group", "apiGroup": _GROUP, "name": group}],
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "Group", "apiGroup": GROUP, "name": group}],
     }

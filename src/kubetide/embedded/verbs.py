@@ -23,6 +23,7 @@ from kubetide.embedded.bodies import (
     with_warnings,
 )
 from kubetide.embedded.calls import AdmissionCall, Conversion, Parts, Steps
+from kubetide.embedded.escalation import EscalationCheck
 from kubetide.embedded.listing import parse_version
 from kubetide.embedded.objects import Entry, ObjectStore, StoreKey
 from kubetide.embedded.reading import Reading
@@ -58,11 +59,13 @@ class Verbs(Reading):
         registry: Registry,
         clock: Clock,
         random: Random,
+        escalation: EscalationCheck,
         gates: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(store, registry, clock)
         self.random = random
         self.gates = gates
+        self._escalation = escalation
         self.virtual: dict[tuple[str, str], VirtualCreate] = {}
         """Resources that exist only as an answer, such as access reviews, by group and plural."""
         self.asks_webhooks: Callable[[ApiResource], bool] = lambda resource: True
@@ -178,6 +181,7 @@ class Verbs(Reading):
             obj["status"]["qosClass"] = strategy.pod_qos_class(obj["spec"])
         validation.check_new(resource, obj, self.gates)
         limits.check_pod(self.store, resource, obj)
+        self._escalation.check(request.user, resource, obj)
         stored = yield from self.converted(resource, obj)
         if self.store.get(resource.storage, key) is not None:
             raise already_exists(resource.group, resource.plural, name)
@@ -285,6 +289,7 @@ class Verbs(Reading):
                 if admitted is not new and admitted is not None:
                     new = self._changed(resource, target.subresource, admitted, old)
             validation.check_change(resource, target.subresource, new, old, self.gates)
+            self._escalation.check(request.user, resource, new, old)
             stored = yield from self.converted(resource, new)
             if self.store.get(resource.storage, entry.key) is not entry:
                 if versioned:

@@ -5,6 +5,7 @@
     │   ├── QuantityError       api.quantity
     │   ├── SelectorError       api.selectors
     │   ├── PatchError          api.patch
+    │   │   └── PatchTooLarge   its result, or the work it takes, is beyond what is applied
     │   ├── DecodeError         api.codec: bytes that are not the object they should be
     │   └── SettingsError       config
     ├── TerminalError           trying again cannot help; a reconcile loop drops the key until it changes
@@ -41,6 +42,10 @@ class SelectorError(InvalidInput):
 
 class PatchError(InvalidInput):
     """A patch cannot be applied to the object."""
+
+
+class PatchTooLarge(PatchError):
+    """Applying a patch would take more work or memory than any sensible patch does."""
 
 
 class DecodeError(InvalidInput):

@@ -8,6 +8,9 @@ Three kinds, each with its content type:
   the directives `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
 
 Applying never changes its input: it returns a new object that shares what did not change.
+
+A JSON patch can say much in few bytes: each `copy` may double the document. What copies add is counted before they
+are made, and so is what every operation copies on its way to its place.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +22,15 @@ import msgspec
 
 from kubetide.api import strategic
 from kubetide.api.pointer import add_at, parse_pointer, remove_at, value_at
-from kubetide.errors import PatchError
+from kubetide.errors import PatchError, PatchTooLarge
 
 Raw = dict[str, Any]
+
+RESULT_LIMIT = 3 * 1024 * 1024
+"""The largest object that a patch with copies may leave, in bytes of JSON: as large as a request may be."""
+_MOST_OPERATIONS = 10_000
+_MOST_WORK = 20_000_000
+"""Members and elements that all operations together may pass on their way: well below a second."""
 
 
 class Patch(Protocol):
@@ -60,14 +69,20 @@ class JsonPatch:
         return msgspec.json.encode(self.operations)
 
     def apply(self, target: Raw) -> Raw:
+        if len(self.operations) > _MOST_OPERATIONS:
+            text = f"has {len(self.operations)} operations, more than {_MOST_OPERATIONS}"
+            raise PatchTooLarge(text, subject="JSON patch")
         result: Any = target
+        effort = _Effort()
         for index, operation in enumerate(self.operations):
             try:
-                result = _bounded(partial(_apply_operation, result, _object(operation)))
+                result = _bounded(partial(_apply_operation, result, _object(operation), effort))
             except PatchError as error:
-                raise PatchError(error.message, subject="JSON patch", field=f"[{index}]") from error
+                raise type(error)(error.message, subject="JSON patch", field=f"[{index}]") from error
         if not isinstance(result, dict):
             raise PatchError("the result is not an object", subject="JSON patch")
+        if effort.copied and len(msgspec.json.encode(result)) > RESULT_LIMIT:
+            raise PatchTooLarge(f"the result is larger than {RESULT_LIMIT} bytes", subject="JSON patch")
         return result
 
 
@@ -126,7 +141,42 @@ def _merge(target: Any, patch: Any) -> Any:
     return result
 
 
-def _apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
+@dataclass(slots=True)
+class _Effort:
+    """What the operations of one patch have taken so far."""
+
+    copied: int = 0
+    work: int = 0
+
+    def copy(self, value: Any) -> Any:
+        """Return a value that is about to be copied, unless that makes the document too large."""
+        # Everything in the document was counted when it came in, so that encoding it is bounded too.
+        self.copied += len(msgspec.json.encode(value))
+        if self.copied > RESULT_LIMIT:
+            raise PatchTooLarge(f"copies more than {RESULT_LIMIT} bytes")
+        return value
+
+    def walk(self, document: Any, path: tuple[str, ...]) -> None:
+        """Count what is copied on the way to a place; what is wrong with the path is said by who goes there."""
+        found = document
+        for step in path:
+            if isinstance(found, dict):
+                self.work += len(found)
+                found = found.get(step)
+            elif isinstance(found, list):
+                self.work += len(found)
+                index = int(step) if step.isascii() and step.isdigit() and len(step) < 10 else len(found)
+                found = found[index] if index < len(found) else None
+            else:
+                break
+        if self.work > _MOST_WORK:
+            raise PatchTooLarge("the operations have to pass too many members and elements")
+
+
+def _apply_operation(document: Any, operation: Mapping[str, Any], effort: _Effort) -> Any:
+    for place in ("path", "from"):
+        if operation.get("op") != "test" and place in operation:
+            effort.walk(document, _path(operation, place))
     match operation.get("op"):
         case "add":
             return add_at(document, _path(operation, "path"), _value(operation))
@@ -142,7 +192,8 @@ def _apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
                 raise PatchError("cannot move a value into itself")
             return add_at(remove_at(document, source), path, value_at(document, source))
         case "copy":
-            return add_at(document, _path(operation, "path"), value_at(document, _path(operation, "from")))
+            value = effort.copy(value_at(document, _path(operation, "from")))
+            return add_at(document, _path(operation, "path"), value)
         case "test":
             if not json_equal(value_at(document, _path(operation, "path")), _value(operation)):
                 raise PatchError(f"test failed at {operation['path']}")

@@ -4,6 +4,9 @@ from typing import Any
 
 from kubetide.errors import PatchError
 
+_MOST_STEPS = 500
+"""More than any object is deep."""
+
 
 def parse_pointer(text: str) -> tuple[str, ...]:
     """Split a pointer into its unescaped steps; the empty pointer is the whole document."""
@@ -11,6 +14,8 @@ def parse_pointer(text: str) -> tuple[str, ...]:
         return ()
     if not text.startswith("/"):
         raise PatchError(f"{text!r} is not a JSON pointer: it must begin with '/'")
+    if text.count("/") > _MOST_STEPS:
+        raise PatchError(f"a JSON pointer of more than {_MOST_STEPS} steps")
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in text[1:].split("/"))
 
 

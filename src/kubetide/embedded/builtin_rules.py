@@ -144,6 +144,10 @@ def _webhooks(obj: Raw) -> Iterator[Cause]:
 
 def _role(obj: Raw) -> Iterator[Cause]:
     for index, rule in enumerate(obj.get("rules") or ()):
+        for field in ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"):
+            values = rule.get(field) or []
+            if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+                yield bad_value(f"rules[{index}].{field}", values, "must be a list of strings")
         if not rule.get("verbs"):
             yield required(f"rules[{index}].verbs", "verbs must contain at least one value")
         if rule.get("nonResourceURLs"):

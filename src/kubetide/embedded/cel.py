@@ -2,32 +2,71 @@
 
 Literals, members, indexes, arithmetic, comparison, `in`, `&&`, `||`, `?:`, the macros `has`, `all`, `exists`,
 `exists_one`, `filter` and `map`, and the usual functions on texts, lists and maps. `&&` and `||` forgive an error on
-one side if the other side decides. An expression may take a bounded number of steps.
+one side if the other side decides. An expression may take a bounded number of steps, each part of it at least one and
+large values more (`cel_values`).
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
+from kubetide.embedded.budget import Budget, OutOfBudget
 from kubetide.embedded.cel_syntax import Node, parse
-from kubetide.errors import InvalidInput
+from kubetide.embedded.cel_values import CelError, binary, boolean, call, negative
+from kubetide.embedded.patterns import PatternError
 
 _MAX_STEPS = 100_000
+_MACROS = ("all", "exists", "exists_one", "filter", "map")
+_TROUBLE = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    KeyError,
+    IndexError,
+    ArithmeticError,
+    RecursionError,
+    PatternError,
+)
+"""What the operations of Python say about values that CEL has no overload for."""
 
 
-class CelError(InvalidInput):
-    """An expression cannot be parsed or evaluated."""
+class CelCostExceeded(CelError):
+    """An expression takes more steps than it may."""
 
 
-def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
-    """Return the value of an expression."""
+def evaluate(expression: str, variables: Mapping[str, Any], budget: Budget | None = None) -> Any:
+    """Return the value of an expression. `budget` is what several expressions may take together."""
+    allowed = _MAX_STEPS if budget is None else min(_MAX_STEPS, budget.left)
+    steps = Budget(allowed)
     try:
-        return _Run(variables).value(_parsed(expression))
-    except (TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, re.error, RecursionError) as error:
+        return _Run(variables, steps).value(_parsed(expression))
+    except OutOfBudget as error:
+        raise CelCostExceeded("the expression takes too many steps") from error
+    except CelError:
+        raise
+    except _TROUBLE as error:
         raise CelError(f"{expression!r}: {error}") from error
+    finally:
+        if budget is not None:
+            budget.left -= allowed - steps.left
+
+
+def literal_patterns(expression: str) -> Iterator[str]:
+    """Yield the regular expressions that an expression gives to `matches` as they are."""
+    try:
+        tree = _parsed(expression)
+    except CelError:
+        return
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple) and node[:2] == ("call", "matches") and node[3] and node[3][-1][0] == "literal":
+            pattern = node[3][-1][1]
+            if isinstance(pattern, str):
+                yield pattern
+        if isinstance(node, (tuple, list)):
+            waiting += [part for part in node if isinstance(part, (tuple, list))]
 
 
 def mentions(expression: str, name: str) -> bool:
@@ -55,12 +94,10 @@ def _mentions(node: Node, name: str) -> bool:
 @dataclass(slots=True)
 class _Run:
     variables: Mapping[str, Any]
-    steps: int = 0
+    budget: Budget
 
     def value(self, node: Node) -> Any:
-        self.steps += 1
-        if self.steps > _MAX_STEPS:
-            raise CelError("the expression takes too many steps")
+        self.budget.spend(1)
         kind = node[0]
         match kind:
             case "literal":
@@ -78,15 +115,15 @@ class _Run:
             case "map":
                 return {self.value(key): self.value(value) for key, value in node[1]}
             case "not":
-                return not _boolean(self.value(node[1]))
+                return not boolean(self.value(node[1]))
             case "negative":
-                return -self.value(node[1])
+                return negative(self.value(node[1]))
             case "choose":
-                return self.value(node[2] if _boolean(self.value(node[1])) else node[3])
+                return self.value(node[2] if boolean(self.value(node[1])) else node[3])
             case "and" | "or":
                 return self._logic(node)
             case "binary":
-                return _binary(node[1], self.value(node[2]), self.value(node[3]))
+                return binary(node[1], self.value(node[2]), self.value(node[3]), self.budget)
         return self._call(node)
 
     def _member(self, node: Node) -> Any:
@@ -99,18 +136,18 @@ class _Run:
     def _index(holder: Any, key: Any) -> Any:
         if isinstance(holder, dict):
             if key not in holder:
-                raise CelError(f"no such key: {key}")
+                raise CelError(f"no such key: {_short(key)}")
             return holder[key]
         if isinstance(holder, list) and isinstance(key, int) and 0 <= key < len(holder):
             return holder[key]
-        raise CelError(f"no such index: {key}")
+        raise CelError(f"no such index: {_short(key)}")
 
     def _logic(self, node: Node) -> bool:
         decisive = node[0] == "or"
         trouble: CelError | None = None
         for side in (node[1], node[2]):
             try:
-                if _boolean(self.value(side)) is decisive:
+                if boolean(self.value(side)) is decisive:
                     return decisive
             except CelError as error:
                 trouble = error
@@ -126,31 +163,27 @@ class _Run:
                 raise CelError("has() takes a member")
             holder = self.value(inner[1])
             return isinstance(holder, dict) and holder.get(inner[2]) is not None
-        if target is not None and name in ("all", "exists", "exists_one", "filter", "map"):
+        if target is not None and name in _MACROS:
             return self._macro(name, self.value(target), arguments)
         values = [self.value(item) for item in arguments]
         if target is not None:
             values.insert(0, self.value(target))
-        function = _FUNCTIONS.get(name)
-        if function is None:
-            raise CelError(f"no such function: {name}")
-        return function(*values)
+        return call(name, values, self.budget)
 
     def _macro(self, name: str, holder: Any, arguments: list[Node]) -> Any:
+        if not isinstance(holder, (list, dict)):
+            raise CelError(f"no such overload: {name} of {type(holder).__name__}")
         items = list(holder)
         variable = arguments[0][1]
 
         def inside(item: Any, body: Node) -> Any:
-            run = _Run({**self.variables, variable: item}, self.steps)
-            value = run.value(body)
-            self.steps = run.steps
-            return value
+            return _Run({**self.variables, variable: item}, self.budget).value(body)
 
         body = arguments[-1]
         if name == "map":
-            kept = items if len(arguments) == 2 else [i for i in items if _boolean(inside(i, arguments[1]))]
+            kept = items if len(arguments) == 2 else [i for i in items if boolean(inside(i, arguments[1]))]
             return [inside(item, body) for item in kept]
-        found = [item for item in items if _boolean(inside(item, body))]
+        found = [item for item in items if boolean(inside(item, body))]
         match name:
             case "all":
                 return len(found) == len(items)
@@ -161,84 +194,6 @@ class _Run:
         return found
 
 
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise CelError(f"no such overload: {value!r} is not a boolean")
-    return value
-
-
-def _binary(operator: str, left: Any, right: Any) -> Any:
-    match operator:
-        case "==":
-            return _same(left, right)
-        case "!=":
-            return not _same(left, right)
-        case "in":
-            return left in right
-        case "+":
-            if type(left) is not type(right) and not (_is_number(left) and _is_number(right)):
-                raise CelError("no such overload: +")
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case "/":
-            return _divide(left, right)
-        case "%":
-            return left - right * _divide(left, right)
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case ">":
-            return left > right
-    return left >= right
-
-
-def _divide(left: Any, right: Any) -> Any:
-    if isinstance(left, int) and isinstance(right, int):
-        quotient = abs(left) // abs(right)
-        return quotient if (left < 0) == (right < 0) else -quotient
-    return left / right
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _same(left: Any, right: Any) -> bool:
-    if isinstance(left, bool) != isinstance(right, bool):
-        return False
-    return bool(left == right)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "size": len,
-    "startsWith": lambda text, prefix: text.startswith(prefix),
-    "endsWith": lambda text, suffix: text.endswith(suffix),
-    "contains": lambda text, part: part in text,
-    "matches": lambda text, pattern: re.search(pattern, text) is not None,
-    "lowerAscii": lambda text: text.lower(),
-    "upperAscii": lambda text: text.upper(),
-    "trim": lambda text: text.strip(),
-    "split": lambda text, separator: text.split(separator),
-    "join": lambda items, separator="": separator.join(items),
-    "replace": lambda text, old, new: text.replace(old, new),
-    "indexOf": lambda text, part: text.find(part),
-    "substring": lambda text, start, end=None: text[start:end],
-    "string": _text,
-    "int": int,
-    "double": float,
-    "sum": sum,
-    "min": lambda items: min(items),
-    "max": lambda items: max(items),
-    "isSorted": lambda items: all(a <= b for a, b in pairwise(items)),
-    "type": lambda value: type(value).__name__,
-}
+def _short(value: Any) -> str:
+    """Return a value as an error names it; a list or map may be too large to be written out."""
+    return type(value).__name__ if isinstance(value, (list, dict)) else str(value)[:64]

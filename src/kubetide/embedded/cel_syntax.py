@@ -173,10 +173,9 @@ class _Parser:
 
 def _tokens(text: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
+    text = text.rstrip()
     position = 0
     while position < len(text):
-        if not text[position:].strip():
-            break
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             raise ValueError(f"cannot read {text[position : position + 20]!r}")

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubetide.embedded import schema as structural
-from kubetide.embedded.conditions import broken_rules, has_rules
+from kubetide.embedded.budget import CannotJudge
+from kubetide.embedded.conditions import broken_rules, has_rules, rule_patterns
 from kubetide.embedded.objects import Entry, ResourceKey
+from kubetide.embedded.patterns import PatternError, compile_pattern
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Cause, Raw
 from kubetide.errors import KubetideError
@@ -91,9 +93,12 @@ class CrdVersion:
 
     def problems(self, obj: Raw, old: Raw | None = None) -> list[Cause]:
         """Return what breaks the schema, or, if nothing does, what breaks its rules."""
-        broken = list(structural.problems(obj, self.schema))
-        if not broken and self.ruled:
-            broken = list(broken_rules(obj, self.schema, old=old))
+        try:
+            broken = list(structural.problems(obj, self.schema))
+            if not broken and self.ruled:
+                broken = list(broken_rules(obj, self.schema, old=old))
+        except CannotJudge as error:
+            return [Cause(error.field, "FieldValueInvalid", f"Invalid value: {error.message}")]
         return broken
 
     def scale_paths(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
@@ -185,6 +190,7 @@ def problems(crd: Raw) -> Iterable[Cause]:
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             where = f"spec.versions[{index}].schema.openAPIV3Schema"
             yield Cause(where, "FieldValueRequired", "Required value: schemas are required")
+        yield from _pattern_problems(_schema_of(version), f"spec.versions[{index}].schema.openAPIV3Schema")
     listed = {str(version.get("name")) for version in versions}
     for index, name in enumerate((crd.get("status") or {}).get("storedVersions") or ()):
         if name not in listed:
@@ -195,6 +201,15 @@ def problems(crd: Raw) -> Iterable[Cause]:
             )
             yield _invalid(f"status.storedVersions[{index}]", name, rule)
     yield from _conversion_problems(spec.get("conversion") or {})
+
+
+def _pattern_problems(schema: Raw, path: str) -> Iterable[Cause]:
+    """Yield regular expressions that RE2 does not understand, in schemas and written out in their rules."""
+    for where, pattern in (*structural.patterns(schema, path), *rule_patterns(schema, path)):
+        try:
+            compile_pattern(pattern)
+        except PatternError as error:
+            yield _invalid(where, pattern, f"must be a valid regular expression (RE2): {error}")
 
 
 def _conversion_problems(conversion: Raw) -> Iterable[Cause]:

@@ -2,19 +2,24 @@
 
 `prune` drops fields that the schema does not name, `default` fills absent ones, `problems` names what breaks the
 schema. Unknown keywords are ignored; `x-kubernetes-preserve-unknown-fields`, `-int-or-string` and
-`-embedded-resource` have their meaning. CEL rules are in `conditions`.
+`-embedded-resource` have their meaning. CEL rules are in `conditions`. Matching patterns has a budget per object.
 """
 
 import math
-import re
 from collections.abc import Iterator
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
+import msgspec
+
+from kubetide.embedded.budget import Budget, CannotJudge, OutOfBudget
+from kubetide.embedded.patterns import PatternError, compile_pattern
 from kubetide.embedded.status import Cause, Raw
 
 _EMBEDDED = ("apiVersion", "kind", "metadata")
+_MATCHING_STEPS = 500_000
+_MATCHED_PER_STEP = 128
+"""Steps of a pattern that take about a microsecond, where RE2 is slowest."""
 
 
 def prune(value: Any, schema: Raw, path: str = "", *, root: bool = False) -> list[str]:
@@ -74,8 +79,9 @@ def _settle(holder: Any, place: Any, schema: Raw, *, absent: bool = False) -> No
         default(present, schema)
 
 
-def problems(value: Any, schema: Raw, path: str = "") -> Iterator[Cause]:
-    """Yield everything that breaks the schema."""
+def problems(value: Any, schema: Raw, path: str = "", budget: Budget | None = None) -> Iterator[Cause]:
+    """Yield everything that breaks the schema; raise CannotJudge where that cannot be said."""
+    budget = budget or Budget(_MATCHING_STEPS)
     if value is None:
         if not schema.get("nullable"):
             yield _type_cause(path, schema.get("type") or "object", "null")
@@ -84,47 +90,59 @@ def problems(value: Any, schema: Raw, path: str = "") -> Iterator[Cause]:
         wanted = "integer or string" if schema.get("x-kubernetes-int-or-string") else str(schema.get("type"))
         yield _type_cause(path, wanted, type_name(value))
         return
-    yield from _value_problems(value, schema, path)
+    yield from _value_problems(value, schema, path, budget)
     if isinstance(value, dict):
-        yield from _object_problems(value, schema, path)
+        yield from _object_problems(value, schema, path, budget)
     elif isinstance(value, list):
-        yield from _list_problems(value, schema, path)
+        yield from _list_problems(value, schema, path, budget)
     for rule in schema.get("allOf") or ():
-        yield from problems(value, rule, path)
+        yield from problems(value, rule, path, budget)
     alternatives = schema.get("anyOf") or ()
-    if alternatives and not any(_fits(value, rule, path) for rule in alternatives):
+    if alternatives and not any(_fits(value, rule, path, budget) for rule in alternatives):
         yield _invalid(path, value, "must validate at least one schema (anyOf)")
     exclusive = schema.get("oneOf") or ()
-    if exclusive and sum(_fits(value, rule, path) for rule in exclusive) != 1:
+    if exclusive and sum(_fits(value, rule, path, budget) for rule in exclusive) != 1:
         yield _invalid(path, value, "must validate one and only one schema (oneOf)")
-    if "not" in schema and _fits(value, schema["not"], path):
+    if "not" in schema and _fits(value, schema["not"], path, budget):
         yield _invalid(path, value, "must not validate the schema (not)")
 
 
-def _fits(value: Any, schema: Raw, path: str) -> bool:
-    return next(problems(value, schema, path), None) is None
+def _fits(value: Any, schema: Raw, path: str, budget: Budget) -> bool:
+    return next(problems(value, schema, path, budget), None) is None
 
 
-def _value_problems(value: Any, schema: Raw, path: str) -> Iterator[Cause]:
+def _value_problems(value: Any, schema: Raw, path: str, budget: Budget) -> Iterator[Cause]:
     if "enum" in schema and value not in schema["enum"]:
         allowed = ", ".join(f'"{item}"' if isinstance(item, str) else str(item) for item in schema["enum"])
         yield Cause(path, "FieldValueNotSupported", f"Unsupported value: {_text(value)}: supported values: {allowed}")
     if isinstance(value, str):
-        yield from _string_problems(value, schema, path)
+        yield from _string_problems(value, schema, path, budget)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield from _number_problems(value, schema, path)
 
 
-def _string_problems(value: str, schema: Raw, path: str) -> Iterator[Cause]:
+def _string_problems(value: str, schema: Raw, path: str, budget: Budget) -> Iterator[Cause]:
     if len(value) < schema.get("minLength", 0):
         yield _invalid(path, value, f"should be at least {schema['minLength']} chars long")
     if len(value) > schema.get("maxLength", len(value)):
         yield Cause(path, "FieldValueTooLong", f"Too long: may not be more than {schema['maxLength']} bytes")
     pattern = schema.get("pattern")
-    if pattern and _pattern(pattern).search(value) is None:
+    if pattern and not _matches(value, pattern, path, budget):
         yield _invalid(path, value, f"should match '{pattern}'")
     if schema.get("format") == "date-time" and not _is_time(value):
         yield _invalid(path, value, "must be of type date-time")
+
+
+def _matches(value: str, pattern: str, path: str, budget: Budget) -> bool:
+    try:
+        compiled = compile_pattern(pattern)
+        budget.spend(compiled.cost(value) // _MATCHED_PER_STEP)
+    except PatternError as error:
+        # Only a definition that was stored before patterns were checked has one.
+        raise CannotJudge(f"the pattern '{pattern}' of the schema is not valid: {error}", field=path) from error
+    except OutOfBudget as error:
+        raise CannotJudge(f"too much text to be matched with '{pattern}'", field=path) from error
+    return compiled.found_in(value)
 
 
 def _number_problems(value: float, schema: Raw, path: str) -> Iterator[Cause]:
@@ -140,7 +158,7 @@ def _number_problems(value: float, schema: Raw, path: str) -> Iterator[Cause]:
         yield _invalid(path, value, f"should be a multiple of {step}")
 
 
-def _object_problems(value: Raw, schema: Raw, path: str) -> Iterator[Cause]:
+def _object_problems(value: Raw, schema: Raw, path: str, budget: Budget) -> Iterator[Cause]:
     for name in schema.get("required") or ():
         if name not in value:
             yield Cause(f"{path}.{name}" if path else name, "FieldValueRequired", "Required value")
@@ -152,10 +170,10 @@ def _object_problems(value: Raw, schema: Raw, path: str) -> Iterator[Cause]:
     for key, member in value.items():
         below = properties.get(key, additional)
         if isinstance(below, dict):
-            yield from problems(member, below, f"{path}.{key}" if path else key)
+            yield from problems(member, below, f"{path}.{key}" if path else key, budget)
 
 
-def _list_problems(value: list[Any], schema: Raw, path: str) -> Iterator[Cause]:
+def _list_problems(value: list[Any], schema: Raw, path: str, budget: Budget) -> Iterator[Cause]:
     if len(value) > schema.get("maxItems", len(value)):
         yield Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {schema['maxItems']} items")
     if len(value) < schema.get("minItems", 0):
@@ -163,7 +181,7 @@ def _list_problems(value: list[Any], schema: Raw, path: str) -> Iterator[Cause]:
     items = schema.get("items")
     if isinstance(items, dict):
         for index, item in enumerate(value):
-            yield from problems(item, items, f"{path}[{index}]")
+            yield from problems(item, items, f"{path}[{index}]", budget)
     yield from _duplicates(value, schema, path)
 
 
@@ -172,12 +190,13 @@ def _duplicates(value: list[Any], schema: Raw, path: str) -> Iterator[Cause]:
     if kind not in ("set", "map"):
         return
     keys = schema.get("x-kubernetes-list-map-keys") or ()
-    seen: list[Any] = []
+    seen: set[bytes] = set()
     for index, item in enumerate(value):
-        identity = item if kind == "set" else [item.get(key) for key in keys] if isinstance(item, dict) else item
+        compared = item if kind == "set" else [item.get(key) for key in keys] if isinstance(item, dict) else item
+        identity = msgspec.json.encode(compared, order="deterministic")
         if identity in seen:
             yield Cause(f"{path}[{index}]", "FieldValueDuplicate", f"Duplicate value: {_text(item)}")
-        seen.append(identity)
+        seen.add(identity)
 
 
 def _has_type(value: Any, schema: Raw) -> bool:
@@ -230,12 +249,26 @@ def _is_time(value: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=1024)
-def _pattern(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error:
-        return re.compile("")
+def patterns(schema: Raw, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every pattern of a schema, with where it stands."""
+    if isinstance(schema.get("pattern"), str):
+        yield f"{path}.pattern", schema["pattern"]
+    for where, below in subschemas(schema):
+        yield from patterns(below, f"{path}.{where}")
+
+
+def subschemas(schema: Raw) -> Iterator[tuple[str, Raw]]:
+    """Yield the schemas directly below one, with where they stand."""
+    for name, below in (schema.get("properties") or {}).items():
+        if isinstance(below, dict):
+            yield f"properties[{name}]", below
+    for keyword in ("additionalProperties", "items", "not"):
+        if isinstance(schema.get(keyword), dict):
+            yield keyword, schema[keyword]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for index, below in enumerate(schema.get(keyword) or ()):
+            if isinstance(below, dict):
+                yield f"{keyword}[{index}]", below
 
 
 def _copy(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Refuses objects whose fields have the wrong JSON type: a text where a list belongs, a number where a name belongs.
+"""Refuses objects whose fields have the wrong JSON type: a text where a list belongs, a number where a name belongs;
+and patches that make an object larger than it could be created.
 
 The typed objects of `kubetide.api` say what the fields are. An object that controllers could not decode must not get
 into the store; fields that no type declares are not looked at.
@@ -12,8 +13,11 @@ import msgspec
 
 from kubetide.api import scheme
 from kubetide.api.codec import without_nulls
+from kubetide.api.patch import RESULT_LIMIT
+from kubetide.embedded.objects import Entry
+from kubetide.embedded.requests import Request
 from kubetide.embedded.resources import ApiResource
-from kubetide.embedded.status import Raw, Refusal, bad_request
+from kubetide.embedded.status import Raw, Refusal, bad_request, too_large
 
 _PART = (dict, NoneType)
 
@@ -47,3 +51,12 @@ def check_shape(resource: ApiResource, obj: Raw) -> None:
 
 def _refusal(resource: ApiResource, why: str) -> Refusal:
     return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
+
+
+def check_size(entry: Entry, request: Request, wanted: Raw) -> None:
+    """Refuse a patch that makes an object larger than one can be created; what cannot be is not measured."""
+    if len(entry.encoded) + len(request.body or b"") <= RESULT_LIMIT:
+        return
+    size = len(msgspec.json.encode(wanted))
+    if size > RESULT_LIMIT and size > len(entry.encoded):
+        raise too_large(RESULT_LIMIT)

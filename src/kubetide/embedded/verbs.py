@@ -30,7 +30,7 @@ from kubetide.embedded.reading import Reading
 from kubetide.embedded.render import View, answer_object, answer_raw, in_version, make_view, unconverted, wanted_form
 from kubetide.embedded.requests import Answer, Request, Target
 from kubetide.embedded.resources import ApiResource, Registry
-from kubetide.embedded.shapes import check_shape
+from kubetide.embedded.shapes import check_shape, check_size
 from kubetide.embedded.status import (
     SUCCESS,
     Raw,
@@ -41,7 +41,7 @@ from kubetide.embedded.status import (
     method_not_allowed,
     unsupported_media,
 )
-from kubetide.errors import InvalidInput
+from kubetide.errors import InvalidInput, PatchTooLarge
 
 _MAX_ATTEMPTS = 16
 
@@ -218,6 +218,8 @@ class Verbs(Reading):
         def transform(current: Raw) -> Raw:
             try:
                 changed = patch.apply(current)
+            except PatchTooLarge as error:
+                raise Refusal(413, "RequestEntityTooLarge", str(error)) from error
             except InvalidInput as error:
                 raise Refusal(
                     422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
@@ -257,6 +259,7 @@ class Verbs(Reading):
                 _check_preconditions(resource, target, wanted["metadata"], old)
             else:
                 wanted = change(in_version(resource, entry.copy() if old is entry.obj else strategy.deep_copy(old)))
+                check_size(entry, request, wanted)
                 found = [*noticed, *strictness.drop_unknown(resource, wanted)]
                 check_type(resource, wanted)
                 metadata = strategy.metadata_of(wanted)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch, merge_diff
+from kubetide.api.patch import RESULT_LIMIT, JsonPatch, MergePatch, StrategicMergePatch, merge_diff
 from kubetide.api.pointer import escape_step
-from kubetide.errors import PatchError
+from kubetide.errors import PatchError, PatchTooLarge
 
 POD: dict[str, Any] = {
     "metadata": {"name": "web", "finalizers": ["a", "b"], "labels": {"app": "web"}},
@@ -162,3 +162,38 @@ def test_the_difference_of_two_objects_is_a_merge_patch() -> None:
 
 def test_pointer_steps_escape_slash_and_tilde() -> None:
     assert escape_step("a/b~c") == "a~1b~0c"
+
+
+def doubling(times: int) -> JsonPatch:
+    """Copies a list into itself again and again."""
+    return JsonPatch([{"op": "copy", "from": "/data", "path": "/data/-"}] * times)
+
+
+def test_copies_that_double_the_document_are_refused_before_they_are_made() -> None:
+    assert doubling(3).apply({"data": [1]}) == {"data": [1, [1], [1, [1]], [1, [1], [1, [1]]]]}
+    for times in (25, 40, 5000):
+        with pytest.raises(PatchTooLarge, match="copies more than"):
+            doubling(times).apply({"data": ["x" * 20]})
+
+
+def test_a_patch_with_copies_leaves_no_object_larger_than_a_request() -> None:
+    text = "x" * (RESULT_LIMIT // 2)
+    patch = JsonPatch([{"op": "copy", "from": "/a", "path": "/b"}])
+    assert patch.apply({"a": text[:-100]})["b"] == text[:-100]
+    with pytest.raises(PatchTooLarge, match="the result is larger than"):
+        patch.apply({"a": text})
+
+
+def test_many_operations_on_a_long_list_are_refused() -> None:
+    long = {"data": [0] * 100_000}
+    append = {"op": "add", "path": "/data/-", "value": 1}
+    assert len(JsonPatch([append] * 10).apply(long)["data"]) == 100_010
+    with pytest.raises(PatchTooLarge, match="too many members and elements"):
+        JsonPatch([append] * 5000).apply(long)
+    with pytest.raises(PatchTooLarge, match="more than 10000"):
+        JsonPatch([append] * 10_001).apply({"data": []})
+
+
+def test_a_pointer_deeper_than_any_object_is_refused() -> None:
+    with pytest.raises(PatchError, match="more than 500 steps"):
+        JsonPatch([{"op": "remove", "path": "/a" * 501}]).apply({})

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.cel import CelError, evaluate, mentions
+from kubetide.embedded.cel import evaluate, mentions
+from kubetide.embedded.cel_values import CelError
 from kubetide.embedded.conditions import broken_rules, evaluate_conditions
 
 VARIABLES = {"self": {"a": 1, "b": [1, 2, 3], "name": "web-1", "labels": {"x": "y"}, "empty": ""}}

@@ -167,11 +167,12 @@ def test_a_watch_gives_back_everything_when_it_is_closed() -> None:
 
 
 def test_the_audit_hears_of_every_request() -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main() -> None:
         heard: list[tuple[str, int]] = []
-        api.audit = lambda request, status: heard.append((request.method, status))
+        api = EmbeddedApi(clock=virtual_clock(), audit=lambda request, status: heard.append((request.method, status)))
+        transport = InProcessTransport(api)
         await make(transport, "a")
         await make(transport, "a")
         assert heard == [("POST", 201), ("POST", 409)]
 
-    run(main)
+    run_virtual(main())

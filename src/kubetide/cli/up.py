@@ -174,13 +174,18 @@ async def _serve(
         now = real.now()
         begin = resume_time(store.everything(), now) if store is not None else now
         clock: Clock = LoopClock(begin) if pace is not None or begin > now else real
-        api = EmbeddedApi(clock=clock, seed=None, store=store, token_key=identity.token_key, gates=gates)
-        api.tokens.add_fixed(identity.token, ADMIN)
+        api = EmbeddedApi(
+            clock=clock,
+            seed=None,
+            store=store,
+            token_key=identity.token_key,
+            tokens={identity.token: ADMIN},
+            gates=gates,
+            audit=stack.enter_context(AuditLog(audit, clock)) if audit is not None else None,
+        )
         if journal is not None:
             journal.start()
             stack.push_async_callback(journal.close)
-        if audit is not None:
-            api.audit = stack.enter_context(AuditLog(audit, clock))
         serving = await stack.enter_async_context(
             serve(api, host=host, port=port, tls=identity.tls(host, now=real.now()))
         )

@@ -22,7 +22,7 @@ from kubetide.clock import Clock
 from kubetide.embedded.calls import AdmissionCall
 from kubetide.embedded.conditions import evaluate_conditions
 from kubetide.embedded.conversion import Conversions
-from kubetide.embedded.objects import LogEvent, ObjectStore, ResourceKey, StoreKey
+from kubetide.embedded.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.render import in_version
 from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.status import Raw, Refusal, bad_request, internal
@@ -58,16 +58,14 @@ class Admission:
         self._serial = 0
         self.remote: RemoteCall | None = None
         """Calls a webhook over HTTPS; set by the server, absent in virtual time."""
-        store.listen(self._changed, _MUTATING, _VALIDATING)
+        self._reload()
+        store.listen(lambda resource, event: self._reload(), _MUTATING, _VALIDATING)
 
     def register_local(self, name: str, hook: LocalHook) -> None:
         """Let webhook configurations with the URL `local://NAME` call a function."""
         self._local[name.removeprefix(LOCAL)] = hook
 
-    def _changed(self, resource: ResourceKey, event: LogEvent) -> None:
-        self.reload()
-
-    def reload(self) -> None:
+    def _reload(self) -> None:
         """Read all configurations again."""
         for resource, hooks in ((_MUTATING, self._mutating), (_VALIDATING, self._validating)):
             hooks[:] = [hook for entry in self._store.collection(resource).entries() for hook in hooks_of(entry.obj)]

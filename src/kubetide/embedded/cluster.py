@@ -4,10 +4,11 @@
 for admission, in-process and HTTPS webhooks get their say. Nothing here opens a socket.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from random import Random, SystemRandom
+from types import MappingProxyType
 
 from kubetide.api import hpa_versions
 from kubetide.clock import Clock
@@ -27,7 +28,7 @@ from kubetide.embedded.nonresource import NonResource
 from kubetide.embedded.objects import DEFAULT_WINDOW, LogEvent, ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.rbac import Authorizer, bootstrap_objects, verb_of
 from kubetide.embedded.render import answer_raw
-from kubetide.embedded.requests import Answer, Request, Target, parse_target
+from kubetide.embedded.requests import Answer, Request, Target, User, parse_target
 from kubetide.embedded.resources import Registry
 from kubetide.embedded.reviews import Reviews
 from kubetide.embedded.status import Raw, Refusal, bad_request, method_not_allowed, no_such_path, timed_out, unavailable
@@ -40,6 +41,7 @@ API_SERVICES = ResourceKey("apiregistration.k8s.io", "apiservices")
 
 _MAX_ROUNDS = 8
 
+Audit = Callable[[Request, int], None]
 NodeProxy = Callable[[str, str, Request], Awaitable[Answer]]
 
 
@@ -55,33 +57,42 @@ class EmbeddedApi:
         gates: frozenset[str] = DEFAULT_GATES,
         store: ObjectStore | None = None,
         token_key: bytes | None = None,
+        tokens: Mapping[str, User] = MappingProxyType({}),
+        audit: Audit | None = None,
+        metrics_provider: MetricsProvider | None = None,
+        node_proxy: NodeProxy | None = None,
     ) -> None:
+        """`tokens` never expire, `audit` hears of every request and the status of its answer."""
         self.faults = Faults()
         self.clock: Clock = SkewedClock(clock, self.faults)
         self.random = SystemRandom() if seed is None else Random(seed)
         self.store = store or ObjectStore(window=window)
         self.registry = Registry(builtin_resources(hpa_versions.to_v2, hpa_versions.v1_from_v2))
-        self.authorizer = Authorizer(self.store)
-        escalation = EscalationCheck(self.authorizer)
-        self.verbs = Verbs(self.store, self.registry, self.clock, self.random, escalation, gates)
+        self._serve_crds()
         self.conversions = Conversions()
         self.admission = Admission(self.store, self.registry, self.clock, self.conversions)
-        self.verbs.asks_webhooks = self.admission.concerns
-        self.tokens = Tokens(self.store, self.clock, token_key or self.random.randbytes(32))
-        Reviews(self.authorizer).register(self.verbs, self.tokens)
-        self.metrics_provider: MetricsProvider | None = None
-        """Serves the three metrics APIs, if set."""
+        self.authorizer = Authorizer(self.store)
+        self.tokens = Tokens(self.store, self.clock, token_key or self.random.randbytes(32), tokens)
+        self.verbs = Verbs(
+            self.store,
+            self.registry,
+            self.clock,
+            self.random,
+            gates=gates,
+            escalation=EscalationCheck(self.authorizer),
+            virtual=Reviews(self.authorizer).resources(self.tokens),
+            asks_webhooks=self.admission.concerns,
+        )
+        self._audit = audit
+        self.metrics_provider = metrics_provider
+        """Serves the three metrics APIs, if there is one. A simulated cluster brings its own."""
+        self.node_proxy = node_proxy
+        """Answers `nodes/NAME/proxy/…` (node, path below, request), if there is one."""
         self.forward: Forward | None = None
-        """Sends a request to the server behind an APIService, if set."""
-        self.node_proxy: NodeProxy | None = None
-        """Answers `nodes/NAME/proxy/…` (node, path below, request), if set."""
-        self.audit: Callable[[Request, int], None] | None = None
-        """Is told of every request and the status of its answer, if set."""
+        """Sends a request to the server behind an APIService, while there is a network."""
         self._non_resource = NonResource(self.registry, self.store)
         self._services = self.store.collection(API_SERVICES)
         self.store.listen(self._changed, strategy.CRDS, strategy.NAMESPACES)
-        self._serve_crds()
-        self.admission.reload()
         self._bootstrap()
 
     def _bootstrap(self) -> None:
@@ -120,8 +131,8 @@ class EmbeddedApi:
             answer = Answer(told.status, told.body, headers=headers)
         except RecursionError:
             answer = answer_raw(bad_request("the object is nested too deeply").to_raw(), 400)
-        if self.audit is not None:
-            self.audit(request, answer.status if isinstance(answer, Answer) else 200)
+        if self._audit is not None:
+            self._audit(request, answer.status if isinstance(answer, Answer) else 200)
         return answer
 
     async def _handle(self, request: Request) -> Answer | WatchPlan:

@@ -4,7 +4,7 @@ from kubetide.embedded.rbac import Attributes, Authorizer
 from kubetide.embedded.requests import Request, Target, User
 from kubetide.embedded.status import Raw
 from kubetide.embedded.tokens import Tokens
-from kubetide.embedded.verbs import Verbs
+from kubetide.embedded.verbs import VirtualResources
 
 _AUTHORIZATION = "authorization.k8s.io"
 _AUTHENTICATION = "authentication.k8s.io"
@@ -16,19 +16,17 @@ class Reviews:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
-    def register(self, verbs: Verbs, tokens: Tokens) -> None:
-        """Serve the review resources."""
-        verbs.virtual.update(
-            {
-                (_AUTHORIZATION, "selfsubjectaccessreviews"): self._self_access,
-                (_AUTHORIZATION, "subjectaccessreviews"): self._access,
-                (_AUTHORIZATION, "localsubjectaccessreviews"): self._access,
-                (_AUTHORIZATION, "selfsubjectrulesreviews"): self._rules,
-                (_AUTHENTICATION, "selfsubjectreviews"): self._who,
-                (_AUTHENTICATION, "tokenreviews"): tokens.review,
-                ("serviceaccounts", "token"): tokens.request_token,
-            }
-        )
+    def resources(self, tokens: Tokens) -> VirtualResources:
+        """Return the review resources, and the tokens of service accounts, with who answers them."""
+        return {
+            (_AUTHORIZATION, "selfsubjectaccessreviews"): self._self_access,
+            (_AUTHORIZATION, "subjectaccessreviews"): self._access,
+            (_AUTHORIZATION, "localsubjectaccessreviews"): self._access,
+            (_AUTHORIZATION, "selfsubjectrulesreviews"): self._rules,
+            (_AUTHENTICATION, "selfsubjectreviews"): self._who,
+            (_AUTHENTICATION, "tokenreviews"): tokens.review,
+            ("serviceaccounts", "token"): tokens.request_token,
+        }
 
     def _self_access(self, request: Request, target: Target, body: Raw) -> Raw:
         return self._answer(body, request.user)

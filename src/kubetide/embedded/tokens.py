@@ -8,7 +8,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import msgspec
 
@@ -26,11 +28,13 @@ _SHORTEST, _DEFAULT = 600, 3600
 class Tokens:
     """Knows whose a token is, and makes new ones."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, key: bytes) -> None:
+    def __init__(
+        self, store: ObjectStore, clock: Clock, key: bytes, fixed: Mapping[str, User] = MappingProxyType({})
+    ) -> None:
         self._store = store
         self._clock = clock
         self._key = key
-        self._fixed: dict[str, User] = {}
+        self._fixed = dict(fixed)
 
     def add_fixed(self, token: str, user: User) -> None:
         """Accept a token that does not expire."""

@@ -6,7 +6,7 @@ two the world may have changed, so every write checks that it still starts from 
 if not: the same optimistic concurrency that clients see.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch
@@ -45,9 +45,10 @@ from kubetide.errors import InvalidInput, PatchTooLarge
 
 _MAX_ATTEMPTS = 16
 
-
 Transform = Callable[[Raw], Raw]
 VirtualCreate = Callable[[Request, Target, Raw], Raw]
+VirtualResources = Mapping[tuple[str, str], VirtualCreate]
+"""Resources that exist only as an answer, such as access reviews, by group and plural."""
 
 
 class Verbs(Reading):
@@ -59,17 +60,19 @@ class Verbs(Reading):
         registry: Registry,
         clock: Clock,
         random: Random,
+        *,
+        gates: frozenset[str],
         escalation: EscalationCheck,
-        gates: frozenset[str] = frozenset(),
+        virtual: VirtualResources,
+        asks_webhooks: Callable[[ApiResource], bool],
     ) -> None:
+        """`asks_webhooks`: whether any has a say about changes of a resource."""
         super().__init__(store, registry, clock)
         self.random = random
         self.gates = gates
         self._escalation = escalation
-        self.virtual: dict[tuple[str, str], VirtualCreate] = {}
-        """Resources that exist only as an answer, such as access reviews, by group and plural."""
-        self.asks_webhooks: Callable[[ApiResource], bool] = lambda resource: True
-        """Whether webhooks may have a say about changes of a resource: where none does, none is asked."""
+        self._answers = virtual
+        self._asks_webhooks = asks_webhooks
 
     def write(self, request: Request, target: Target) -> Steps:
         """Carry out a POST, PUT, PATCH or DELETE."""
@@ -97,12 +100,11 @@ class Verbs(Reading):
                     return subresources.evict(self, request, target, resource)
                 case "binding":
                     return subresources.bind(self, request, target, resource)
-                case "token" if ("serviceaccounts", "token") in self.virtual:
-                    return self._virtual(request, target, resource, self.virtual["serviceaccounts", "token"])
+                case "token":
+                    return self._virtual(request, target, resource, self._answers["serviceaccounts", "token"])
             raise method_not_allowed(resource.group, resource.plural, "create")
-        virtual = self.virtual.get((resource.group, resource.plural))
-        if virtual is not None:
-            return self._virtual(request, target, resource, virtual)
+        if (make := self._answers.get((resource.group, resource.plural))) is not None:
+            return self._virtual(request, target, resource, make)
         if resource.plural == "bindings" and not resource.group:
             return subresources.bind(self, request, target, resource)
         return self._create(request, target, resource)
@@ -274,7 +276,7 @@ class Verbs(Reading):
                 manage(new, old)
             else:
                 managers.record(resource, request, new, old, now=self.clock.now(), subresource=target.subresource)
-            if self.asks_webhooks(resource):
+            if self._asks_webhooks(resource):
                 call = AdmissionCall(
                     operation="UPDATE",
                     resource=resource,

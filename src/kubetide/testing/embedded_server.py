@@ -39,8 +39,7 @@ async def running(options: ServerOptions | None = None, *, window: int = 5000) -
     """Serve while the context lasts."""
     clock = SystemClock()
     identity = make_identity(None, now=clock.now())
-    api = EmbeddedApi(clock=clock, token_key=identity.token_key, window=window)
-    api.tokens.add_fixed(identity.token, ADMIN)
+    api = EmbeddedApi(clock=clock, token_key=identity.token_key, tokens={identity.token: ADMIN}, window=window)
     tls = identity.tls("127.0.0.1", now=clock.now())
     async with serve(api, tls=tls, options=options) as serving:
         yield Running(api, identity, serving)

@@ -1,5 +1,6 @@
 """All settings, section by section: what `kubetide run` understands and what the reference page shows."""
 
+from datetime import timedelta
 from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
@@ -25,8 +26,33 @@ class ProcessSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = ""
     explain_token: Annotated[
-        str, Doc("A bearer token that opens /explain to others than loopback. Empty: loopback only.")
+        str,
+        Doc("A bearer token that opens /explain, and /events of the agent, beyond loopback. Empty: loopback only."),
     ] = ""
+    header_timeout: Annotated[
+        timedelta,
+        Doc(
+            "How long a client may take from its connection to the end of the headers of its first request, "
+            "TLS handshake included, on every port that is served. Then it is cut off."
+        ),
+    ] = timedelta(seconds=10)
+    body_timeout: Annotated[timedelta, Doc("How long a client may take to send the body of a request.")] = timedelta(
+        seconds=30
+    )
+    idle_timeout: Annotated[
+        timedelta,
+        Doc(
+            "How long a connection may wait for its next request. Shorter than a client's own limit (90 s in Go), "
+            "and it may send one into a connection that is just being closed."
+        ),
+    ] = timedelta(seconds=120)
+    max_connections: Annotated[
+        int,
+        Doc(
+            "Connections per port at most. The next one takes the place of the one that has waited longest for a "
+            "request; if all are being answered, it is closed."
+        ),
+    ] = 512
     config: Annotated[str, Doc("A YAML file with settings, one section per component.")] = ""
 
 

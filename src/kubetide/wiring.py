@@ -7,17 +7,18 @@ simulation: they differ in the client and the clock that they are given.
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubetide.clock import Clock
 from kubetide.config import Settings
 from kubetide.errors import SettingsError
 from kubetide.kube.client import Client
+from kubetide.kube.connections import Limits
 from kubetide.kube.endpoints import Endpoints
 from kubetide.kube.manager import Component, Manager
 from kubetide.kube.recorder import EventRecorder
-from kubetide.settings import COMPONENTS
+from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 
 
@@ -31,6 +32,8 @@ class World:
     rng: random.Random
     local_webhooks: Any = None
     """In-process webhooks of the embedded API server, where there is one."""
+    limits: Limits = field(default_factory=Limits)
+    """What a client may cost the servers that components open."""
 
 
 Builder = Callable[[World, Any], list[Component]]
@@ -67,6 +70,7 @@ def process(
     address: str,
     health_address: str = "",
     explain_token: str = "",
+    limits: Limits | None = None,
 ) -> Manager:
     """Return the manager of a process: its endpoints first, so that health can be asked from the start.
 
@@ -90,10 +94,21 @@ def process(
             host=host,
             port=port,
             explain_token=explain_token,
+            limits=limits,
         )
         manager.add(endpoints, wait_ready=True)
     manager.add(work)
     return manager
+
+
+def connection_limits(own: ProcessSettings) -> Limits:
+    """Return what a client may cost the servers of this process."""
+    return Limits(
+        header_seconds=own.header_timeout.total_seconds(),
+        body_seconds=own.body_timeout.total_seconds(),
+        idle_seconds=own.idle_timeout.total_seconds(),
+        connections=own.max_connections,
+    )
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -154,6 +169,7 @@ def _admission(world: World, settings: Any) -> list[Component]:
             recorder,
             world.rng,
             local=world.local_webhooks,
+            limits=world.limits,
         ),
     )
 
@@ -167,7 +183,7 @@ def _slo(world: World, settings: Any) -> list[Component]:
         "nodeslo-controller",
         lambda recorder: SloController(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
     )
-    server = webhook_server(world.client, settings)
+    server = webhook_server(world.client, settings, telemetry=world.telemetry, limits=world.limits)
     return components if server is None else [*components, server]
 
 

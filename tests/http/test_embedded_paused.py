@@ -11,8 +11,8 @@ from kubetide.embedded.requests import Request
 from kubetide.embedded.server import ServerOptions
 from kubetide.embedded.sim.loop import run_virtual, set_speed
 from kubetide.embedded.watching import WatchPlan
-from kubetide.embedded.wire import wire_timers
 from kubetide.kube.http import HttpTransport
+from kubetide.kube.wire import wire_timers
 from kubetide.testing.embedded_server import Running, running
 
 PATH = "/api/v1/namespaces/default/configmaps"

@@ -110,12 +110,27 @@ async def test_explanations_are_for_loopback_or_those_with_the_token(monkeypatch
     monkeypatch.setattr("kubetide.kube.endpoints.is_loopback", lambda _: False)
     async with serving(Component(), explain_token="secret") as url, aiohttp.ClientSession() as session:
         for headers, expected in (
-            ({}, 403),
+            ({}, 401),
             ({"Authorization": "Bearer wrong"}, 403),
+            ({"Authorization": "secret"}, 403),
+            ({"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1"}, 401),
             ({"Authorization": "Bearer secret"}, 200),
         ):
             async with session.get(f"{url}/explain/hpa/shop/web", headers=headers) as response:
                 assert response.status == expected
+
+
+async def test_without_a_token_explanations_are_for_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubetide.kube.endpoints.is_loopback", lambda _: False)
+    async with serving(Component()) as url, aiohttp.ClientSession() as session:
+        for presented in ("Bearer ", "Bearer", ""):
+            headers = {"Authorization": presented} if presented else {}
+            async with session.get(f"{url}/explain/hpa/shop/web", headers=headers) as response:
+                assert response.status in (401, 403)
+                assert "decision" not in await response.text()
+        for path in ("/metrics", "/healthz", "/readyz"):
+            async with session.get(url + path) as response:
+                assert response.status in (200, 503), "probes and scrapes need no token"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The webhook server: reviews over TLS, and a certificate that is replaced while requests are under way."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -10,13 +11,18 @@ from typing import Any
 
 import aiohttp
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
 from kubetide.api.admission import AdmissionReview, review_response
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import KeyPair, expiry, issue, make_ca
+from kubetide.kube.certificates import KeyPair, as_der, expiry, issue, make_ca
 from kubetide.kube.errors import CredentialsFailed
 from kubetide.kube.tls import Certificate, Pem
 from kubetide.kube.webhook import ReviewHandler, Stopwatch, WebhookServer, allow
+from kubetide.telemetry import Telemetry
 
 NOW = SystemClock().now()
 CA = make_ca("webhook-ca", now=NOW)
@@ -25,11 +31,48 @@ REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "reque
 
 def write(folder: Path, name: str) -> KeyPair:
     pair = issue(CA, name, now=NOW, dns_names=["localhost"])
+    put(folder, pair)
+    return pair
+
+
+def put(folder: Path, pair: KeyPair) -> None:
     for file, text in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
         fresh = folder / f"{file}.new"
         fresh.write_text(text)
         fresh.rename(folder / file)
-    return pair
+
+
+def make_rsa(name: str) -> KeyPair:
+    """Return a certificate with an RSA key, as other tools than ours make them, signed by itself."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(NOW - timedelta(hours=1))
+        .not_valid_after(NOW + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    return KeyPair(
+        certificate=made.public_bytes(serialization.Encoding.PEM).decode(),
+        key=key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
+    )
+
+
+async def shown(server: WebhookServer) -> bytes:
+    """Return the certificate that a new connection is shown, whoever signed it."""
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname = False
+    anybody.verify_mode = ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=anybody)
+    certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    return certificate
 
 
 async def deny_admin(review: AdmissionReview) -> dict[str, Any]:
@@ -41,15 +84,21 @@ async def deny_admin(review: AdmissionReview) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, *, stopwatch: Stopwatch = nullcontext, **handlers: ReviewHandler
+    folder: Path,
+    *,
+    stopwatch: Stopwatch = nullcontext,
+    telemetry: Telemetry | None = None,
+    reload_interval: timedelta = timedelta(seconds=0.02),
+    **handlers: ReviewHandler,
 ) -> AsyncIterator[WebhookServer]:
     server = WebhookServer(
         {f"/{name}": handler for name, handler in (handlers or {"pods": deny_admin}).items()},
         certificate=Certificate(certificate=Pem(path=folder / "tls.crt"), key=Pem(path=folder / "tls.key")),
         host="127.0.0.1",
         port=0,
-        reload_interval=timedelta(seconds=0.02),
+        reload_interval=reload_interval,
         stopwatch=stopwatch,
+        telemetry=telemetry,
     )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(server.run())
@@ -197,6 +246,40 @@ async def test_a_new_certificate_is_shown_without_dropping_a_request(tmp_path: P
         assert await shown_name(server) == "second"
         go_on.set()
         assert (await pending)["response"]["allowed"] is True
+
+
+async def test_a_certificate_with_another_type_of_key_is_shown(tmp_path: Path) -> None:
+    first = write(tmp_path, "elliptic")
+    telemetry = Telemetry()
+    async with serving(tmp_path, telemetry=telemetry) as server:
+        for pair in (make_rsa("classic"), write(tmp_path, "elliptic again"), make_rsa("classic again"), first):
+            before = server.reloads
+            put(tmp_path, pair)
+            async with asyncio.timeout(10):
+                while server.reloads == before:  # noqa: ASYNC110 - the reload has no event
+                    await asyncio.sleep(0.01)
+            assert await shown(server) == as_der(pair.certificate)
+    assert b'kubetide_webhook_certificate_matches{server="webhook"} 1.0' in telemetry.render()
+
+
+async def test_a_certificate_that_is_in_the_file_but_not_served_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "first")
+    telemetry = Telemetry()
+    monkeypatch.setattr(logging.getLogger("kubetide"), "propagate", True)
+    async with serving(tmp_path, telemetry=telemetry, reload_interval=timedelta(hours=1)) as server:
+        old = server.context()
+        monkeypatch.setattr(server, "_new_context", lambda: old)
+        write(tmp_path, "second")
+        assert server.reload()
+        assert b'kubetide_webhook_certificate_matches{server="webhook"} 0.0' in telemetry.render()
+        assert "the certificate in the file is not the one that is served" in caplog.messages
+        assert "loaded a new certificate" not in caplog.messages
+        monkeypatch.undo()
+        write(tmp_path, "third")
+        assert server.reload()
+        assert b'kubetide_webhook_certificate_matches{server="webhook"} 1.0' in telemetry.render()
 
 
 async def test_a_new_certificate_that_cannot_be_used_leaves_the_old_one_in_force(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ STATUS: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def serving(audit: Audit | None) -> AsyncIterator[str]:
+async def serving(audit: Audit | None, **options: Any) -> AsyncIterator[str]:
     endpoints = NodeEndpoints(
         Telemetry(),
         audit=audit,
@@ -72,6 +72,7 @@ async def serving(audit: Audit | None) -> AsyncIterator[str]:
         host="127.0.0.1",
         port=0,
         notes=lambda: ("pods from the kubelet", "report: restarting after Conflict, 2 so far"),
+        **options,
     )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(endpoints.run())
@@ -177,3 +178,18 @@ def test_the_command_refuses_unknown_flags() -> None:
 
     result = CliRunner().invoke(cli, ["node", "--no-such-flag=1"])
     assert result.exit_code != 0
+
+
+async def test_the_audit_log_is_for_loopback_or_those_with_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    audit = Audit(None, ManualClock())
+    async with serving(audit, explain_token="secret") as url, aiohttp.ClientSession() as session:
+
+        async def status(**headers: str) -> int:
+            async with session.get(f"http://{url}/events", headers=headers) as response:
+                return response.status
+
+        assert await status() == 200
+        monkeypatch.setattr("kubetide.kube.endpoints.is_loopback", lambda _: False)
+        assert await status() == 401
+        assert await status(Authorization="Bearer wrong") == 403
+        assert await status(Authorization="Bearer secret") == 200

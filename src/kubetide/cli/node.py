@@ -31,7 +31,7 @@ from kubetide.node.features import parse_gates
 from kubetide.node.settings import IGNORED_FLAGS, NodeSettings, PodSource
 from kubetide.settings import ProcessSettings
 from kubetide.telemetry import Telemetry
-from kubetide.wiring import parse_address
+from kubetide.wiring import connection_limits, parse_address
 
 log = get_logger("node")
 
@@ -217,6 +217,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
             host=address,
             port=port,
             explain_token=own.explain_token,
+            limits=connection_limits(own),
         )
         manager = Manager(name="node")
         manager.add(endpoints, wait_ready=True)

@@ -28,10 +28,19 @@ PAGE = 256
 @click.option("--reason", help="Only events with this reason, such as AdjustBEByNodeCPUUsage.")
 @click.option("--pod", help="Only events about this pod: NAMESPACE/NAME or NAME.")
 @click.option("--limit", default=50, show_default=True, help="Stop after so many events; 0 shows all.")
+@click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", help="Bearer token, for an agent that is not here.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(address: str, directory: Path | None, reason: str | None, pod: str | None, limit: int, output: str) -> None:
+def command(
+    address: str,
+    directory: Path | None,
+    reason: str | None,
+    pod: str | None,
+    limit: int,
+    token: str | None,
+    output: str,
+) -> None:
     """Show what the agent of a node did, newest first."""
-    events = read_files(directory) if directory is not None else asyncio.run(_ask(address, limit))
+    events = read_files(directory) if directory is not None else asyncio.run(_ask(address, limit, token))
     shown = 0
     for event in events:
         if not matches(event, reason=reason, pod=pod):
@@ -57,19 +66,20 @@ def read_files(directory: Path) -> Iterator[dict[str, Any]]:
             return
 
 
-async def _ask(address: str, limit: int) -> list[dict[str, Any]]:
+async def _ask(address: str, limit: int, bearer: str | None) -> list[dict[str, Any]]:
     """Return the events of a running agent, page by page."""
     import aiohttp
 
     found: list[dict[str, Any]] = []
     token = ""
+    headers = {"Accept": "application/json", **({"Authorization": f"Bearer {bearer}"} if bearer else {})}
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
             while True:
                 query = {"size": str(PAGE), **({"pageToken": token} if token else {})}
-                async with session.get(
-                    f"http://{address}/events", params=query, headers={"Accept": "application/json"}
-                ) as response:
+                async with session.get(f"http://{address}/events", params=query, headers=headers) as response:
+                    if response.status in (401, 403):
+                        raise KubetideError(f"{address} shows its audit log on loopback only: pass --token")
                     if response.status != 200:
                         raise KubetideError(f"the agent at {address} answers {response.status}")
                     page = await response.json()

@@ -26,7 +26,7 @@ from kubetide.kube.manager import Component, Manager
 from kubetide.kube.settings import KubeSettings
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
-from kubetide.wiring import World, build, default_address, parse_names, process
+from kubetide.wiring import World, build, connection_limits, default_address, parse_names, process
 
 
 def complete_components(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -127,6 +127,7 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
     telemetry = Telemetry()
     instruments = Instruments(telemetry)
     rng = random.Random()
+    limits = connection_limits(own)
     built: dict[str, list[Component]] = {}
     clients = []
     try:
@@ -135,12 +136,21 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
                 part.connection, clock=clock, chance=rng, observe=instruments.request, announce=instruments.of(name)
             )
             clients.append(client)
-            built[name] = build(name, World(client=client, clock=clock, telemetry=telemetry, rng=rng), part.settings)
+            built[name] = build(
+                name, World(client=client, clock=clock, telemetry=telemetry, rng=rng, limits=limits), part.settings
+            )
         first = next(iter(parts))
         address = own.listen or parts[first].address(first)
         health = parts[first].health_address if len(parts) == 1 else ""
         await run_until_signal(
-            process(built, telemetry, address=address, health_address=health, explain_token=own.explain_token)
+            process(
+                built,
+                telemetry,
+                address=address,
+                health_address=health,
+                explain_token=own.explain_token,
+                limits=limits,
+            )
         )
     finally:
         for client in clients:

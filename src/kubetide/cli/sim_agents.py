@@ -75,8 +75,7 @@ async def answering(
     agents: Sequence[NodeAgent], port: int, *, telemetry: Telemetry | None = None, others: Explain | None = None
 ) -> AsyncIterator[int]:
     """Answer for the agents on loopback while the block lasts, and give the port."""
-    from aiohttp import web
-
+    from kubetide.kube.connections import Limits
     from kubetide.kube.listener import listening
 
     endpoints = Endpoints(
@@ -85,6 +84,5 @@ async def answering(
         ready=lambda: all(agent.ready() for agent in agents),
         explain=explain_together(agents, others),
     )
-    runner = web.AppRunner(endpoints.application(), access_log=None)
-    async with listening(runner, "127.0.0.1", port) as taken:
+    async with listening(Limits().runner(endpoints.application()), "127.0.0.1", port) as taken:
         yield taken

@@ -28,8 +28,8 @@ from kubetide.embedded.resources import ApiResource, Registry
 from kubetide.embedded.status import Raw, Refusal, bad_request, internal
 from kubetide.embedded.strategy import NAMESPACES, deep_copy
 from kubetide.embedded.webhooks import Hook, hooks_of, is_exempt
-from kubetide.embedded.wire import wire_timeout
 from kubetide.errors import InvalidInput, KubetideError
+from kubetide.kube.wire import wire_timeout
 
 LOCAL = "local://"
 _GROUP = "admissionregistration.k8s.io"

@@ -18,8 +18,8 @@ from kubetide.embedded.crds import REVIEW_VERSIONS, CrdVersion
 from kubetide.embedded.objects import Entry
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, Refusal
-from kubetide.embedded.wire import wire_timeout
 from kubetide.errors import KubetideError
+from kubetide.kube.wire import wire_timeout
 
 LOCAL = "local://"
 _SECONDS = 30.0

@@ -19,7 +19,7 @@ from kubetide.embedded.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.status import Raw, unavailable
 from kubetide.embedded.webhooks import Hook
-from kubetide.embedded.wire import wire_seconds, wire_timeout
+from kubetide.kube.wire import wire_seconds, wire_timeout
 
 _SERVICES = ResourceKey("", "services")
 _ENDPOINTS = ResourceKey("", "endpoints")

@@ -21,8 +21,9 @@ from kubetide.embedded.render import answer_raw
 from kubetide.embedded.requests import Answer, Request
 from kubetide.embedded.status import Refusal, bad_request, internal, timed_out, too_large
 from kubetide.embedded.watching import WatchPlan
-from kubetide.embedded.wire import wire_seconds, wire_timeout, wire_timers
+from kubetide.kube.connections import Limits
 from kubetide.kube.listener import listening
+from kubetide.kube.wire import wire_seconds, wire_timeout, wire_timers
 from kubetide.log import get_logger
 
 log = get_logger("apiserver")
@@ -44,6 +45,19 @@ class ServerOptions:
     """How long a watcher may leave its bytes unread."""
     watch_pause: float = 0.02
     """At least this long between two writes to one watcher: bursts are joined, a single change is told at once."""
+    connections: int = 4096
+    """Every watch holds one."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a connection. A body that is too long or too slow is refused here first, with a Status."""
+        return Limits(
+            header_seconds=self.header_seconds,
+            idle_seconds=self.header_seconds,
+            body_seconds=2 * self.body_seconds,
+            body_bytes=None,
+            connections=self.connections,
+        )
 
 
 @dataclass(slots=True)
@@ -89,7 +103,7 @@ async def serve(
     outbound = Outbound(api)
     outbound.attach()
     try:
-        async with listening(runner, host, port, tls=tls, backlog=512) as bound:
+        async with listening(runner, host, port, tls=tls, backlog=512, limits=front.options.limits) as bound:
             try:
                 yield Serving(host, bound, "https" if tls is not None else "http")
             finally:

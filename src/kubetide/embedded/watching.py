@@ -18,7 +18,7 @@ from kubetide.embedded.filters import Filter, Render
 from kubetide.embedded.objects import Change, Entry, EventLog, LogEvent, ObjectStore, watch_line
 from kubetide.embedded.resources import ApiResource
 from kubetide.embedded.status import Raw, Refusal
-from kubetide.embedded.wire import Timer, Timers, rest
+from kubetide.kube.wire import Timer, Timers, rest
 
 BOOKMARK_SECONDS = 60.0
 _CHUNK = 500

@@ -74,6 +74,11 @@ def expiry(pem: str) -> datetime:
     return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
 
 
+def as_der(pem: str) -> bytes:
+    """Return the first certificate of a PEM text as it is shown in a handshake; ValueError if there is none."""
+    return x509.load_pem_x509_certificate(pem.encode()).public_bytes(serialization.Encoding.DER)
+
+
 def _name(common_name: str, groups: Sequence[str] = ()) -> x509.Name:
     parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
     return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

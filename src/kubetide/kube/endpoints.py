@@ -19,6 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from kubetide.api.codec import encode
+from kubetide.kube.connections import Limits
 from kubetide.kube.listener import listening
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -43,6 +44,7 @@ class Endpoints:
         explain_token: str = "",
         health_check: Callable[[], bool] | None = None,
         notes: Callable[[], Sequence[str]] = tuple,
+        limits: Limits | None = None,
     ) -> None:
         self.name = "endpoints"
         self.port = port
@@ -54,6 +56,7 @@ class Endpoints:
         self._notes = notes
         self._host = host
         self._explain_token = explain_token
+        self._limits = limits or Limits()
         self._serving = False
 
     def ready(self) -> bool:
@@ -78,8 +81,8 @@ class Endpoints:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        runner = web.AppRunner(self.application(), access_log=None)
-        async with listening(runner, self._host, self.port) as self.port:
+        runner = self._limits.runner(self.application())
+        async with listening(runner, self._host, self.port, limits=self._limits) as self.port:
             self._serving = True
             log.info("serving", port=self.port)
             try:
@@ -105,8 +108,8 @@ class Endpoints:
         return web.Response(status=500, text="Error: last activity is too long ago")
 
     async def _explained(self, request: web.Request) -> web.Response:
-        if not self._may_explain(request):
-            return web.Response(status=403, text="explain answers on loopback, or with its token")
+        if (refusal := self.refuse(request)) is not None:
+            return refusal
         parts = request.match_info
         key = f"{parts['namespace']}/{parts['name']}" if "namespace" in parts else parts["name"]
         answer = self._explain(parts["kind"], key) if self._explain is not None else None
@@ -114,11 +117,15 @@ class Endpoints:
             return web.Response(status=404, text=f"nothing is known about {parts['kind']} {key}")
         return web.Response(body=encode(answer), content_type="application/json")
 
-    def _may_explain(self, request: web.Request) -> bool:
+    def refuse(self, request: web.Request) -> web.Response | None:
+        """Return the refusal of a request for what not everybody may read, or None if this one may."""
         presented = request.headers.get("Authorization", "")
         if self._explain_token and hmac.compare_digest(presented.encode(), f"Bearer {self._explain_token}".encode()):
-            return True
-        return is_loopback(request.remote)
+            return None
+        if is_loopback(request.remote):
+            return None
+        status, challenge = (403, {}) if presented else (401, {"WWW-Authenticate": "Bearer"})
+        return web.Response(status=status, headers=challenge, text="answers on loopback, or to its bearer token")
 
 
 def is_loopback(address: str | None) -> bool:

@@ -1,30 +1,37 @@
-"""An HTTP server on a port for as long as a block lasts, and not a moment longer.
+"""An HTTP server on a port for as long as a block lasts, and not a moment longer: the one door of every server we open.
 
-Stopping a web server closes its connections, with two gaps that this module fills:
+Connections are accepted here, not by a site of the web framework, because four things belong together at this point:
 
-- A connection in its TLS handshake has met nobody yet. If the handshake ends after the server has stopped, the
-  connection would be served by a component that no longer runs; here it is aborted as soon as it appears. Where the
-  handshake does not end, the connection would stay; here the listening sockets know it, and end it.
-- A TLS connection that was closed politely stays until the peer says goodbye too, for up to half a minute. Here a
-  peer has a moment for it, and is then cut off.
+- the TLS context is asked for per connection, so that a certificate can be replaced without dropping a request;
+- a connection is limited from its first moment on, in its TLS handshake already (`kube.connections`);
+- where the process is out of file descriptors, accepting pauses and reports it once a minute;
+- when the server stops, connections in their handshake end with it, and a peer that does not return a TLS goodbye is
+  cut off after a moment rather than after half a minute.
 """
 
 import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from weakref import WeakSet
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+
+from kubetide.kube.connections import Connections, Limits
+from kubetide.kube.wire import rest, wire_timers
+from kubetide.log import Throttle, get_logger
+
+log = get_logger("http")
+
+Tls = ssl.SSLContext | Callable[[], ssl.SSLContext]
+"""A context, or what gives the one for the next connection."""
 
 GOODBYE_SECONDS = 0.5
+ACCEPT_PAUSE_SECONDS = 1.0
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-_ROUNDS = 20
-"""So many rounds of the loop a connection has to notice its end; it takes two or three."""
 
 
 @asynccontextmanager
@@ -33,8 +40,9 @@ async def listening(
     host: str,
     port: int,
     *,
-    tls: ssl.SSLContext | None = None,
+    tls: Tls | None = None,
     backlog: int = 128,
+    limits: Limits | None = None,
 ) -> AsyncIterator[int]:
     """Serve on `host` and `port` (0: a free one) while the block lasts, and give the port.
 
@@ -42,50 +50,76 @@ async def listening(
     """
     await runner.setup()
     assert runner.server is not None, "a runner that is set up has a server"
-    connections = _Connections(runner.server)
-    doors: list[_Door] = []
+    connections = Connections(runner.server, limits or Limits(), wire_timers())
     try:
-        doors += await _open(host, port)
-        for door in doors:
-            await web.SockSite(runner, door, ssl_context=tls, backlog=backlog).start()
-        yield doors[0].getsockname()[1]
-    finally:
-        connections.closing = True
+        doors = await _open(host, port, backlog)
+    except BaseException:
+        await runner.cleanup()
+        raise
+    failure: Exception | None = None
+    async with asyncio.TaskGroup() as group:
+        accepting = [group.create_task(_accept(door, connections, tls, group)) for door in doors]
         try:
-            await runner.cleanup()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await connections.gone.wait()
+            yield doors[0].getsockname()[1]
+        except Exception as error:  # noqa: BLE001 - raised again below, as itself and not as a group
+            failure = error
         finally:
-            connections.abort()
-            await _clear(doors)
+            connections.closing = True
+            for task in accepting:
+                task.cancel()
+            for door in doors:
+                asyncio.get_running_loop().remove_reader(door)
+                door.close()
+            connections.abort(shaking=True)
+            try:
+                await runner.cleanup()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(GOODBYE_SECONDS):
+                        await connections.gone.wait()
+            finally:
+                connections.abort()
+    if failure is not None:
+        raise failure
 
 
-class _Door(socket.socket):
-    """A listening socket that remembers whom it let in."""
+async def _accept(door: socket.socket, connections: Connections, tls: Tls | None, group: asyncio.TaskGroup) -> None:
+    """Accept connections until cancelled."""
+    loop = asyncio.get_running_loop()
+    port = door.getsockname()[1]
+    complaints = Throttle()
+    while True:
+        try:
+            peer, _ = await loop.sock_accept(door)
+        except ConnectionAbortedError:
+            continue
+        except OSError as error:
+            held_back = complaints.admit(connections.timers.time())
+            if held_back is not None:
+                log.warning(
+                    "cannot accept connections, will try again",
+                    port=port,
+                    error=error.strerror,
+                    open=len(connections),
+                    unreported=held_back,
+                )
+            await rest(connections.timers, ACCEPT_PAUSE_SECONDS)
+            continue
+        peer.setblocking(False)
+        connections.admit(peer, tls() if callable(tls) else tls, group)
 
-    def __init__(self, family: int, kind: int, protocol: int) -> None:
-        super().__init__(family, kind, protocol)
-        self.let_in: WeakSet[socket.socket] = WeakSet()
 
-    def accept(self) -> tuple[socket.socket, Any]:
-        connection, address = super().accept()
-        self.let_in.add(connection)
-        return connection, address
-
-
-async def _open(host: str, port: int) -> list[_Door]:
-    """Return a socket for each address that the host stands for, all on one port, bound and not yet listening.
+async def _open(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Return a listening socket for each address that the host stands for, all on one port.
 
     Addresses of a kind that this machine does not have are left out, as long as there is another.
     """
     passive = socket.AI_PASSIVE
     infos = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=passive)
-    doors: list[_Door] = []
+    doors: list[socket.socket] = []
     failed: OSError | None = None
     for family, _, protocol, _, (address, _, *scope) in dict.fromkeys(infos):
         try:
-            doors.append(_bound(family, protocol, (address, port, *scope)))
+            doors.append(_bound(family, protocol, (address, port, *scope), backlog))
             port = doors[0].getsockname()[1]
         except OSError as error:
             failed = OSError(error.errno, f"cannot listen on {address!s}:{port}: {error.strerror}")
@@ -98,57 +132,16 @@ async def _open(host: str, port: int) -> list[_Door]:
     return doors
 
 
-def _bound(family: int, protocol: int, address: tuple[Any, ...]) -> _Door:
-    door = _Door(family, socket.SOCK_STREAM, protocol)
+def _bound(family: int, protocol: int, address: tuple[Any, ...], backlog: int) -> socket.socket:
+    door = socket.socket(family, socket.SOCK_STREAM, protocol)
     try:
         door.setblocking(False)
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         door.bind(address)
+        door.listen(backlog)
     except OSError:
         door.close()
         raise
     return door
-
-
-async def _clear(doors: Iterable[_Door]) -> None:
-    """End what is left of the connections, on their sockets: those that still shake hands have nothing else."""
-    for _ in range(_ROUNDS):
-        left = [connection for door in doors for connection in door.let_in if connection.fileno() >= 0]
-        if not left:
-            return
-        for connection in left:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        await asyncio.sleep(0)
-
-
-class _Connections:
-    """Which connections of a server are open, by what it is told when they come and go."""
-
-    def __init__(self, server: web.Server) -> None:
-        self.closing = False
-        self.gone = asyncio.Event()
-        self.gone.set()
-        self._open: dict[RequestHandler, asyncio.Transport] = {}
-        self._server_made, self._server_lost = server.connection_made, server.connection_lost
-        server.connection_made = self._made  # type: ignore[method-assign]
-        server.connection_lost = self._lost  # type: ignore[method-assign]
-
-    def abort(self) -> None:
-        for transport in self._open.values():
-            transport.abort()
-
-    def _made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        self._open[handler] = transport
-        self.gone.clear()
-        self._server_made(handler, transport)
-        if self.closing:
-            transport.abort()
-
-    def _lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        self._open.pop(handler, None)
-        if not self._open:
-            self.gone.set()
-        self._server_lost(handler, exc)

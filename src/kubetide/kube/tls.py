@@ -8,6 +8,7 @@ not disturbed.
 import os
 import ssl
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,4 +106,24 @@ def load_identity(context: ssl.SSLContext, identity: Certificate) -> None:
             chain.write_text(f"{identity.certificate.read()}\n{identity.key.read()}\n")
             context.load_cert_chain(chain)
     except (ssl.SSLError, OSError) as error:
-        raise CredentialsFailed(f"the client certificate cannot be used: {error}") from error
+        raise CredentialsFailed(f"the certificate cannot be used: {error}") from error
+
+
+def shown_certificate(server: ssl.SSLContext) -> bytes:
+    """Return the certificate (DER) that a client is shown: a handshake in memory tells what no attribute does."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_mode = ssl.CERT_NONE
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = server.wrap_bio(to_server, to_client, server_side=True)
+    theirs = client.wrap_bio(to_client, to_server)
+    for _ in range(10):  # it takes two or three
+        try:
+            theirs.do_handshake()
+        except ssl.SSLWantReadError:
+            with suppress(ssl.SSLWantReadError):
+                ours.do_handshake()
+            continue
+        shown = theirs.getpeercert(binary_form=True)
+        return shown or b""
+    raise ssl.SSLError("the handshake does not end")

@@ -1,14 +1,19 @@
 """An HTTPS server for admission reviews, whose certificate may be replaced while it runs.
 
-A new certificate is loaded into the TLS context in use: connections that exist go on with the old one, the next
-handshake shows the new one, and no request is dropped. Files that are half-written or wrong are reported and the
-old certificate stays in force.
+A new certificate gets a TLS context of its own: connections that exist go on with the old one, the next handshake
+shows the new one, and no request is dropped. (One context keeps a certificate per type of key, so an RSA one loaded
+beside an EC one might never be shown.) Files that are half-written or wrong are reported and the old certificate stays
+in force.
+
+After every rotation the server shakes hands with itself in memory, and what it shows is compared with the file. A
+mismatch is reported in the log and in `kubetide_webhook_certificate_matches`.
 """
 
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,10 +22,13 @@ from aiohttp import web
 from kubetide.api.admission import AdmissionReview, review_response
 from kubetide.api.codec import decode, encode
 from kubetide.errors import DecodeError
+from kubetide.kube.certificates import as_der
+from kubetide.kube.connections import Limits
 from kubetide.kube.errors import CredentialsFailed
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import Certificate, load_identity, stamp
+from kubetide.kube.tls import Certificate, load_identity, shown_certificate, stamp
 from kubetide.log import get_logger
+from kubetide.telemetry import Telemetry
 
 log = get_logger("webhook")
 
@@ -50,6 +58,8 @@ class WebhookServer:
         client_ca: str = "",
         name: str = "webhook",
         stopwatch: Stopwatch = nullcontext,
+        limits: Limits | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.name = name
         self.port = port
@@ -59,13 +69,16 @@ class WebhookServer:
         self._certificate = certificate
         self._host = host
         self._interval = reload_interval.total_seconds()
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.minimum_version = min_version
-        if ciphers:
-            self._context.set_ciphers(ciphers)
-        if client_ca:
-            self._context.load_verify_locations(cadata=client_ca)
-            self._context.verify_mode = ssl.CERT_REQUIRED
+        self._min_version = min_version
+        self._ciphers = ciphers
+        self._client_ca = client_ca
+        self._context: ssl.SSLContext | None = None
+        self._limits = replace(limits or Limits(), body_bytes=REVIEW_LIMIT)
+        self._matches = (telemetry or Telemetry()).gauge(
+            "kubetide_webhook_certificate_matches",
+            "1 while the certificate that the webhook shows is the one in its file.",
+            ("server",),
+        )
         self._stamps: tuple[object, ...] = ()
         self._serving = False
 
@@ -79,13 +92,14 @@ class WebhookServer:
 
     async def run(self) -> None:
         """Serve until cancelled; requests in flight are answered before it returns."""
-        load_identity(self._context, self._certificate)
         self._stamps = self._current_stamps()
+        self._context = self._new_context()
+        self.check_certificate()
         app = web.Application(client_max_size=REVIEW_LIMIT)
         for path, handler in self._handlers.items():
             app.router.add_post(path, _answering(handler, self._stopwatch))
-        runner = web.AppRunner(app, access_log=None)
-        async with listening(runner, self._host, self.port, tls=self._context) as self.port:
+        runner = self._limits.runner(app)
+        async with listening(runner, self._host, self.port, tls=self.context, limits=self._limits) as self.port:
             self._serving = True
             log.info("serving", server=self.name, port=self.port)
             try:
@@ -101,16 +115,44 @@ class WebhookServer:
         if stamps == self._stamps:
             return False
         try:
-            # First into a context of its own: a certificate without its key would leave the one in use broken.
-            load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._certificate)
-            load_identity(self._context, self._certificate)
+            self._context = self._new_context()
         except CredentialsFailed as error:
             log.warning("new certificate cannot be used, keeping the old one", server=self.name, error=str(error))
             return False
         self._stamps = stamps
         self.reloads += 1
-        log.info("loaded a new certificate", server=self.name)
+        if self.check_certificate():
+            log.info("loaded a new certificate", server=self.name)
         return True
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS context for the next connection."""
+        assert self._context is not None, "a server that runs has a certificate"
+        return self._context
+
+    def check_certificate(self) -> bool:
+        """Compare the certificate that is shown with the one in the file; report and measure a mismatch."""
+        problem = ""
+        try:
+            if shown_certificate(self.context()) != as_der(self._certificate.certificate.read()):
+                problem = "the handshake shows another certificate"
+        except (ssl.SSLError, ValueError, CredentialsFailed) as error:
+            problem = str(error)
+        self._matches.labels(self.name).set(0 if problem else 1)
+        if problem:
+            log.error("the certificate in the file is not the one that is served", server=self.name, error=problem)
+        return not problem
+
+    def _new_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = self._min_version
+        if self._ciphers:
+            context.set_ciphers(self._ciphers)
+        if self._client_ca:
+            context.load_verify_locations(cadata=self._client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        load_identity(context, self._certificate)
+        return context
 
     def _current_stamps(self) -> tuple[object, ...]:
         return stamp(self._certificate.certificate), stamp(self._certificate.key)

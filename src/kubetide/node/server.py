@@ -2,6 +2,8 @@
 
 GET /events?size=&pageToken=     newest first; JSON when asked for exactly that, else one event a line
 400 for a size that is too large or negative, 409 for a token that is unknown or has expired
+
+The audit log names pods and what was done to them, so it answers like `/explain`: on loopback, or to the bearer token.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +13,7 @@ from aiohttp import web
 
 from kubetide.api.codec import encode
 from kubetide.errors import InvalidInput
+from kubetide.kube.connections import Limits
 from kubetide.kube.endpoints import Endpoints
 from kubetide.node.executor.audit import DEFAULT_PAGE, Audit, UnknownToken
 from kubetide.telemetry import Telemetry
@@ -31,6 +34,7 @@ class NodeEndpoints(Endpoints):
         port: int = 9316,
         explain_token: str = "",
         notes: Callable[[], Sequence[str]] = tuple,
+        limits: Limits | None = None,
     ) -> None:
         super().__init__(
             telemetry,
@@ -41,6 +45,7 @@ class NodeEndpoints(Endpoints):
             port=port,
             explain_token=explain_token,
             notes=notes,
+            limits=limits,
         )
         self._audit = audit
 
@@ -53,6 +58,8 @@ class NodeEndpoints(Endpoints):
 
     async def _events(self, request: web.Request) -> web.Response:
         assert self._audit is not None
+        if (refusal := self.refuse(request)) is not None:
+            return refusal
         try:
             size = int(request.query.get("size", DEFAULT_PAGE))
         except ValueError:

@@ -13,11 +13,13 @@ from kubetide.api.core import ConfigMap, Node
 from kubetide.api.scheme import CONFIG_MAPS, NODES
 from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
+from kubetide.kube.connections import Limits
 from kubetide.kube.tls import Certificate, Pem
 from kubetide.kube.webhook import WebhookServer
 from kubetide.log import get_logger
 from kubetide.slo.settings import SloSettings
 from kubetide.slo.validate import Refusal, conflicting_entries, validate_configmap
+from kubetide.telemetry import Telemetry
 
 log = get_logger("slo-webhook")
 
@@ -72,7 +74,9 @@ class SloReviews:
         return _answer(request.uid, conflicting_entries(config.data, new.metadata.labels or {}))
 
 
-def webhook_server(client: Client, settings: SloSettings) -> WebhookServer | None:
+def webhook_server(
+    client: Client, settings: SloSettings, *, telemetry: Telemetry | None = None, limits: Limits | None = None
+) -> WebhookServer | None:
     """Return the server of the webhooks that are switched on, or None."""
     reviews = SloReviews(client, settings)
     handlers = {}
@@ -84,7 +88,14 @@ def webhook_server(client: Client, settings: SloSettings) -> WebhookServer | Non
         return None
     folder = Path(settings.webhook_cert_dir)
     certificate = Certificate(certificate=Pem(path=folder / "tls.crt"), key=Pem(path=folder / "tls.key"))
-    return WebhookServer(handlers, certificate=certificate, port=settings.webhook_port, name="slo-webhook")
+    return WebhookServer(
+        handlers,
+        certificate=certificate,
+        port=settings.webhook_port,
+        name="slo-webhook",
+        telemetry=telemetry,
+        limits=limits,
+    )
 
 
 def _answer(uid: str, refusal: Refusal | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ the same order on every run. Three things that would hang a real loop are named 
 
 With a `speed` the same loop is paced against real time (60 = a minute a second), which also lets sockets take part;
 at speed 0 time stands still and only sockets are served; without a speed it never waits. `real_timers` wait in real
-time at any pace: for the limits of connections (`embedded.wire`).
+time at any pace: for the limits of connections (`kube.wire`).
 """
 
 import asyncio

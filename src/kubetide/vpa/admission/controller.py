@@ -22,6 +22,7 @@ from kubetide.api.scheme import LEASES, MUTATING_WEBHOOKS, PODS
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SettingsError, Unavailable
 from kubetide.kube.client import Client
+from kubetide.kube.connections import Limits
 from kubetide.kube.election import micro_time
 from kubetide.kube.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.tls import Certificate, Pem
@@ -78,6 +79,7 @@ class AdmissionController:
         rng: random.Random,
         *,
         local: LocalWebhooks | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.name = "admission"
         self._client = client
@@ -85,6 +87,8 @@ class AdmissionController:
         self._settings = settings
         self._namespace = own_namespace(settings.namespace)
         self._local = local
+        self._telemetry = telemetry
+        self._limits = limits
         self._view = AdmissionView(client, clock=clock, settings=settings, chance=rng)
         self.reviewer = Reviewer(self._view, settings, telemetry, clock=clock)
         self._holder = socket.gethostname()
@@ -164,6 +168,8 @@ class AdmissionController:
             ciphers=openssl_ciphers(settings.tls_ciphers),
             name="vpa-webhook",
             stopwatch=self.reviewer.step,
+            telemetry=self._telemetry,
+            limits=self._limits,
         )
 
     async def _refresh_certificates(self) -> None:

@@ -16,7 +16,7 @@ from kubetide.embedded.sim.loop import (
     set_speed,
     virtual_clock,
 )
-from kubetide.embedded.wire import rest, wire_seconds, wire_timeout, wire_timers
+from kubetide.kube.wire import rest, wire_seconds, wire_timeout, wire_timers
 
 
 def test_a_day_of_sleep_takes_no_time_and_moves_the_clock_by_a_day() -> None:

@@ -1,7 +1,11 @@
 """Logs and telemetry."""
 
+import asyncio
 import io
+import logging
 import math
+import sys
+import threading
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -120,3 +124,55 @@ class OneQueue(Collector):
         family = GaugeMetricFamily("workqueue_depth", "Keys waiting.", labels=["name"])
         family.add_metric([self._name], 1)
         yield family
+
+
+def test_what_the_loop_reports_is_a_json_line_once_a_minute() -> None:
+    stream = written(json=True)
+
+    async def fail() -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(50):
+            context = {"message": "socket.accept() out of system resource", "exception": OSError(24, "no more")}
+            loop.call_exception_handler({**context, "socket": number})
+
+    asyncio.run(fail())
+    (line,) = [msgspec.json.decode(text) for text in stream.getvalue().splitlines()]
+    assert (line["level"], line["logger"]) == ("error", "asyncio")
+    assert line["msg"].startswith("socket.accept() out of system resource")
+    assert "OSError: [Errno 24] no more" in line["exception"]
+
+
+def test_what_libraries_report_is_a_json_line() -> None:
+    stream = written(json=True)
+    logging.getLogger("aiohttp.server").warning("odd request from %s", "here")
+    logging.getLogger("aiohttp.server").info("not asked for")
+    (line,) = [msgspec.json.decode(text) for text in stream.getvalue().splitlines()]
+    assert (line["logger"], line["msg"]) == ("aiohttp.server", "odd request from here")
+
+
+def test_what_threads_and_destructors_raise_is_a_json_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    stream = written(json=True)
+
+    class Broken:
+        def __del__(self) -> None:
+            raise ValueError("in a destructor")
+
+    def fail() -> None:
+        raise ValueError("in a thread")
+
+    thread = threading.Thread(target=fail, name="worker")
+    thread.start()
+    thread.join()
+    Broken()
+    first, second = (msgspec.json.decode(text) for text in stream.getvalue().splitlines())
+    assert (first["logger"], first["source"]) == ("threading", "worker")
+    assert "ValueError: in a thread" in first["exception"]
+    assert second["logger"] == "python"
+    assert "ValueError: in a destructor" in second["exception"]
+
+
+def test_a_throttle_lets_one_line_a_minute_through_and_counts_the_others() -> None:
+    throttle = log.Throttle()
+    assert [throttle.admit(now) for now in (0.0, 1.0, 59.9, 60.0, 61.0, 200.0)] == [0, None, None, 2, None, 1]

@@ -3,10 +3,15 @@
 A body is read up to a limit, and what is longer is refused without being kept. Watch lines are split here, because
 a line may be as long as a body. A watch on a quiet resource may be silent for as long as the server was asked to keep
 it open, so silence alone says nothing: TCP keep-alive finds a peer that is gone.
+
+Where the process is out of file descriptors, requests pause for a moment, so that everything that tries again does not
+do so at once, and it is reported once a minute.
 """
 
 import asyncio
+import errno
 import io
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -30,12 +35,17 @@ from kubetide.kube.errors import (
 from kubetide.kube.kubeconfig import Access
 from kubetide.kube.tls import ClientTls
 from kubetide.kube.transport import BODY_LIMIT, Response, largest_answer
+from kubetide.log import Throttle, get_logger
 
 CONNECT_SECONDS = 10.0
 # How long after the end it was asked for a watch may still be silent before the server counts as gone.
 SILENCE_SECONDS = 30.0
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 READ_SIZE = 256 * 1024
+PAUSE_SECONDS = 1.0
+"""How long nothing is sent after the process ran out of file descriptors."""
+
+log = get_logger("http")
 
 
 class HttpTransport:
@@ -56,6 +66,8 @@ class HttpTransport:
         self._silence = silence
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._paused_until = 0.0
+        self._complaints = Throttle()
         self._closed = False
 
     async def request(
@@ -154,15 +166,34 @@ class HttpTransport:
                 options["server_hostname"] = self._access.tls_server_name
         if self._proxy:
             options["proxy"] = self._proxy
-        return await self._connected().request(
-            method,
-            URL(text, encoded=True),
-            data=body,
-            headers=[*headers.items(), *presented.headers],
-            timeout=timeout,
-            allow_redirects=False,
-            **options,
-        )
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._paused_until:
+            await asyncio.sleep(self._paused_until - loop.time())
+        try:
+            return await self._connected().request(
+                method,
+                URL(text, encoded=True),
+                data=body,
+                headers=[*headers.items(), *presented.headers],
+                timeout=timeout,
+                allow_redirects=False,
+                **options,
+            )
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._pause(error, loop.time())
+            raise
+
+    def _pause(self, error: OSError, now: float) -> None:
+        self._paused_until = now + PAUSE_SECONDS
+        held_back = self._complaints.admit(now)
+        if held_back is not None:
+            log.warning(
+                "cannot open connections, will try again",
+                server=self._access.server,
+                error=os.strerror(error.errno or 0),
+                unreported=held_back,
+            )
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._closed:

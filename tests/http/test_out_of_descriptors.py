@@ -1,0 +1,135 @@
+"""Out of file descriptors: servers and clients pause, report it in one line, and go on when there are some again."""
+
+import asyncio
+import io
+import os
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from kubetide import log
+from kubetide.kube.connections import Limits
+from kubetide.kube.credentials import Static
+from kubetide.kube.errors import ConnectionLost, RequestTimeout
+from kubetide.kube.http import HttpTransport
+from kubetide.kube.kubeconfig import Access
+from kubetide.kube.listener import listening
+from kubetide.kube.tls import ServerTrust
+
+ATTEMPTS = 20
+LIMITS = Limits()
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    log.configure(json=True, stream=stream)
+    yield stream
+    log.configure()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    """Return the log; every line must be a JSON object."""
+    return [msgspec.json.decode(line, type=dict[str, object]) for line in stream.getvalue().splitlines()]
+
+
+@contextmanager
+def descriptors_left(number: int) -> Iterator[None]:
+    """Leave this process so many file descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    highest = max(int(each) for each in os.listdir("/proc/self/fd"))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + number + 2, hard))
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(number):
+            os.close(taken.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in taken:
+            os.close(each)
+
+
+@asynccontextmanager
+async def greeting() -> AsyncIterator[int]:
+    async def greet(_: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    app = web.Application()
+    app.router.add_get("/", greet)
+    async with listening(LIMITS.runner(app), "127.0.0.1", 0) as port:
+        yield port
+
+
+async def test_a_server_pauses_and_reports_it_once(logged: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubetide.kube.listener.ACCEPT_PAUSE_SECONDS", 0.001)
+    async with greeting() as port:
+        failed = 0
+        accept = asyncio.get_running_loop().sock_accept
+
+        async def counted(door: object) -> object:
+            nonlocal failed
+            try:
+                return await accept(door)  # type: ignore[arg-type]
+            except OSError:
+                failed += 1
+                raise
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_accept", counted)
+        async with asyncio.timeout(20):
+            # The accept under way is not counted: the first connection takes it.
+            _, first = await asyncio.open_connection("127.0.0.1", port)
+            with descriptors_left(1):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                while failed < ATTEMPTS:  # noqa: ASYNC110 - attempts have no event
+                    await asyncio.sleep(0.001)
+            writer.write(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+            assert (await reader.read()).endswith(b"hello")
+        first.transport.abort()
+        writer.transport.abort()
+    told = [line for line in lines(logged) if line["level"] != "info"]
+    assert [line["msg"] for line in told] == ["cannot accept connections, will try again"]
+    assert told[0]["error"] == "Too many open files"
+
+
+async def test_a_client_pauses_and_reports_it_once(logged: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with greeting() as port:
+        transport = HttpTransport(
+            Access(server=f"http://127.0.0.1:{port}", trust=ServerTrust(), credentials=Static(()))
+        )
+        try:
+            monkeypatch.setattr("kubetide.kube.http.PAUSE_SECONDS", 0.001)
+            with descriptors_left(0):
+                for _ in range(ATTEMPTS):
+                    with pytest.raises(ConnectionLost, match="Too many open files"):
+                        await transport.request("GET", "/", timeout=10)
+                monkeypatch.setattr("kubetide.kube.http.PAUSE_SECONDS", 3600.0)
+                with pytest.raises(ConnectionLost, match="Too many open files"):
+                    await transport.request("GET", "/", timeout=10)
+            with pytest.raises(RequestTimeout):
+                await transport.request("GET", "/", timeout=0.05)
+        finally:
+            await transport.close()
+    told = [line["msg"] for line in lines(logged)]
+    assert told.count("cannot open connections, will try again") == 1
+
+
+async def test_a_client_goes_on_when_there_are_descriptors_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubetide.kube.http.PAUSE_SECONDS", 0.001)
+    async with greeting() as port:
+        transport = HttpTransport(
+            Access(server=f"http://127.0.0.1:{port}", trust=ServerTrust(), credentials=Static(()))
+        )
+        try:
+            with descriptors_left(0), pytest.raises(ConnectionLost):
+                await transport.request("GET", "/", timeout=10)
+            assert (await transport.request("GET", "/", timeout=10)).body == b"hello"
+        finally:
+            await transport.close()

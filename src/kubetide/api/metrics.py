@@ -20,10 +20,6 @@ class PodMetrics(TypedObject, frozen=True, kw_only=True, gc=False):
     containers: tuple[ContainerUsage, ...] | None = None
 
 
-class PodMetricsList(TypedObject, frozen=True, kw_only=True, gc=False):
-    items: tuple[PodMetrics, ...] | None = None
-
-
 class NodeUsage(TypedObject, frozen=True, kw_only=True, gc=False):
     """`NodeMetrics` of metrics.k8s.io; the object of that name in slo.koordinator.sh is another thing."""
 
@@ -51,21 +47,9 @@ class MetricValue(ApiObject, frozen=True, kw_only=True, gc=False):
     selector: LabelSelector | None = None
 
 
-class MetricValueList(ApiObject, frozen=True, kw_only=True, gc=False):
-    api_version: str = ""
-    kind: str = ""
-    items: tuple[MetricValue, ...] | None = None
-
-
 class ExternalMetricValue(ApiObject, frozen=True, kw_only=True, gc=False):
     metric_name: str = ""
     metric_labels: dict[str, str] | None = None
     timestamp: datetime | None = None
     window_seconds: int | None = None
     value: QuantityText = "0"
-
-
-class ExternalMetricValueList(ApiObject, frozen=True, kw_only=True, gc=False):
-    api_version: str = ""
-    kind: str = ""
-    items: tuple[ExternalMetricValue, ...] | None = None

@@ -3,6 +3,10 @@
 All autoscalers of a namespace (or of the cluster) share one list of pod usage per sync period, and equal questions to
 the custom and external metrics APIs are asked once. No autoscaler is given the same answer twice: it would act again
 on what it has already acted on. What fails is shared like what works, so that an outage is not made worse.
+
+A sample that cannot be read concerns the autoscaler of its pod and no other. A list that cannot be read at all is asked
+for in parts, one selector at a time, but only so many per sync period: a bad answer must not turn into a call for every
+autoscaler.
 """
 
 import asyncio
@@ -30,6 +34,7 @@ from kubetide.hpa.samples import (
 from kubetide.hpa.selection import NamespaceSamples, by_namespace
 from kubetide.hpa.settings import HpaSettings, MetricsScope
 from kubetide.kube.client import Client
+from kubetide.kube.decoding import Rejected
 from kubetide.kube.errors import ApiError, ResponseTooLarge, ServerTimeout, ServiceUnavailable
 from kubetide.kube.metrics import CustomMetrics, ExternalMetrics, ResourceMetrics
 from kubetide.log import get_logger
@@ -37,6 +42,9 @@ from kubetide.log import get_logger
 T = TypeVar("T")
 
 log = get_logger("hpa")
+
+PARTS = 32
+"""So many selectors are asked for one by one per sync period, where lists cannot be read."""
 
 
 class Tally(Protocol):
@@ -109,16 +117,42 @@ def _seen(task: "asyncio.Task[Any]") -> None:
 class _Usage:
     """One list of pod usage, split and filed by namespace when first needed."""
 
-    def __init__(self, items: Sequence[PodMetrics], namespace: str) -> None:
+    def __init__(self, items: Sequence[PodMetrics], rejected: Sequence[Rejected], namespace: str) -> None:
         # What a namespace answers is of that namespace, also where the samples do not say so.
         self._split: dict[str, Sequence[PodMetrics]] = {namespace: items} if namespace else {**by_namespace(items)}
         self._filed: dict[str, NamespaceSamples] = {}
+        self._unreadable = {(namespace or bad.key.namespace, bad.key.name): bad.error for bad in rejected}
 
-    def of(self, namespace: str) -> NamespaceSamples:
-        """Return the samples of one namespace."""
+    def select(self, namespace: str, selector: Selector, pods: Sequence[Pod]) -> list[PodMetrics]:
+        """Return the samples of the pods that the selector matches; raise if one of them cannot be read."""
+        names = [pod.metadata.name for pod in pods]
+        if self._unreadable:
+            for name in names:
+                if (error := self._unreadable.get((namespace, name))) is not None:
+                    raise error
         if namespace not in self._filed:
             self._filed[namespace] = NamespaceSamples(self._split.pop(namespace, ()))
-        return self._filed[namespace]
+        return self._filed[namespace].select(selector, names)
+
+
+class _Parts:
+    """Which selectors may be asked for one by one in this sync period."""
+
+    def __init__(self, clock: Clock, period: timedelta) -> None:
+        self._clock = clock
+        self._period = period.total_seconds()
+        self._ends = float("-inf")
+        self._asked: set[Hashable] = set()
+
+    def may_ask(self, question: Hashable) -> bool:
+        """Say whether a question may be asked, and count it."""
+        now = self._clock.monotonic()
+        if now >= self._ends:
+            self._ends = now + self._period
+            self._asked.clear()
+        if len(self._asked) < PARTS:
+            self._asked.add(question)
+        return question in self._asked
 
 
 class MetricsReader:
@@ -139,6 +173,7 @@ class MetricsReader:
         self._custom = CustomMetrics(client, rediscover=settings.sync_period)
         self._external = ExternalMetrics(client)
         self._answers = SharedAnswers(clock, settings.metrics_timeout, tally)
+        self._parts = _Parts(clock, settings.sync_period)
 
     async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
         """Return the answer to a query, or how it failed."""
@@ -195,20 +230,23 @@ class MetricsReader:
     ) -> Sequence[PodMetrics]:
         """Return the selected samples of pod usage, from a list that many share if there can be one."""
         namespace = query.namespace
+        failure: KubetideError | None = None
         for scope in self._scopes(namespace):
             try:
                 usage = await self._answers.get("resource", ("usage", scope), partial(self._list, scope), asker)
-                return usage.of(namespace).select(selector, (pod.metadata.name for pod in pods))
             except (ServiceUnavailable, ServerTimeout):
                 # Nobody is there: asking for less would not help.
                 raise
             except (ApiError, DecodeError, ResponseTooLarge) as error:
                 log.debug("cannot list pod usage", scope=scope or "cluster", error=str(error))
+                failure = error
+            else:
+                return usage.select(namespace, selector, pods)
+        question = ("selected", namespace, query.selector)
+        if failure is not None and not self._parts.may_ask(question):
+            raise failure
         return await self._answers.get(
-            "resource",
-            ("selected", namespace, query.selector),
-            lambda: self._resource.pods(namespace, query.selector),
-            asker,
+            "resource", question, lambda: self._resource.pods(namespace, query.selector), asker
         )
 
     def _scopes(self, namespace: str) -> list[str]:
@@ -221,4 +259,9 @@ class MetricsReader:
                 return ["", namespace] if self._cluster_wide() else [namespace]
 
     async def _list(self, namespace: str) -> _Usage:
-        return _Usage(await self._resource.pods(namespace or None), namespace)
+        items, rejected = await self._resource.readable_pods(namespace or None)
+        for bad in rejected:
+            if not bad.key.name:
+                # Nobody can say whose sample it is, so it may be anybody's.
+                raise bad.error
+        return _Usage(items, rejected, namespace)

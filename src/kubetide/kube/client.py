@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from kubetide.api.codec import decode, decode_raw, encode
 from kubetide.api.scheme import PODS, Resource
 from kubetide.clock import Clock
+from kubetide.kube.answers import AnswerBudget
 from kubetide.kube.decoding import Rejected, WatchEvent, decode_page, parse_line
 from kubetide.kube.discovery import Discovery
 from kubetide.kube.errors import ApiError, Gone, error_from
@@ -75,6 +76,7 @@ class Client:
         self.clock = clock
         self.chance = chance or random.Random()
         self.discovery = Discovery(self.request, clock=clock)
+        self.answers = AnswerBudget()
         self._timeout = timeout
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
@@ -356,6 +358,7 @@ class Client:
             announce=self._announce,
         )
         other.discovery, other._slots, other._bucket = self.discovery, self._slots, self._bucket
+        other.answers = self.answers
         return other
 
     def announce(self, part: object) -> None:

@@ -24,6 +24,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from kubetide import __version__
+from kubetide.kube.answers import current_share
 from kubetide.kube.credentials import Presented
 from kubetide.kube.errors import (
     ConnectionLost,
@@ -214,12 +215,21 @@ class HttpTransport:
         if declared.isdecimal() and int(declared) > limit:
             response.close()
             raise _too_large(what, limit)
+        share = current_share()
+        # The length that is declared is that of what is sent, and says little about what it unpacks to.
+        packed = "Content-Encoding" in response.headers
+        at_most = int(declared) if declared.isdecimal() and not packed else limit
         kept = io.BytesIO()
         async for chunk in response.content.iter_any():
-            if kept.tell() + len(chunk) > limit:
+            size = kept.tell() + len(chunk)
+            if size > limit:
                 response.close()
                 raise _too_large(what, limit)
+            if share is not None:
+                await share.cover(size, at_most=at_most)
             kept.write(chunk)
+        if share is not None:
+            share.keep(kept.tell())
         return kept.getvalue()
 
     async def _lines(self, response: aiohttp.ClientResponse, what: str) -> AsyncIterator[bytes]:

@@ -5,26 +5,24 @@
     external  GET /apis/external.metrics.k8s.io/v1beta1/namespaces/{ns}/{metric}
 
 They answer what the API served; what an empty answer means is the caller's to say, except where exactly one value
-was asked for. None of these lists has pages, so a long one is decoded in slices.
+was asked for. None of these lists has pages, so a long one is decoded in slices, and all that are read and decoded at
+a time share a budget of bytes (`kube.answers`).
 """
 
 from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import quote
 
-from kubetide.api.codec import decode
 from kubetide.api.metrics import (
     ExternalMetricValue,
-    ExternalMetricValueList,
     MetricValue,
-    MetricValueList,
     NodeUsage,
     PodMetrics,
 )
 from kubetide.api.scheme import NODE_USAGE, POD_METRICS, Resource
 from kubetide.errors import KubetideError
 from kubetide.kube.client import Client
-from kubetide.kube.decoding import decode_page
+from kubetide.kube.decoding import Rejected, decode_page
 from kubetide.kube.errors import ResponseTooLarge
 from kubetide.kube.scale import TargetReference, group_of_reference
 from kubetide.kube.transport import Response, largest_answer
@@ -62,18 +60,16 @@ class ResourceMetrics:
         """Return the usage of the pods of a namespace, or of all."""
         return await self._read(POD_METRICS, namespace, selector)
 
+    async def readable_pods(self, namespace: str | None = None) -> tuple[list[PodMetrics], list[Rejected]]:
+        """Return the usage of the pods of a namespace, or of all, and which samples cannot be read."""
+        return await _items(self._client, POD_METRICS.path(namespace=namespace), POD_METRICS.type)
+
     async def nodes(self, selector: str = "") -> tuple[NodeUsage, ...]:
         """Return the usage of all nodes."""
         return await self._read(NODE_USAGE, None, selector)
 
     async def _read(self, resource: Resource[T], namespace: str | None, selector: str) -> tuple[T, ...]:
-        path = resource.path(namespace=namespace)
-        response = await self._client.request("GET", path, query=_query(labelSelector=selector))
-        _, items, rejected = await decode_page(_bounded(response, path), resource.type, what=path)
-        if rejected:
-            # A missing sample and a broken one must not look alike: the tick goes without, and says why.
-            raise rejected[0].error
-        return tuple(items)
+        return await _all_items(self._client, resource.path(namespace=namespace), resource.type, labelSelector=selector)
 
 
 class CustomMetrics:
@@ -131,8 +127,7 @@ class CustomMetrics:
         return f"/apis/{CUSTOM_GROUP}/{await self.version()}/namespaces/{_segment(namespace)}"
 
     async def _read(self, path: str, **query: str) -> tuple[MetricValue, ...]:
-        response = await self._client.request("GET", path, query=_query(**query))
-        return decode(_bounded(response, path), MetricValueList, what=path).items or ()
+        return await _all_items(self._client, path, MetricValue, **query)
 
 
 class ExternalMetrics:
@@ -144,8 +139,28 @@ class ExternalMetrics:
     async def values(self, namespace: str, metric: str, *, selector: str = "") -> tuple[ExternalMetricValue, ...]:
         """Return the values of one metric that the selector matches."""
         path = f"{EXTERNAL_BASE}/namespaces/{_segment(namespace)}/{_segment(metric)}"
-        response = await self._client.request("GET", path, query=_query(labelSelector=selector))
-        return decode(_bounded(response, path), ExternalMetricValueList, what=path).items or ()
+        return await _all_items(self._client, path, ExternalMetricValue, labelSelector=selector)
+
+
+async def _items(client: Client, path: str, kind: type[T], **query: str) -> tuple[list[T], list[Rejected]]:
+    """Read a list whole, within the budget of all that are read at the same time."""
+    async with client.answers.answer():
+        # In a function of its own, so that the bytes are gone when the block ends.
+        return await _decoded(client, path, kind, query)
+
+
+async def _decoded(client: Client, path: str, kind: type[T], query: dict[str, str]) -> tuple[list[T], list[Rejected]]:
+    response = await client.request("GET", path, query=_query(**query))
+    _, items, rejected = await decode_page(_bounded(response, path), kind, what=path)
+    return items, rejected
+
+
+async def _all_items(client: Client, path: str, kind: type[T], **query: str) -> tuple[T, ...]:
+    items, rejected = await _items(client, path, kind, **query)
+    if rejected:
+        # A missing sample and a broken one must not look alike: the tick goes without, and says why.
+        raise rejected[0].error
+    return tuple(items)
 
 
 def _bounded(response: Response, path: str) -> bytes:

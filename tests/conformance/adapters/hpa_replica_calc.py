@@ -9,7 +9,7 @@ from conformance.registry import suite
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
 from kubetide.api.hpa import MetricSpec
-from kubetide.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
+from kubetide.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kubetide.api.selectors import parse_selector
 from kubetide.hpa.evaluate import Target, evaluate
 from kubetide.hpa.metrics import INT32_MAX, INT32_MIN, Tolerance
@@ -107,12 +107,13 @@ def _reading(spec: MetricSpec, given: dict[str, Any]) -> Reading:
 
 def read(spec: MetricSpec, answer: dict[str, Any]) -> Reading:
     """Turn the answer of an API into a reading, as the observation does."""
+    items = answer.get("items") or []
     if spec.resource is not None:
-        return resource_reading(convert(answer, PodMetricsList).items or (), spec.resource.name)
+        return resource_reading(convert(items, list[PodMetrics]), spec.resource.name)
     if spec.container_resource is not None:
         source = spec.container_resource
-        return resource_reading(convert(answer, PodMetricsList).items or (), source.name, source.container)
+        return resource_reading(convert(items, list[PodMetrics]), source.name, source.container)
     if spec.external is not None:
-        return external_reading(convert(answer, ExternalMetricValueList).items or ())
-    values = convert(answer, MetricValueList).items or ()
+        return external_reading(convert(items, list[ExternalMetricValue]))
+    values = convert(items, list[MetricValue])
     return pods_reading(values) if spec.pods is not None else object_reading(values)

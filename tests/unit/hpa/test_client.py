@@ -1,16 +1,18 @@
 """Shared answers: asked once for all, never given twice to the same one."""
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from kubetide.api.core import Pod
+from kubetide.api.meta import ObjectMeta
 from kubetide.api.selectors import parse_selector
 from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.hpa.client import MetricsReader, SharedAnswers
+from kubetide.hpa.client import PARTS, MetricsReader, SharedAnswers
 from kubetide.hpa.queries import Asker, PodsQuery, Query, ResourceQuery
 from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Reading
 from kubetide.hpa.settings import HpaSettings, MetricsScope
@@ -196,3 +198,57 @@ def test_nonsense_is_a_failure_with_a_name_and_never_a_crash(body: bytes, query:
     assert isinstance(found, MetricFailure)
     assert found.kind in (ErrorKind.FETCH_FAILED, ErrorKind.EMPTY, ErrorKind.INVALID_VALUE)
     assert str(found)
+
+
+def read_all(body: bytes, names: Sequence[str], *, rounds: int = 1) -> tuple[list[Reading], list[str]]:
+    """Let an autoscaler for each name ask, all at once; return what they got and what was asked."""
+
+    async def main() -> tuple[list[Reading], list[str]]:
+        clock = virtual_clock()
+        server = Server(body)
+        reader = MetricsReader(Client(server, clock=clock), clock, HpaSettings(metrics_scope=MetricsScope.NAMESPACE))
+        found: list[Reading] = []
+        for _ in range(rounds):
+            found = await asyncio.gather(
+                *(
+                    reader.read(
+                        ResourceQuery("shop", f"app={name}", "cpu"),
+                        parse_selector(f"app={name}"),
+                        (Pod(metadata=ObjectMeta(namespace="shop", name=f"{name}-0", labels={"app": name})),),
+                        asker(),
+                    )
+                    for name in names
+                )
+            )
+            await asyncio.sleep(20)
+        return found, server.paths
+
+    return run_virtual(main())
+
+
+def sample(name: str, **fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": f"{name}-0", "labels": {"app": name}}, **fields}
+
+
+def test_a_bad_sample_concerns_its_own_autoscaler_and_costs_no_call() -> None:
+    body = usage(sample("good"), sample("bad", window=7), sample("fine"))
+    (good, bad, fine), asked = read_all(body, ["good", "bad", "fine"])
+    assert isinstance(good, PodReading)
+    assert isinstance(fine, PodReading)
+    assert isinstance(bad, MetricFailure)
+    assert "bad-0" in str(bad)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"items": 5}', id="no-list"),
+        pytest.param(b'{"items": [7]}', id="an-item-without-a-name"),
+        pytest.param(b'{"items": [{"window": 7}]}', id="a-sample-of-nobody"),
+    ],
+)
+def test_a_bad_answer_does_not_become_a_call_for_every_autoscaler(body: bytes) -> None:
+    found, asked = read_all(body, [f"app-{number}" for number in range(500)], rounds=3)
+    assert all(isinstance(each, MetricFailure) for each in found)
+    assert len(asked) == 3 * (1 + PARTS)

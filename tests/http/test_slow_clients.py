@@ -18,8 +18,12 @@ from kubetide.kube.endpoints import Endpoints
 from kubetide.kube.listener import listening
 from kubetide.kube.tls import Certificate, Pem, ServerTrust, client_context
 from kubetide.kube.webhook import WebhookServer, allow
+from kubetide.node.hooks.rules import Plugins
+from kubetide.node.hooks.server import HookServer
+from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.server import NodeEndpoints
 from kubetide.telemetry import Telemetry
+from nodeworld import World
 
 SHORT = Limits(header_seconds=0.2, body_seconds=0.2, idle_seconds=0.2, connections=4)
 PATIENT = Limits(header_seconds=30, body_seconds=30, idle_seconds=30, connections=4)
@@ -36,7 +40,7 @@ def plain(port: int) -> Connect:
 
 
 @asynccontextmanager
-async def running(server: Endpoints | WebhookServer) -> AsyncIterator[None]:
+async def running(server: Endpoints | WebhookServer | HookServer) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(server.run())
         async with asyncio.timeout(PATIENCE):
@@ -153,6 +157,23 @@ async def test_a_handshake_that_never_begins_is_cut_off(tmp_path: Path) -> None:
         port = writer.get_extra_info("peername")[1]
         writer.transport.abort()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await is_ended(reader)
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("sent", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], ids=["nothing-sent", "half-a-preface"])
+async def test_the_hook_service_cuts_off_who_does_not_speak(sent: bytes, tmp_path: Path) -> None:
+    world = World()
+    server = HookServer(
+        HookService(Plugins(), world.executor, world.layout),
+        socket=tmp_path / "hooks.sock",
+        host_endpoint="hooks.sock",
+        config_directory=None,
+        limits=SHORT,
+    )
+    async with running(server):
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "hooks.sock")
+        writer.write(sent)
         assert await is_ended(reader)
         writer.transport.abort()
 

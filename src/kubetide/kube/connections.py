@@ -60,6 +60,15 @@ class Limits:
             lingering_time=min(1.0, self.body_seconds),
         )
 
+    def grpc_options(self) -> list[tuple[str, int]]:
+        """Return the same limits for a gRPC server. Its sockets are for this node only; their number is not capped."""
+        return [
+            ("grpc.server_handshake_timeout_ms", round(self.header_seconds * 1000)),
+            ("grpc.max_connection_idle_ms", round(self.idle_seconds * 1000)),
+            ("grpc.max_metadata_size", self.header_bytes),
+            ("grpc.max_concurrent_streams", self.connections),
+        ]
+
 
 class Connections:
     """The connections of one server."""

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from kubetide.api.codec import encode
+from kubetide.kube.connections import Limits
 from kubetide.log import get_logger
 from kubetide.node.hooks.context import Response
 from kubetide.node.hooks.stages import FailurePolicy, Stage, StageResult
@@ -51,6 +52,7 @@ class HookServer:
         host_endpoint: str,
         config_directory: Path | None,
         failure_policy: FailurePolicy = FailurePolicy.IGNORE,
+        limits: Limits | None = None,
     ) -> None:
         self.name = "hook-server"
         self._service = service
@@ -58,6 +60,7 @@ class HookServer:
         self._host_endpoint = host_endpoint
         self._config_directory = config_directory
         self._failure_policy = failure_policy
+        self._limits = limits or Limits()
         self._serving = False
 
     def ready(self) -> bool:
@@ -72,7 +75,7 @@ class HookServer:
         """Serve until cancelled."""
         self._socket.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._socket.unlink(missing_ok=True)
-        server = grpc.aio.server()
+        server = grpc.aio.server(options=self._limits.grpc_options())
         server.add_generic_rpc_handlers((_Handler(self), ReflectionHandler(Reflection(pb.DESCRIPTOR))))
         server.add_insecure_port(f"unix://{self._socket}")
         await server.start()

@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 
 from kubetide.api.codec import decode_raw
 from kubetide.errors import InvalidInput, KubetideError
+from kubetide.kube.connections import Limits
 from kubetide.log import get_logger
 from kubetide.node.hooks.server import POD_STAGES, SERVICE
 from kubetide.node.hooks.stages import FailurePolicy, Stage
@@ -116,7 +117,7 @@ class RuntimeProxy:
     async def _serve(self) -> None:
         self._endpoint.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._endpoint.unlink(missing_ok=True)
-        server = grpc.aio.server(options=UNLIMITED)
+        server = grpc.aio.server(options=[*UNLIMITED, *Limits().grpc_options()])
         server.add_generic_rpc_handlers((_Handler(self),))
         server.add_insecure_port(f"unix://{self._endpoint}")
         await server.start()

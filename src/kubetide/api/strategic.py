@@ -6,8 +6,11 @@ replaced. The tables hold the core types' declared keys; they are looked up by f
 except for `ports`, where the key that the patch uses decides.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from kubetide.errors import PatchError
 
@@ -77,7 +80,8 @@ def _delete_from(result: Raw, name: str, values: Any) -> None:
     existing = result.get(name)
     if existing is not None and not isinstance(existing, list):
         raise PatchError(f"{name} is not a list: nothing can be deleted from it")
-    result[name] = [item for item in existing or [] if item not in values]
+    unwanted = set(map(_encoded, values))
+    result[name] = [item for item in existing or [] if _encoded(item) not in unwanted]
 
 
 def merge_key(field: str, elements: list[Any]) -> str | None:
@@ -107,17 +111,16 @@ def _merge_member(result: Raw, key: str, value: Any) -> None:
 def _merge_list(old: Any, field: str, patch: list[Any]) -> list[Any]:
     existing = old if isinstance(old, list) else []
     if field in MERGED_SETS:
-        return existing + [item for item in patch if item not in existing]
+        known = set(map(_encoded, existing))
+        return existing + [item for item in patch if _encoded(item) not in known]
     replaces = any(isinstance(item, Mapping) and item.get(_PATCH) == "replace" for item in patch)
     key = merge_key(field, patch)
     if key is None or replaces:
         return [_clean(item) for item in patch if not (isinstance(item, Mapping) and set(item) == {_PATCH})]
-    result = list(existing)
     for element in patch:
         if not isinstance(element, Mapping) or isinstance(element.get(key), Mapping | list | None):
             raise PatchError(f"an element of {field} lacks its merge key {key!r}")
-        _merge_element(result, key, element)
-    return _in_order(result, existing, patch, key)
+    return _in_order(_merge_elements(existing, patch, key), existing, patch, key)
 
 
 def _in_order(merged: list[Any], existing: list[Any], patch: list[Any], key: str) -> list[Any]:
@@ -125,17 +128,19 @@ def _in_order(merged: list[Any], existing: list[Any], patch: list[Any], key: str
     were, and what is new before what it is not anchored behind.
     """
     places = {_identity(item, key): place for place, item in enumerate(existing)}
-    named = [_identity(item, key) for item in patch]
-    theirs = [item for item in merged if _identity(item, key) not in named]
-    ours = sorted(
-        (item for item in merged if _identity(item, key) in named), key=lambda item: named.index(_identity(item, key))
+    named: dict[Any, int] = {}
+    for number, item in enumerate(patch):
+        named.setdefault(_identity(item, key), number)
+    theirs = deque(item for item in merged if _identity(item, key) not in named)
+    ours = deque(
+        sorted((item for item in merged if _identity(item, key) in named), key=lambda item: named[_identity(item, key)])
     )
     ordered: list[Any] = []
     while theirs and ours:
         place = places.get(_identity(ours[0], key))
         earlier = place is not None and places[_identity(theirs[0], key)] < place
-        ordered.append(theirs.pop(0) if earlier else ours.pop(0))
-    return ordered + theirs + ours
+        ordered.append(theirs.popleft() if earlier else ours.popleft())
+    return [*ordered, *theirs, *ours]
 
 
 def _identity(item: Any, key: str) -> Any:
@@ -143,15 +148,27 @@ def _identity(item: Any, key: str) -> Any:
     return None if isinstance(found, Mapping | list) else found
 
 
-def _merge_element(result: list[Any], key: str, element: Mapping[str, Any]) -> None:
-    at = next((i for i, old in enumerate(result) if isinstance(old, Mapping) and old.get(key) == element[key]), None)
-    if element.get(_PATCH) == "delete":
-        if at is not None:
-            del result[at]
-    elif at is None:
-        result.append(merge({}, element))
-    else:
-        result[at] = merge(result[at], element)
+def _merge_elements(existing: list[Any], patch: list[Any], key: str) -> list[Any]:
+    """Return the elements with those of the patch merged in, deleted or added at the end."""
+    result: dict[int, Any] = dict(enumerate(existing))
+    places: dict[Any, list[int]] = {}  # of the elements of one key, the first of them last
+    for place in reversed(result):
+        places.setdefault(_identity(result[place], key), []).append(place)
+    for number, element in enumerate(patch, len(existing)):
+        found = places.setdefault(_identity(element, key), [])
+        if element.get(_PATCH) == "delete":
+            if found:
+                del result[found.pop()]
+        elif found:
+            result[found[-1]] = merge(result[found[-1]], element)
+        else:
+            result[number] = merge({}, element)
+            found.append(number)
+    return list(result.values())
+
+
+def _encoded(item: Any) -> bytes:
+    return msgspec.json.encode(item, order="deterministic")
 
 
 def _reorder(result: Raw, field: str, order: Any) -> None:

@@ -197,3 +197,21 @@ def test_many_operations_on_a_long_list_are_refused() -> None:
 def test_a_pointer_deeper_than_any_object_is_refused() -> None:
     with pytest.raises(PatchError, match="more than 500 steps"):
         JsonPatch([{"op": "remove", "path": "/a" * 501}]).apply({})
+
+
+def test_long_lists_merge_in_time_linear_in_their_length() -> None:
+    many = [{"name": f"c{number}"} for number in range(50_000)]
+    images = [{**item, "image": "x"} for item in many]
+    assert StrategicMergePatch({"containers": images}).apply({"containers": many}) == {"containers": images}
+    gone = [{**item, "$patch": "delete"} for item in many]
+    assert StrategicMergePatch({"containers": gone}).apply({"containers": many}) == {"containers": []}
+    texts = [f"f{number}" for number in range(50_000)]
+    assert StrategicMergePatch({"finalizers": texts}).apply({"finalizers": texts}) == {"finalizers": texts}
+
+
+def test_of_elements_with_one_key_the_first_is_merged_and_deleted_first() -> None:
+    twice = {"containers": [{"name": "a", "image": "1"}, {"name": "a", "image": "2"}]}
+    delete = {"name": "a", "$patch": "delete"}
+    assert StrategicMergePatch({"containers": [delete]}).apply(twice) == {"containers": [{"name": "a", "image": "2"}]}
+    changed = StrategicMergePatch({"containers": [delete, {"name": "a", "image": "3"}]}).apply(twice)
+    assert changed == {"containers": [{"name": "a", "image": "3"}]}

@@ -1,8 +1,12 @@
-"""The audit log: one JSON line per request, in the shape of audit.k8s.io/v1 events at the Metadata level."""
+"""The audit log: one JSON line per request, in the shape of audit.k8s.io/v1 events at the Metadata level.
+
+A request is answered whether or not its line can be written: what it did is done. That lines are missing is logged,
+once a minute.
+"""
 
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 import msgspec
 
@@ -10,14 +14,24 @@ from kubetide.clock import Clock
 from kubetide.embedded.rbac import attributes_of
 from kubetide.embedded.requests import Request, parse_target
 from kubetide.embedded.status import Raw, Refusal
+from kubetide.errors import InvalidInput
+from kubetide.log import get_logger
+
+log = get_logger("apiserver")
+
+_COMPLAIN_SECONDS = 60.0
 
 
 class AuditLog:
     """Appends to a file. Call it with a request and the status of its answer."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._file: IO[bytes] = path.open("ab")
+        try:
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise InvalidInput(f"cannot be opened: {error.strerror}", subject=str(path)) from error
         self._clock = clock
+        self._complained: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -28,8 +42,15 @@ class AuditLog:
         self._file.close()
 
     def __call__(self, request: Request, status: int) -> None:
-        self._file.write(msgspec.json.encode(self._event(request, status)) + b"\n")
-        self._file.flush()
+        try:
+            self._file.write(msgspec.json.encode(self._event(request, status)) + b"\n")
+        except OSError as error:
+            now = self._clock.monotonic()
+            if self._complained is None or now - self._complained >= _COMPLAIN_SECONDS:
+                self._complained = now
+                log.warning(
+                    "the audit log cannot be written, lines are missing", path=self._file.name, error=str(error)
+                )
 
     def _event(self, request: Request, status: int) -> Raw:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kubetide.clock import SystemClock
+from kubetide.embedded.audit import AuditLog
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.journal import Journal, Statement
 from kubetide.embedded.objects import ResourceKey, StoreKey
@@ -41,7 +42,6 @@ class Disk(Journal):
 
 @dataclass
 class Server:
-    journal: Disk
     api: EmbeddedApi
 
     async def ask(self, method: str, path: str, body: Raw | None = None) -> tuple[int, Any]:
@@ -60,12 +60,12 @@ class Server:
 
 
 @asynccontextmanager
-async def server(data: Path) -> AsyncIterator[Server]:
+async def server(data: Path) -> AsyncIterator[tuple[Server, Disk]]:
     journal = Disk(data, clock=virtual_clock())
     api = EmbeddedApi(clock=SystemClock(), seed=None, store=journal.load())
     journal.start()
     try:
-        yield Server(journal, api)
+        yield Server(api), journal
     finally:
         await journal.close()
 
@@ -79,10 +79,10 @@ async def server(data: Path) -> AsyncIterator[Server]:
 )
 def test_a_write_that_is_not_durable_is_not_visible(tmp_path: Path, error: Exception, code: int) -> None:
     async def main() -> None:
-        async with server(tmp_path) as one:
+        async with server(tmp_path) as (one, disk):
             assert (await one.create("before"))[0] == 201
             revision, seen = one.api.store.revision, len(one.api.store.collection(CONFIGS).log)
-            one.journal.error = error
+            disk.error = error
             changed = {"metadata": {"name": "before"}, "data": {"v": "changed"}}
             for method, path, body in (
                 ("POST", PATH, {"metadata": {"name": "lost"}}),
@@ -95,7 +95,7 @@ def test_a_write_that_is_not_durable_is_not_visible(tmp_path: Path, error: Excep
             assert await one.names() == ["before"]
             assert (await one.ask("GET", f"{PATH}/before"))[1]["data"] == {"v": "before"}
             assert (one.api.store.revision, len(one.api.store.collection(CONFIGS).log)) == (revision, seen)
-        async with server(tmp_path) as again:
+        async with server(tmp_path) as (again, _):
             assert await again.names() == ["before"]
 
     run_virtual(main())
@@ -103,8 +103,8 @@ def test_a_write_that_is_not_durable_is_not_visible(tmp_path: Path, error: Excep
 
 def test_a_database_that_may_not_grow_is_such_a_disk(tmp_path: Path) -> None:
     async def main() -> None:
-        async with server(tmp_path) as one:
-            database = one.journal._database
+        async with server(tmp_path) as (one, disk):
+            database = disk._database
             pages = database.execute("PRAGMA page_count").fetchone()[0]
             database.execute(f"PRAGMA max_page_count={pages}")
             body = {"metadata": {"name": "big"}, "data": {"v": "x" * 500_000}}
@@ -113,7 +113,7 @@ def test_a_database_that_may_not_grow_is_such_a_disk(tmp_path: Path) -> None:
             assert "database or disk is full" in told["message"]
             assert await one.names() == []
             database.execute("PRAGMA max_page_count=100000")
-            one.journal._retry()
+            disk._retry()
             assert (await one.ask("POST", PATH, body))[0] == 201
 
     run_virtual(main())
@@ -121,9 +121,9 @@ def test_a_database_that_may_not_grow_is_such_a_disk(tmp_path: Path) -> None:
 
 def test_the_server_is_not_ready_until_there_is_room_and_recovers_by_itself(tmp_path: Path) -> None:
     async def main() -> None:
-        async with server(tmp_path) as one:
+        async with server(tmp_path) as (one, disk):
             assert await one.ask("GET", "/readyz") == (200, "ok")
-            one.journal.error = ENOSPC
+            disk.error = ENOSPC
             await one.create("lost")
             status, text = await one.ask("GET", "/readyz")
             assert status == 500
@@ -131,11 +131,11 @@ def test_the_server_is_not_ready_until_there_is_room_and_recovers_by_itself(tmp_
             assert (await one.ask("GET", "/livez"))[0] == 200
             await asyncio.sleep(30)
             assert (await one.ask("GET", "/readyz"))[0] == 500
-            one.journal.error = None
+            disk.error = None
             await asyncio.sleep(2)
             assert await one.ask("GET", "/readyz") == (200, "ok")
             assert (await one.create("after"))[0] == 201
-        async with server(tmp_path) as again:
+        async with server(tmp_path) as (again, _):
             assert await again.names() == ["after"]
 
     run_virtual(main())
@@ -146,18 +146,18 @@ def test_what_the_cluster_derives_goes_on_and_is_durable_once_there_is_room(tmp_
     key = StoreKey("default", "p")
 
     async def main() -> None:
-        async with server(tmp_path) as one:
+        async with server(tmp_path) as (one, disk):
             store = one.api.store
             store.put(PODS, key, {**pod, "metadata": dict(pod["metadata"])})
-            one.journal.error = ENOSPC
+            disk.error = ENOSPC
             for phase in ("Pending", "Running"):
                 store.put(
                     PODS, key, {**pod, "metadata": dict(pod["metadata"]), "status": {"phase": phase}}, derived=True
                 )
             assert (await one.create("lost"))[0] == 507
-            one.journal.error = None
+            disk.error = None
             await asyncio.sleep(2)
-        async with server(tmp_path) as again:
+        async with server(tmp_path) as (again, _):
             entry = again.api.store.get(PODS, key)
             assert entry is not None
             assert entry.obj["status"] == {"phase": "Running"}
@@ -168,10 +168,10 @@ def test_what_the_cluster_derives_goes_on_and_is_durable_once_there_is_room(tmp_
 
 def test_what_was_derived_and_lost_is_derived_again_after_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
-        async with server(tmp_path) as one:
+        async with server(tmp_path) as (one, _):
             assert (await one.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}}))[0] == 201
             one.api.store.delete(ACCOUNTS, StoreKey("shop", "default"))
-        async with server(tmp_path) as again:
+        async with server(tmp_path) as (again, _):
             assert again.api.store.get(ACCOUNTS, StoreKey("shop", "default")) is not None
 
     run_virtual(main())
@@ -179,15 +179,23 @@ def test_what_was_derived_and_lost_is_derived_again_after_a_restart(tmp_path: Pa
 
 def test_one_line_a_minute_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with server(tmp_path) as one:
-            one.journal.error = ENOSPC
+        async with server(tmp_path) as (one, disk):
+            disk.error = ENOSPC
             for _ in range(170):
                 await one.create("lost")
                 await asyncio.sleep(1)
-            one.journal.error = None
+            disk.error = None
             await asyncio.sleep(2)
 
     with caplog.at_level(logging.INFO, logger="kubetide.apiserver"):
         run_virtual(main())
     lines = [record.message for record in caplog.records if "journal" in record.message]
     assert lines == ["the journal cannot be written, changes are refused"] * 3 + ["the journal can be written again"]
+
+
+async def test_a_request_is_answered_though_its_audit_line_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    with AuditLog(Path("/dev/full"), SystemClock()) as audit:
+        one = Server(EmbeddedApi(clock=SystemClock(), audit=audit))
+        assert (await one.create("a"))[0] == 201
+        assert (await one.create("b"))[0] == 201
+    assert [record.message for record in caplog.records] == ["the audit log cannot be written, lines are missing"]

@@ -54,8 +54,9 @@ class Plan(Faults):
         return self._chance.choice(faults) if wanted else ""
 
     def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
-        # A new stream knows nothing of what an old one held back.
-        self._held, self._breaking = None, False
+        if method == "WATCH":
+            # A new stream knows nothing of what an old one held back.
+            self._held, self._breaking = None, False
         fault = self._drawn(self._requests)
         if fault == "reset":
             raise ConnectionLost("reset by peer")

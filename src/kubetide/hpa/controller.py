@@ -46,7 +46,7 @@ from kubetide.kube.leadership import Leadership
 from kubetide.kube.reconcile import Result, Workers
 from kubetide.kube.scale import ScaleClient
 from kubetide.kube.store import NAMESPACE, Store
-from kubetide.kube.versions import newer
+from kubetide.kube.versions import newer, went_back
 from kubetide.kube.workqueue import WorkQueue
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -212,8 +212,11 @@ class HpaController:
         key = key_of(new)
         self._claims.register(key)
         state = self._states.get(key)
-        if state is not None and state.written is not None and not newer(_version(state.written), _version(new)):
-            state.written = None
+        if state is not None and state.written is not None:
+            # A server that was restored from a backup has lost our write, and a later version may never come.
+            restored = old is not None and went_back(_version(new), _version(old))
+            if restored or not newer(_version(state.written), _version(new)):
+                state.written = None
         if old is None or _asks_for_a_turn(old, new):
             self._add_now(key)
 

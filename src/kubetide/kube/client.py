@@ -10,7 +10,9 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar, cast
+from weakref import WeakMethod
 
 from kubetide.api.codec import decode, decode_raw, encode
 from kubetide.api.scheme import PODS, Resource
@@ -18,7 +20,7 @@ from kubetide.clock import Clock
 from kubetide.kube.answers import AnswerBudget
 from kubetide.kube.decoding import Rejected, WatchEvent, decode_page, parse_line
 from kubetide.kube.discovery import Discovery
-from kubetide.kube.errors import ApiError, Gone, error_from
+from kubetide.kube.errors import ApiError, Gone, NotFound, error_from
 from kubetide.kube.flow import TokenBucket
 from kubetide.kube.transport import Response, Transport
 
@@ -28,6 +30,7 @@ REQUEST_TIMEOUT = 60.0
 MAX_RETRIES = 10
 # A server that asks for an hour is better answered by an error and the caller's own backoff.
 LONGEST_RETRY_AFTER = 60.0
+CACHE_CHECK = timedelta(minutes=5)
 
 
 class Patch(Protocol):
@@ -69,18 +72,22 @@ class Client:
         burst: int | None = None,
         chance: random.Random | None = None,
         timeout: float = REQUEST_TIMEOUT,
+        cache_check: timedelta = CACHE_CHECK,
         observe: Callable[[str, int, float], None] | None = None,
         announce: Callable[[object], None] | None = None,
     ) -> None:
         self.transport = transport
         self.clock = clock
         self.chance = chance or random.Random()
+        self.cache_check = cache_check
+        """How often an informer compares what it holds with the server."""
         self.discovery = Discovery(self.request, clock=clock)
         self.answers = AnswerBudget()
         self._timeout = timeout
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
         self._announce = announce
+        self._not_found: list[WeakMethod[Callable[[str], None]]] = []
         self._bucket = TokenBucket(qps, burst or max(1, int(2 * qps))) if qps else None
 
     async def request(
@@ -109,6 +116,8 @@ class Client:
             if response.status < 300:
                 return response
             error = error_from(response)
+            if isinstance(error, NotFound):
+                self._tell_not_found(path)
             if attempt == retries or not _worth_waiting(error):
                 raise error
             await asyncio.sleep(min(LONGEST_RETRY_AFTER, error.retry_after or 1.0))
@@ -354,17 +363,31 @@ class Client:
             clock=self.clock,
             chance=self.chance,
             timeout=self._timeout,
+            cache_check=self.cache_check,
             observe=self._observe,
             announce=self._announce,
         )
         other.discovery, other._slots, other._bucket = self.discovery, self._slots, self._bucket
         other.answers = self.answers
+        other._not_found = self._not_found
         return other
 
     def announce(self, part: object) -> None:
         """Tell whoever shows the machinery of this process of a part that works with this client."""
         if self._announce is not None:
             self._announce(part)
+
+    def on_not_found(self, heard: Callable[[str], None]) -> None:
+        """Call a method with every path that the server does not know, for as long as its object is alive."""
+        self._not_found.append(WeakMethod(heard))
+
+    def _tell_not_found(self, path: str) -> None:
+        for reference in list(self._not_found):
+            heard = reference()
+            if heard is None:
+                self._not_found.remove(reference)
+            else:
+                heard(path)
 
     async def close(self) -> None:
         """Close the transport."""

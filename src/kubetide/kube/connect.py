@@ -28,6 +28,7 @@ def connect(
         burst=settings.burst or None,
         chance=chance,
         timeout=settings.request_timeout.total_seconds(),
+        cache_check=settings.cache_check_interval,
         observe=observe,
         announce=announce,
     )

@@ -8,6 +8,8 @@ What a stream may do wrong, and what follows:
   (`kube.versions`).
 - it sends what is no event, or an error such as 410: the objects are listed again.
 - an object does not fit its struct: the last good one stays in force, and the fault is logged and counted.
+- it says nothing of what a restore from a backup took away: the copy is compared with the server now and then
+  (`kube.consistency`), and listed again where it differs.
 """
 
 import asyncio
@@ -23,10 +25,11 @@ from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
 from kubetide.kube.backoff import Backoff, Retry
 from kubetide.kube.client import LONGEST_RETRY_AFTER, Client, Listing
+from kubetide.kube.consistency import Collection, Consistency
 from kubetide.kube.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify
 from kubetide.kube.errors import ApiError, Gone
 from kubetide.kube.store import IndexFunction, Store
-from kubetide.kube.versions import Versions, newer
+from kubetide.kube.versions import Versions, newer, went_back
 from kubetide.log import get_logger
 
 T = TypeVar("T")
@@ -81,6 +84,26 @@ class Informer(Generic[T]):
         self._synced = asyncio.Event()
         self._last_contact: float | None = None
         self._log = log.bind(resource=str(resource), namespace=namespace or "")
+        self._stream: asyncio.Timeout | None = None
+        """The scope of the stream that is open: ending it early leads to a new list."""
+        self._wrong = False
+        """What is held was found to differ from the server, so that equal versions prove nothing."""
+        self._consistency = Consistency(
+            Collection(
+                client=client,
+                resource=resource,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+            ),
+            self.store,
+            self._versions,
+            interval=client.cache_check,
+            chance=self._chance,
+            count=self._count,
+            stream=lambda: self._stream,
+            relist=self._start_over,
+        )
         client.announce(self)
 
     @property
@@ -122,6 +145,7 @@ class Informer(Generic[T]):
         async with asyncio.TaskGroup() as group:
             if self._resync is not None:
                 group.create_task(self._resync_forever(self._resync.total_seconds()))
+            group.create_task(self._consistency.run())
             await self._follow()
 
     async def _follow(self) -> None:
@@ -130,8 +154,7 @@ class Informer(Generic[T]):
             try:
                 if not version:
                     version = await self._relist()
-                await self._watch(version)
-                version = self._resume_point(None)
+                version = await self._watch_from(version)
             except Gone:
                 self._log.info("resource version is too old, listing again")
                 version = ""
@@ -144,6 +167,30 @@ class Informer(Generic[T]):
                 )
                 await asyncio.sleep(_at_least(delay, error))
 
+    async def _watch_from(self, version: str) -> str:
+        """Follow a stream to its end and return where to go on; nowhere if it was ended to list again."""
+        try:
+            async with asyncio.timeout(None) as self._stream:
+                await self._watch(version)
+        except TimeoutError:
+            if not self._wrong:
+                raise
+            return ""
+        finally:
+            self._stream = None
+        return self._resume_point(None)
+
+    def _start_over(self, reason: str) -> None:
+        """List again, because the copy was found to be wrong."""
+        self._log.warning("local copy differs from the server, listing again", reason=reason)
+        self._wrong = True
+        if self._stream is not None:
+            self._stream.reschedule(asyncio.get_running_loop().time())
+
+    def _count(self) -> int:
+        """Return how many objects of the server are known, those that cannot be read included."""
+        return len(self.store) + sum(key not in self.store for key in self.rejected)
+
     async def _pause_after_gone(self) -> None:
         # Once is normal. A server that says so again and again must not be listed in a tight loop.
         delay = self._retry.next_delay()
@@ -155,13 +202,13 @@ class Informer(Generic[T]):
 
         A line that cannot be read would be sent again; a server that refuses time and again may have lost our
         version for good (restored from a backup); streams that only repeat what is known might hide a change.
-        All three are healed by a list only.
+        All three, and a copy that was found to be wrong, are healed by a list only.
         """
         self._fruitless = self._fruitless + 1 if self._only_repeats else 0
         self._only_repeats = False
         refused = isinstance(error, ApiError) and self._retry.failures >= ATTEMPTS_BEFORE_RELIST
         hopeless = isinstance(error, DecodeError) or refused or self._fruitless >= ATTEMPTS_BEFORE_RELIST
-        return "" if hopeless or not self.has_synced else self._versions.resume
+        return "" if hopeless or self._wrong or not self.has_synced else self._versions.resume
 
     async def _relist(self) -> str:
         listing = await self._client.list(
@@ -171,6 +218,7 @@ class Informer(Generic[T]):
             field_selector=self._field_selector,
         )
         await self._replace(listing)
+        self._wrong = False
         self.relists += 1
         self._fruitless = 0
         self._touch()
@@ -178,7 +226,11 @@ class Informer(Generic[T]):
         return listing.resource_version
 
     async def _replace(self, listing: Listing[T]) -> None:
-        """Make the store equal to the list, telling handlers only what changed."""
+        """Make the store equal to the list, telling handlers only what changed.
+
+        A server that has lost its past gives versions out a second time: then every object is taken as it comes.
+        """
+        trusted = not self._wrong and not went_back(listing.resource_version, self._versions.latest)
         self._versions.start(listing.resource_version)
         seen: set[ObjectKey] = {each.key for each in listing.rejected}
         self.rejected = {}
@@ -190,7 +242,7 @@ class Informer(Generic[T]):
             key, version = identify(item)
             seen.add(key)
             old = self.store.get(key)
-            if old is not None and version and identify(old)[1] == version:
+            if trusted and old is not None and version and identify(old)[1] == version:
                 continue
             self._put(key, item)
         for key in [key for key in self.store.keys() if key not in seen]:  # noqa: SIM118 - a Store is no dict
@@ -232,11 +284,15 @@ class Informer(Generic[T]):
 
     def _apply(self, event: WatchEvent[T] | Rejected) -> None:
         if event.type == BOOKMARK:
+            if went_back(event.resource_version, self._versions.latest):
+                self._consistency.doubt()
             self._versions.vouch(event.resource_version)
             return
         current = self.store.get(event.key)
         known = identify(current)[1] if current is not None else ""
         if not self._versions.accept(event.key, event.resource_version, known, deleted=event.type == DELETED):
+            if went_back(event.resource_version, self._versions.listed):
+                self._consistency.doubt()
             return
         if event.type == DELETED:
             self.rejected.pop(event.key, None)
@@ -246,6 +302,8 @@ class Informer(Generic[T]):
         else:
             self.rejected.pop(event.key, None)
             self._put(event.key, event.object)
+        if self._consistency.trail is not None:
+            self._consistency.trail.note(event.resource_version, self._count())
 
     def _put(self, key: ObjectKey, item: T) -> None:
         try:

@@ -43,3 +43,10 @@ class KubeSettings(Settings, frozen=True, kw_only=True):
             "so that one list cannot take all memory."
         ),
     ] = 256 * 1024 * 1024
+    cache_check_interval: Annotated[
+        timedelta,
+        Doc(
+            "How often each local copy is compared with the server by count and newest version, which finds what a "
+            "restore of etcd leaves behind. Costs one list of a single object per copy; 0: only when there is doubt."
+        ),
+    ] = timedelta(minutes=5)

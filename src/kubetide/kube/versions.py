@@ -26,6 +26,11 @@ def newer(version: str, than: str) -> bool:
     return version != than
 
 
+def went_back(version: str, seen: str) -> bool:
+    """Say whether `version` comes before one that was `seen`; of versions that are no numbers nobody can tell."""
+    return version.isdecimal() and seen.isdecimal() and int(version) < int(seen)
+
+
 class Versions:
     """What was seen of one collection since it was last listed."""
 
@@ -37,6 +42,7 @@ class Versions:
 
     def start(self, listed: str) -> None:
         """Begin anew after a list at version `listed`."""
+        self.listed = listed
         self._floor = listed
         self._deleted: OrderedDict[ObjectKey, str] = OrderedDict()
         self._recent: deque[str] = deque(maxlen=OVERLAP + 1)

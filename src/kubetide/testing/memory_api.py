@@ -186,9 +186,10 @@ class MemoryTransport:
             if self._api.too_old(version):
                 return _status(410, "Expired")
         limit = int(query.get("limit") or 0) or len(items) or 1
-        metadata = {"resourceVersion": str(version)}
+        metadata: Raw = {"resourceVersion": str(version)}
         if start + limit < len(items):
             metadata["continue"] = f"{start + limit}@{version}"
+            metadata["remainingItemCount"] = len(items) - start - limit
         body = {"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items[start : start + limit]}
         return Response(200, {}, json.dumps(body).encode())
 

@@ -1,0 +1,35 @@
+"""What the controller remembers of its own writes must not outlive a server that has lost them."""
+
+import random
+
+from kubetide.api.hpa import HorizontalPodAutoscaler, HpaMeta
+from kubetide.api.meta import key_of
+from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.hpa.controller import HpaController, _State
+from kubetide.hpa.memory import Memory
+from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.client import Client
+from kubetide.kube.recorder import EventRecorder
+from kubetide.telemetry import Telemetry
+from kubetide.testing.memory_api import MemoryApi, MemoryTransport
+
+
+def at_version(version: str) -> HorizontalPodAutoscaler:
+    meta = HpaMeta(namespace="shop", name="web", resource_version=version)
+    return HorizontalPodAutoscaler(metadata=meta)
+
+
+def test_a_version_that_goes_back_ends_the_memory_of_our_last_write() -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        client = Client(MemoryTransport(MemoryApi()), clock=clock)
+        recorder = EventRecorder(client, clock=clock, component="hpa")
+        controller = HpaController(client, clock, HpaSettings(), Telemetry(), recorder, random.Random(1))
+        state = _State(Memory(), written=at_version("120"))
+        controller._states[key_of(at_version("1"))] = state
+        controller._on_change(at_version("110"), at_version("115"))
+        assert controller._freshest(at_version("115"), state).metadata.resource_version == "120", "still on its way"
+        controller._on_change(at_version("115"), at_version("90"))
+        assert controller._freshest(at_version("90"), state).metadata.resource_version == "90"
+
+    run_virtual(main())

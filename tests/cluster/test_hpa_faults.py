@@ -232,6 +232,11 @@ FLOOD = {f"label-{number}": "x" * 60 for number in range(20_000)}
             lambda c: usage(c, first("1m"), timestamp="2999-01-01T00:00:00Z"), "InvalidMetricValue", id="the-future"
         ),
         pytest.param(
+            lambda c: usage(c, first("1m"), timestamp=(c.clock.now() - timedelta(days=1)).isoformat()),
+            "InvalidMetricStale",
+            id="a-day-old",
+        ),
+        pytest.param(
             lambda c: {"items": [*usage(c, first("1m"))["items"], *usage(c, first("2m"))["items"]]},
             "InvalidMetricValue",
             id="every-pod-twice",
@@ -264,6 +269,65 @@ def test_a_hostile_answer_is_named_and_never_shrinks_the_target(
             status, found = running.condition("default", "web", "ScalingActive")
             assert status == "False"
             assert found.startswith(reason)
+
+    run(main, nodes=3)
+
+
+TWICE = [{"name": "main", "usage": {"cpu": "225m"}}, {"name": "main", "usage": {"cpu": "225m"}}]
+
+
+def one_pod_twice(cluster: SimCluster) -> Raw:
+    """The first pod has its container twice, the others are as busy as they should be."""
+    listed = usage(cluster, lambda number: "225m")
+    listed["items"][0]["containers"] = TWICE
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("hostile", "reason", "named"),
+    [
+        pytest.param(
+            lambda c: usage(c, lambda number: "5000" if number == 0 else "225m"), "above_node", " has ", id="impossible"
+        ),
+        pytest.param(one_pod_twice, "duplicate_container", "container main more than once", id="a-container-twice"),
+    ],
+)
+def test_a_sample_that_cannot_be_true_counts_as_missing(
+    hostile: Callable[[SimCluster], Any], reason: str, named: str
+) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=7))
+
+            def interfere(method: str, path: str) -> Response | None:
+                return answer(hostile(cluster)) if path.startswith("/apis/metrics.k8s.io/") else None
+
+            running.requests.interfere = interfere
+            await cluster.run_for(timedelta(minutes=5))
+            assert running.replicas("default", "web") == 4
+            assert running.condition("default", "web", "ScalingActive") == ("True", "ValidMetricFound")
+            assert running.counted("kubetide_hpa_refused_samples_total", reason=reason) > 10
+            (told,) = {event["message"] for event in events(cluster, reason="InvalidMetricValue", name="web")}
+            assert named in told
+            assert pods(cluster, app="web")[0]["metadata"]["name"] in told
+
+    run(main, nodes=3)
+
+
+def test_without_the_permission_to_read_nodes_usage_has_no_bound() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await web(cluster)
+
+        def interfere(method: str, path: str) -> Response | None:
+            if path == "/api/v1/nodes":
+                return refusal(403, "Forbidden")
+            return answer(usage(cluster, first("5000"))) if path.startswith("/apis/metrics.k8s.io/") else None
+
+        async with autoscaler(cluster, interfere=interfere) as running:
+            await cluster.run_for(timedelta(minutes=7))
+            assert running.replicas("default", "web") > 4
+            assert running.counted("kubetide_hpa_refused_samples_total") == 0
 
     run(main, nodes=3)
 

@@ -16,15 +16,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from kubetide.api.capacity import UNKNOWN, Capacity
 from kubetide.api.core import Pod
 from kubetide.api.metrics import PodMetrics
 from kubetide.api.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
+from kubetide.hpa.plausible import without_impossible
 from kubetide.hpa.queries import Asker, ExternalQuery, ObjectQuery, PodsQuery, Query, ResourceQuery
 from kubetide.hpa.samples import (
     ErrorKind,
     MetricFailure,
+    PodReading,
     Reading,
     external_reading,
     object_reading,
@@ -56,6 +59,10 @@ class Tally(Protocol):
 
     def shared(self, api: str) -> None:
         """Count an answer that came from another turn."""
+        ...
+
+    def refused(self, reason: str) -> None:
+        """Count a sample that cannot be true."""
         ...
 
 
@@ -166,8 +173,11 @@ class MetricsReader:
         *,
         tally: Tally | None = None,
         cluster_wide: Callable[[], bool] = lambda: False,
+        capacity: Callable[[], Capacity] = lambda: UNKNOWN,
     ) -> None:
         self._settings = settings
+        self._tally = tally
+        self._capacity = capacity
         self._cluster_wide = cluster_wide
         self._resource = ResourceMetrics(client)
         self._custom = CustomMetrics(client, rediscover=settings.sync_period)
@@ -180,7 +190,8 @@ class MetricsReader:
         try:
             if isinstance(query, ResourceQuery):
                 items = await self._usage(query, selector, pods, asker)
-                return resource_reading(items, query.resource, query.container)
+                reading = resource_reading(items, query.resource, query.container)
+                return self._counted(without_impossible(reading, query.resource, pods, self._capacity()))
             return await self._values(query, asker)
         except MetricFailure as failure:
             return failure
@@ -189,6 +200,13 @@ class MetricsReader:
             return MetricFailure(ErrorKind.FETCH_FAILED, f"the metrics API did not answer within {seconds:g} s")
         except KubetideError as error:
             return MetricFailure(ErrorKind.FETCH_FAILED, f"the metrics API could not be read: {error}")
+
+    def _counted(self, reading: PodReading) -> PodReading:
+        """Count what was refused."""
+        if self._tally is not None:
+            for refused in reading.refused.values():
+                self._tally.refused(refused.reason)
+        return reading
 
     async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, asker: Asker) -> Reading:
         """Return the values of a custom or external metric."""

@@ -43,6 +43,7 @@ from kubetide.hpa.writer import Recorder, Writer
 from kubetide.kube.client import Client
 from kubetide.kube.informer import Informer
 from kubetide.kube.leadership import Leadership
+from kubetide.kube.nodes import NodeSizes
 from kubetide.kube.reconcile import Result, Workers
 from kubetide.kube.scale import ScaleClient
 from kubetide.kube.store import NAMESPACE, Store
@@ -113,8 +114,14 @@ class HpaController:
         self._history = History(settings.history)
         self._instruments = Instruments(telemetry, self._history)
         scales = ScaleClient(self._client)
+        self._nodes = NodeSizes(client, clock=clock)
         metrics = MetricsReader(
-            self._client, clock, settings, tally=self._instruments, cluster_wide=self._reads_whole_cluster
+            self._client,
+            clock,
+            settings,
+            tally=self._instruments,
+            cluster_wide=self._reads_whole_cluster,
+            capacity=lambda: self._nodes.capacity,
         )
         self._targets = ScaleWatch(client, clock, settings)
         self._observer = Observer(
@@ -169,6 +176,7 @@ class HpaController:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hpas.run())
             group.create_task(self._pods.run())
+            group.create_task(self._nodes.run())
             group.create_task(self._targets.run(self._hpas.store))
             await self._leadership.run(self._lead)
 
@@ -176,6 +184,7 @@ class HpaController:
         """Act until the lease is lost: begin with empty memory, as after a restart."""
         await self._hpas.wait_synced()
         await self._pods.wait_synced()
+        await self._nodes.wait_asked()
         self._states.clear()
         self._queue = self._empty_queue()
         self._begin = self._clock.now()
@@ -339,6 +348,7 @@ def options_of(settings: HpaSettings) -> Options:
             initial_readiness_delay=settings.initial_readiness_delay,
         ),
         guard=settings.decision_guard,
+        max_usage_age=settings.max_usage_age,
     )
 
 

@@ -199,7 +199,10 @@ def _from_metrics(
     tolerance = tolerance_of(hpa.spec, options)
     metrics = zip(metrics_of(hpa.spec), observation.readings, strict=True)
     results = tuple(
-        [evaluate(metric, reading, target, tolerance, options.readiness, now=now) for metric, reading in metrics]
+        [
+            evaluate(metric, reading, target, tolerance, options.readiness, now=now, max_age=options.max_usage_age)
+            for metric, reading in metrics
+        ]
     )
     if fallback is not None:
         last_good = memory.last_good
@@ -212,8 +215,9 @@ def _from_metrics(
         results=results,
         choice=choice,
         metrics=tuple([result.status for result in results]),
-        events=tuple(
-            [events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure is not None]
+        events=(
+            *[events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure],
+            *[events.samples_refused(hpa, result.description, result.refused) for result in results if result.refused],
         ),
     )
     if not choice.active:

@@ -12,7 +12,7 @@ A metric that fails is a result like any other: it keeps its place, its reason a
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -38,6 +38,7 @@ from kubetide.hpa.replicas import Proposal, propose_average, propose_raw, propos
 from kubetide.hpa.rollout import held_back
 from kubetide.hpa.samples import (
     FUTURE_ALLOWED,
+    ZERO_TIME,
     ErrorKind,
     MetricFailure,
     PodReading,
@@ -79,6 +80,8 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     status: dict[str, Any]
     proposal: Proposal | None = None
     defect: Defect | None = None
+    refused: tuple[str, ...] = ()
+    """Samples that were not counted because they cannot be true, in words."""
     failure: MetricFailure | None = None
     reason: str = ""
     """Why it failed, as event and condition have it."""
@@ -96,9 +99,11 @@ def evaluate(
     readiness: ReadinessRules,
     *,
     now: datetime,
+    max_age: timedelta = timedelta(0),
 ) -> MetricResult:
-    """Return what a metric proposes, or how it failed."""
+    """Return what a metric proposes, or how it failed. With a `max_age` usage that is older is a defect."""
     description = describe(spec)
+    refused = tuple([one.text for one in reading.refused.values()]) if isinstance(reading, PodReading) else ()
     try:
         source = source_of(spec)
         if isinstance(reading, MetricFailure):
@@ -114,6 +119,7 @@ def evaluate(
             spec=spec,
             description=description,
             status={"type": spec.type},
+            refused=refused,
             failure=failure,
             reason=_failure_reason(spec, failure),
         )
@@ -122,14 +128,19 @@ def evaluate(
         description=description,
         status=status,
         proposal=proposal,
-        defect=find_defect(proposal, reading, now),
+        refused=refused,
+        defect=find_defect(proposal, reading, now, max_age),
     )
 
 
-def find_defect(proposal: Proposal, reading: Reading, now: datetime) -> Defect | None:
-    """Return what is wrong with the input of a proposal, invalid values before a count of zero pods."""
+def find_defect(
+    proposal: Proposal, reading: Reading, now: datetime, max_age: timedelta = timedelta(0)
+) -> Defect | None:
+    """Return what is wrong with the input of a proposal: invalid values, then old ones, then a count of zero pods."""
     if text := _bad_value(proposal, reading, now):
         return Defect(Reason.INVALID_METRIC_VALUE, text)
+    if max_age and (text := _old_value(proposal, reading, now, max_age)):
+        return Defect(Reason.INVALID_METRIC_STALE, text)
     if proposal.multiplier == 0:
         return Defect(Reason.INVALID_METRIC_NO_READY_PODS, "no pod is ready, so the ratio has nothing to multiply")
     return None
@@ -154,6 +165,27 @@ def _bad_value(proposal: Proposal, reading: Reading, now: datetime) -> str:
             if name in defects:
                 return defects[name]
     return ""
+
+
+def _old_value(proposal: Proposal, reading: Reading, now: datetime, max_age: timedelta) -> str:
+    """Say what a proposal rests on that is older than its window and `max_age` allow; a time that is absent is not."""
+    if isinstance(reading, ValueReading):
+        times = [(now - at, max(window, timedelta(0))) for at, window in reading.measured]
+        return next((f"it is {_age_text(age, window)}" for age, window in times if age - window > max_age), "")
+    if isinstance(reading, PodReading):
+        samples = reading.samples
+        if now - min([sample.timestamp for sample in samples.values()], default=now) <= max_age:
+            return ""
+        for name in proposal.used:
+            sample = samples[name]
+            age = now - sample.timestamp
+            if sample.timestamp != ZERO_TIME and age - max(sample.window, timedelta(0)) > max_age:
+                return f"the sample of pod {name} is {_age_text(age, sample.window)}"
+    return ""
+
+
+def _age_text(age: timedelta, window: timedelta) -> str:
+    return f"{round(age.total_seconds())} s old, with a window of {round(window.total_seconds())} s"
 
 
 def _all_sane(samples: Collection[Sample], latest: datetime) -> bool:

@@ -3,6 +3,7 @@
 Reasons are words that dashboards and alerts match on; they are those of Kubernetes, and a few of kubetide's own.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from kubetide.api.events import Event, normal, warning
@@ -31,6 +32,7 @@ class Reason(StrEnum):
     # kubetide's own
     INVALID_METRIC_VALUE = "InvalidMetricValue"
     INVALID_METRIC_NO_READY_PODS = "InvalidMetricNoReadyPods"
+    INVALID_METRIC_STALE = "InvalidMetricStale"
     BUILT_IN_CONTROLLER_ACTIVE = "BuiltInControllerActive"
     METRIC_FALLBACK = "MetricFallback"
     INVALID_ANNOTATION = "InvalidAnnotation"
@@ -71,6 +73,12 @@ def rescaled(hpa: HorizontalPodAutoscaler, replicas: int, why: str) -> Event:
 def not_rescaled(hpa: HorizontalPodAutoscaler, replicas: int, why: str, error: str) -> Event:
     """Return the event of a rescale that the API server refused."""
     return failed(hpa, Reason.FAILED_RESCALE, f"New size: {replicas}; reason: {why}; error: {error}")
+
+
+def samples_refused(hpa: HorizontalPodAutoscaler, metric: str, texts: Sequence[str]) -> Event:
+    """Return the warning about samples that count as missing because they cannot be true."""
+    more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+    return failed(hpa, Reason.INVALID_METRIC_VALUE, f"{metric}: {texts[0]}{more}; it is not counted")
 
 
 def built_in_active(hpa: HorizontalPodAutoscaler, sign: str, *, acting: bool) -> Event:

@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kubetide.api.meta import ObjectKey
+from kubetide.hpa.samples import RefusalReason
 from kubetide.hpa.takeover import Stance
 from kubetide.hpa.trace import Line, line_of, shown_line, trace_of
 from kubetide.hpa.turn import Outcome, Problem, ScaleDecision, computation_labels, reconciliation_labels
@@ -102,6 +103,11 @@ class Instruments:
         self._shared = telemetry.counts(
             "kubetide_hpa_metrics_shared_total", "Answers of the metrics APIs that a turn took from another.", ("api",)
         )
+        self._refused = telemetry.counts(
+            "kubetide_hpa_refused_samples_total", "Samples of pods that cannot be true, by why.", ("reason",)
+        )
+        for reason in RefusalReason:
+            self._refused.show(reason.value)
         name = ("name",)
         self._adds = telemetry.counts("workqueue_adds_total", "Keys added to the queue.", name)
         self._retries = telemetry.counts("workqueue_retries_total", "Keys added again after a turn.", name)
@@ -133,6 +139,10 @@ class Instruments:
     def shared(self, api: str) -> None:
         """Count an answer that came from another turn."""
         self._shared.add(api)
+
+    def refused(self, reason: str) -> None:
+        """Count a sample that cannot be true."""
+        self._refused.add(reason)
 
     def added(self) -> None:
         """Count a key that was put into the queue; for the original each one is a retry too, so both grow alike."""

@@ -137,6 +137,9 @@ def _usable(reading: PodReading, groups: PodGroups, pods: Sequence[Pod]) -> Mapp
         without = {*groups.ignored, *groups.unready}
         samples = {name: sample for name, sample in samples.items() if name not in without}
     if not samples:
+        if reading.refused:
+            first = next(iter(reading.refused.values())).text
+            raise MetricFailure(ErrorKind.NO_USABLE_METRICS, f"no pod has a sample that can be true: {first}")
         raise MetricFailure(ErrorKind.NO_USABLE_METRICS, "only pods that are unready or going away have samples")
     return samples
 

@@ -5,9 +5,11 @@ container lacks the resource has no sample at all: half a pod is not a small pod
 
     {"cpu": "156365u"} + {"cpu": "50m"}  ->  157 + 50 = 207
 
-An answer is never trusted to be sane. What is no number (`NaN`, infinity) or does not fit 64 bits makes the metric
-fail by name; what is a number but cannot be a measurement (negative, from the future, two values for one pod) stays
-in the formula, as the reference has it, and is remembered as a defect for the guard after the formula.
+An answer is never trusted to be sane. A pod with two containers of one name, or one that uses more than its node has
+(`hpa.plausible`), counts as a pod without a sample, and its name and the reason are kept. What is no number (`NaN`,
+infinity) or does not fit 64 bits makes the metric fail by name; what is a number but cannot be a measurement (negative,
+from the future, two values for one pod) stays in the formula, as the reference has it, and is remembered as a defect
+for the guard after the formula.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,12 +71,27 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     window: timedelta = DEFAULT_WINDOW
 
 
+class RefusalReason(StrEnum):
+    """Why a sample is not taken for a measurement; the label of the counter."""
+
+    DUPLICATE_CONTAINER = "duplicate_container"
+    ABOVE_NODE = "above_node"
+
+
+class RefusedSample(msgspec.Struct, frozen=True, gc=False):
+    """Why a pod counts as one without a sample."""
+
+    reason: RefusalReason
+    text: str
+
+
 class PodReading(msgspec.Struct, frozen=True):
     """One sample per pod name, and the time stamp of the first item of the answer."""
 
     samples: Mapping[str, Sample]
     timestamp: datetime = ZERO_TIME
     defects: Mapping[str, str] = msgspec.field(default_factory=dict)
+    refused: Mapping[str, RefusedSample] = msgspec.field(default_factory=dict)
 
 
 class ValueReading(msgspec.Struct, frozen=True):
@@ -82,6 +99,8 @@ class ValueReading(msgspec.Struct, frozen=True):
 
     values: tuple[int, ...]
     timestamp: datetime = ZERO_TIME
+    measured: tuple[tuple[datetime, timedelta], ...] = ()
+    """When each value was measured and over which window, where it says when."""
 
     @property
     def usage(self) -> int:
@@ -97,8 +116,14 @@ def resource_reading(items: Sequence[PodMetrics], resource: str, container: str 
         raise MetricFailure(ErrorKind.EMPTY, "the resource metrics API has no sample of these pods")
     samples: dict[str, Sample] = {}
     defects: dict[str, str] = {}
+    refused: dict[str, RefusedSample] = {}
     for item in items:
         containers: Sequence[ContainerUsage] = item.containers or ()
+        if len(containers) > 1 and (twice := _repeated(containers)):
+            name = item.metadata.name
+            text = f"the sample of pod {name} has container {twice} more than once"
+            refused[name] = RefusedSample(RefusalReason.DUPLICATE_CONTAINER, text)
+            continue
         if container:
             containers = [one for one in containers if one.name == container][:1]
         value = 0
@@ -113,7 +138,9 @@ def resource_reading(items: Sequence[PodMetrics], resource: str, container: str 
                 if name in samples:
                     _note_duplicate(samples, defects, name, value)
                 samples[name] = Sample(value, item.timestamp or ZERO_TIME, window_of(item.window))
-    return PodReading(samples, items[0].timestamp or ZERO_TIME, defects)
+    for name in refused:
+        samples.pop(name, None)
+    return PodReading(samples, items[0].timestamp or ZERO_TIME, defects, refused)
 
 
 def pods_reading(items: Sequence[MetricValue]) -> PodReading:
@@ -137,7 +164,8 @@ def object_reading(items: Sequence[MetricValue]) -> ValueReading:
             ErrorKind.FETCH_FAILED, f"the custom metrics API returned {len(items)} values where one was asked for"
         )
     item = items[0]
-    return ValueReading((_milli(item.value, "the value of the object"),), item.timestamp or ZERO_TIME)
+    value = _milli(item.value, "the value of the object")
+    return ValueReading((value,), item.timestamp or ZERO_TIME, _measured(items))
 
 
 def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
@@ -145,7 +173,7 @@ def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
     if not items:
         raise MetricFailure(ErrorKind.EMPTY, "the external metrics API has no value of this metric")
     values = tuple(_milli(item.value, "value {}", position) for position, item in enumerate(items))
-    return ValueReading(values, items[0].timestamp or ZERO_TIME)
+    return ValueReading(values, items[0].timestamp or ZERO_TIME, _measured(items))
 
 
 def fits_64_bits(number: int) -> bool:
@@ -183,8 +211,22 @@ def _milli(text: QuantityText, what: str, *names: object) -> int:
     raise MetricFailure(ErrorKind.INVALID_VALUE, f"{what.format(*names)} is {str(text)[:40]}, which is out of range")
 
 
-def _window_seconds(item: MetricValue) -> timedelta:
-    seconds = item.window_seconds if item.window_seconds is not None else item.window
+def _repeated(containers: Sequence[ContainerUsage]) -> str:
+    """Return the name of a container that occurs more than once; empty if none does."""
+    names = [one.name for one in containers]
+    if len(set(names)) == len(names):
+        return ""
+    return next(name for name in names if names.count(name) > 1)
+
+
+def _measured(items: Sequence[MetricValue | ExternalMetricValue]) -> tuple[tuple[datetime, timedelta], ...]:
+    return tuple([(item.timestamp, _window_seconds(item)) for item in items if item.timestamp is not None])
+
+
+def _window_seconds(item: MetricValue | ExternalMetricValue) -> timedelta:
+    seconds = item.window_seconds
+    if seconds is None and isinstance(item, MetricValue):
+        seconds = item.window
     if seconds is None:
         return DEFAULT_WINDOW
     return timedelta(seconds=max(-_LONGEST_WINDOW, min(seconds, _LONGEST_WINDOW)))

@@ -82,8 +82,16 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         Doc("During a rolling update, let surge, terminating and warming pods not move a target on their own."),
     ] = False
     decision_guard: Annotated[
-        bool, Doc("Refuse to shrink a target on samples that cannot be true, or when no pod is ready.")
+        bool, Doc("Refuse to shrink a target on samples that cannot be true or are too old, or when no pod is ready.")
     ] = True
+    max_usage_age: Annotated[
+        timedelta,
+        Doc(
+            "How long after the end of its window usage is still good enough to shrink a target on; growing is not "
+            "affected. Longer tolerates slower metrics and shrinks on an older load; 0: any age will do.",
+            flag="hpa-max-usage-age",
+        ),
+    ] = timedelta(minutes=5)
     metrics_scope: Annotated[
         MetricsScope,
         Doc("Read pod usage once per namespace, once per cluster, or (auto) whichever reads less."),
@@ -126,6 +134,8 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         ):
             if span < timedelta(0):
                 raise SettingsError("must be 0 or above", field=f"horizontal-pod-autoscaler-{name}")
+        if self.max_usage_age < timedelta(0):
+            raise SettingsError("must be 0 or above", field="hpa-max-usage-age")
         _gates(self.feature_gates)
 
     @property

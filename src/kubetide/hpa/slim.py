@@ -5,7 +5,7 @@ from kubetide.api.meta import ObjectMeta
 
 
 def slim_pod(pod: Pod) -> Pod:
-    """Keep labels, owner, requests, phase and readiness of a pod."""
+    """Keep labels, owner, node, requests, phase and readiness of a pod."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     return Pod(
         metadata=ObjectMeta(
@@ -18,6 +18,7 @@ def slim_pod(pod: Pod) -> Pod:
             owner_references=meta.owner_references,
         ),
         spec=PodSpec(
+            node_name=spec.node_name,
             containers=tuple(_slim_container(one) for one in spec.containers or ()),
             init_containers=tuple(
                 _slim_container(one) for one in spec.init_containers or () if one.restart_policy == "Always"

@@ -110,6 +110,7 @@ def _metric(result: MetricResult) -> dict[str, Any]:
         "failed": str(result.failure) if result.failure else None,
         "failureKind": str(result.failure.kind) if result.failure else None,
         "defect": result.defect.text if result.defect else None,
+        "refused": list(result.refused[:MOST_NAMES]),
     }
     if result.proposal is not None:
         shown |= _proposal(result.proposal)

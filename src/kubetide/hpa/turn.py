@@ -58,7 +58,9 @@ class Options:
     downscale_window: timedelta = timedelta(minutes=5)
     readiness: ReadinessRules = field(default_factory=ReadinessRules)
     guard: bool = True
-    """Refuse to shrink on samples that cannot be true."""
+    """Refuse to shrink on samples that cannot be true or are too old."""
+    max_usage_age: timedelta = timedelta(minutes=5)
+    """How long after the end of its window usage may still shrink a target; 0 for any age."""
     wraps: bool = False
     """Let counts beyond 32 bits come out as in the reference, where a huge ratio becomes no replicas at all."""
 

@@ -41,7 +41,7 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         Right("autoscaling", ("horizontalpodautoscalers",), READ),
         Right("autoscaling", ("horizontalpodautoscalers/status",), ("update", "patch")),
         Right("*", ("*/scale",), ("get", "update")),
-        Right("", ("pods",), READ),
+        Right("", ("pods", "nodes"), READ),
         Right("apps", ("deployments", "replicasets", "statefulsets"), READ),
         Right("", ("replicationcontrollers",), READ),
         Right("metrics.k8s.io", ("pods",), ("get", "list")),
@@ -50,7 +50,7 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         _EVENTS,
     ),
     "recommender": (
-        Right("", ("pods",), READ),
+        Right("", ("pods", "nodes"), READ),
         Right("", ("events",), ("get", "list", "watch", "create", "patch")),
         Right("metrics.k8s.io", ("pods",), ("get", "list")),
         Right("external.metrics.k8s.io", ("*",), ("get", "list")),

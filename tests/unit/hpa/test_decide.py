@@ -5,15 +5,18 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from kubetide.api.capacity import Capacity
 from kubetide.api.codec import convert
 from kubetide.api.hpa import HpaSpec
 from kubetide.hpa.conclude import conclude
 from kubetide.hpa.decide import metrics_of, needs_metrics, tolerance_of
 from kubetide.hpa.memory import Memory
-from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Sample
+from kubetide.hpa.plausible import without_impossible
+from kubetide.hpa.samples import ZERO_TIME, ErrorKind, MetricFailure, PodReading, Sample, ValueReading
 from kubetide.hpa.stabilization import Recommendation
+from kubetide.hpa.trace import trace_of
 from kubetide.hpa.turn import Observation, Options, Problem, ScaleDecision, ScaleView, TurnError, target_group
-from unit.hpa.worlds import CPU_50, NOW, QUEUE, QUEUE_VALUE, hpa, observation, pod, pods, reading, turn, value
+from unit.hpa.worlds import CPU_50, NOW, QUEUE, QUEUE_VALUE, ago, hpa, observation, pod, pods, reading, turn, value
 
 FAILED = MetricFailure(ErrorKind.FETCH_FAILED, "the metrics API is away")
 
@@ -223,6 +226,89 @@ def test_a_guarded_metric_does_not_stop_one_that_grows() -> None:
 def test_the_guard_can_be_switched_off() -> None:
     seen = observation(hpa(metrics=[QUEUE]), 3, [value(-50_000)])
     assert turn(seen, options=Options(guard=False)).desired == 1
+
+
+DAY_OLD = ago(86_400)
+
+
+@pytest.mark.parametrize(
+    ("seen", "named"),
+    [
+        pytest.param(
+            observation(hpa(), 3, [reading(10, 10, 10, at=DAY_OLD)]),
+            "the sample of pod web-0 is 86400 s old, with a window of 30 s",
+            id="of-pods",
+        ),
+        pytest.param(
+            observation(
+                hpa(metrics=[QUEUE]), 3, [ValueReading((1_000,), DAY_OLD, ((DAY_OLD, timedelta(seconds=60)),))]
+            ),
+            "it is 86400 s old, with a window of 60 s",
+            id="of-a-queue",
+        ),
+    ],
+)
+def test_a_target_does_not_shrink_on_old_usage(seen: Observation, named: str) -> None:
+    decision = turn(seen)
+    assert not decision.rescale
+    assert condition(decision, "ScalingActive") == ("False", "InvalidMetricStale")
+    assert [event.reason for event in conclude(decision).events] == ["InvalidMetricStale"]
+    assert decision.choice is not None
+    assert named in decision.choice.message
+    assert turn(seen, options=Options(max_usage_age=timedelta(0))).desired == 1
+    assert turn(seen, options=Options(guard=False)).desired == 1
+
+
+@pytest.mark.parametrize(
+    ("age", "window", "shrinks"),
+    [
+        pytest.param(300, 0, True, id="as-old-as-allowed"),
+        pytest.param(301, 0, False, id="a-second-older"),
+        pytest.param(600, 300, True, id="a-long-window-is-added"),
+        pytest.param(601, 300, False, id="beyond-a-long-window"),
+        pytest.param(400, -100, False, id="a-negative-window-takes-nothing-away"),
+    ],
+)
+def test_the_age_of_usage_is_counted_from_the_end_of_its_window(age: float, window: float, shrinks: bool) -> None:
+    decision = turn(observation(hpa(), 3, [reading(10, 10, 10, at=ago(age), window=window)]))
+    assert (decision.desired < 3) is shrinks
+
+
+def test_a_target_grows_on_old_usage_and_shrinks_on_usage_without_a_time() -> None:
+    assert turn(observation(hpa(), 3, [reading(100, 100, 100, at=DAY_OLD)])).desired == 6
+    assert turn(observation(hpa(), 3, [reading(10, 10, 10, at=ZERO_TIME)])).desired == 1
+
+
+def test_one_old_sample_among_those_used_is_enough_and_an_unused_one_is_not() -> None:
+    mixed = reading(10, 10, 10)
+    old = PodReading({**mixed.samples, "web-2": Sample(10, DAY_OLD)}, NOW)
+    assert not turn(observation(hpa(), 3, [old])).rescale
+    running = [pod("web-0"), pod("web-1"), pod("web-2", deleting=True)]
+    assert turn(observation(hpa(), 3, [old], running=running)).desired == 1
+
+
+def test_samples_that_cannot_be_true_are_told_and_the_pod_counts_as_missing() -> None:
+    capacity = Capacity({"node-1": {"cpu": 4_000}})
+    given = without_impossible(reading(50, 50, 4_001), "cpu", pods(3), capacity)
+    decision = turn(observation(hpa(), 3, [given]))
+    assert decision.desired == 3
+    assert decision.results[0].proposal is not None
+    assert decision.results[0].proposal.groups is not None
+    assert decision.results[0].proposal.groups.missing == ("web-2",)
+    (event,) = conclude(decision).events
+    assert event.reason == "InvalidMetricValue"
+    assert "the cpu usage of pod web-2 is 4001m, the largest node has 4; it is not counted" in event.message
+    shown = trace_of(decision, conclude(decision), None)["metrics"][0]["refused"]
+    assert shown == ["the cpu usage of pod web-2 is 4001m, the largest node has 4"]
+
+
+def test_without_any_sample_that_can_be_true_the_metric_fails_and_says_why() -> None:
+    given = without_impossible(reading(5_000), "cpu", pods(1), Capacity({"node-1": {"cpu": 4_000}}))
+    decision = turn(observation(hpa(), 1, [given]))
+    assert decision.desired == 1
+    assert condition(decision, "ScalingActive") == ("False", "FailedGetResourceMetric")
+    assert decision.problem is not None
+    assert "no pod has a sample that can be true: the cpu usage of pod web-0 is 5" in decision.problem.message
 
 
 def test_a_metric_that_is_no_number_fails_by_its_own_reason() -> None:

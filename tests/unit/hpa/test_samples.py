@@ -121,3 +121,25 @@ def test_windows_are_go_durations() -> None:
 def test_a_little_ahead_of_our_clock_is_not_the_future() -> None:
     assert not is_future(NOW + timedelta(minutes=4), NOW)
     assert is_future(NOW + timedelta(minutes=6), NOW)
+
+
+@pytest.mark.parametrize("container", ["", "app", "side"])
+def test_a_pod_with_a_container_twice_has_no_sample_and_is_named(container: str) -> None:
+    twice = convert(
+        {
+            "metadata": {"name": "b"},
+            "containers": [{"name": name, "usage": {"cpu": "1"}} for name in ("app", "side", "app")],
+        },
+        PodMetrics,
+    )
+    found = resource_reading([usage("a", app={"cpu": "1"}, side={"cpu": "1"}), twice], "cpu", container)
+    assert list(found.samples) == ["a"]
+    assert found.refused["b"].text == "the sample of pod b has container app more than once"
+
+
+def test_values_tell_when_they_were_measured_if_they_say_so() -> None:
+    dated = convert(
+        {"metricName": "queue", "value": "1", "timestamp": "2026-03-01T12:00:00Z", "windowSeconds": 30},
+        ExternalMetricValue,
+    )
+    assert external_reading([*external("1"), dated]).measured == ((NOW, timedelta(seconds=30)),)

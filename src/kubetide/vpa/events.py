@@ -5,6 +5,7 @@ from kubetide.api.meta import ObjectReference
 from kubetide.api.vpa import VerticalPodAutoscaler
 
 UNREADABLE_CHECKPOINT = "UnreadableCheckpoint"
+HEALED_CHECKPOINT = "HealedCheckpoint"
 INVALID_TUNING = "InvalidTuning"
 
 
@@ -12,6 +13,12 @@ def unreadable_checkpoint(vpa: VerticalPodAutoscaler, checkpoint: str, problem: 
     """Return the event about a checkpoint that is kept but cannot be used."""
     message = f"Checkpoint {checkpoint} cannot be read and is left as it is: {problem}"
     return warning(_reference(vpa), UNREADABLE_CHECKPOINT, message)
+
+
+def healed_checkpoint(vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> Event:
+    """Return the event about a checkpoint that lay in the future."""
+    message = f"Checkpoint {checkpoint} lies in the future ({problem}): its amounts are kept and count as of now"
+    return warning(_reference(vpa), HEALED_CHECKPOINT, message)
 
 
 def invalid_tuning(vpa: VerticalPodAutoscaler, problem: str) -> Event:

@@ -167,6 +167,13 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     leader_elect_renew_deadline: Annotated[timedelta, Doc("How long a leader tries to renew.")] = timedelta(seconds=10)
     leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried.")] = timedelta(seconds=2)
 
+    max_sample_skew: Annotated[
+        timedelta,
+        Doc(
+            "How far ahead of our clock a usage sample may be dated. What is dated later is refused and counted, and "
+            "checkpoints that lie further ahead are brought back to the present."
+        ),
+    ] = timedelta(minutes=5)
     step_timeout: Annotated[
         timedelta, Doc("How long reading VPAs, usage or writing statuses may take in one loop; what is left waits.")
     ] = timedelta(minutes=1)
@@ -237,6 +244,8 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
             )
         if self.interval <= timedelta(0):
             raise SettingsError("must be positive", subject="recommender", field="interval")
+        if self.max_sample_skew < timedelta(0):
+            raise SettingsError("must be 0 or above", subject="recommender", field="max_sample_skew")
         for name in ("history_length", "history_resolution", "prometheus_query_timeout"):
             if prometheus_duration(getattr(self, name)) <= timedelta(0):
                 raise SettingsError("must be positive", subject="recommender", field=name)

@@ -9,8 +9,9 @@ target cannot be read just now keeps its selector.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,12 +26,13 @@ from kubetide.kube.recorder import EventRecorder
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.policy import CPU, MEMORY
-from kubetide.vpa.recommender.feeding import OpenWindows, PodFeed, feed, feed_oom, gather, missed
+from kubetide.vpa.recommender.feeding import OpenWindows, PodFeed, Refused, feed, feed_oom, gather, missed
 from kubetide.vpa.recommender.floor import raised
 from kubetide.vpa.recommender.history import Prometheus, PrometheusHistory, PrometheusHttp, load_history
 from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.observe import Observer
 from kubetide.vpa.recommender.oom import Oom
+from kubetide.vpa.recommender.plausible import Bounds, RefusalReason
 from kubetide.vpa.recommender.reconciler import Checkpoints, Statuses
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry
 from kubetide.vpa.recommender.trace import trace, trace_from_checkpoints
@@ -141,13 +143,14 @@ class Recommender:
         """Wait until the copies are complete."""
         await self._vpas.wait_synced()
         await self._observer.pods.wait_synced()
+        await self._observer.nodes.wait_asked()
 
     async def _lead(self) -> None:
         """Read history, then run once per interval, the first time one interval from now."""
         await self._wait_for_predecessor()
         self._begin()
         if self._history is not None:
-            await load_history(self._history, self.model)
+            self._tell_refused(await load_history(self._history, self.model, self._bounds({})))
         self._last_activity = self._clock.now()
         try:
             started = self._clock.monotonic()
@@ -241,7 +244,10 @@ class Recommender:
             raise
         else:
             self._telemetry.responses.labels("false", METRICS_CLIENT).inc()
-            batch = gather(self.model, usage, now=now, init=self._feed.init_containers)
+            batch = gather(
+                self.model, usage, now=now, init=self._feed.init_containers, bounds=self._bounds(self._feed.nodes)
+            )
+            self._tell_refused(batch.refused)
             if self._held:
                 # Their kills come first, or they would be too old for the window that these samples open.
                 batch = batch.without(self._rows(self._held))
@@ -256,6 +262,14 @@ class Recommender:
             for oom in self._observer.take():
                 self._take_oom(oom, now)
 
+    def _bounds(self, nodes: Mapping[ObjectKey, str]) -> Bounds:
+        return Bounds(self._observer.nodes.capacity, nodes, self.settings.max_sample_skew)
+
+    def _tell_refused(self, refused: Mapping[RefusalReason, Refused]) -> None:
+        for reason, found in refused.items():
+            self._telemetry.refused.labels(reason.value).inc(found.count)
+            log.warning("samples cannot be true, refused", reason=reason, count=found.count, example=found.example)
+
     def _rows(self, ooms: Iterable[Oom]) -> Iterator[int]:
         for oom in ooms:
             pod = self.model.pods.get(ObjectKey(oom.namespace, oom.pod))
@@ -263,6 +277,9 @@ class Recommender:
                 yield pod.containers[oom.container]
 
     def _take_oom(self, oom: Oom, now: datetime) -> None:
+        if oom.at - now > self.settings.max_sample_skew:
+            # The kill is true, its date is not: dated ahead it would keep every later sample out.
+            oom = replace(oom, at=now)
         counted = feed_oom(self.model, oom, now=now)
         if counted is None:
             if self._feed.track_all:

@@ -7,7 +7,7 @@ being too old for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -24,6 +24,7 @@ from kubetide.vpa.recommender.checkpoint import Restored, Window
 from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.oom import Oom, request_source
+from kubetide.vpa.recommender.plausible import UNCOUNTABLE, Bounds, RefusalReason
 from kubetide.vpa.recommender.samples import NO_AGGREGATE, Mask
 
 
@@ -37,11 +38,25 @@ class Batch:
     memory: Ints
     unknown: int = 0
     """Containers that the model does not know."""
+    refused: Mapping[RefusalReason, "Refused"] = field(default_factory=dict)
+    """Samples that cannot be true."""
 
     def without(self, rows: Iterable[int]) -> "Batch":
         """Return the batch without some containers."""
         kept = ~np.isin(self.rows, np.fromiter(rows, dtype=np.int64))
-        return Batch(self.rows[kept], self.times[kept], self.cpu[kept], self.memory[kept], self.unknown)
+        return self.keeping(kept)
+
+    def keeping(self, kept: Mask) -> "Batch":
+        """Return the batch with some of its samples only."""
+        return replace(self, rows=self.rows[kept], times=self.times[kept], cpu=self.cpu[kept], memory=self.memory[kept])
+
+
+@dataclass(slots=True)
+class Refused:
+    """Samples refused for one reason: how many, and the pod of the first."""
+
+    count: int
+    example: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +74,8 @@ class PodFeed:
     track_all: bool = True
     """False: only pods that some VPA matches (memory saver)."""
     init_containers: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
+    nodes: dict[ObjectKey, str] = field(default_factory=dict)
+    """The node that each pod of the model runs on."""
     _sources: dict[str, int] = field(default_factory=dict)
     _applied: dict[ObjectKey, Pod] = field(default_factory=dict)
 
@@ -83,6 +100,7 @@ class PodFeed:
         for key in [key for key in self._applied if key not in seen]:
             del self._applied[key]
             self.init_containers.pop(key, None)
+            self.nodes.pop(key, None)
         return fresh
 
     def take_sources(self) -> dict[str, int]:
@@ -104,32 +122,47 @@ class PodFeed:
         init = frozenset(container.name for container in pod.spec.init_containers or ())
         if init:
             self.init_containers[key] = init
+        self.nodes[key] = pod.spec.node_name
         self._applied[key] = pod
         return known is None
 
 
+NO_BOUNDS = Bounds()
+
+
 def gather(
-    model: Model, usage: Iterable[PodMetrics], *, now: datetime, init: Mapping[ObjectKey, frozenset[str]]
+    model: Model,
+    usage: Iterable[PodMetrics],
+    *,
+    now: datetime,
+    init: Mapping[ObjectKey, frozenset[str]],
+    bounds: Bounds = NO_BOUNDS,
 ) -> Batch:
-    """Return the usage of known containers as arrays; a missing resource counts as 0."""
+    """Return the usage of known containers as arrays: a missing resource is 0, what cannot be true is left out."""
     rows: list[int] = []
     times: list[int] = []
     cpu: list[int] = []
     memory: list[int] = []
     unknown = 0
+    refused: dict[RefusalReason, Refused] = {}
     stamp: datetime | None = None
-    at = 0
+    at, future = 0, False
     for pod in usage:
         if pod.timestamp is None:
             continue
         if pod.timestamp != stamp:
             # Pods of one node, often of all, share a time.
             stamp = pod.timestamp
-            at = microseconds(stamp)
+            at, future = microseconds(stamp), bounds.is_future(stamp, now)
         key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
+        listed = pod.containers or ()
+        if future or (len(listed) > 1 and len({container.name for container in listed}) < len(listed)):
+            reason = RefusalReason.FUTURE if future else RefusalReason.DUPLICATE_CONTAINER
+            _refuse(refused, reason, len(listed), str(key))
+            continue
         state, skipped = model.pods.get(key), init.get(key, ())
         known = state.containers if state is not None else {}
-        for container in pod.containers or ():
+        for container in listed:
             name, used = container.name, container.usage or {}
             if name in skipped:
                 continue
@@ -149,7 +182,18 @@ def gather(
     orphans = set(found[model.containers.aggregate[found] == NO_AGGREGATE].tolist())
     if orphans:
         _adopt(model, orphans, now)
-    return Batch(found, _ints(times), _ints(cpu), _ints(memory), unknown)
+    batch = Batch(found, _ints(times), _ints(cpu), _ints(memory), unknown, refused)
+    possible = bounds.possible(model.pods.values(), batch.rows, batch.cpu, batch.memory)
+    if possible.all():
+        return batch
+    gone = set(batch.rows[~possible].tolist())
+    example = next(str(pod.key) for pod in model.pods.values() if not gone.isdisjoint(pod.containers.values()))
+    _refuse(refused, RefusalReason.ABOVE_NODE, len(gone), example)
+    return batch.keeping(possible)
+
+
+def _refuse(refused: dict[RefusalReason, Refused], reason: RefusalReason, count: int, example: str) -> None:
+    refused.setdefault(reason, Refused(0, example)).count += count
 
 
 def _adopt(model: Model, rows: set[int], now: datetime) -> None:
@@ -173,7 +217,7 @@ def _ints(values: list[int]) -> Ints:
         return np.array(values, dtype=np.int64)
     except OverflowError:
         # Amounts beyond 64 bits cannot be usage.
-        return np.array([max(min(value, 2**62), -1) for value in values], dtype=np.int64)
+        return np.array([max(min(value, UNCOUNTABLE), -1) for value in values], dtype=np.int64)
 
 
 def feed_oom(model: Model, oom: Oom, *, now: datetime) -> bool | None:

@@ -24,8 +24,12 @@ from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.backoff import Backoff
 from kubetide.log import get_logger
 from kubetide.stats.buckets import Ints
+from kubetide.stats.instants import MICROSECOND, microseconds
 from kubetide.telemetry import Telemetry
+from kubetide.vpa.policy import CPU, MEMORY
+from kubetide.vpa.recommender.feeding import NO_BOUNDS, Refused
 from kubetide.vpa.recommender.model import Model
+from kubetide.vpa.recommender.plausible import Bounds, RefusalReason
 from kubetide.vpa.recommender.prometheus import (
     FIRST_SLICE_POINTS,
     PrometheusAnswer,
@@ -40,6 +44,7 @@ from kubetide.vpa.recommender.prometheus import (
     slice_points,
     slices,
 )
+from kubetide.vpa.recommender.samples import Mask
 from kubetide.vpa.settings import RecommenderSettings, prometheus_duration
 
 log = get_logger("vpa.history")
@@ -131,10 +136,12 @@ class PrometheusHistory:
         self._settings = settings
         self._clock = clock
         self._chance = chance
+        self.refused: dict[RefusalReason, Refused] = {}
 
-    async def load(self, model: Model) -> int:
+    async def load(self, model: Model, bounds: Bounds = NO_BOUNDS) -> int:
         """Read the whole history into the model; return the number of samples, or raise what ended the attempt."""
         now = self._clock.now()
+        self.refused = {}
         start, end, step = history_range(self._settings, now.timestamp())
         form = {"query": label_query(self._settings), "time": str(end)}
         labels = read_labels(await self._ask("/api/v1/query", form), self._settings)
@@ -144,7 +151,7 @@ class PrometheusHistory:
             while at <= end:
                 part = next(slices(at, end, step, points))
                 series = read_series(await self._ask("/api/v1/query_range", _range(query, part, step)), self._settings)
-                total += self._feed(model, series, labels, is_cpu=number == 0)
+                total += self._feed(model, series, labels, bounds, is_cpu=number == 0)
                 at, points = part.end + step, slice_points(len(series))
                 _show_progress(number * 0.5 + 0.5 * min(1.0, (at - start) / max(1, end - start)))
         return total
@@ -168,6 +175,7 @@ class PrometheusHistory:
         model: Model,
         series: list[Series],
         labels: Mapping[tuple[str, str], Mapping[str, str]],
+        bounds: Bounds,
         *,
         is_cpu: bool,
     ) -> int:
@@ -182,18 +190,35 @@ class PrometheusHistory:
             return 0
         times = np.concatenate([one.times for one in series])
         values = np.concatenate([one.values for one in series])
-        amounts = np.clip(values * 1000.0 if is_cpu else values, -1.0, 1e14).astype(np.int64)
+        amounts = values * 1000.0 if is_cpu else values
+        # Where pods of the past ran is not known, so the largest node is their bound.
+        future = times > microseconds(now) + bounds.skew // MICROSECOND
+        above = ~future & (amounts > bounds.largest(CPU if is_cpu else MEMORY))
+        kept = ~(future | above)
+        for reason, mask in ((RefusalReason.FUTURE, future), (RefusalReason.ABOVE_NODE, above)):
+            self._refuse(reason, mask, series)
+        whole = np.clip(amounts[kept], -1.0, 1e14).astype(np.int64)
         add = model.containers.add_cpu if is_cpu else model.containers.add_memory
-        return int(add(np.concatenate(rows), times, amounts).sum())
+        return int(add(np.concatenate(rows)[kept], times[kept], whole).sum())
+
+    def _refuse(self, reason: RefusalReason, mask: Mask, series: list[Series]) -> None:
+        count = int(mask.sum())
+        if count:
+            lengths = np.cumsum([one.times.size for one in series])
+            first = series[int(np.searchsorted(lengths, int(mask.argmax()), side="right"))]
+            self.refused.setdefault(reason, Refused(0, f"{first.namespace}/{first.pod}")).count += count
 
 
-async def load_history(history: PrometheusHistory, model: Model) -> None:
-    """Fill the model, or say why it stays as far as it got."""
+async def load_history(
+    history: PrometheusHistory, model: Model, bounds: Bounds = NO_BOUNDS
+) -> Mapping[RefusalReason, Refused]:
+    """Fill the model, or say why it stays as far as it got; return which samples were refused."""
     try:
-        samples = await history.load(model)
+        samples = await history.load(model, bounds)
         log.info("history loaded", samples=samples, containers=len(model.containers))
     except KubetideError as error:
         log.warning("history is not available, going on without", error=str(error))
+    return history.refused
 
 
 def _range(query: str, part: Slice, step: int) -> dict[str, str]:

@@ -26,6 +26,7 @@ from kubetide.kube.decoding import ADDED, Rejected
 from kubetide.kube.errors import ApiError
 from kubetide.kube.informer import Informer
 from kubetide.kube.metrics import ExternalMetrics, ResourceMetrics
+from kubetide.kube.nodes import NodeSizes
 from kubetide.kube.owners import ControllerKey, OwnerChain
 from kubetide.log import get_logger
 from kubetide.vpa.policy import CPU, MEMORY
@@ -80,6 +81,7 @@ class Observer:
             chance=chance,
         )
         self.pods.add_handler(self._on_pod)
+        self.nodes = NodeSizes(client, clock=clock, chance=chance)
         self.seen = Seen()
         self._early: deque[Oom] = deque(maxlen=OOM_QUEUE)
         self._queue: deque[Oom] = deque(maxlen=OOM_QUEUE)
@@ -88,6 +90,7 @@ class Observer:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run(), name=self.pods.name)
+            group.create_task(self.nodes.run(), name="vpa-recommender/nodes")
             group.create_task(self._watch_evictions(), name="vpa-recommender/evictions")
 
     def begin(self) -> None:
@@ -209,6 +212,7 @@ def slim(pod: Pod) -> Pod:
             labels=meta.labels,
         ),
         spec=PodSpec(
+            node_name=spec.node_name,
             containers=tuple(Container(name=c.name, resources=c.resources) for c in spec.containers or ()),
             init_containers=tuple(Container(name=c.name) for c in spec.init_containers or ()) or None,
         ),

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from kubetide.api.vpa import AUTO, IN_PLACE, IN_PLACE_OR_RECREATE, INITIAL, OFF, RECREATE
 from kubetide.vpa.policy import CPU, MEMORY, RESOURCES, Recommended
 from kubetide.vpa.recommender.entities import VpaState, oldest
+from kubetide.vpa.recommender.plausible import RefusalReason
 from kubetide.vpa.recommender.quality import PREFIX as QUALITY_PREFIX
 from kubetide.vpa.recommender.quality import Quality, size_log2
 
@@ -69,6 +70,11 @@ class RecommenderTelemetry:
             "How often the requests of a container were looked up, by where they were found.",
             ("source",),
         )
+        self.refused = instruments.counter(
+            "kubetide_recommender_refused_samples_total", "Samples that cannot be true, by why.", ("reason",)
+        )
+        for reason in RefusalReason:
+            self.refused.labels(reason.value)
         missing = instruments.counter(
             f"{QUALITY_PREFIX}usage_sample_missing_recommendation_count",
             "Samples of containers without a recommendation.",

@@ -29,6 +29,7 @@ from kubetide.vpa.recommender.conflicts import conflicts, index_by_target
 from kubetide.vpa.recommender.entities import VpaState
 from kubetide.vpa.recommender.feeding import OpenWindows
 from kubetide.vpa.recommender.floor import Floor
+from kubetide.vpa.recommender.healing import Present, healed
 from kubetide.vpa.recommender.model import Model
 from kubetide.vpa.recommender.observe import Target, resolve
 from kubetide.vpa.recommender.selection import serves
@@ -223,20 +224,26 @@ class VpaWatch:
             await asyncio.sleep(0)
 
     def _restore(self, vpa: VerticalPodAutoscaler, tracked: Tracked, content: Checkpoint, floor: Floor | None) -> None:
-        key = key_of(vpa)
+        key, now, settings = key_of(vpa), self._clock.now(), self._settings
+        state, name = self._model.vpas[key], checkpoint_name(key.name, content.container)
+        tuning = state.tuning(content.container, self._tuning)
+        present = Present(now=now, skew=settings.max_sample_skew, loop=settings.interval)
+        content, problem = healed(content, tuning, present)
+        if problem:
+            log.warning("checkpoint lies in the future, brought back", vpa=str(key), checkpoint=name, found=problem)
+            self._recorder.publish(events.healed_checkpoint(vpa, name, problem))
         try:
             self._model.restore(
-                self._model.vpas[key],
+                state,
                 content.container,
                 cpu=content.cpu,
                 memory=content.memory,
                 first=content.first,
                 last=content.last,
                 count=content.count,
-                now=self._clock.now(),
+                now=now,
             )
         except ValueError as error:
-            name = checkpoint_name(key.name, content.container)
             self._store.block(ObjectKey(key.namespace, name), str(error))
             self._report(vpa, name, str(error))
             return

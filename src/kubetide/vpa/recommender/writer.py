@@ -117,8 +117,12 @@ class CheckpointStore:
         assert status is not None
         annotations = item.metadata.annotations or {}
         name = (ObjectKey(key.namespace, item.spec.vpa_object_name), content.container)
-        self._stored[name] = Stored(content.count, self._clock.now(), status.last_update_time, bool(annotations))
-        self._restored[name] = Restored(status.last_update_time, content.with_windows)
+        now, written = self._clock.now(), status.last_update_time
+        if written is not None and written > now:
+            # Whoever wrote it did not know the time, so nobody can tell which kills it knows of.
+            written = None
+        self._stored[name] = Stored(content.count, now, written, bool(annotations))
+        self._restored[name] = Restored(written, content.with_windows)
         self._blocked.pop(key, None)
         return Loaded(content, status.last_update_time, read_floor(annotations.get(FLOOR_ANNOTATION, "")))
 

@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubetide.api.capacity import Capacity
 from kubetide.embedded.sim.loop import run_virtual, virtual_clock
 from kubetide.errors import Unavailable
-from kubetide.vpa.recommender.history import PrometheusHistory
+from kubetide.vpa.recommender.history import PrometheusHistory, load_history
 from kubetide.vpa.recommender.model import Model
+from kubetide.vpa.recommender.plausible import Bounds
 from kubetide.vpa.recommender.prometheus import (
     MAX_POINTS,
     PrometheusAnswer,
@@ -139,5 +141,24 @@ def test_a_deadline_ends_the_waiting() -> None:
         history = PrometheusHistory(Flaky(fail=10**6), settings, clock=virtual_clock(), chance=Random(0))
         with pytest.raises(Unavailable):
             await history.load(Model())
+
+    run_virtual(main(), start=START, limit=timedelta(hours=2))
+
+
+def test_history_from_the_future_or_above_the_largest_node_is_left_out() -> None:
+    class Odd:
+        async def post(self, path: str, form: Mapping[str, str]) -> bytes:
+            if path == "/api/v1/query":
+                return answer("matrix")
+            now = int(START.timestamp())
+            values = [(float(now - 60), "1"), (float(now - 30), "1e30"), (now + 86400.0, "1")]
+            return answer("matrix", series(values))
+
+    async def main() -> None:
+        settings = RecommenderSettings(history_length="1h", history_resolution="5m")
+        history = PrometheusHistory(Odd(), settings, clock=virtual_clock(), chance=Random(0))
+        refused = await load_history(history, Model(), Bounds(Capacity({"n": {"cpu": 4000, "memory": 2**33 * 1000}})))
+        assert {reason.value: found.count for reason, found in refused.items()} == {"future": 2, "above_node": 2}
+        assert {found.example for found in refused.values()} == {"shop/web-0"}
 
     run_virtual(main(), start=START, limit=timedelta(hours=2))

@@ -9,15 +9,18 @@ import msgspec
 import pytest
 
 from kubetide.api import scheme
+from kubetide.api.meta import ObjectKey
 from kubetide.api.patch import MergePatch
 from kubetide.embedded.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.kube.client import Client
 from kubetide.kube.transport import Response
+from kubetide.stats.instants import microseconds
 from kubetide.testing.autoscaling import Meddler
 from kubetide.testing.builders import make_vpa
 from kubetide.testing.cluster import events, pods, run
 from kubetide.testing.recommending import CHECKPOINTS, recommended, recommender
+from kubetide.vpa.recommender.oom import Oom
 from kubetide.vpa.settings import RecommenderSettings
 
 Raw = dict[str, Any]
@@ -127,5 +130,24 @@ def test_a_checkpoint_from_the_future_is_healed_and_told() -> None:
             await cluster.run_for(HOUR)
             # The event is forgotten after an hour, and nothing gave rise to another one.
             assert not events(cluster, reason="HealedCheckpoint")
+
+    run(main, scenario=SCENARIO)
+
+
+def test_a_kill_dated_in_the_future_counts_as_of_now() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_vpa("web", target="web"))
+        async with recommender(cluster, SLOW) as running:
+            await cluster.run_for(2 * HOUR)
+            (raw, *_) = pods(cluster)
+            key, now = ObjectKey("default", raw["metadata"]["name"]), cluster.clock.now()
+            name = raw["spec"]["containers"][0]["name"]
+            kill = Oom(namespace="default", pod=key.name, container=name, at=now + 400 * DAY, memory_bytes=2**30)
+            running.recommender._take_oom(kill, now)
+            table = running.recommender.model.containers
+            row = running.recommender.model.pods[key].containers[name]
+            assert table.current_peak(row) > 2**30
+            assert table.window_end[row] <= microseconds(now + DAY)
+            assert table.last_memory[row] <= microseconds(now)
 
     run(main, scenario=SCENARIO)

@@ -6,7 +6,7 @@ the recommender looked (a restart, a watch gap): these come first, so that they 
 being too old for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -132,7 +132,7 @@ NO_BOUNDS = Bounds()
 
 def gather(
     model: Model,
-    usage: Iterable[PodMetrics],
+    usage: Sequence[PodMetrics],
     *,
     now: datetime,
     init: Mapping[ObjectKey, frozenset[str]],
@@ -155,14 +155,12 @@ def gather(
             stamp = pod.timestamp
             at, future = microseconds(stamp), bounds.is_future(stamp, now)
         key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
-        listed = pod.containers or ()
-        if future or (len(listed) > 1 and len({container.name for container in listed}) < len(listed)):
-            reason = RefusalReason.FUTURE if future else RefusalReason.DUPLICATE_CONTAINER
-            _refuse(refused, reason, len(listed), str(key))
+        if future:
+            _refuse(refused, RefusalReason.FUTURE, len(pod.containers or ()), str(key))
             continue
         state, skipped = model.pods.get(key), init.get(key, ())
         known = state.containers if state is not None else {}
-        for container in listed:
+        for container in pod.containers or ():
             name, used = container.name, container.usage or {}
             if name in skipped:
                 continue
@@ -183,6 +181,8 @@ def gather(
     if orphans:
         _adopt(model, orphans, now)
     batch = Batch(found, _ints(times), _ints(cpu), _ints(memory), unknown, refused)
+    if found.size and np.bincount(found).max() > 1:
+        batch = _without_repeated(model, usage, batch, refused)
     possible = bounds.possible(model.pods.values(), batch.rows, batch.cpu, batch.memory)
     if possible.all():
         return batch
@@ -190,6 +190,20 @@ def gather(
     example = next(str(pod.key) for pod in model.pods.values() if not gone.isdisjoint(pod.containers.values()))
     _refuse(refused, RefusalReason.ABOVE_NODE, len(gone), example)
     return batch.keeping(possible)
+
+
+def _without_repeated(
+    model: Model, usage: Iterable[PodMetrics], batch: Batch, refused: dict[RefusalReason, Refused]
+) -> Batch:
+    """Leave out the pods that list a container more than once; one that occurs in several items is another matter."""
+    rows: set[int] = set()
+    for pod in usage:
+        names = [container.name for container in pod.containers or ()]
+        state = model.pods.get(ObjectKey(pod.metadata.namespace, pod.metadata.name))
+        if state is not None and len(set(names)) < len(names):
+            rows.update(state.containers.values())
+            _refuse(refused, RefusalReason.DUPLICATE_CONTAINER, len(names), str(state.key))
+    return batch.without(rows)
 
 
 def _refuse(refused: dict[RefusalReason, Refused], reason: RefusalReason, count: int, example: str) -> None:

@@ -10,7 +10,7 @@
 A metric that fails is a result like any other: it keeps its place, its reason and its message.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -43,7 +43,6 @@ from kubetide.hpa.samples import (
     MetricFailure,
     PodReading,
     Reading,
-    Sample,
     ValueReading,
     fits_64_bits,
     is_future,
@@ -137,60 +136,67 @@ def find_defect(
     proposal: Proposal, reading: Reading, now: datetime, max_age: timedelta = timedelta(0)
 ) -> Defect | None:
     """Return what is wrong with the input of a proposal: invalid values, then old ones, then a count of zero pods."""
-    if text := _bad_value(proposal, reading, now):
-        return Defect(Reason.INVALID_METRIC_VALUE, text)
-    if max_age and (text := _old_value(proposal, reading, now, max_age)):
-        return Defect(Reason.INVALID_METRIC_STALE, text)
-    if proposal.multiplier == 0:
+    if isinstance(reading, ValueReading):
+        defect = _value_defect(reading, now, max_age)
+    elif isinstance(reading, PodReading) and not _all_sane(reading, now, max_age):
+        defect = _sample_defect(proposal, reading, now, max_age)
+    else:
+        defect = None
+    if defect is None and proposal.multiplier == 0:
         return Defect(Reason.INVALID_METRIC_NO_READY_PODS, "no pod is ready, so the ratio has nothing to multiply")
+    return defect
+
+
+def _all_sane(reading: PodReading, now: datetime, max_age: timedelta) -> bool:
+    """Tell at a glance that every sample can be true and is young; a look at each is needed if not."""
+    samples = reading.samples.values()
+    values, times = [sample.value for sample in samples], [sample.timestamp for sample in samples]
+    return (
+        not reading.defects
+        and min(values, default=0) >= 0
+        and max(times, default=now) <= now + FUTURE_ALLOWED
+        and (not max_age or now - min(times, default=now) <= max_age)
+    )
+
+
+def _value_defect(reading: ValueReading, now: datetime, max_age: timedelta) -> Defect | None:
+    bad = [value for value in reading.values if value < 0]
+    if bad:
+        return Defect(Reason.INVALID_METRIC_VALUE, f"it has a negative value ({milli_text(bad[0])})")
+    if is_future(reading.timestamp, now):
+        return Defect(Reason.INVALID_METRIC_VALUE, "it is dated in the future")
+    for at, window in reading.measured:
+        if _is_old(at, window, now, max_age):
+            return Defect(Reason.INVALID_METRIC_STALE, f"it is {_age_text(now - at, window)}")
     return None
 
 
-def _bad_value(proposal: Proposal, reading: Reading, now: datetime) -> str:
-    if isinstance(reading, ValueReading):
-        bad = [value for value in reading.values if value < 0]
-        if bad:
-            return f"it has a negative value ({milli_text(bad[0])})"
-        return "it is dated in the future" if is_future(reading.timestamp, now) else ""
-    if isinstance(reading, PodReading):
-        samples, defects, latest = reading.samples, reading.defects, now + FUTURE_ALLOWED
-        if not defects and _all_sane(samples.values(), latest):
-            return ""
-        for name in proposal.used:
-            sample = samples[name]
-            if sample.value < 0:
-                return f"the sample of pod {name} is negative ({milli_text(sample.value)})"
-            if sample.timestamp > latest:
-                return f"the sample of pod {name} is dated in the future"
-            if name in defects:
-                return defects[name]
-    return ""
+def _sample_defect(proposal: Proposal, reading: PodReading, now: datetime, max_age: timedelta) -> Defect | None:
+    used = [(name, reading.samples[name]) for name in proposal.used]
+    for name, sample in used:
+        text = ""
+        if sample.value < 0:
+            text = f"the sample of pod {name} is negative ({milli_text(sample.value)})"
+        elif is_future(sample.timestamp, now):
+            text = f"the sample of pod {name} is dated in the future"
+        elif name in reading.defects:
+            text = reading.defects[name]
+        if text:
+            return Defect(Reason.INVALID_METRIC_VALUE, text)
+    for name, sample in used:
+        if _is_old(sample.timestamp, sample.window, now, max_age):
+            text = f"the sample of pod {name} is {_age_text(now - sample.timestamp, sample.window)}"
+            return Defect(Reason.INVALID_METRIC_STALE, text)
+    return None
 
 
-def _old_value(proposal: Proposal, reading: Reading, now: datetime, max_age: timedelta) -> str:
-    """Say what a proposal rests on that is older than its window and `max_age` allow; a time that is absent is not."""
-    if isinstance(reading, ValueReading):
-        times = [(now - at, max(window, timedelta(0))) for at, window in reading.measured]
-        return next((f"it is {_age_text(age, window)}" for age, window in times if age - window > max_age), "")
-    if isinstance(reading, PodReading):
-        samples = reading.samples
-        if now - min([sample.timestamp for sample in samples.values()], default=now) <= max_age:
-            return ""
-        for name in proposal.used:
-            sample = samples[name]
-            age = now - sample.timestamp
-            if sample.timestamp != ZERO_TIME and age - max(sample.window, timedelta(0)) > max_age:
-                return f"the sample of pod {name} is {_age_text(age, sample.window)}"
-    return ""
+def _is_old(at: datetime, window: timedelta, now: datetime, max_age: timedelta) -> bool:
+    """Tell whether usage is older than its window and `max_age` allow; of one that says no time nobody can tell."""
+    return bool(max_age) and at != ZERO_TIME and now - at - max(window, timedelta(0)) > max_age
 
 
 def _age_text(age: timedelta, window: timedelta) -> str:
     return f"{round(age.total_seconds())} s old, with a window of {round(window.total_seconds())} s"
-
-
-def _all_sane(samples: Collection[Sample], latest: datetime) -> bool:
-    values, times = [sample.value for sample in samples], [sample.timestamp for sample in samples]
-    return min(values, default=0) >= 0 and max(times, default=latest) <= latest
 
 
 def _proposal_without(

@@ -18,7 +18,7 @@ from kubetide.hpa.samples import PodReading, RefusalReason, RefusedSample
 def without_impossible(reading: PodReading, resource: str, pods: Sequence[Pod], capacity: Capacity) -> PodReading:
     """Return a reading of resource usage without the samples that are above what the pod's node has."""
     least = capacity.smallest.get(resource)
-    if least is None or max((sample.value for sample in reading.samples.values()), default=0) <= least:
+    if least is None or max([sample.value for sample in reading.samples.values()], default=0) <= least:
         return reading
     nodes = {pod.metadata.name: pod.spec.node_name for pod in pods}
     refused: dict[str, RefusedSample] = {}

@@ -213,6 +213,9 @@ def _milli(text: QuantityText, what: str, *names: object) -> int:
 
 def _repeated(containers: Sequence[ContainerUsage]) -> str:
     """Return the name of a container that occurs more than once; empty if none does."""
+    if len(containers) == 2:  # most pods with more than one
+        first, second = containers
+        return first.name if first.name == second.name else ""
     names = [one.name for one in containers]
     if len(set(names)) == len(names):
         return ""

@@ -18,6 +18,7 @@ from kubetide.log import get_logger
 log = get_logger("node.host")
 
 _CHUNK = 8192
+_END_SECONDS = 1.0
 _CGROUP2_MAGIC = 0x63677270
 _CACHED_ROOTS = ("/sys/fs/cgroup", "/host-cgroup", "/proc/stat", "/proc/meminfo")
 
@@ -30,6 +31,7 @@ class LinuxHost:
         self._max_open = _raise_limit(max_open)
         self._nsenter = nsenter
         self._keep = tuple(keep_open)
+        self._unended: dict[str, subprocess.Popen[str]] = {}
         self.reads = 0
         self.opens = 0
 
@@ -119,13 +121,40 @@ class LinuxHost:
 
     def run(self, command: Sequence[str], *, timeout: float = 5.0) -> str:
         """Run a tool, in the host's mount namespace where the agent lives in a container."""
-        full = [*self._prefix(), *command]
-        environment = {**os.environ, "LC_ALL": "C"}
+        tool = command[0]
+        before = self._unended.get(tool)
+        if before is not None and before.poll() is None:
+            # Waiting for a disk, a process cannot even be killed; another one would only wait beside it.
+            raise OSError(errno.EBUSY, f"{tool} failed: process {before.pid} of an earlier run still hangs")
+        self._unended.pop(tool, None)
+        process = subprocess.Popen(
+            [*self._prefix(), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LC_ALL": "C"},
+        )
         try:
-            done = subprocess.run(full, capture_output=True, text=True, timeout=timeout, check=True, env=environment)
-        except subprocess.SubprocessError as error:
-            raise OSError(errno.EIO, f"{command[0]} failed: {error}") from error
-        return done.stdout
+            output, complaint = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            self._end(tool, process)
+            raise OSError(errno.ETIMEDOUT, f"{tool} failed: no answer within {timeout:g} s") from error
+        if process.returncode != 0:
+            reason = complaint.strip().partition("\n")[0] or "no reason given"
+            raise OSError(errno.EIO, f"{tool} failed with status {process.returncode}: {reason}")
+        return output
+
+    def _end(self, tool: str, process: "subprocess.Popen[str]") -> None:
+        """Kill a tool that takes too long, and wait for its end only as long as an end takes."""
+        process.kill()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._unended[tool] = process
 
     def _prefix(self) -> list[str]:
         return ["nsenter", f"--mount={self._nsenter}"] if self._nsenter else []

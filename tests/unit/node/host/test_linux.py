@@ -1,6 +1,7 @@
 """The real machine: kept descriptors, files that vanish, commands."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,32 @@ def test_commands_answer_or_fail_as_os_errors() -> None:
         host.run(["no-such-command-anywhere"])
     with pytest.raises(OSError, match="sleep failed"):
         host.run(["sleep", "30"], timeout=0.05)
+
+
+def test_a_tool_that_hangs_is_killed_by_its_own_id_and_the_next_run_is_a_new_one(tmp_path: Path) -> None:
+    host = LinuxHost()
+    told = tmp_path / "pid"
+    with pytest.raises(OSError, match=r"no answer within 0\.3 s"):
+        host.run(["sh", "-c", f"echo $$ > {told}; exec sleep 60"], timeout=0.3)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
+    assert host.run(["sh", "-c", "echo again"]) == "again\n"
+
+
+def test_a_tool_that_cannot_even_be_killed_is_not_started_again_beside_it() -> None:
+    host = LinuxHost()
+    with subprocess.Popen(["sleep", "60"], text=True) as stuck:
+        host._unended["sleep"] = stuck
+        with pytest.raises(OSError, match=f"process {stuck.pid} of an earlier run still hangs"):
+            host.run(["sleep", "0"])
+        stuck.kill()
+        stuck.wait()
+    assert host.run(["sleep", "0"]) == ""
+
+
+def test_what_a_tool_complains_about_is_in_the_error() -> None:
+    with pytest.raises(OSError, match="sh failed with status 3: no such volume"):
+        LinuxHost().run(["sh", "-c", "echo no such volume >&2; exit 3"])
 
 
 def test_a_plain_directory_is_no_unified_hierarchy(tmp_path: Path) -> None:

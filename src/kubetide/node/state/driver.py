@@ -1,12 +1,14 @@
 """Which cgroup driver the kubelet uses, where its directories do not exist yet: its command line says.
 
 The kubelet is the process that listens on the node's kubelet port. Its flag wins, then its configuration file, then
-the default. It may not be up yet, so it is asked several times; if nobody knows, systemd is the better guess.
+the default. It may not be up yet, so it is asked several times; if nobody knows, systemd is the better guess. The first
+unsuccessful look says what is waited for, how long at most, and which flag makes an end of it.
 """
 
 import asyncio
 import os
 from collections.abc import Iterator
+from functools import partial
 
 from kubetide.api.cgroups import CgroupDriver
 from kubetide.api.scheme import NODES
@@ -17,6 +19,7 @@ from kubetide.log import get_logger
 from kubetide.node.host.detect import driver_by_directories, driver_by_kubelet, kubelet_config_path
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Host
+from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.state.kubelet import kubelet_port
 
 log = get_logger("node.driver")
@@ -26,24 +29,36 @@ AT_MOST_SECONDS = 60.0
 _LISTENING = "0A"
 
 
-async def find_driver(client: Client, clock: Clock, host: Host, layout: Layout, node_name: str) -> CgroupDriver:
+async def find_driver(
+    client: Client, clock: Clock, host: Host, layout: Layout, node_name: str, kernel: Worker | None = None
+) -> CgroupDriver:
     """Return the driver by directories, else by the kubelet's command line, else systemd."""
-    deadline = clock.monotonic() + AT_MOST_SECONDS
+    kernel = kernel or Inline()
+    began = clock.monotonic()
     while True:
-        found = driver_by_directories(host, layout)
+        found = await kernel.call(partial(driver_by_directories, host, layout), "looking for the kubelet's cgroups")
         if found is not None:
             return found
         try:
-            node = await client.get_raw(NODES, node_name)
-            asked = _ask_process(host, layout, kubelet_port(node))
+            port = kubelet_port(await client.get_raw(NODES, node_name))
+            asked = await kernel.call(partial(_ask_process, host, layout, port), "looking for the kubelet")
             if asked is not None:
                 log.info("cgroup driver of the kubelet", driver=str(asked))
                 return asked
+            reason = f"no process listens on the kubelet's port {port}"
         except (KubetideError, OSError) as error:
-            log.info("cgroup driver not known yet", error=str(error))
-        if clock.monotonic() >= deadline:
-            log.warning("cgroup driver not found out, assuming systemd")
+            reason = str(error)
+        waited = clock.monotonic() - began
+        if waited >= AT_MOST_SECONDS:
+            log.warning("cgroup driver not found out, assuming systemd", reason=reason, waited=f"{waited:.0f}s")
             return CgroupDriver.SYSTEMD
+        log.info(
+            "waiting for the kubelet, to learn its cgroup driver; --cgroup-driver makes this unnecessary",
+            cgroups=layout.cgroup_dir("cpu", ""),
+            reason=reason,
+            waited=f"{waited:.0f}s",
+            at_most=f"{AT_MOST_SECONDS:.0f}s",
+        )
         await asyncio.sleep(EVERY_SECONDS)
 
 

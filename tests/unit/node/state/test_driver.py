@@ -5,6 +5,8 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
 from kubetide.api.cgroups import CgroupDriver, CgroupPaths
 from kubetide.embedded.cluster import EmbeddedApi
 from kubetide.embedded.inprocess import InProcessTransport
@@ -86,6 +88,38 @@ def test_directories_that_the_kubelet_makes_meanwhile_tell_its_driver() -> None:
 
 def test_where_nobody_knows_the_driver_it_is_systemd_after_a_minute() -> None:
     assert found(MemoryHost()) == (CgroupDriver.SYSTEMD, AT_MOST_SECONDS)
+
+
+def waits(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
+    return [one.fields for one in caplog.records if one.getMessage().startswith("waiting for the kubelet")]  # type: ignore[attr-defined]
+
+
+def test_every_look_says_what_is_waited_for_and_how_long(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    found(MemoryHost(), port=10255)
+    told = waits(caplog)
+    assert [one["waited"] for one in told] == [f"{seconds}s" for seconds in range(0, 60, 10)]
+    assert told[0] == {
+        "cgroups": "/sys/fs/cgroup/cpu",
+        "reason": "no process listens on the kubelet's port 10255",
+        "waited": "0s",
+        "at_most": "60s",
+    }
+
+
+def test_a_missing_node_object_is_named_as_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    found(MemoryHost())
+    assert 'nodes "one" not found' in waits(caplog)[0]["reason"]
+
+
+def test_a_driver_that_is_found_at_once_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        found(LinuxHost(), layout=Layout(cgroup_root="/nowhere"), port=server.getsockname()[1])
+    assert waits(caplog) == []
 
 
 def test_the_process_on_the_kubelet_port_tells_the_driver_by_its_command_line(tmp_path: Path) -> None:

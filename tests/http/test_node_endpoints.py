@@ -15,8 +15,10 @@ from kubetide.cli.node import complete, drop_ignored
 from kubetide.cli.node_status import fetch, table
 from kubetide.errors import Unavailable
 from kubetide.node.executor.audit import Audit
+from kubetide.node.host.worker import Inline
 from kubetide.node.server import NodeEndpoints
 from kubetide.node.settings import NodeSettings
+from kubetide.node.state.audit_writer import AuditWriter
 from kubetide.telemetry import Telemetry
 from unit.node.memory_host import ManualClock
 
@@ -65,7 +67,7 @@ STATUS: dict[str, Any] = {
 async def serving(audit: Audit | None, **options: Any) -> AsyncIterator[str]:
     endpoints = NodeEndpoints(
         Telemetry(),
-        audit=audit,
+        audit=AuditWriter(audit, ManualClock(), Inline()) if audit is not None else None,
         healthy=lambda: True,
         ready=lambda: True,
         explain=lambda kind, key: STATUS if (kind, key) == ("status", "self") else None,

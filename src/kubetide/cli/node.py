@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import os
 import random
+from functools import partial
 from typing import Any
 
 import click
@@ -166,6 +167,7 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     from kubetide.node.agent import NodeAgent
     from kubetide.node.controller import make_modules
     from kubetide.node.host.linux import LinuxHost, cgroup_version
+    from kubetide.node.host.worker import WorkerThread
     from kubetide.node.roots import HostUnreadable, layout_of
     from kubetide.node.runtime.nvml import open_gpus
     from kubetide.node.server import NodeEndpoints
@@ -181,31 +183,41 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     nsenter = "" if settings.host_mode else f"{settings.proc_root_dir.rstrip('/')}/1/ns/mnt"
     roots = (settings.cgroup_root_dir.rstrip("/"), settings.proc_root_dir.rstrip("/") + "/stat")
     host = LinuxHost(nsenter=nsenter, keep_open=(*roots, settings.proc_root_dir.rstrip("/") + "/meminfo"))
+    kernel, disk = WorkerThread("host"), WorkerThread("disk")
     kubelet = None
     try:
         await _check_identity(client, settings)
         try:
-            layout = layout_of(settings, version=cgroup_version(settings.cgroup_root_dir))
+            version = await kernel.call(partial(cgroup_version, settings.cgroup_root_dir), "looking at the cgroups")
+            layout = layout_of(settings, version=version)
         except OSError as error:
             raise HostUnreadable(f"no cgroups at {settings.cgroup_root_dir}: {error.strerror}") from error
         if not settings.cgroup_driver and settings.node_name:
-            driver = await find_driver(client, clock, host, layout, settings.node_name)
+            driver = await find_driver(client, clock, host, layout, settings.node_name, kernel)
             settings = msgspec.structs.replace(settings, cgroup_driver=str(driver))
         kubelet = await _kubelet(client, access, settings)
-        agent = NodeAgent(
-            client,
-            clock,
-            settings,
-            host,
-            telemetry,
-            layout=layout,
-            commands=host,
-            kubelet=kubelet,
-            gpus=open_gpus() if parse_gates(settings.feature_gates)["Accelerators"] else None,
-            modules=make_modules,
-            inotify=True,
-        )
-        agent.check_host()
+        gpus = open_gpus if parse_gates(settings.feature_gates)["Accelerators"] else lambda: None
+
+        def made() -> NodeAgent:
+            return NodeAgent(
+                client,
+                clock,
+                settings,
+                host,
+                telemetry,
+                layout=layout,
+                commands=host,
+                kubelet=kubelet,
+                gpus=gpus(),
+                modules=make_modules,
+                kernel=kernel,
+                disk=disk,
+                inotify=True,
+            )
+
+        # Which collectors and modules there are depends on what the host has, so they are made where it is read.
+        agent = await kernel.call(made, "looking at the host")
+        await kernel.call(agent.check_host, "looking at the host")
         address, port = parse_address(settings.addr)
         endpoints = NodeEndpoints(
             telemetry,
@@ -226,7 +238,9 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     finally:
         if kubelet is not None:
             await kubelet.close()
-        host.close()
+        ended = [await worker.close() for worker in (kernel, disk)]
+        if ended[0]:
+            host.close()
         await client.close()
 
 

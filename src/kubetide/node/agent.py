@@ -6,6 +6,9 @@
 A module that fails is started again with growing pauses while the others go on; what needs its data behaves as
 without data. A barrier that waits says for what. At the end the strategies take back what would hurt without the
 agent, and the history is closed.
+
+Everything that may block runs on two workers: `kernel` owns the host's files, `disk` runs tools and writes what the
+agent keeps. The loop only decides and answers, so a hanging host delays neither the container runtime nor a probe.
 """
 
 import asyncio
@@ -24,6 +27,7 @@ from kubetide.node import report
 from kubetide.node.collectors.base import Collector, Context, Shared
 from kubetide.node.collectors.loop import collect_forever
 from kubetide.node.collectors.registry import make_collectors
+from kubetide.node.collectors.storage import StorageCollector
 from kubetide.node.executor.audit import open_audit
 from kubetide.node.executor.writer import Executor
 from kubetide.node.explain import explain_pod, with_components
@@ -31,17 +35,19 @@ from kubetide.node.features import HOOK_GATES, parse_gates
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Commands, Host
 from kubetide.node.host.readers import CgroupReader
+from kubetide.node.host.worker import Inline, Worker, WorkerThread
 from kubetide.node.prediction.observe import Gauges as PredictionGauges
 from kubetide.node.prediction.reconciler import Prediction
 from kubetide.node.roots import check_host, layout_of, missing_features, with_driver
 from kubetide.node.runtime.nvml import GpuSource
-from kubetide.node.series.history import History, open_history
 from kubetide.node.series.ring import Ring
 from kubetide.node.series.store import SeriesStore
 from kubetide.node.settings import NodeSettings
 from kubetide.node.snapshot import Snapshot
+from kubetide.node.state.audit_writer import AuditWriter
 from kubetide.node.state.callbacks import Callbacks
 from kubetide.node.state.devices import DeviceReporter
+from kubetide.node.state.journal import DiskJournal
 from kubetide.node.state.kubelet import Kubelet
 from kubetide.node.state.lifecycle import Change, InotifyWatch
 from kubetide.node.state.metric import MetricReporter
@@ -55,6 +61,7 @@ from kubetide.telemetry import Telemetry
 log = get_logger("node")
 
 _HOUSEKEEPING_SECONDS = 60.0
+_CLOSE_SECONDS = 5.0
 
 
 class NoNodeName(TerminalError):
@@ -82,6 +89,8 @@ class NodeAgent:
         kubelet: Kubelet | None = None,
         gpus: GpuSource | None = None,
         modules: ModuleFactory | None = None,
+        kernel: Worker | None = None,
+        disk: Worker | None = None,
         inotify: bool = False,
     ) -> None:
         if not settings.node_name:
@@ -94,12 +103,19 @@ class NodeAgent:
         self.modules = ModuleWatch(clock, client.chance, telemetry, self.node_name)
         self.commands = commands
         self.kubelet = kubelet
+        self.kernel: Worker = kernel or Inline()
+        self.disk: Worker = disk or Inline()
 
-        self.audit = open_audit(settings, clock) if self.gates["AuditEvents"] else None
+        audit = open_audit(settings, clock) if self.gates["AuditEvents"] else None
+        self.audit = AuditWriter(audit, clock, self.disk) if audit is not None else None
         force_after = timedelta(seconds=settings.resource_force_update_seconds)
         self.executor = Executor(host, self.layout, clock, auditor=self.audit, force_after=force_after)
         self.store = SeriesStore(Ring(settings.metric_memory_window.total_seconds()))
-        self._history: History | None = None
+        self.journal = (
+            DiskJournal(settings, self.store, clock, self.disk, telemetry, self.node_name)
+            if settings.metric_history_path
+            else None
+        )
         self.callbacks = Callbacks()
         self.objects = NodeObjects(
             client,
@@ -134,16 +150,17 @@ class NodeAgent:
             huge_pages=self.gates["HugePageReport"],
             kubelet=None if settings.disable_query_kubelet_config else kubelet,
             kubelet_root=self.layout.kubelet_root,
+            kernel=self.kernel,
         )
         self.shared = Shared()
         self.collectors = self._make_collectors(gpus)
-        self.prediction = Prediction(settings, clock, self.store, self.pods.states)
+        self.prediction = Prediction(settings, clock, self.store, self.pods.states, self.disk)
         self.reporter = MetricReporter(client, clock, self.objects, self.build_status, self.node_name, telemetry)
-        self._watch = InotifyWatch(host, self.layout) if inotify else None
+        self._watch = InotifyWatch(host, self.layout, self.kernel) if inotify else None
         late: list[Component] = list(modules(self)) if modules is not None else []
         if gpus is not None and self.gates["Accelerators"]:
             node = partial(getattr, self.objects, "node")
-            late.append(DeviceReporter(client, host, self.layout, gpus, self.node_name, node))
+            late.append(DeviceReporter(client, host, self.layout, gpus, self.node_name, node, self.kernel))
         self._late = tuple(late)
         self._running = False
         self._predicted = PredictionGauges(telemetry, self.node_name)
@@ -161,15 +178,17 @@ class NodeAgent:
             store=self.store,
             telemetry=self.telemetry,
             node_name=self.node_name,
-            pods=self.pods.states,
+            pods=self.pods.latest,
             host_applications=self.host_applications,
             shared=self.shared,
+            worker=self.kernel,
         )
         return make_collectors(context, self.settings, self.gates, commands=self.commands, gpus=gpus)
 
     def host_applications(self) -> tuple[HostApplication, ...]:
         """Return the host applications of the NodeSLO; without one there are none."""
-        return (self.objects.slo.host_applications or ()) if self.objects.slo else ()
+        slo = self.objects.slo
+        return (slo.host_applications or ()) if slo is not None else ()
 
     @property
     def collect_interval(self) -> float:
@@ -215,17 +234,22 @@ class NodeAgent:
 
     async def run(self) -> None:
         """Run all parts until cancelled."""
-        self.check_host()
-        for feature in missing_features(self.host, self.layout):
+        await self.kernel.call(self.check_host, "looking at the host")
+        missing = partial(missing_features, self.host, self.layout)
+        for feature in await self.kernel.call(missing, "looking for kernel features"):
             log.info("kernel feature missing", feature=feature.name, effect=feature.without)
         self.executor.start()
-        self._history = open_history(self.settings, self.store, self.clock.now())
+        if self.journal is not None:
+            await self.journal.open()
         try:
             async with asyncio.TaskGroup() as group:
                 start = partial(self.modules.start, group)
                 start("objects", self.objects.run)
                 start("pods", self.pods.run)
                 start("housekeeping", self._keep_house)
+                for worker in (self.kernel, self.disk):
+                    if isinstance(worker, WorkerThread):
+                        start(f"{worker.name}-thread", worker.run)
                 if self._watch is not None:
                     self._watch.lifecycle.add_handler(self._on_change)
                     start("lifecycle", self._watch.run)
@@ -245,7 +269,7 @@ class NodeAgent:
                 await asyncio.Event().wait()
         finally:
             self._running = False
-            self._close()
+            await self._close()
 
     def _missing_state(self) -> list[str]:
         missing = self.objects.waiting_for()
@@ -255,22 +279,26 @@ class NodeAgent:
         return [collector.name for collector in self.collectors if not collector.started]
 
     async def _collect(self, collector: Collector) -> None:
-        await collect_forever(collector, self.modules.states[collector.name])
+        worker = self.disk if isinstance(collector, StorageCollector) else self.kernel
+        await collect_forever(collector, self.modules.states[collector.name], worker, self.pods.states)
 
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
-            self.executor.collect_garbage()
+            self.kernel.post(self._keep_host, "closing files that are gone")
             self.store.expire()
             self._series.labels(self.node_name).set(self.store.ring.series_count)
             self._dropped.labels(self.node_name).set(self.store.dropped)
-            if self._history is not None:
-                self._history.trim(int(self.clock.now().timestamp() * 1000))
+            if self.journal is not None:
+                self.journal.trim()
             if self.audit is not None:
                 self.audit.keep_house()
-            sweep = getattr(self.host, "sweep", None)
-            if sweep is not None:
-                sweep()
+
+    def _keep_host(self) -> None:
+        self.executor.collect_garbage()
+        sweep = getattr(self.host, "sweep", None)
+        if sweep is not None:
+            sweep()
 
     def _on_change(self, change: Change) -> None:
         if not change.container:
@@ -280,13 +308,18 @@ class NodeAgent:
         """Raise HostUnreadable if a root of the host cannot be read."""
         check_host(self.host, self.layout)
 
-    def _close(self) -> None:
-        if self._history is not None:
-            self._history.close()
-            self._history = None
-            self.store.journal = None
-        if self.audit is not None:
-            self.audit.close()
+    async def _close(self) -> None:
+        self.kernel.post(self._close_collectors, "closing counters")
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                if self.journal is not None:
+                    await self.journal.close()
+                if self.audit is not None:
+                    await self.audit.close()
+        except TimeoutError:
+            log.warning("history and audit log not closed: the disk hangs")
+
+    def _close_collectors(self) -> None:
         for collector in self.collectors:
             close = getattr(collector, "close", None)
             if close is not None:
@@ -304,7 +337,14 @@ class NodeAgent:
 
     def notes(self) -> tuple[str, ...]:
         """Return what health answers tell people: where pods come from, who waits for what, who was restarted."""
-        told = (f"{name}: {note}" for name, state in self.modules.states.items() if (note := state.note()))
+        told = [f"{name}: {note}" for name, state in self.modules.states.items() if (note := state.note())]
+        for name, problem in (
+            ("host", self.kernel.hanging()),
+            ("disk", self.disk.hanging()),
+            ("history", self.journal.problem() if self.journal is not None else ""),
+        ):
+            if problem:
+                told.append(f"{name}: {problem}")
         return (f"pods from the {self.pods.source}", *told)
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:

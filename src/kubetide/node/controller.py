@@ -155,7 +155,13 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
     from kubetide.node.runtime.nri import NriPlugin
 
     settings = agent.settings
-    service = HookService(plugins, agent.executor, agent.layout, default_runtime=settings.default_runtime_type)
+    service = HookService(
+        plugins,
+        agent.executor,
+        agent.layout,
+        default_runtime=settings.default_runtime_type,
+        kernel=agent.kernel,
+    )
     modules: list[Component] = []
     if settings.enable_nri_runtime_hook:
         modules.append(NriPlugin(service, Path(agent.layout.var_run_root) / "nri/nri.sock"))

@@ -15,7 +15,8 @@ from kubetide.api.codec import encode
 from kubetide.errors import InvalidInput
 from kubetide.kube.connections import Limits
 from kubetide.kube.endpoints import Endpoints
-from kubetide.node.executor.audit import DEFAULT_PAGE, Audit, UnknownToken
+from kubetide.node.executor.audit import DEFAULT_PAGE, UnknownToken
+from kubetide.node.state.audit_writer import AuditWriter
 from kubetide.telemetry import Telemetry
 
 
@@ -26,7 +27,7 @@ class NodeEndpoints(Endpoints):
         self,
         telemetry: Telemetry,
         *,
-        audit: Audit | None,
+        audit: AuditWriter | None,
         healthy: Callable[[], bool],
         ready: Callable[[], bool],
         explain: Callable[[str, str], dict[str, Any] | None] | None = None,
@@ -65,7 +66,7 @@ class NodeEndpoints(Endpoints):
         except ValueError:
             size = DEFAULT_PAGE
         try:
-            events, token = self._audit.query(size, request.query.get("pageToken", ""))
+            events, token = await self._audit.query(size, request.query.get("pageToken", ""))
         except InvalidInput as error:
             return web.Response(status=400, text=str(error))
         except UnknownToken as error:

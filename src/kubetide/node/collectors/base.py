@@ -15,6 +15,7 @@ from kubetide.log import get_logger
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.readers import CgroupReader
+from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.series.ring import Key
 from kubetide.node.series.store import SeriesStore
 from kubetide.node.snapshot import PodState
@@ -38,7 +39,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything a collector may use."""
+    """Everything a collector may use. A round runs on a worker: `pods` and `host_applications` may be asked there."""
 
     host: Host
     layout: Layout
@@ -49,6 +50,7 @@ class Context:
     pods: Callable[[], tuple[PodState, ...]]
     host_applications: Callable[[], tuple[HostApplication, ...]]
     shared: Shared = field(default_factory=Shared)
+    worker: Worker = field(default_factory=Inline)
 
     @property
     def reader(self) -> CgroupReader:
@@ -63,7 +65,7 @@ class Collector(Protocol):
     started: bool
 
     def collect(self) -> bool:
-        """Do one round; return whether its data was stored."""
+        """Do one round, on a worker; return whether its data was stored."""
         ...
 
 
@@ -105,8 +107,9 @@ class Round:
         self.problem = ""
 
     def store(self, samples: Iterable[tuple[Key, float]]) -> None:
-        """Append one batch under the collector's name."""
-        self.context.store.append(self.name, self.interval, self.context.clock.now(), samples)
+        """Have the loop append one batch under the collector's name."""
+        context = self.context
+        context.worker.hand_back(context.store.append, self.name, self.interval, context.clock.now(), samples)
 
 
 def skips(pod: PodState, error: Exception) -> None:

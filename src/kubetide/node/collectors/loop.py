@@ -1,13 +1,16 @@
 """The loop around a collector: at once, then one interval after each round ended.
 
-A round that fails is told once until the reason changes; the collector goes on with the next round.
+The round itself runs on a worker, because it reads kernel files or runs tools. A round that fails is told once until
+the reason changes; the collector goes on with the next round.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from kubetide.log import get_logger
 from kubetide.node.collectors.base import READ_ERRORS, Collector
+from kubetide.node.host.worker import Worker
 
 log = get_logger("node.collect")
 
@@ -18,12 +21,13 @@ class Shows(Protocol):
     error: str
 
 
-async def collect_forever(collector: Collector, state: Shows) -> None:
-    """Run a collector until cancelled."""
+async def collect_forever(collector: Collector, state: Shows, worker: Worker, refresh: Callable[[], object]) -> None:
+    """Run a collector until cancelled; `refresh` is called on the loop before each round."""
     problem = ""
     while True:
         try:
-            if collector.collect():
+            refresh()
+            if await worker.call(collector.collect, collector.name):
                 collector.started = True
             problem = ""
         except READ_ERRORS as error:

@@ -94,12 +94,13 @@ class Audit:
         namespace: str = "",
         name: str = "",
         container: str = "",
+        at: datetime | None = None,
     ) -> None:
-        """Note an event unless it is above the verbosity."""
+        """Note an event, of now or of `at`, unless it is above the verbosity."""
         if self._directory is None or (self._verbosity > 0 and level > self._verbosity):
             return
         event = AuditEvent(
-            created_at=self._clock.now().astimezone(),
+            created_at=(at or self._clock.now()).astimezone(),
             type=type,
             level=level,
             namespace=namespace,
@@ -118,7 +119,7 @@ class Audit:
         elif self._buffered >= 1024 * 1024 or self._clock.now() - self._flushed >= FLUSH_AFTER:
             self.flush()
 
-    def record_write(self, write: Write, path: str, previous: str, value: str) -> None:
+    def record_write(self, write: Write, path: str, previous: str, value: str, *, at: datetime | None = None) -> None:
         """Note a kernel write."""
         subject = write.subject
         self.record(
@@ -129,6 +130,7 @@ class Audit:
             namespace=subject.namespace,
             name=subject.name,
             container=subject.container,
+            at=at,
         )
 
     def flush(self) -> None:

@@ -2,16 +2,19 @@
 
 Restoring happens once, after the pods are known, because files of pods that are gone are removed then; a directory
 that cannot be read removes nothing. A file is written beside its target and renamed, so a kill leaves the old one.
+Files are read and written by a worker: a hanging disk keeps models from being saved, and nothing else.
 """
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.log import get_logger
+from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.prediction import checkpoint
 from kubetide.node.prediction.peak import BUILT_IN, PeakModels, PodUsage
 from kubetide.node.prediction.reclaimable import (
@@ -26,6 +29,7 @@ from kubetide.node.series.query import P90
 from kubetide.node.series.store import SeriesStore
 from kubetide.node.settings import NodeSettings
 from kubetide.node.snapshot import PodState
+from kubetide.stats.saved import Saved
 
 log = get_logger("node.prediction")
 
@@ -41,6 +45,7 @@ class Prediction:
         clock: Clock,
         store: SeriesStore,
         pods: Callable[[], tuple[PodState, ...]],
+        disk: Worker | None = None,
     ) -> None:
         self.models = PeakModels(
             settings.prediction_cpu_histogram_decay_halflife, settings.prediction_memory_histogram_decay_halflife
@@ -50,6 +55,7 @@ class Prediction:
         self._clock = clock
         self._store = store
         self._pods = pods
+        self._disk = disk or Inline()
         path = settings.prediction_checkpoint_filepath
         self._directory = Path(path) if path else None
         self._restored = False
@@ -57,7 +63,7 @@ class Prediction:
     async def run(self) -> None:
         """Train and keep house until cancelled."""
         if not self._restored:
-            self.restore()
+            await self.restore()
             self._restored = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self._train_forever(), name="prediction/train")
@@ -110,24 +116,29 @@ class Prediction:
     def expire(self) -> None:
         """Drop models that get no samples any more, and their files."""
         gone = self.models.expire(self._clock.now(), self._settings.prediction_model_expiration_duration)
-        for identity in gone:
-            self._remove(identity)
+        if gone:
+            self._disk.post(partial(self._remove_all, gone), "removing models")
 
     def save_some(self) -> None:
         """Save the models that are due, a few at a time."""
         if self._directory is None:
             return
         now = self._clock.now()
-        for identity in self.models.due_for_checkpoint(
+        due = self.models.due_for_checkpoint(
             now,
             every=self._settings.prediction_model_checkpoint_interval,
             at_most=self._settings.prediction_model_checkpoint_max_per_step,
-        ):
-            data = checkpoint.to_json(identity, *self.models.save(identity, now), now)
+        )
+        models = [(identity, checkpoint.to_json(identity, *self.models.save(identity, now), now)) for identity in due]
+        if models:
+            self._disk.post(partial(self._write_all, models), "saving models")
+
+    def _write_all(self, models: list[tuple[str, bytes]]) -> None:
+        for identity, data in models:
             try:
                 self._write(identity, data)
             except OSError as error:
-                log.warning("model not saved", model=identity, error=str(error))
+                log.warning("models not saved", model=identity, error=str(error))
                 return
 
     def _write(self, identity: str, data: bytes) -> None:
@@ -139,6 +150,10 @@ class Prediction:
         temporary.write_bytes(data)
         os.replace(temporary, target)
 
+    def _remove_all(self, identities: Iterable[str]) -> None:
+        for identity in identities:
+            self._remove(identity)
+
     def _remove(self, identity: str) -> None:
         if self._directory is None or "/" in identity or identity in ("", ".", ".."):
             return
@@ -147,28 +162,34 @@ class Prediction:
         except OSError as error:
             log.debug("model file not removed", model=identity, error=str(error))
 
-    def restore(self) -> None:
-        """Read all model files; remove what is unreadable or belongs to nobody."""
+    async def restore(self) -> None:
+        """Load all models that have a file."""
         if self._directory is None:
             return
+        known = {pod.uid for pod in self._pods()} | BUILT_IN
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            files = sorted(path for path in self._directory.iterdir() if path.is_file())
+            found = await self._disk.call(partial(self._read_all, self._directory, known), "reading models")
         except OSError as error:
             log.warning("models not restored", error=str(error))
             return
-        known = {pod.uid for pod in self._pods()} | BUILT_IN
         now = self._clock.now()
-        for path in files:
+        for name, (cpu, memory) in found.items():
+            for problem in self.models.load(name, cpu, memory, now):
+                log.warning("histogram not restored", model=name, problem=problem)
+        log.info("models restored", count=len(self.models))
+
+    @staticmethod
+    def _read_all(directory: Path, known: Collection[str]) -> dict[str, tuple[Saved | None, Saved | None]]:
+        """Return what the files of known models hold; remove what is unreadable or belongs to nobody."""
+        directory.mkdir(parents=True, exist_ok=True)
+        found: dict[str, tuple[Saved | None, Saved | None]] = {}
+        for path in sorted(path for path in directory.iterdir() if path.is_file()):
             if path.suffix == ".tmp" or path.name not in known:
                 path.unlink(missing_ok=True)
                 continue
             try:
-                cpu, memory = checkpoint.from_json(path.read_bytes())
+                found[path.name] = checkpoint.from_json(path.read_bytes())
             except (OSError, KubetideError) as error:
                 log.warning("model file not readable, removed", model=path.name, error=str(error))
                 path.unlink(missing_ok=True)
-                continue
-            for problem in self.models.load(path.name, cpu, memory, now):
-                log.warning("histogram not restored", model=path.name, problem=problem)
-        log.info("models restored", count=len(self.models))
+        return found

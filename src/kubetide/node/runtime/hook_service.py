@@ -2,9 +2,13 @@
 
 Values of a pod's own cgroup are written by the agent. Values of a container are the answer: the runtime (or the
 proxy) applies them, because at that moment the container's cgroup may not exist.
+
+A runtime is never kept waiting for the kernel: answers come from the rules in memory, and a pod's own values are handed
+to the worker that owns the host. A value that could not be written there is written by the reconciler.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from kubetide.api.cgroups import ContainerIdError, hook_container_id
 from kubetide.errors import InvalidInput, KubetideError
@@ -17,6 +21,7 @@ from kubetide.node.hooks.requests import pod_writes
 from kubetide.node.hooks.rules import Plugins
 from kubetide.node.hooks.stages import Stage, StageResult
 from kubetide.node.host.layout import Layout
+from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.runtime.proxy_docker import full_cgroup_parent
 
 log = get_logger("node.hooks")
@@ -30,12 +35,19 @@ class HookService:
     """Runs stages for requests that come from a runtime."""
 
     def __init__(
-        self, plugins: Plugins, executor: Applies, layout: Layout, *, default_runtime: str = "containerd"
+        self,
+        plugins: Plugins,
+        executor: Applies,
+        layout: Layout,
+        *,
+        default_runtime: str = "containerd",
+        kernel: Worker | None = None,
     ) -> None:
         self.plugins = plugins
         self._executor = executor
         self._layout = layout
         self._default_runtime = default_runtime
+        self._kernel = kernel or Inline()
 
     def pod(
         self,
@@ -84,12 +96,12 @@ class HookService:
         )
 
     def run_pod(self, stage: Stage, request: PodRequest) -> StageResult:
-        """Run a pod stage and write what it wants for the pod's cgroup."""
+        """Run a pod stage and have what it wants for the pod's cgroup written."""
         result = self.plugins.hooks.run_pod(stage, request)
         _log(stage, request, result)
         writes = pod_writes(request, result.response)
         if writes and request.cgroup_parent:
-            self._executor.apply_batch(Batch.flat(*writes))
+            self._kernel.post(partial(self._executor.apply_batch, Batch.flat(*writes)), "writing values of a new pod")
         return result
 
     def run_container(self, stage: Stage, request: ContainerRequest) -> StageResult:

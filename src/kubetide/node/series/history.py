@@ -3,25 +3,36 @@
 Every batch is one row, written at once; when a minute is over its rows become one compressed row. Compressed values
 keep 12 bits of mantissa (an error below 1.3e-4), which is enough for a past that only fills windows after a restart;
 the present is exact. Retention is by age and by size, whichever is less.
+
+The past is never worth the present: a disk that is full, a file that is locked or may not be read leaves the agent
+without history until that is over. It is said once and shown, and tried again every few seconds. Only a file that
+SQLite itself calls corrupt makes way for a new one, and then it is renamed, not removed: somebody may want it back.
 """
 
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from kubetide.errors import KubetideError
 from kubetide.log import get_logger
 from kubetide.node.series.ring import Key, Ring
-from kubetide.node.series.store import SeriesStore
-from kubetide.node.settings import NodeSettings
 
 log = get_logger("node.history")
 
 MINUTE_MILLIS = 60_000
+RETRY_MILLIS = 10_000
+"""How long after a failure the file is left alone."""
+TELL_AGAIN_MILLIS = 600_000
+MOST_SET_ASIDE = 3
+"""A disk that damages every file must not be filled with them."""
+_LOCK_SECONDS = 0.5
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _DROPPED_BITS = 52 - 12
 _MASK = np.uint64(0xFFFFFFFFFFFFFFFF << _DROPPED_BITS & 0xFFFFFFFFFFFFFFFF)
 _HALF = np.uint64(1 << (_DROPPED_BITS - 1))
@@ -51,6 +62,10 @@ def restored(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return np.ascontiguousarray(columns).view(np.float64).reshape(-1)
 
 
+class HistoryUnusable(KubetideError):
+    """The file of samples cannot be used now."""
+
+
 class History:
     """The file of samples. All calls are short; the largest, compressing a minute, takes a few milliseconds."""
 
@@ -60,48 +75,105 @@ class History:
         self.path = path
         self._retention = int(retention.total_seconds() * 1000)
         self._max_bytes = max_bytes
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.lost = 0
-        self._failing = False
-        self._database = self._open()
+        """Batches that are in no file."""
+        self.problem = ""
+        """Why samples are not kept at the moment; empty while they are."""
+        self._connection: sqlite3.Connection | None = None
         # Two generations, so that the names of pods that are gone do not stay in memory as long as on disk.
         self._ids: dict[Key, int] = {}
         self._older_ids: dict[Key, int] = {}
         self._minutes: dict[str, int] = {}
+        self._retry_at = 0
+        self._told = ("", 0)
+        with self._watched(0):
+            self._open()
 
-    def _open(self) -> sqlite3.Connection:
+    @property
+    def _database(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise HistoryUnusable(self.problem or "not open")
+        return self._connection
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return self._connect()
+            self._connection = self._connect()
         except sqlite3.DatabaseError as error:
-            # A damaged past must not keep the agent from seeing the present.
-            log.warning("sample history unusable, starting a new one", path=str(self.path), error=str(error))
-            for suffix in ("", "-wal", "-shm"):
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-            return self._connect()
+            if not _is_corrupt(error):
+                raise
+            self._set_aside(error)
+            self._connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(self.path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             database.execute("PRAGMA auto_vacuum=INCREMENTAL")
             database.execute("PRAGMA journal_mode=WAL")
             database.execute("PRAGMA synchronous=NORMAL")
             database.executescript(_SCHEMA)
             database.execute("SELECT count(*) FROM series").fetchone()
-        except sqlite3.DatabaseError:
+        except sqlite3.Error:
             database.close()
             raise
         return database
 
-    def append(self, producer: str, interval: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
-        """Store one batch. A full or broken disk loses the past, never the present: it is said once."""
+    def _set_aside(self, error: sqlite3.Error) -> None:
+        """Rename a file that is proved corrupt, together with its log."""
+        self._disconnect()
+        names = [f"{self.path}.corrupt-{number}" for number in range(1, MOST_SET_ASIDE + 1)]
+        free = next((name for name in names if not Path(name).exists()), None)
+        if free is None:
+            raise HistoryUnusable(f"corrupt again, and {MOST_SET_ASIDE} corrupt files already lie beside it") from error
+        for suffix in ("-wal", "-shm", ""):
+            if (part := Path(f"{self.path}{suffix}")).exists():
+                part.rename(f"{free}{suffix}")
+        log.warning("sample history is corrupt, starting a new one", path=str(self.path), kept=free, error=str(error))
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._ids, self._older_ids, self._minutes = {}, {}, {}
+
+    @contextmanager
+    def _watched(self, at: int) -> Iterator[None]:
+        """Survive what files do: say it once until it changes, leave the file alone for a while, recover."""
         try:
+            try:
+                yield
+            except sqlite3.DatabaseError as error:
+                if not _is_corrupt(error):
+                    raise
+                self._set_aside(error)
+                self._connection = self._connect()
+        except (sqlite3.Error, OSError, HistoryUnusable) as error:
+            self._retry_at = at + RETRY_MILLIS
+            if self.problem != str(error):
+                self.problem = str(error)
+                self._tell(at)
+        else:
+            if self.problem and self._told[0] == self.problem:
+                log.info("samples kept on disk again", path=str(self.path), lost=self.lost)
+            self.problem = ""
+
+    def _tell(self, at: int) -> None:
+        """Say what is wrong; a disk that is full time and again, as others make room, is said now and then."""
+        problem, until = self._told
+        if problem != self.problem or at >= until:
+            self._told = (self.problem, at + TELL_AGAIN_MILLIS)
+            log.warning("samples not kept on disk", path=str(self.path), error=self.problem)
+
+    def append(self, producer: str, interval: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
+        """Store one batch, if the file can take it."""
+        self.lost += 1  # until it is stored
+        if self.problem and at < self._retry_at:
+            return
+        with self._watched(at):
+            if self._connection is None:
+                self._open()
             self._append(producer, interval, at, samples)
-            self._failing = False
-        except sqlite3.Error as error:
-            self.lost += 1
-            if not self._failing:
-                self._failing = True
-                log.warning("samples not kept on disk", path=str(self.path), error=str(error))
+            self.lost -= 1
 
     def _append(self, producer: str, interval: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
         """Store one batch; compress the previous minute of the producer when a new one begins."""
@@ -161,10 +233,9 @@ class History:
 
     def trim(self, now: int) -> None:
         """Drop what is too old, then the oldest while the file is too large; forget series without samples."""
-        try:
-            self._trim(now)
-        except sqlite3.Error as error:
-            log.warning("sample history not trimmed", path=str(self.path), error=str(error))
+        if not self.problem:
+            with self._watched(now):
+                self._trim(now)
 
     def _trim(self, now: int) -> None:
         self._database.execute("DELETE FROM minute WHERE at < ?", (now - self._retention,))
@@ -215,30 +286,22 @@ class History:
                 if at <= now:
                     ring.append(producer, interval, at, samples)
                     count += 1
-        except (sqlite3.DatabaseError, zlib.error, ValueError) as error:
+            for producer, at in self._database.execute("SELECT producer, max(at) FROM tick GROUP BY producer"):
+                self._minutes[producer] = int(at) // MINUTE_MILLIS
+        except (sqlite3.Error, zlib.error, ValueError) as error:
             log.warning("sample history only partly readable", path=str(self.path), error=str(error))
-        for producer, at in self._database.execute("SELECT producer, max(at) FROM tick GROUP BY producer"):
-            self._minutes[producer] = int(at) // MINUTE_MILLIS
+        except HistoryUnusable:
+            return 0  # said already
         return count
 
     def close(self) -> None:
         """Finish the file."""
-        self._database.close()
+        self._disconnect()
 
 
-def open_history(settings: NodeSettings, store: SeriesStore, now: datetime) -> History | None:
-    """Open the history of the settings, if there is one, fill the ring from it and let the store write to it."""
-    if not settings.metric_history_path:
-        return None
-    history = History(
-        Path(settings.metric_history_path) / "samples.sqlite",
-        retention=settings.metric_history_retention,
-        max_bytes=settings.metric_history_max_mb * 1024 * 1024,
-    )
-    batches = history.restore(store.ring, int(now.timestamp() * 1000))
-    store.journal = history
-    log.info("sample history opened", path=settings.metric_history_path, batches=batches)
-    return history
+def _is_corrupt(error: sqlite3.Error) -> bool:
+    """Tell whether SQLite proved the file corrupt; its error code is missing where the module raised by itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT
 
 
 def _key(identity: str) -> Key:

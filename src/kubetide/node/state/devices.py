@@ -19,6 +19,7 @@ from kubetide.log import get_logger
 from kubetide.node.formats.devices import pcie_root
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Host
+from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.report import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from kubetide.node.runtime.nvml import GpuDevice, GpuSource
 
@@ -46,6 +47,7 @@ class DeviceReporter:
         gpus: GpuSource,
         node_name: str,
         node: Callable[[], Node | None],
+        kernel: Worker | None = None,
     ) -> None:
         self._client = client
         self._host = host
@@ -53,6 +55,7 @@ class DeviceReporter:
         self._gpus = gpus
         self._node_name = node_name
         self._node = node
+        self._kernel = kernel or Inline()
         self._problem = ""
         self._reported: tuple[list[dict[str, Any]], dict[str, str]] | None = None
         self._rounds = 0
@@ -79,7 +82,7 @@ class DeviceReporter:
 
     async def round(self) -> None:
         """Write the object if devices or labels differ."""
-        devices, labels = self.describe()
+        devices, labels = await self._kernel.call(self.describe, "reading the GPUs")
         self._rounds += 1
         if not devices or (self._reported == (devices, labels) and self._rounds < ROUNDS_BETWEEN_LOOKS):
             return

@@ -4,24 +4,29 @@ A directory that appears in a tier and is named like a pod is a new pod; one tha
 a container is a new container. Everything else is ignored. After a pod directory is watched it is listed once,
 because a container may have been faster. Pods that were there at the start are not news. When the kernel lost events
 because there were too many, the tiers are compared with what is known.
+
+Events arrive on the loop; directories are listed and watched by the worker that owns the host; handlers are called on
+the loop again.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kubetide.api.cgroups import KUBE_QOS_CLASSES
 from kubetide.log import get_logger
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Host
+from kubetide.node.host.worker import Inline, Worker
 
 log = get_logger("node.lifecycle")
 
-QUEUE = 128
 _CREATE, _DELETE, _OVERFLOW, _ISDIR = 0x100, 0x200, 0x4000, 0x40000000
 _EVENT = struct.Struct("iIII")
 
@@ -86,7 +91,7 @@ class Lifecycle:
             place = f"{directory}/{name}"
             if pod is None or place in self._pods:
                 return
-            self._put(Change(True, pod))
+            self._queue.append(Change(True, pod))
             if self._follow(place, pod):
                 try:
                     early = self._host.list_dirs(place)
@@ -106,7 +111,7 @@ class Lifecycle:
             place = f"{directory}/{name}"
             self._pods.pop(place, None)
             self._unwatch(place)
-            self._put(Change(False, pod))
+            self._queue.append(Change(False, pod))
             return
         self._container(directory, name, added=False)
 
@@ -116,7 +121,7 @@ class Lifecycle:
         if pod is not None and container is not None:
             change = Change(added, pod, container)
             if change not in self._queue:
-                self._put(change)
+                self._queue.append(change)
 
     def compare(self) -> None:
         """Find out which pods came and went while nobody told."""
@@ -130,11 +135,6 @@ class Lifecycle:
                 self.removed(tier, place.rpartition("/")[2])
             for name in names:
                 self.created(tier, name)
-
-    def _put(self, change: Change) -> None:
-        if len(self._queue) >= QUEUE:
-            self.dispatch()
-        self._queue.append(change)
 
     def dispatch(self) -> None:
         """Hand the queued changes to all handlers."""
@@ -150,7 +150,9 @@ class Lifecycle:
 class InotifyWatch:
     """Feeds a `Lifecycle` from the kernel. Without inotify it does nothing and the periodic sync still works."""
 
-    def __init__(self, host: Host, layout: Layout) -> None:
+    def __init__(self, host: Host, layout: Layout, kernel: Worker | None = None) -> None:
+        self._kernel = kernel or Inline()
+        self._events: asyncio.Queue[bytes] = asyncio.Queue()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = -1
         self._places: dict[int, str] = {}
@@ -165,9 +167,12 @@ class InotifyWatch:
             await asyncio.Event().wait()
         loop = asyncio.get_running_loop()
         try:
-            self.lifecycle.start()
+            await self._kernel.call(self.lifecycle.start, "watching pod directories")
             loop.add_reader(self._descriptor, self._readable)
-            await asyncio.Event().wait()
+            while True:
+                data = await self._events.get()
+                await self._kernel.call(partial(self._follow, data), "following pod directories")
+                self.lifecycle.dispatch()
         finally:
             loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
@@ -190,10 +195,10 @@ class InotifyWatch:
             self._libc.inotify_rm_watch(self._descriptor, number)
 
     def _readable(self) -> None:
-        try:
-            data = os.read(self._descriptor, 65536)
-        except BlockingIOError:
-            return
+        with contextlib.suppress(BlockingIOError):
+            self._events.put_nowait(os.read(self._descriptor, 65536))
+
+    def _follow(self, data: bytes) -> None:
         position = 0
         while position + _EVENT.size <= len(data):
             number, mask, _, length = _EVENT.unpack_from(data, position)
@@ -211,4 +216,3 @@ class InotifyWatch:
                 self.lifecycle.created(directory, name)
             elif mask & _DELETE:
                 self.lifecycle.removed(directory, name)
-        self.lifecycle.dispatch()

@@ -88,6 +88,10 @@ class Pods:
             self._replace(self._informer.store.values())
         return self._states
 
+    def latest(self) -> tuple[PodState, ...]:
+        """Return the pods as `states` gave them last; for other threads, which must not make them anew."""
+        return self._states
+
     def _changed(self) -> None:
         self._stale = True
         if self._informer.has_synced:

@@ -22,6 +22,7 @@ from kubetide.kube.informer import Informer
 from kubetide.log import get_logger
 from kubetide.node.host.layout import inside
 from kubetide.node.host.protocol import Host, is_gone
+from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.series.store import Facts
 from kubetide.node.state.callbacks import Callbacks, News
 from kubetide.node.state.kubelet import Kubelet
@@ -82,6 +83,7 @@ class TopologyReporter:
         huge_pages: bool,
         kubelet: Kubelet | None,
         kubelet_root: str,
+        kernel: Worker | None = None,
     ) -> None:
         self.annotations: dict[str, str] = {}
         self.zones: list[dict[str, Any]] = []
@@ -99,6 +101,7 @@ class TopologyReporter:
         self._huge_pages = huge_pages
         self._kubelet = kubelet
         self._kubelet_root = kubelet_root
+        self._kernel = kernel or Inline()
         self._informer = Informer(client, TOPOLOGIES, clock=clock, field_selector=f"metadata.name={node_name}")
 
     async def run(self) -> None:
@@ -152,8 +155,9 @@ class TopologyReporter:
             annotations[qos.ANNOTATION_CPU_MANAGER] = kubelet_rules.manager_annotation(config, facts.processors)
         policy = kubelet_rules.topology_policy(config.topology_policy, config.topology_scope)
         reserved = pools.node_reserved(node.metadata.annotations, facts.processors)
+        state = await self._kernel.call(self._manager_state, "reading the kubelet's CPU manager state")
         pods = self._pods()
-        allocations = kubelet_rules.kubelet_allocations(self._manager_state(), pods)
+        allocations = kubelet_rules.kubelet_allocations(state, pods)
         shared = pools.share_pools(facts.processors, pods, allocations, reserved, node.metadata.annotations)
         annotations |= {
             qos.ANNOTATION_CPU_BASIC_INFO: facts.basic.to_json(),

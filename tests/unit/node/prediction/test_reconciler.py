@@ -1,5 +1,6 @@
 """Model files: restored by name, removed when they belong to nobody, never half written."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_models_come_back_after_a_restart(tmp_path: Path) -> None:
     clock = ManualClock()
     before = saved(tmp_path, clock)
     after = prediction(tmp_path, clock, "a")
-    after.restore()
+    asyncio.run(after.restore())
     assert after.models.predict("a") == before.models.predict("a")
     assert NODE in after.models
 
@@ -47,7 +48,7 @@ def test_files_of_nobody_and_half_files_are_removed(tmp_path: Path) -> None:
     (tmp_path / "stranger").write_text("{}")
     (tmp_path / NODE).write_text("not json")
     after = prediction(tmp_path, clock)
-    after.restore()
+    asyncio.run(after.restore())
     names = {path.name for path in tmp_path.iterdir()}
     assert not names & {"a", "a.tmp", "stranger", NODE}
 
@@ -74,5 +75,5 @@ def test_a_name_that_is_a_path_is_never_written(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_read_removes_nothing(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("not a directory")
-    prediction(place, ManualClock()).restore()
+    asyncio.run(prediction(place, ManualClock()).restore())
     assert place.read_text() == "not a directory"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from datetime import timedelta
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from kubetide.node.series import kinds
-from kubetide.node.series.history import History, restored, rounded
+from kubetide.node.series.history import MOST_SET_ASIDE, History, restored, rounded
 from kubetide.node.series.ring import Ring, series_key
 
 NODE = series_key(kinds.NODE_CPU)
@@ -70,12 +71,118 @@ def test_the_file_stays_below_its_size(tmp_path: Path) -> None:
     history.close()
 
 
-def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
+GARBAGE = b"this is no database" * 100
+
+
+def filled(path: Path) -> None:
+    history = History(path)
+    for second in range(600):
+        history.append("pods", 1.0, START + second * 1000, [(pod(str(n)), float(n)) for n in range(20)])
+    history.close()
+
+
+def kept(history: History) -> int:
+    return len(list(history.batches(0)))
+
+
+def test_a_file_that_is_no_database_is_renamed_and_a_new_one_begins(tmp_path: Path) -> None:
     path = tmp_path / "samples.sqlite"
-    path.write_bytes(b"this is no database" * 100)
+    path.write_bytes(GARBAGE)
     history = History(path)
     history.append("node", 1.0, START, [(NODE, 1.0)])
-    assert len(list(history.batches(0))) == 1
+    assert kept(history) == 1
+    assert (tmp_path / "samples.sqlite.corrupt-1").read_bytes() == GARBAGE
+    assert (history.problem, history.lost) == ("", 0)
+    history.close()
+
+
+def test_a_file_that_turns_corrupt_while_it_is_used_is_renamed_with_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "samples.sqlite"
+    filled(path)
+    history = History(path)
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(size - 4096))
+    for second in range(5):
+        history.append("pods", 1.0, START + (601 + second) * 1000, [(pod(f"new{second}"), 1.0)])
+    assert (tmp_path / "samples.sqlite.corrupt-1").stat().st_size == size
+    assert history.problem == ""
+    assert 0 < kept(history) <= 5
+    history.close()
+
+
+def test_a_disk_that_damages_every_file_is_not_filled_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "samples.sqlite"
+    for _ in range(MOST_SET_ASIDE):
+        path.write_bytes(GARBAGE)
+        History(path).close()
+        path.unlink()
+    path.write_bytes(GARBAGE)
+    history = History(path)
+    assert "3 corrupt files already lie beside it" in history.problem
+    history.append("node", 1.0, START, [(NODE, 1.0)])
+    assert history.lost == 1
+    assert path.read_bytes() == GARBAGE
+    history.close()
+
+
+def test_a_locked_file_is_left_alone_and_used_again_once_it_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "samples.sqlite"
+    filled(path)
+    before = path.read_bytes()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode=EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    history = History(path)
+    history.append("node", 1.0, START + 700_000, [(NODE, 1.0)])
+    assert "locked" in history.problem
+    assert history.lost == 1
+    other.execute("COMMIT")
+    other.close()
+    history.append("node", 1.0, START + 701_000, [(NODE, 1.0)])
+    assert history.lost == 2  # the file is left alone for a while
+    history.append("node", 1.0, START + 720_000, [(NODE, 1.0)])
+    assert (history.problem, history.lost) == ("", 2)
+    assert kept(history) == 601
+    assert [one.name for one in tmp_path.iterdir() if "corrupt" in one.name] == []
+    assert path.read_bytes()[:16] == before[:16]
+    history.close()
+
+
+@pytest.mark.parametrize("place", ["file/samples.sqlite", "directory"])
+def test_a_place_that_cannot_be_used_leaves_the_agent_without_history(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    (tmp_path / "directory").mkdir()
+    history = History(tmp_path / place)
+    assert history.problem
+    history.append("node", 1.0, START, [(NODE, 1.0)])
+    history.trim(START)
+    assert history.restore(Ring(), START) == 0
+    assert history.lost == 1
+    history.close()
+    assert (tmp_path / "file").read_text() == "not a directory"
+
+
+def test_a_full_disk_is_said_once_loses_no_file_and_is_over_when_there_is_space(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "samples.sqlite"
+    filled(path)
+    history = History(path)
+    pages = history._database.execute("PRAGMA page_count").fetchone()[0]
+    history._database.execute(f"PRAGMA max_page_count = {pages}")
+    for second in range(600, 900):
+        history.append("pods", 1.0, START + second * 1000, [(pod(f"new{second}-{n}"), 1.0) for n in range(50)])
+    assert "full" in history.problem
+    assert history.lost > 200
+    kept_before = kept(history)
+    history._database.execute("PRAGMA max_page_count = 1000000")
+    history.append("node", 1.0, START + 2_000_000, [(NODE, 1.0)])
+    assert history.problem == ""
+    assert kept(history) == kept_before + 1
+    assert len([one for one in caplog.records if "not kept" in one.getMessage()]) == 1
+    assert list(tmp_path.glob("*corrupt*")) == []
     history.close()
 
 
@@ -121,14 +228,4 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     assert history.restore(ring, end) >= acknowledged
     points = ring.query(kinds.NODE_CPU, None, 0, end)
     assert points.values[:acknowledged].tolist() == pytest.approx(list(range(acknowledged)), rel=1.3e-4)
-    history.close()
-
-
-def test_a_full_disk_loses_the_past_and_not_the_agent(tmp_path: Path) -> None:
-    history = History(tmp_path / "samples.sqlite")
-    history._database.execute("PRAGMA max_page_count = 12")
-    for second in range(300):
-        history.append("pods", 1.0, START + second * 1000, [(pod(str(n)), 1.0) for n in range(100)])
-    assert history.lost > 0
-    history.trim(START)
     history.close()

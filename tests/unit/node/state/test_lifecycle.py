@@ -7,7 +7,7 @@ import pytest
 from kubetide.api.cgroups import CgroupDriver, CgroupPaths
 from kubetide.node.host.layout import Layout
 from kubetide.node.state.callbacks import Callbacks, DuplicateCallback, News
-from kubetide.node.state.lifecycle import QUEUE, Change, Lifecycle
+from kubetide.node.state.lifecycle import Change, Lifecycle
 from unit.node.memory_host import MemoryHost
 
 LAYOUT = Layout(version=2, cgroup_root="/cg", paths=CgroupPaths(CgroupDriver.SYSTEMD))
@@ -78,14 +78,6 @@ def test_one_bad_handler_does_not_silence_the_others() -> None:
     watched.lifecycle.add_handler(bad)
     watched.lifecycle.created(TIER, POD)
     assert watched.dispatch() == [Change(True, "abc-1")]
-
-
-def test_a_full_queue_is_emptied_instead_of_losing_changes() -> None:
-    watched = Watched()
-    for number in range(QUEUE * 2):
-        watched.lifecycle.removed(TIER, f"kubepods-burstable-pod{number}.slice")
-    assert len(watched.seen) >= QUEUE
-    assert len(watched.dispatch()) == QUEUE * 2
 
 
 def test_events_that_the_kernel_lost_are_found_by_comparing() -> None:

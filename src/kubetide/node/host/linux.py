@@ -2,7 +2,8 @@
 
 Reading a cgroup file by `pread` on a kept descriptor costs a tenth of opening it each time. A descriptor of a removed
 cgroup answers ENODEV, which is also how its removal is noticed; it is then closed. At most `max_open` descriptors are
-kept, the least recently used one is closed first.
+kept, the least recently used one is closed first. A process that is out of descriptors keeps half as many from then
+on: reading slowly is better than not at all, and others in the process need some too.
 """
 
 import ctypes
@@ -19,6 +20,7 @@ log = get_logger("node.host")
 
 _CHUNK = 8192
 _END_SECONDS = 1.0
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _CGROUP2_MAGIC = 0x63677270
 _CACHED_ROOTS = ("/sys/fs/cgroup", "/host-cgroup", "/proc/stat", "/proc/meminfo")
 
@@ -38,7 +40,7 @@ class LinuxHost:
     def read(self, path: str) -> str:
         """Return the text of a file."""
         if not path.startswith(self._keep):
-            with open(path, encoding="utf-8", errors="replace") as file:
+            with open(self._opened(path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
                 return file.read()
         descriptor = self._open.get(path)
         if descriptor is None:
@@ -73,12 +75,27 @@ class LinuxHost:
 
     def _keep_open(self, path: str) -> int:
         self.opens += 1
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._opened(path, os.O_RDONLY)
         self._open[path] = descriptor
+        self._close_oldest()
+        return descriptor
+
+    def _opened(self, path: str, flags: int) -> int:
+        """Open a file; where no descriptor is left, give back some of those that are kept and try once more."""
+        try:
+            return os.open(path, flags | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTORS or not self._open:
+                raise
+        self._max_open = max(len(self._open) // 2, 1)
+        self._close_oldest()
+        log.warning("out of file descriptors: fewer kernel files stay open", kept=self._max_open)
+        return os.open(path, flags | os.O_CLOEXEC)
+
+    def _close_oldest(self) -> None:
         while len(self._open) > self._max_open:
             _, oldest = self._open.popitem(last=False)
             os.close(oldest)
-        return descriptor
 
     def forget(self, path: str) -> None:
         """Close the descriptor of a file."""
@@ -100,7 +117,7 @@ class LinuxHost:
 
     def write(self, path: str, value: str) -> None:
         """Write a value with one system call."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_TRUNC)
+        descriptor = self._opened(path, os.O_WRONLY | os.O_TRUNC)
         try:
             os.write(descriptor, value.encode())
         finally:

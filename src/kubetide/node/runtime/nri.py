@@ -101,19 +101,21 @@ class NriPlugin:
     async def run(self) -> None:
         """Stay registered until cancelled."""
         attempt = 0
-        missing_told = False
+        told = ""
         while True:
             try:
                 await self._session()
                 attempt = 0
-                missing_told = False
+                told = ""
                 log.info("NRI connection ended; registering again", socket=str(self._socket))
-            except FileNotFoundError:
-                if not missing_told:
+            except FileNotFoundError as error:
+                if told != str(error):
+                    told = str(error)
                     log.info("no NRI socket; containers are left to the reconciler", socket=str(self._socket))
-                    missing_told = True
             except (OSError, KubetideError) as error:
-                log.warning("NRI is not usable", socket=str(self._socket), error=str(error))
+                if told != str(error):
+                    told = str(error)
+                    log.warning("NRI is not usable", socket=str(self._socket), error=told)
             self.synchronized.clear()
             await asyncio.sleep(RECONNECT.delay(attempt))
             attempt += 1

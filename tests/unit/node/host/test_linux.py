@@ -1,6 +1,8 @@
 """The real machine: kept descriptors, files that vanish, commands."""
 
+import contextlib
 import os
+import resource
 import subprocess
 from pathlib import Path
 
@@ -50,6 +52,35 @@ def test_descriptors_of_vanished_files_are_swept(tmp_path: Path) -> None:
     path.unlink()
     assert host.sweep() == 1
     assert len(os.listdir("/proc/self/fd")) == before
+    host.close()
+
+
+def test_out_of_descriptors_gives_back_half_of_those_kept_and_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(100):
+        (tmp_path / str(number)).write_text(str(number))
+    host = made(tmp_path)
+    for number in range(80):
+        host.read(str(tmp_path / str(number)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, hard))
+    others: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                others.append(os.dup(0))
+        for number in range(80, 100):
+            assert host.read(str(tmp_path / str(number))) == str(number)
+        host.write(str(tmp_path / "1"), "x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in others:
+            os.close(descriptor)
+    assert host.open_files <= 50
+    assert len([one for one in caplog.records if "out of file descriptors" in one.getMessage()]) == 1
+    assert host.read(str(tmp_path / "1")) == "x"
     host.close()
 
 

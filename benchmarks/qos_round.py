@@ -163,9 +163,7 @@ def main() -> None:
         if strategy is not hooks:
             world.sync(strategy)
             return
-        snapshot = world.snapshot()
-        hooks.refresh(snapshot)
-        world.apply(hooks.decide(snapshot))
+        world.pass_of(hooks)
 
     print(f"{options.pods} pods, {options.pods * len(CONTAINERS)} containers, {options.rounds} rounds")
     print(f"{'strategy':20} {'first ms':>9} {'median ms':>10} {'worst ms':>9}")

@@ -18,8 +18,8 @@ from kubetide.node.executor.plan import Plan
 from kubetide.node.executor.writer import Executor
 from kubetide.node.formats.processors import Processor
 from kubetide.node.formats.storage import StorageFacts
+from kubetide.node.hooks.decide import HookDecider
 from kubetide.node.host.layout import Layout
-from kubetide.node.host.readers import CgroupReader
 from kubetide.node.kernel_reader import KernelReader
 from kubetide.node.kernel_values import NOTHING, Needs
 from kubetide.node.qos.strategy import Observing, Releasing, Remembering, Strategy
@@ -181,7 +181,6 @@ class World:
             metrics=self.metrics,
             layout=self.layout,
             kernel=self.reader.read(needs),
-            reader=CgroupReader(self.host, self.layout),
             collect_interval=self.collect_interval,
             topology_annotations=self.topology,
             processors=self.processors,
@@ -210,6 +209,12 @@ class World:
         """Look, decide, write and tell, as the agent does."""
         plan = self.decide(strategy)
         self.apply(plan, strategy)
+        return plan
+
+    def pass_of(self, hooks: HookDecider) -> Plan:
+        """Look, let the hooks decide, write and tell them, as the reconciler does."""
+        plan = hooks.decide(self.snapshot(hooks.needs(self.snapshot())))
+        hooks.applied(plan, self.executor.apply(plan))
         return plan
 
     def release(self, strategy: Releasing) -> Plan:

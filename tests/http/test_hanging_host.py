@@ -121,7 +121,9 @@ async def test_grpc_is_answered_while_the_host_hangs(tmp_path: Path) -> None:
             cgroup_parent="/" + POD,
         )
         async with grpc.aio.insecure_channel(f"unix://{socket}") as channel:
-            call = channel.unary_unary(f"/{SERVICE}/PreRunPodSandboxHook")
+            call = channel.unary_unary(
+                f"/{SERVICE}/PreRunPodSandboxHook", request_serializer=bytes, response_deserializer=bytes
+            )
             payload = await call(request.SerializeToString(), timeout=10)
         assert hooks_pb2.PodSandboxHookResponse.FromString(payload).resources.cpu_quota == 100000
         serving.cancel()

@@ -110,7 +110,6 @@ class Machine:
             metrics=self.metrics,
             layout=self.tree.layout,
             kernel=self.reader.read(needs),
-            reader=CgroupReader(self.tree.host, self.tree.layout),
             processors=processors_from_sysfs(self.tree.host, self.tree.layout),
             storage=self.storage,
             topology_annotations={qos.ANNOTATION_CPU_MANAGER: '{"policy":"none"}'},
@@ -360,8 +359,8 @@ def test_the_hook_reconciler_sets_batch_resources_on_real_cgroups() -> None:
         amounts = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
         job = machine.add("job", label="BE", kube="BestEffort", resources={"requests": amounts, "limits": amounts})
         decider = HookDecider(Plugins(bvt_ready=False))
-        decider.refresh(machine.snapshot())
-        machine.executor.apply(decider.decide(machine.snapshot()))
+        plan = decider.decide(machine.snapshot())
+        decider.applied(plan, machine.executor.apply(plan))
         reader = CgroupReader(tree.host, tree.layout)
         for place in (job.directory, job.containers[0].directory):
             assert reader.cpu_quota(place) == 50_000

@@ -34,7 +34,6 @@ from kubetide.node.explain import explain_pod, with_components
 from kubetide.node.features import HOOK_GATES, parse_gates
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Commands, Host
-from kubetide.node.host.readers import CgroupReader
 from kubetide.node.host.worker import Inline, Worker, WorkerThread
 from kubetide.node.prediction.observe import Gauges as PredictionGauges
 from kubetide.node.prediction.reconciler import Prediction
@@ -205,7 +204,6 @@ class NodeAgent:
             slo=self.objects.slo,
             metrics=self.store.view(lambda: now, self.collect_interval),
             layout=self.layout,
-            reader=CgroupReader(self.host, self.layout),
             collect_interval=self.collect_interval,
             topology_annotations=self.topology.annotations,
             processors=self.store.facts.processors,

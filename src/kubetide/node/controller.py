@@ -111,10 +111,11 @@ def make_modules(
     def snapshot() -> Snapshot:
         return replace(agent.snapshot(), gates=gates, evicted=evictor.evicted())
 
+    read = KernelReader(agent.host, agent.layout).read
     strategies = QosController(
         make_strategies(settings, agent, chance or random.Random(), chosen),
         snapshot=snapshot,
-        read=KernelReader(agent.host, agent.layout).read,
+        read=read,
         executor=agent.executor,
         evictor=evictor,
         clock=agent.clock,
@@ -123,6 +124,7 @@ def make_modules(
         gates=gates,
         collect_interval=agent.collect_interval,
         prepare={"resctrl": ResctrlFilesystem(agent.layout).prepare} if sockets else None,
+        kernel=agent.kernel,
     )
     plugins = Plugins(
         gates=gates,
@@ -133,6 +135,8 @@ def make_modules(
     hooks = HookReconciler(
         HookDecider(plugins),
         snapshot=snapshot,
+        read=read,
+        kernel=agent.kernel,
         executor=agent.executor,
         clock=agent.clock,
         telemetry=agent.telemetry,

@@ -35,6 +35,8 @@ class KernelReader:
         """Return the values that are needed and can be read."""
         problems: dict[str, str] = {}
         children: dict[str, tuple[str, ...]] = {}
+        for directory in needs.children:
+            self._list("cpuset", directory, children, problems)
         for directory in needs.trees:
             if self._list("cpuset", directory, children, problems):
                 for name in children[directory]:

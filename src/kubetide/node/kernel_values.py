@@ -26,6 +26,8 @@ class Needs:
     """Cgroups whose CFS quota is wanted."""
     cpus: Collection[str] = ()
     """Cgroups whose CPUs in force are wanted."""
+    children: Collection[str] = ()
+    """Cgroups whose children are wanted."""
     trees: Collection[str] = ()
     """Cgroups whose children are wanted, and the children of these."""
     texts: Collection[Place] = ()

@@ -6,18 +6,8 @@ unknown directory is there (an old container not yet removed), the answer is "no
 
 from collections.abc import Iterable
 
-from kubetide.api.cgroups import ContainerIdError, join, split_container_id
-from kubetide.node.host.readers import CgroupReader
+from kubetide.api.cgroups import CgroupPaths, ContainerIdError, join, split_container_id
 from kubetide.node.snapshot import PodState
-
-
-def sandbox_directory(cgroups: CgroupReader, pod: PodState) -> str | None:
-    """Return the directory of the pod's sandbox, None while it is not known."""
-    try:
-        names = cgroups.host.list_dirs(cgroups.layout.cgroup_dir("cpuset", pod.directory))
-    except OSError:
-        return None
-    return sandbox_among(pod, names)
 
 
 def sandbox_among(pod: PodState, names: Iterable[str]) -> str | None:
@@ -29,9 +19,9 @@ def sandbox_among(pod: PodState, names: Iterable[str]) -> str | None:
     return others[0] if len(others) == 1 else None
 
 
-def sandbox_id(cgroups: CgroupReader, pod: PodState, directory: str) -> str:
+def sandbox_id(paths: CgroupPaths, pod: PodState, directory: str) -> str:
     """Return the id of a sandbox in the spelling of the pod's containers, empty when its name says nothing."""
-    hash_ = cgroups.layout.paths.container_hash(directory.rpartition("/")[2])
+    hash_ = paths.container_hash(directory.rpartition("/")[2])
     ids = [container.id for container in pod.containers if container.id]
     if hash_ is None or not ids:
         return ""

@@ -17,7 +17,6 @@ from kubetide.api.slo_strategies import HostApplication, NodeSLOSpec
 from kubetide.node.formats.processors import Processor
 from kubetide.node.formats.storage import StorageFacts
 from kubetide.node.host.layout import Layout
-from kubetide.node.host.readers import CgroupReader
 from kubetide.node.kernel_values import KernelValues
 from kubetide.node.series.query import Points
 
@@ -150,15 +149,6 @@ class Snapshot:
     gates: Mapping[str, bool] = field(default_factory=dict)
     evicted: Mapping[str, datetime] = field(default_factory=dict)
     """Pods that this agent had evicted within the last minutes: uid to the time the API accepted it."""
-    reader: CgroupReader | None = None
-    """The live kernel files: for the hooks alone, never for strategies."""
-
-    @property
-    def cgroups(self) -> CgroupReader:
-        """The live kernel files of a snapshot that has them."""
-        if self.reader is None:
-            raise ValueError("this snapshot has no host")
-        return self.reader
 
     @property
     def paths(self) -> CgroupPaths:

@@ -106,8 +106,7 @@ def test_a_kernel_without_any_of_the_files_is_survived_quietly(
         for _ in range(3):
             for decider in deciders:
                 world.sync(decider)
-            hooks.refresh(world.snapshot())
-            world.apply(hooks.decide(world.snapshot()))
+            world.pass_of(hooks)
             world.clock.advance(15)
     assert world.host.writes == []
     assert world.executor.counts.failed == 0

@@ -98,16 +98,20 @@ class Cookies:
         return cookie
 
     def disable(self, key: str, pids: Sequence[int], now: datetime) -> None:
-        """Take the cookies off a container's processes if it ever had one."""
+        """Take the cookies off a container's processes if it ever had one; those that keep theirs are tried again."""
         member = self.members.get(key)
         if member is None or now - member.written > LIFETIME:
             self.members.pop(key, None)
             return
         cleared = clear_cookie(self.kernel, pids)
+        _, keeping = get_cookie(self.kernel, [pid for pid in pids if pid not in cleared])
         known = self.groups.get(member.group)
         if known is not None:
             known.pids -= set(cleared)
-        del self.members[key]
+        if keeping:
+            member.written = now
+        else:
+            del self.members[key]
 
     def sweep(self, now: datetime) -> None:
         """Forget what was not written for five minutes."""

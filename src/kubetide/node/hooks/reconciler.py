@@ -3,22 +3,30 @@
 The runtime's hooks see a container once, when it is made. Rules change later, containers are made while the agent is
 away, and others write too; so the same plugins also run over everything that is there. Wake-ups that arrive during a
 pass collapse into one.
+
+A pass reads what the hooks need, lets them decide from these values, writes, and tells them what became of it. Reading
+and writing happen on the worker that owns the host.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from kubetide.clock import Clock
 from kubetide.log import get_logger
-from kubetide.node.executor.outcomes import Applies
+from kubetide.node.executor.outcomes import Applies, Outcomes, failures
+from kubetide.node.executor.plan import Plan
 from kubetide.node.hooks import core_sched
 from kubetide.node.hooks.cookies import Cookies
 from kubetide.node.hooks.decide import HookDecider
-from kubetide.node.hooks.rules import CORE_SCHED, GROUP_IDENTITY
+from kubetide.node.hooks.rules import CORE_SCHED
 from kubetide.node.host import files
-from kubetide.node.sandboxes import sandbox_directory, sandbox_id
+from kubetide.node.host.worker import Inline, Worker
+from kubetide.node.kernel_values import KernelValues, Needs
+from kubetide.node.sandboxes import sandbox_among, sandbox_id
 from kubetide.node.snapshot import PodState, Snapshot
 from kubetide.telemetry import Telemetry
 
@@ -33,11 +41,13 @@ class HookReconciler:
         decider: HookDecider,
         *,
         snapshot: Callable[[], Snapshot],
+        read: Callable[[Needs], KernelValues],
         executor: Applies,
         clock: Clock,
         telemetry: Telemetry,
         node_name: str,
         cookies: Cookies | None = None,
+        kernel: Worker | None = None,
         interval: timedelta = timedelta(seconds=10),
     ) -> None:
         self.name = "runtime-hooks"
@@ -45,12 +55,13 @@ class HookReconciler:
         self.cookies = cookies
         self.passes = 0
         self._snapshot = snapshot
+        self._read = read
         self._executor = executor
+        self._kernel = kernel or Inline()
         self._clock = clock
         self._node_name = node_name
         self._interval = interval.total_seconds()
         self._wake = asyncio.Event()
-        self._bvt_supported: bool | None = None
         self._failing = ""
         self._last: dict[str, Any] = {}
         self._cookie_gauge = telemetry.gauge(
@@ -89,25 +100,30 @@ class HookReconciler:
         """Make passes until cancelled."""
         while True:
             self._wake.clear()
-            self.reconcile()
+            await self.reconcile()
             try:
                 async with asyncio.timeout(self._interval):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
-    def reconcile(self) -> None:
+    async def reconcile(self) -> None:
         """Make one pass over all objects; an error is logged once until it changes."""
+        decider = self.decider
         try:
             snapshot = self._snapshot()
-            self.decider.plugins.bvt_ready = self._ensure_group_identity(snapshot)
-            changed = self.decider.refresh(snapshot)
-            if changed:
-                log.info("hook rules changed", plugins=sorted(changed))
-            plan = self.decider.decide(snapshot, changed=changed)
-            self._executor.apply(plan)
-            self._reconcile_cookies(snapshot)
-            self._last = {"at": self._clock.now().isoformat(), **plan.trace}
+            needs = decider.needs(snapshot)
+            kernel = await self._kernel.call(partial(self._read, needs), "reading values for the hooks")
+            snapshot = replace(snapshot, kernel=kernel)
+            decider.switched(await self._apply(decider.switch(snapshot)))
+            plan = decider.decide(snapshot)
+            if plan.trace["changed"]:
+                log.info("hook rules changed", plugins=plan.trace["changed"])
+            outcomes = await self._apply(plan)
+            decider.applied(plan, outcomes)
+            if self.cookies is not None and decider.plugins.on(CORE_SCHED):
+                await self._kernel.call(partial(self._reconcile_cookies, snapshot), "sharing core scheduling cookies")
+            self._last = {"at": self._clock.now().isoformat(), "notWritten": failures(outcomes), **plan.trace}
             self._failing = ""
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
@@ -116,35 +132,20 @@ class HookReconciler:
                 log.exception("hook pass failed")
         self.passes += 1
 
+    async def _apply(self, plan: Plan) -> Outcomes:
+        if plan.is_empty:
+            return ()
+        return await self._kernel.call(partial(self._executor.apply, plan), "writing values of the hooks")
+
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return what the last pass did on this node."""
         if kind != "node" or key != self._node_name:
             return None
         return {"node": self._node_name, "hooks": dict(self._last), "failing": self._failing}
 
-    def _ensure_group_identity(self, snapshot: Snapshot) -> bool:
-        """Find out once whether the kernel has group identity; switch it on where it has a switch."""
-        if not self.decider.plugins.on(GROUP_IDENTITY):
-            return False
-        reader = snapshot.cgroups
-        switch = reader.layout.system_file(files.SCHED_GROUP_IDENTITY)
-        has_switch = reader.host.exists(switch)
-        if self._bvt_supported is None:
-            bvt = reader.layout.cgroup_file(files.CPU_BVT, reader.layout.paths.kube_root)
-            self._bvt_supported = has_switch or reader.host.exists(bvt)
-        if not self._bvt_supported or not has_switch:
-            return self._bvt_supported
-        try:
-            if reader.host.read(switch).strip() != "1":
-                reader.host.write(switch, "1")
-        except OSError as error:
-            log.warning("group identity cannot be switched on", error=error.strerror)
-            return False
-        return True
-
     def _reconcile_cookies(self, snapshot: Snapshot) -> None:
         rule = self.decider.plugins.rules.core_sched
-        if self.cookies is None or rule is None or not self.decider.plugins.on(CORE_SCHED):
+        if self.cookies is None or rule is None:
             return
         pods = sorted(
             (pod for pod in snapshot.pods if pod.is_active and pod.raw_qos != "SYSTEM"),
@@ -181,16 +182,14 @@ def _group(rule: core_sched.CoreSchedRule, pod: PodState) -> tuple[bool, str]:
 
 def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str, str]]:
     """Yield (name, id, directory) of the sandbox, which has no name, where it is known, and of the containers."""
-    directory = sandbox_directory(snapshot.cgroups, pod)
+    directory = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
     if directory is not None:
-        yield "", sandbox_id(snapshot.cgroups, pod, directory), directory
+        yield "", sandbox_id(snapshot.paths, pod, directory), directory
     for container in pod.containers:
         if container.directory:
             yield container.name, container.id, container.directory
 
 
 def _pids(snapshot: Snapshot, directory: str) -> tuple[int, ...]:
-    try:
-        return snapshot.cgroups.processes(directory)
-    except (OSError, ValueError):
-        return ()
+    words = (snapshot.kernel.text(files.PROCS, directory) or "").split()
+    return tuple(int(word) for word in words if word.isdigit())

@@ -7,6 +7,7 @@ is never written, because the kernel would refuse it.
 
 from collections.abc import Iterable
 
+from kubetide.api.cgroups import CgroupPaths
 from kubetide.api.slo_strategies import HostApplication
 from kubetide.errors import InvalidInput
 from kubetide.node.executor.plan import Subject, Target, Write
@@ -14,7 +15,6 @@ from kubetide.node.hooks.batch_resource import batch_from_annotation, batch_from
 from kubetide.node.hooks.context import ContainerRequest, HostAppRequest, PodRequest, Response
 from kubetide.node.host import files
 from kubetide.node.host.files import CgroupFile
-from kubetide.node.host.layout import Layout
 from kubetide.node.origin import container_origin, pod_origin
 from kubetide.node.snapshot import ContainerState, PodState, host_application_directory
 
@@ -60,9 +60,9 @@ def sandbox_request(request: PodRequest, container_id: str, directory: str) -> C
     return ContainerRequest(pod=request, container_id=container_id, sandbox=True, cgroup_parent=directory)
 
 
-def host_app_request(app: HostApplication, layout: Layout) -> HostAppRequest:
+def host_app_request(app: HostApplication, paths: CgroupPaths) -> HostAppRequest:
     """Return the request of a host application."""
-    return HostAppRequest(name=app.name, qos=app.qos, cgroup_parent=host_application_directory(app, layout.paths))
+    return HostAppRequest(name=app.name, qos=app.qos, cgroup_parent=host_application_directory(app, paths))
 
 
 def pod_writes(request: PodRequest, response: Response) -> list[Write]:

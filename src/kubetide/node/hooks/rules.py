@@ -67,8 +67,6 @@ class Plugins:
         self.rules = Rules()
         self.bvt_ready = bvt_ready
         """Whether the kernel has group identity and it is switched on."""
-        self.restoring_quota = False
-        """Set while quotas scaled by a ratio that is gone must be put back."""
         self.hooks = Hooks(policy=policy, disabled=disabled)
         self._register()
 
@@ -109,15 +107,16 @@ class Plugins:
         )
         if updated:
             changed.add(BATCH)
-        before = self.rules.normalization
-        self.rules.normalization, updated = normalization.next_rule(before, annotations)
+        self.rules.normalization, updated = normalization.next_rule(self.rules.normalization, annotations)
         if updated:
             changed.add(NORMALIZATION)
-            self.restoring_quota = before.enable and not self.rules.normalization.enable
         return frozenset(name for name in changed if self.on(name))
 
-    def pod(self, request: PodRequest) -> Iterable[Question]:
-        """Yield what each plugin may want for a pod's own cgroup when it is reconciled."""
+    def pod(self, request: PodRequest, *, restoring: bool = False) -> Iterable[Question]:
+        """Yield what each plugin may want for a pod's own cgroup when it is reconciled.
+
+        With `restoring` its quota may be scaled by a ratio that is gone, and is put back.
+        """
         condition = _condition(request)
         if self.on(GROUP_IDENTITY):
             yield GROUP_IDENTITY, lambda: self._pod_bvt(request)
@@ -127,10 +126,10 @@ class Plugins:
             yield BATCH, lambda: self._batch_pod(request)
         if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
             original = request.resources.quota if request.resources else None
-            yield NORMALIZATION, lambda: self._normalized(request, original)
+            yield NORMALIZATION, lambda: self._normalized(request, original, restoring)
 
-    def container(self, request: ContainerRequest) -> Iterable[Question]:
-        """Yield what each plugin may want for a container or sandbox when it is reconciled."""
+    def container(self, request: ContainerRequest, *, restoring: bool = False) -> Iterable[Question]:
+        """Yield what each plugin may want for a container or sandbox when it is reconciled; `restoring` as for pods."""
         condition = _condition(request.pod)
         if self.on(CPUSET):
             yield CPUSET, lambda: self._container_cpus(request, owning=condition in (qos.LSE, qos.LSR))
@@ -140,7 +139,7 @@ class Plugins:
             yield BATCH, lambda: batch_resource.container_values(request, self.rules.batch)
         if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
             original = request.resources.quota if request.resources else None
-            yield NORMALIZATION, lambda: self._normalized(request.pod, original)
+            yield NORMALIZATION, lambda: self._normalized(request.pod, original, restoring)
 
     def kube_qos(self, request: KubeQosRequest) -> Iterable[Question]:
         """Yield what each plugin may want for a QoS directory."""
@@ -202,10 +201,8 @@ class Plugins:
             be_cpu_manager=self.gates.get("BECPUManager", False),
         )
 
-    def _normalized(self, pod: PodRequest, original: int | None) -> Response:
-        rule = self.rules.normalization
-        if self.restoring_quota:
-            rule = normalization.NormalizationRule(enable=True, ratio=1.0)
+    def _normalized(self, pod: PodRequest, original: int | None, restoring: bool) -> Response:
+        rule = NormalizationRule(enable=True, ratio=1.0) if restoring else self.rules.normalization
         return Response(cfs_quota=normalization.normalized_quota(pod, original, rule))
 
 

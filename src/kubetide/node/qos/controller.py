@@ -9,6 +9,7 @@ it take them back.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kubetide.clock import Clock
@@ -17,6 +18,7 @@ from kubetide.node.executor.evictor import Evictor
 from kubetide.node.executor.outcomes import Outcomes, failures
 from kubetide.node.executor.plan import Plan
 from kubetide.node.executor.writer import Executor
+from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.kernel_values import KernelValues, Needs
 from kubetide.node.qos.observe import Gauges
 from kubetide.node.qos.strategy import Cooling, Gated, Observing, Releasing, Remembering, Strategy
@@ -26,6 +28,8 @@ from kubetide.telemetry import Telemetry
 log = get_logger("node.qos")
 
 SHORTEST_COLLECT_INTERVAL = 1.0
+RELEASE_SECONDS = 10.0
+"""How long a stop waits for a host that may hang."""
 
 
 class QosController:
@@ -45,6 +49,7 @@ class QosController:
         gates: Mapping[str, bool],
         collect_interval: float = 1.0,
         prepare: Mapping[str, Callable[[], None]] | None = None,
+        kernel: Worker | None = None,
         release_on_stop: bool = True,
     ) -> None:
         self.name = "qos"
@@ -55,6 +60,7 @@ class QosController:
         self._clock = clock
         self._node_name = node_name
         self._prepare = dict(prepare or {})
+        self._kernel = kernel or Inline()
         self._release_on_stop = release_on_stop
         self._gauges = Gauges(telemetry, node_name)
         self._rounds = telemetry.counter(
@@ -90,7 +96,7 @@ class QosController:
         finally:
             self._running = False
             if self._release_on_stop:
-                self.release()
+                await self._release_in_time()
 
     async def _loop(self, strategy: Strategy) -> None:
         while True:
@@ -102,9 +108,9 @@ class QosController:
         began = self._clock.monotonic()
         try:
             if strategy.name in self._prepare:
-                self._prepare[strategy.name]()
-            plan = strategy.decide(self._observed(strategy))
-            outcomes = self._apply(strategy, plan)
+                await self._kernel.call(self._prepare[strategy.name], f"preparing {strategy.name}")
+            plan = strategy.decide(await self._observed(strategy))
+            outcomes = await self._apply(strategy, plan)
             evicted = await self._evict(strategy, plan)
         except Exception as error:  # noqa: BLE001 - one failing strategy must not stop the others
             self._failed(strategy, error)
@@ -122,12 +128,19 @@ class QosController:
         }
         return plan
 
-    def release(self) -> None:
+    async def _release_in_time(self) -> None:
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self.release()
+        except TimeoutError:
+            log.warning("values not taken back: the host hangs", problem=self._kernel.hanging())
+
+    async def release(self) -> None:
         """Apply what the strategies want to leave behind."""
         for strategy in self.strategies:
             if isinstance(strategy, Releasing):
                 try:
-                    self._apply(strategy, strategy.release(self._observed(strategy)))
+                    await self._apply(strategy, strategy.release(await self._observed(strategy)))
                 except Exception as error:  # noqa: BLE001 - the other strategies must still be released
                     self._failed(strategy, error)
 
@@ -148,16 +161,21 @@ class QosController:
             },
         }
 
-    def _observed(self, strategy: Strategy) -> Snapshot:
+    async def _observed(self, strategy: Strategy) -> Snapshot:
         """Return a snapshot with the kernel values that the strategy needs."""
         snapshot = self._snapshot()
         if not isinstance(strategy, Observing):
             return snapshot
-        return replace(snapshot, kernel=self._read(strategy.needs(snapshot)))
+        reading = partial(self._read, strategy.needs(snapshot))
+        return replace(snapshot, kernel=await self._kernel.call(reading, f"reading values for {strategy.name}"))
 
-    def _apply(self, strategy: Strategy, plan: Plan) -> Outcomes:
+    async def _apply(self, strategy: Strategy, plan: Plan) -> Outcomes:
         """Write a plan and tell its strategy what became of it."""
-        outcomes = self._executor.apply(plan)
+        outcomes: Outcomes = ()
+        if not plan.is_empty:
+            outcomes = await self._kernel.call(
+                partial(self._executor.apply, plan), f"writing values of {strategy.name}"
+            )
         if isinstance(strategy, Remembering):
             strategy.applied(plan, outcomes)
         return outcomes

@@ -87,7 +87,7 @@ def test_the_reconciler_repairs_everything_without_a_runtime(version: int, drive
     db = add(world, raw_pod("db", label="LSR", kube="Guaranteed", annotations=own))
     decider = HookDecider(Plugins())
     assert decider.refresh(world.snapshot()) == {GROUP_IDENTITY, BATCH, CPUSET}
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
 
     def bvt(directory: str) -> str:
         return value(world, directory, "cpu.bvt_warp_ns", "cpu.bvt_warp_ns")
@@ -100,7 +100,7 @@ def test_the_reconciler_repairs_everything_without_a_runtime(version: int, drive
         assert value(world, place, "cpu.cfs_quota_us", "cpu.max") == "50000"
         assert value(world, place, "memory.limit_in_bytes", "memory.max") == str(2**30)
     before = len(world.host.writes)
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
     assert len(world.host.writes) == before
 
 
@@ -108,8 +108,7 @@ def test_before_the_first_nodeslo_group_identity_is_left_alone() -> None:
     world = World()
     add(world, raw_pod("web", label="LS"))
     decider = HookDecider(Plugins())
-    decider.refresh(world.snapshot())
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
     assert not [path for path, _ in world.host.writes if "bvt" in path]
 
 
@@ -133,9 +132,7 @@ def test_a_broken_annotation_of_one_pod_does_not_touch_the_others() -> None:
     add(world, raw_pod("bad", label="LSR", annotations=broken))
     good = add(world, raw_pod("good", label="LS"))
     decider = HookDecider(Plugins())
-    decider.refresh(world.snapshot())
-    plan = decider.decide(world.snapshot())
-    world.apply(plan)
+    plan = world.pass_of(decider)
     assert value(world, good.containers[0].directory, "cpuset.cpus", "") == "0-2,4-6"
     assert list(plan.trace["problems"]) == ["d/bad"]
     world.pods.clear()
@@ -155,8 +152,7 @@ def test_a_plugin_that_cannot_answer_keeps_no_other_from_its_pod() -> None:
         ),
     )
     decider = HookDecider(Plugins())
-    plan = decider.decide(world.snapshot())
-    world.apply(plan)
+    plan = world.pass_of(decider)
     assert world.text("cpu", job.containers[0].directory, "cpu.cfs_quota_us") == "50000"
     assert plan.trace["problems"]["d/job"].startswith("CPUSetAllocator: ")
 
@@ -175,8 +171,7 @@ def test_normalization_scales_quotas_and_restores_them_once(burst: bool) -> None
     decider = HookDecider(Plugins(gates={NORMALIZATION: True}))
 
     def quota() -> list[str]:
-        decider.refresh(world.snapshot())
-        world.apply(decider.decide(world.snapshot()))
+        world.pass_of(decider)
         return [value(world, place, "cpu.cfs_quota_us", "") for place in (web.directory, web.containers[0].directory)]
 
     world.node = normalized_node("1.25")
@@ -193,12 +188,11 @@ def test_burst_keeps_what_it_raised_above_a_scaled_quota() -> None:
     web = add(world, raw_pod("web", label="LS", resources={"limits": {"cpu": "1"}}))
     decider = HookDecider(Plugins(gates={NORMALIZATION: True}))
     world.node = normalized_node("1.25")
-    decider.refresh(world.snapshot())
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
     raised = web.containers[0].directory
     world.cgroup("cpu", raised, {"cpu.cfs_quota_us": "96000"})
     world.clock.advance(120)
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
     assert value(world, raised, "cpu.cfs_quota_us", "") == "96000"
 
 
@@ -208,12 +202,11 @@ def test_a_pod_that_was_known_before_its_cgroup_is_scaled_once_it_is_there() -> 
     web = world.add_pod(raw_pod("web", label="LS", resources={"limits": {"cpu": "1"}}))
     decider = HookDecider(Plugins(gates={NORMALIZATION: True}))
     world.node = normalized_node("1.25")
-    decider.refresh(world.snapshot())
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
     places = (web.directory, web.containers[0].directory)
     for place in places:
         world.cgroup("cpu", place, {"cpu.cfs_quota_us": "100000"})
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
     assert [value(world, place, "cpu.cfs_quota_us", "") for place in places] == ["80000", "80000"]
 
 
@@ -233,8 +226,7 @@ def test_suppression_by_quota_removes_the_quotas_of_batch_pods() -> None:
     for enable, policy, expected in turns:
         spec = {"resourceUsedThresholdWithBE": {"enable": enable, "cpuSuppressPolicy": policy}}
         world.slo = convert(spec, NodeSLOSpec)
-        decider.refresh(world.snapshot())
-        world.apply(decider.decide(world.snapshot()))
+        world.pass_of(decider)
         assert value(world, job.directory, "cpu.cfs_quota_us", "") == expected
 
 
@@ -244,8 +236,7 @@ def test_a_host_application_without_a_place_is_refused_not_written() -> None:
     world.slo = convert({"hostApplications": [{"name": "app", "qos": "LS", "cgroupPath": {}}]}, NodeSLOSpec)
     files_for(world, "")
     decider = HookDecider(Plugins())
-    decider.refresh(world.snapshot())
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
     assert world.executor.counts.refused == 2
     assert not world.host.writes
 

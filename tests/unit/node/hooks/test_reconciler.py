@@ -25,6 +25,7 @@ def reconciler(world: World, plugins: Plugins, **options: Any) -> HookReconciler
     return HookReconciler(
         HookDecider(plugins),
         snapshot=world.snapshot,
+        read=world.reader.read,
         executor=world.executor,
         clock=options.pop("clock", world.clock),
         telemetry=Telemetry(),
@@ -68,41 +69,41 @@ def test_wake_ups_collapse_and_the_interval_repairs_without_any() -> None:
     assert run_virtual(main()) == 3
 
 
-def test_the_kernels_switch_is_set_before_the_first_value_and_never_back() -> None:
+async def test_the_kernels_switch_is_set_before_the_first_value_and_never_back() -> None:
     world = World()
     world.slo = convert(IDENTITY, NodeSLOSpec)
     pod = web(world)
     world.host.files[SWITCH] = "0"
     hooks = reconciler(world, Plugins())
-    hooks.reconcile()
+    await hooks.reconcile()
     assert world.host.writes[0] == (SWITCH, "1")
     assert world.text("cpu", pod.directory, "cpu.bvt_warp_ns") == "2"
 
 
-def test_nothing_is_written_while_the_switch_cannot_be_set() -> None:
+async def test_nothing_is_written_while_the_switch_cannot_be_set() -> None:
     world = World()
     world.slo = convert(IDENTITY, NodeSLOSpec)
     pod = web(world)
     world.host.files[SWITCH] = "0"
     world.host.refused[SWITCH] = 13
     hooks = reconciler(world, Plugins())
-    hooks.reconcile()
+    await hooks.reconcile()
     assert world.text("cpu", pod.directory, "cpu.bvt_warp_ns") == "0"
     del world.host.refused[SWITCH]
-    hooks.reconcile()
+    await hooks.reconcile()
     assert world.text("cpu", pod.directory, "cpu.bvt_warp_ns") == "2"
 
 
-def test_a_failing_pass_is_survived() -> None:
+async def test_a_failing_pass_is_survived() -> None:
     world = World()
     hooks = reconciler(world, Plugins())
     good, hooks._snapshot = hooks._snapshot, lambda: (_ for _ in ()).throw(RuntimeError("gone"))
-    hooks.reconcile()
+    await hooks.reconcile()
     explained = hooks.explain("node", "n")
     assert explained is not None
     assert explained["failing"] == "RuntimeError: gone"
     hooks._snapshot = good
-    hooks.reconcile()
+    await hooks.reconcile()
     assert hooks.explain("node", "n") != explained
 
 
@@ -178,14 +179,14 @@ def test_a_new_group_identity_is_named_as_the_reason_of_its_values() -> None:
     decider = HookDecider(Plugins())
 
     def reasons() -> set[str]:
-        plan = decider.decide(world.snapshot(), changed=decider.refresh(world.snapshot()))
+        plan = world.pass_of(decider)
         return {write.reason for batch in plan.batches for level in batch.levels for write in level}
 
     assert reasons() == {"GroupIdentity"}
     assert reasons() == {"runtime-hooks"}
 
 
-def test_the_reconciler_gives_pods_their_cookies() -> None:
+async def test_the_reconciler_gives_pods_their_cookies() -> None:
     world = World()
     pod = web(world)
     spec = {
@@ -203,7 +204,7 @@ def test_the_reconciler_gives_pods_their_cookies() -> None:
     kernel.cookies = {11: 0, 12: 0}
     cookies = Cookies(kernel)
     hooks = reconciler(world, Plugins(gates={CORE_SCHED: True}), cookies=cookies)
-    hooks.reconcile()
+    await hooks.reconcile()
     assert kernel.cookies == {11: 100, 12: 100}
     labels = {
         "node": "n",

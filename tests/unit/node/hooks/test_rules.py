@@ -26,7 +26,8 @@ from kubetide.node.hooks.rules import (
     kube_qos_requests,
 )
 from kubetide.node.hooks.stages import Stage
-from kubetide.node.sandboxes import sandbox_directory, sandbox_id
+from kubetide.node.kernel_values import Needs
+from kubetide.node.sandboxes import sandbox_among, sandbox_id
 from nodeworld import World
 
 POOLS = (SharePool(node=0, cpuset="0-2"), SharePool(node=1, cpuset="8,9"), SharePool(node=1, cpuset="8,10"))
@@ -250,7 +251,7 @@ def test_an_unlabeled_pod_with_cpus_of_its_own_is_reconciled_as_lsr() -> None:
     owner = placed(world, "db", label="", kube=GUARANTEED, status='{"cpuset":"1-2"}')
     plugins = Plugins(gates={NORMALIZATION: True})
     plugins.rules.normalization = NormalizationRule(enable=True, ratio=2.0)
-    world.apply(HookDecider(plugins).decide(world.snapshot()))
+    world.pass_of(HookDecider(plugins))
     for place in (owner.directory, owner.containers[0].directory):
         assert world.text("cpu", place, "cpu.cfs_quota_us") == "-1"
     assert world.text("cpuset", owner.containers[0].directory, "cpuset.cpus") == "1-2"
@@ -261,19 +262,22 @@ def test_the_reconciler_never_writes_an_empty_cpuset() -> None:
     world.topology = {qos.ANNOTATION_LS_SHARE_POOLS: '[{"node":0,"cpuset":"0-1"}]'}
     job = placed(world, "job", label="BE", kube=BEST_EFFORT)
     decider = HookDecider(Plugins())
-    decider.refresh(world.snapshot())
-    world.apply(decider.decide(world.snapshot()))
+    world.pass_of(decider)
     assert world.text("cpuset", job.containers[0].directory, "cpuset.cpus") == "0-3"
 
 
 def test_a_sandbox_is_the_only_directory_that_no_container_has() -> None:
     world = World()
     web = placed(world, "web", label="LS", kube=BURSTABLE)
-    reader = world.snapshot().cgroups
-    assert sandbox_directory(reader, web) is None
+
+    def found() -> str | None:
+        children = world.snapshot(Needs(children=[web.directory])).kernel.children
+        return sandbox_among(web, children[web.directory])
+
+    assert found() is None
     sandbox = f"{web.directory}/cri-containerd-box.scope"
     world.cgroup("cpuset", sandbox, {"cpuset.cpus": ""})
-    assert sandbox_directory(reader, web) == sandbox
-    assert sandbox_id(reader, web, sandbox) == "containerd://box"
+    assert found() == sandbox
+    assert sandbox_id(world.paths, web, sandbox) == "containerd://box"
     world.cgroup("cpuset", f"{web.directory}/cri-containerd-old.scope", {"cpuset.cpus": ""})
-    assert sandbox_directory(reader, web) is None
+    assert found() is None

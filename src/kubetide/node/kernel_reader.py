@@ -52,8 +52,12 @@ class KernelReader:
         }
         settings: dict[str, str] = {}
         for setting in needs.settings:
+            path = self._layout.system_file(setting)
+            if setting.optional and not self._host.exists(path):
+                problems[named(setting)] = f"this kernel has no {path}"
+                continue
             try:
-                settings[setting.path] = self._host.read(self._layout.system_file(setting)).strip("\n")
+                settings[setting.path] = self._host.read(path).strip("\n")
             except OSError as error:
                 problems[named(setting)] = str(error)
         return KernelValues(

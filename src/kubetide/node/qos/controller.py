@@ -19,7 +19,7 @@ from kubetide.node.executor.outcomes import Outcomes, failures
 from kubetide.node.executor.plan import Plan
 from kubetide.node.executor.writer import Executor
 from kubetide.node.host.worker import Inline, Worker
-from kubetide.node.kernel_values import KernelValues, Needs
+from kubetide.node.kernel_values import NOTHING, KernelValues, Needs
 from kubetide.node.qos.observe import Gauges
 from kubetide.node.qos.strategy import Cooling, Gated, Observing, Releasing, Remembering, Strategy
 from kubetide.node.snapshot import Snapshot
@@ -166,7 +166,10 @@ class QosController:
         snapshot = self._snapshot()
         if not isinstance(strategy, Observing):
             return snapshot
-        reading = partial(self._read, strategy.needs(snapshot))
+        needs = strategy.needs(snapshot)
+        if needs is NOTHING:
+            return snapshot
+        reading = partial(self._read, needs)
         return replace(snapshot, kernel=await self._kernel.call(reading, f"reading values for {strategy.name}"))
 
     async def _apply(self, strategy: Strategy, plan: Plan) -> Outcomes:

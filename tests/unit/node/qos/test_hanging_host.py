@@ -8,9 +8,11 @@ from typing import TypeVar
 
 from kubetide.clock import LoopClock
 from kubetide.embedded.sim.loop import run_virtual
+from kubetide.node.executor.plan import Plan
 from kubetide.node.host.worker import Inline
+from kubetide.node.kernel_values import Needs
 from kubetide.node.qos.controller import RELEASE_SECONDS, QosController
-from kubetide.node.qos.suppress import CpuSuppress
+from kubetide.node.snapshot import Snapshot
 from kubetide.telemetry import Telemetry
 from nodeworld import START, World
 
@@ -29,7 +31,22 @@ class Hanging(Inline):
         raise AssertionError("it never comes back")
 
     def hanging(self) -> str:
-        return "reading values for cpu-suppress has not come back for 60 s"
+        return "reading values for looking has not come back for 60 s"
+
+
+class Looking:
+    """A strategy that looks at a kernel value, and would take something back."""
+
+    name, gate, interval = "looking", "Looking", timedelta(seconds=1)
+
+    def needs(self, snapshot: Snapshot) -> Needs:
+        return Needs(quotas=["kubepods.slice"])
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        return Plan()
+
+    def release(self, snapshot: Snapshot) -> Plan:
+        return Plan()
 
 
 def test_a_stop_waits_for_a_hanging_host_only_so_long() -> None:
@@ -39,7 +56,7 @@ def test_a_stop_waits_for_a_hanging_host_only_so_long() -> None:
     async def main() -> float:
         clock = LoopClock(START)
         qos = QosController(
-            [CpuSuppress(interval=timedelta(seconds=1))],
+            [Looking()],
             snapshot=world.snapshot,
             read=world.reader.read,
             executor=world.executor,
@@ -47,7 +64,7 @@ def test_a_stop_waits_for_a_hanging_host_only_so_long() -> None:
             clock=clock,
             telemetry=Telemetry(),
             node_name="n",
-            gates={"BECPUSuppress": True},
+            gates={"Looking": True},
             kernel=worker,
         )
         running = asyncio.get_running_loop().create_task(qos.run())

@@ -27,8 +27,8 @@ from kubetide.clock import Clock, SystemClock
 from kubetide.embedded.datadir import make_private, touch_private
 from kubetide.embedded.objects import DEFAULT_WINDOW, LogEvent, ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.status import Refusal, insufficient_storage, internal
-from kubetide.embedded.wire import Timer, Timers, wire_timers
 from kubetide.errors import InvalidInput
+from kubetide.kube.wire import Timer, Timers, wire_timers
 from kubetide.log import get_logger
 
 log = get_logger("apiserver")

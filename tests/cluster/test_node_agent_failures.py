@@ -196,6 +196,7 @@ class ScriptedKubelet:
 
     def __init__(self) -> None:
         self.answer: bytes | KubetideError = b'{"items":[]}'
+        self.reserving: dict[str, Any] = {"reservedSystemCPUs": "0"}
 
     async def pods(self) -> bytes:
         if isinstance(self.answer, KubetideError):
@@ -203,7 +204,7 @@ class ScriptedKubelet:
         return self.answer
 
     async def config(self) -> dict[str, Any]:
-        return {"kubeletconfig": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}}
+        return {"kubeletconfig": {"cpuManagerPolicy": "static", **self.reserving}}
 
 
 def test_an_empty_or_failing_kubelet_keeps_the_previous_pods() -> None:
@@ -228,6 +229,25 @@ def test_an_empty_or_failing_kubelet_keeps_the_previous_pods() -> None:
             )
 
     run(main)
+
+
+def test_a_negative_reserved_cpu_amount_is_warned_of_once_and_the_node_is_still_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(cluster: SimCluster) -> None:
+        cluster.add_node(NODE)
+        kubelet = ScriptedKubelet()
+        kubelet.reserving = {"kubeReserved": {"cpu": "-1"}}
+        pod = {"metadata": {"name": "a", "namespace": "x", "uid": "a"}, "status": {"phase": "Running"}}
+        kubelet.answer = msgspec.json.encode({"items": [pod]})
+        async with running(make_agent(cluster, kubelet=kubelet)) as agent:
+            await cluster.run_for(2 * MINUTE)
+            policy = agent.topology.annotations["kubelet.koordinator.sh/cpu-manager-policy"]
+            assert policy == '{"policy":"static"}'
+
+    run(main)
+    warnings = [record.message for record in caplog.records if "negative reserved CPU amount" in record.message]
+    assert len(warnings) == 1
 
 
 def test_an_outage_of_the_api_keeps_the_agent_running_and_reporting_afterwards() -> None:

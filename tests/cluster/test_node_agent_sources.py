@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from kubetide.api.meta import TypedObject
 from kubetide.api.scheme import Resource
 from kubetide.embedded.sim.cluster import SimCluster
@@ -145,6 +147,32 @@ class Gpus:
 
     def unhealthy(self) -> frozenset[str]:
         return self.broken
+
+
+@pytest.mark.parametrize(
+    ("names", "model"),
+    [
+        pytest.param(["NVIDIA Test 9000", ""], "Test-9000", id="one-does-not-tell"),
+        pytest.param(["", ""], None, id="none-tells"),
+        pytest.param(["NVIDIA Test 9000", "NVIDIA Other"], None, id="two-models"),
+    ],
+)
+def test_the_model_label_is_that_of_the_gpus_that_tell_theirs(names: list[str], model: str | None) -> None:
+    class Mixed(Gpus):
+        def devices(self) -> tuple[GpuDevice, ...]:
+            return tuple(
+                GpuDevice(uuid=f"GPU-{minor}", minor=minor, memory_total=16 << 30, bus_id="", name=name)
+                for minor, name in enumerate(names)
+            )
+
+    async def main(cluster: SimCluster) -> None:
+        cluster.add_node(NODE)
+        async with running(make_agent(cluster, gpus=Mixed(), feature_gates="Accelerators=true")):
+            await cluster.run_for(timedelta(seconds=20))
+            device = await cluster.client().get_raw(RAW_DEVICES, NODE)
+            assert device["metadata"]["labels"].get("node.koordinator.sh/gpu-model") == model
+
+    run(main)
 
 
 def test_gpus_are_reported_as_a_device_object_and_their_health_followed() -> None:

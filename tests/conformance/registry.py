@@ -15,6 +15,10 @@ class Skip(Exception):
     """This case is not compared, for the reason given (a tag that the collection's README names)."""
 
 
+class NotApplicable(Exception):
+    """The subject of this case is not in the product, for the reason given."""
+
+
 def suite(*keys: str) -> Callable[[Check], Check]:
     """Register a check for `collection/suite`. It yields differences; none means that the case passed."""
 

@@ -7,6 +7,9 @@ the shape of the file (`suite` member: node, `families` member: node-qos) or els
     --json            print one JSON document instead of the table
     --require-all     a suite without an adapter is a failure
 
+Cases that kubetide does not follow on purpose (`exceptions.py`) are counted apart and shown with their reasons: named
+differences, and what is not applicable because its subject is not in the product. Neither is a failure.
+
 The last line is `N passed, N failed`; the exit code is 1 when anything failed.
 """
 
@@ -22,7 +25,8 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conformance.registry import CHECKS, Case, Skip, load_adapters
+from conformance.exceptions import DIFFERENCES, NOT_APPLICABLE
+from conformance.registry import CHECKS, Case, NotApplicable, Skip, load_adapters
 
 SHOWN_DIFFERENCES = 3
 HPA_SETS = {"replica_calc", "normalize", "reconcile", "api", "http", "quantity", "selector"}
@@ -35,6 +39,10 @@ class Result:
     passed: int = 0
     failed: int = 0
     quirk: int = 0
+    differs: dict[str, str] = field(default_factory=dict)
+    """Named differences: the reason, by case."""
+    not_applicable: dict[str, int] = field(default_factory=dict)
+    """Cases whose subject is not in the product, by reason."""
     skipped: dict[str, int] = field(default_factory=dict)
     missing: int = 0
     differences: list[str] = field(default_factory=list)
@@ -72,6 +80,9 @@ def _collection(path: Path, name: str) -> str:
 
 def run_case(key: str, case: Case, result: Result) -> None:
     """Run one case and book its outcome."""
+    if (reason := NOT_APPLICABLE.get(key)) is not None:
+        _count(result.not_applicable, reason)
+        return
     fixed = case.get("expectedFixed")
     if fixed is not None:
         case = {**case, "expected": fixed}
@@ -81,18 +92,30 @@ def run_case(key: str, case: Case, result: Result) -> None:
     try:
         found = list(CHECKS[key](case))
     except Skip as skip:
-        reason = str(skip)
-        result.skipped[reason] = result.skipped.get(reason, 0) + 1
+        _count(result.skipped, str(skip))
+        return
+    except NotApplicable as missing:
+        _count(result.not_applicable, str(missing))
         return
     except Exception as error:  # a crash of the product is a failed case, and the run goes on
         found = [f"raised {type(error).__name__}: {error}"]
+    identity = str(case.get("id", "?"))
+    if (named := DIFFERENCES.get(identity)) is not None:
+        if found:
+            result.differs[identity] = named
+            return
+        found = ["agrees, so it is no longer a named difference"]
     if found:
         result.failed += 1
         shown = found[:SHOWN_DIFFERENCES]
         if result.failed <= SHOWN_DIFFERENCES:
-            result.differences.extend(f"{case.get('id', '?')}: {line}" for line in shown)
+            result.differences.extend(f"{identity}: {line}" for line in shown)
     else:
         result.passed += 1
+
+
+def _count(counts: dict[str, int], reason: str) -> None:
+    counts[reason] = counts.get(reason, 0) + 1
 
 
 def run(paths: Iterable[Path], *, only: Iterable[str] = (), require_all: bool = False) -> dict[str, Result]:
@@ -108,7 +131,7 @@ def run(paths: Iterable[Path], *, only: Iterable[str] = (), require_all: bool = 
             if wanted and key not in wanted:
                 continue
             result = results.setdefault(key, Result())
-            if key not in CHECKS:
+            if key not in CHECKS and key not in NOT_APPLICABLE:
                 result.missing += len(cases)
                 if require_all:
                     result.failed += max(len(cases), 1)
@@ -121,12 +144,19 @@ def run(paths: Iterable[Path], *, only: Iterable[str] = (), require_all: bool = 
 
 def render(results: dict[str, Result]) -> str:
     """Return the table and the first differences."""
-    lines = [f"{'suite':44} {'passed':>7} {'failed':>7} {'quirk':>6} {'no adapter':>10}  skipped by tag"]
+    heads = f"{'passed':>7} {'failed':>7} {'differs':>7} {'quirk':>6} {'n/a':>4} {'no adapter':>10}"
+    lines = [f"{'suite':44} {heads}  skipped by tag"]
     for key in sorted(results):
         result = results[key]
         tags = ", ".join(f"{tag}: {count}" for tag, count in sorted(result.skipped.items()))
-        lines.append(f"{key:44} {result.passed:7} {result.failed:7} {result.quirk:6} {result.missing:10}  {tags}")
+        absent = sum(result.not_applicable.values())
+        lines.append(
+            f"{key:44} {result.passed:7} {result.failed:7} {len(result.differs):7} {result.quirk:6} {absent:4}"
+            f" {result.missing:10}  {tags}".rstrip()
+        )
         lines.extend(f"    {difference}" for difference in result.differences)
+        lines.extend(f"    {case} differs: {reason}" for case, reason in sorted(result.differs.items()))
+        lines.extend(f"    not applicable: {reason}" for reason in sorted(result.not_applicable))
     return "\n".join(lines)
 
 
@@ -142,10 +172,14 @@ def main(arguments: list[str] | None = None) -> int:
     results = run(options.paths, only=options.only, require_all=options.require_all)
     passed = sum(result.passed for result in results.values())
     failed = sum(result.failed for result in results.values())
+    differs = sum(len(result.differs) for result in results.values())
+    absent = sum(sum(result.not_applicable.values()) for result in results.values())
     if options.json:
-        print(msgspec.json.encode({"suites": _plain(results), "passed": passed, "failed": failed}).decode())
+        counts = {"passed": passed, "failed": failed, "differs": differs, "notApplicable": absent}
+        print(msgspec.json.encode({"suites": _plain(results), **counts}).decode())
     else:
         print(render(results))
+        print(f"{differs} named differences, {absent} not applicable")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not results else 0
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance import exceptions
 from conformance.registry import CHECKS, load_adapters
 from conformance.run import Result, main, read_suites, run_case
 
@@ -30,7 +31,7 @@ def test_every_adapter_can_be_imported() -> None:
 
 @pytest.mark.parametrize("key", sorted(_SUITES))
 def test_suite_passes(key: str) -> None:
-    assert key in CHECKS, f"no adapter for {key}"
+    assert key in CHECKS or key in exceptions.NOT_APPLICABLE, f"no adapter for {key}"
     result = Result()
     seen: set[object] = set()
     for _, cases in _SUITES[key]:
@@ -50,6 +51,48 @@ def test_the_runner_fails_on_a_wrong_result(tmp_path: Path, capsys: pytest.Captu
     )
     assert main([str(tmp_path), "--only", "hpa/quantity"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
+
+
+def _quantity(tmp_path: Path, identity: str, milli: int) -> list[str]:
+    """Return the arguments that run one case of `hpa/quantity`, whose right answer is 1000."""
+    folder = tmp_path / "hpa"
+    folder.mkdir(exist_ok=True)
+    (folder / "quantity.jsonl").write_text(
+        f'{{"id":"{identity}","input":"1","milliValue":{milli},"value":1,"sign":1,"canonical":"1","asMilliDecimalSI":"1"}}\n'
+    )
+    return [str(tmp_path), "--only", "hpa/quantity", "--require-all"]
+
+
+def test_a_named_difference_is_counted_apart_and_shown_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(exceptions.DIFFERENCES, "q", "ours is safer")
+    assert main(_quantity(tmp_path, "q", 1001)) == 0
+    out = capsys.readouterr().out
+    assert "q differs: ours is safer" in out
+    assert out.splitlines()[-2:] == ["1 named differences, 0 not applicable", "0 passed, 0 failed"]
+
+
+def test_a_named_difference_that_agrees_is_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(exceptions.DIFFERENCES, "q", "ours was safer once")
+    assert main(_quantity(tmp_path, "q", 1000)) == 1
+    assert "no longer a named difference" in capsys.readouterr().out
+
+
+def test_a_suite_without_a_subject_is_not_a_missing_adapter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "proxy.json").write_text(
+        '{"families":{"proxy_docker_env":{"cases":[{"id":"x","input":{},"expected":{}}]}}}'
+    )
+    assert main([str(tmp_path), "--only", "node-qos/proxy_docker_env", "--require-all"]) == 0
+    out = capsys.readouterr().out
+    assert "not applicable: the runtime proxy speaks CRI only" in out
+    assert out.splitlines()[-2:] == ["0 named differences, 1 not applicable", "0 passed, 0 failed"]
+
+
+def test_a_suite_has_an_adapter_or_a_reason_but_not_both() -> None:
+    assert CHECKS.keys() & exceptions.NOT_APPLICABLE.keys() == set()
 
 
 def test_a_missing_adapter_is_a_failure_only_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

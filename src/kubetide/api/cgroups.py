@@ -110,6 +110,13 @@ class CgroupPaths:
         names = [part.removesuffix(".slice").replace("-", "_") for part in parts]
         return "/".join("-".join(names[: count + 1]) + ".slice" for count in range(len(names)))
 
+    def full_parent(self, parent: str) -> str:
+        """Return the path of a cgroup parent as a runtime names it: a systemd slice alone stands for all above it."""
+        if self.driver is not CgroupDriver.SYSTEMD or "/" in parent or not parent.endswith(".slice"):
+            return parent
+        names = parent.removesuffix(".slice").split("-")
+        return "/" + "/".join("-".join(names[: count + 1]) + ".slice" for count in range(len(names)))
+
     @property
     def _slice_stem(self) -> str:
         names = [part.removesuffix(".slice").replace("-", "_") for part in self._prefix_parts()]

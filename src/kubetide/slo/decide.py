@@ -20,7 +20,7 @@ from kubetide.slo.decision import NodeDecision, NodeObservation, PluginProblem
 from kubetide.slo.nodewrite import (
     ORIGIN_ANNOTATION,
     NodeState,
-    metadata_needs_write,
+    annotations_to_write,
     origin_resources,
     prepare,
     status_needs_write,
@@ -45,8 +45,6 @@ from kubetide.slo.trace import trace
 
 Raw = dict[str, Any]
 T = TypeVar("T")
-
-_ANNOTATIONS = (ANNOTATION_CPU_NORMALIZATION, AMPLIFICATION_ANNOTATION)
 
 
 def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> NodeDecision:
@@ -74,7 +72,7 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
         status_patch=status_patch(old, new, owned)
         if status_needs_write(strategy, old, new, seen.since_status_write)
         else None,
-        metadata_patch=annotations_patch(old, new, _ANNOTATIONS) if metadata_needs_write(old, new) else None,
+        metadata_patch=annotations_patch(old, new, annotations_to_write(old, new)),
         zones=zones,
         zones_version=seen.topology_version,
         device_patch=devices,

@@ -136,12 +136,14 @@ def status_needs_write(strategy: Mapping[str, Any], old: NodeState, new: NodeSta
     return (since is None or since > update_time_threshold(strategy)) and anything_differs(old, new)
 
 
-def metadata_needs_write(old: NodeState, new: NodeState) -> bool:
-    """Tell whether normalization or amplification asks for a write."""
+def annotations_to_write(old: NodeState, new: NodeState) -> tuple[str, ...]:
+    """Return which of the normalization and amplification annotations must be written; one that is right is not."""
+    needed = []
     if annotation_needs_write(old.annotations, new.annotations):
-        return True
-    before, after = old.annotations.get(AMPLIFICATION_ANNOTATION), new.annotations.get(AMPLIFICATION_ANNOTATION)
-    return before != after
+        needed.append(ANNOTATION_CPU_NORMALIZATION)
+    if old.annotations.get(AMPLIFICATION_ANNOTATION) != new.annotations.get(AMPLIFICATION_ANNOTATION):
+        needed.append(AMPLIFICATION_ANNOTATION)
+    return tuple(needed)
 
 
 def anything_differs(old: NodeState, new: NodeState) -> bool:

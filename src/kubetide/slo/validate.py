@@ -9,7 +9,7 @@ A pair of bounds is checked only when both halves are written: half a pair is co
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import lcm, prod
+from math import lcm
 from typing import Any
 
 import msgspec
@@ -147,25 +147,18 @@ def conflicting_entries(data: Mapping[str, str] | None, labels: Mapping[str, str
     return None
 
 
-def virtual_nodes(selector: LabelSelector) -> list[dict[str, str]]:
-    """Return label sets that stand for the nodes a selector may pick; operators are not looked at."""
-    return list(_label_sets(selector, prod(len(values) for _, values in _listed(selector))))
+def label_sets(selector: LabelSelector | None) -> Iterator[dict[str, str]]:
+    """Yield label sets that stand for the nodes a selector may pick; no selector picks none.
 
-
-def _listed(selector: LabelSelector) -> list[tuple[str, Sequence[str]]]:
-    return [(each.key, each.values) for each in selector.match_expressions or () if each.values]
-
-
-def _label_sets(selector: LabelSelector, count: int) -> Iterator[dict[str, str]]:
-    listed = _listed(selector)
-    for index in range(count):
+    Operators are not looked at. The n-th set has the n-th value of every expression, counted round and round, so that
+    the sets repeat after the least common multiple of the value counts; each is yielded once.
+    """
+    if selector is None:
+        return
+    listed = [(each.key, each.values) for each in selector.match_expressions or () if each.values]
+    period = lcm(*(len(values) for _, values in listed))
+    for index in range(min(period, _MOST_LABEL_SETS)):
         yield {**(selector.match_labels or {}), **{key: values[index % len(values)] for key, values in listed}}
-
-
-def _distinct_label_sets(selector: LabelSelector) -> Iterator[dict[str, str]]:
-    """Return the label sets, each once: they repeat after the least common multiple of the value counts."""
-    period = lcm(*(len(values) for _, values in _listed(selector)))
-    return _label_sets(selector, min(period, _MOST_LABEL_SETS))
 
 
 def node_conflict(key: str, entries: Sequence[_Entry], nodes: Sequence[Node]) -> Refusal | None:
@@ -241,7 +234,7 @@ def _overlap(key: str, entries: Sequence[_Entry]) -> Refusal | None:
     if len(entries) < 2:
         return None
     for entry in entries:
-        for labels in _distinct_label_sets(entry.label_selector):
+        for labels in label_sets(entry.label_selector):
             matching = [other.name for other in entries if other.selector.matches(labels)]
             if len(matching) > 1:
                 return Refusal(OVERLAP, f"{key}: several entries can match one node", detail=_detail(key, matching))

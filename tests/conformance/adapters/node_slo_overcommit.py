@@ -172,7 +172,7 @@ def node_sync_needed(case: Case) -> Iterable[str]:
     ago = given["lastSyncSecondsAgo"]
     since = None if ago is None else timedelta(seconds=ago)
     status = nodewrite.status_needs_write(given["strategy"], old, new, since)
-    return compare(case, {"status": status, "meta": nodewrite.metadata_needs_write(old, new)})
+    return compare(case, {"status": status, "meta": bool(nodewrite.annotations_to_write(old, new))})
 
 
 @suite("node/cpu_normalization")

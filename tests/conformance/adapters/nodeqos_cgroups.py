@@ -101,7 +101,10 @@ def cgroup_resource_path(case: Case) -> Iterable[str]:
         directory = where.paths.container(given["podDir"], given["containerID"])
         if given["resource"] == "__perf__":
             return where.cgroup_dir("perf_event", directory)
-        return where.cgroup_file(files.CGROUP_FILES[given["resource"]], directory)
+        file = files.CGROUP_FILES.get(given["resource"])
+        if file is None:
+            raise Refused(f"{given['resource']} is not in the table of kernel files")
+        return where.cgroup_file(file, directory)
 
     yield from outcome(case, compute)
 

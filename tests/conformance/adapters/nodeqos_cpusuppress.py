@@ -26,7 +26,7 @@ SANDBOX = "containerd://sandbox-of-"
 
 def _world(given: Case) -> World:
     world = World()
-    if given.get("node"):
+    if given.get("node") is not None:
         world.node = convert(given["node"], Node)
     world.add_pods(given.get("pods") or [])
     world.processors = processors_of(given.get("processors") or [])

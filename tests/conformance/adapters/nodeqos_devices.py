@@ -184,7 +184,7 @@ def apply_tasks(case: Case) -> Iterable[str]:
 def new_tasks(case: Case) -> Iterable[str]:
     given = case["input"]
     world = World(version=given["cgroupVersion"], driver=CgroupDriver(given["driver"]))
-    pod = world.add_pod(given["podMeta"]["pod"], directory=given["podMeta"]["cgroupDir"])
+    pod = world.add_pod(given["podMeta"]["pod"], directory=given["podMeta"].get("cgroupDir", ""))
     name = "tasks" if given["cgroupVersion"] == 1 else "cgroup.threads"
     for directory, text in given["taskFiles"].items():
         world.cgroup("cpu", directory, {name: text})

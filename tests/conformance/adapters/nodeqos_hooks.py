@@ -275,7 +275,9 @@ class _Kernel:
     """A kernel in memory: cookies by process, processes that fail, the next cookie."""
 
     def __init__(self, raw: Case) -> None:
-        self.cookies: dict[int, int] = {int(pid): cookie for pid, cookie in (raw.get("pidToCookie") or {}).items()}
+        # A process that is only named by its group exists, without a cookie.
+        self.cookies: dict[int, int] = {int(pid): 0 for pid in raw.get("pidToPGID") or {}}
+        self.cookies |= {int(pid): cookie for pid, cookie in (raw.get("pidToCookie") or {}).items()}
         self.failing = set(raw.get("errorPIDs") or ())
         self.next = raw.get("nextCookie") or 1
 

@@ -8,6 +8,8 @@ from conformance.registry import suite
 from kubetide.api.cgroups import CgroupDriver
 from kubetide.api.codec import convert
 from kubetide.api.core import Node
+from kubetide.api.quantity import ZERO
+from kubetide.api.resources import parse_list
 from kubetide.api.slo_strategies import (
     NodeSLOSpec,
     PodMemoryQOS,
@@ -15,15 +17,13 @@ from kubetide.api.slo_strategies import (
     ResourceQOSStrategy,
     SystemStrategy,
 )
-from kubetide.node.executor.plan import Write
-from kubetide.node.host.files import SYSTEM_FILES, CgroupFile, Merge
-from kubetide.node.qos.memory import MemoryQos, merged_config
-from kubetide.node.qos.memory_values import FILES, memory_high, writes_of
+from kubetide.node.host.files import SYSTEM_FILES
+from kubetide.node.qos.memory import MemoryQos, memory_values, merged_config
+from kubetide.node.qos.memory_values import MemoryValue, memory_high, writes_of
 from kubetide.node.qos.system import SystemConfig
 from nodeworld import World
 
 Case = dict[str, Any]
-MEMORY_FILES = [name for name, _ in FILES]
 
 
 def _world(given: Case) -> World:
@@ -40,13 +40,12 @@ def _world(given: Case) -> World:
     return world
 
 
-def _shown(write: Write) -> Case:
-    assert isinstance(write.file, CgroupFile)
+def _shown(value: MemoryValue) -> Case:
     return {
-        "dir": write.directory,
-        "resource": write.file.name,
-        "value": write.value,
-        "mergeable": write.file.merge is not Merge.NONE,
+        "dir": value.directory,
+        "resource": value.resource,
+        "value": str(value.value),
+        "mergeable": value.mergeable,
     }
 
 
@@ -54,15 +53,17 @@ def _shown(write: Write) -> Case:
 def resources(case: Case) -> Iterable[str]:
     given = case["input"]
     world = _world(given)
-    for name in MEMORY_FILES:
-        world.cgroup("memory", world.paths.kube_root, {name: "0"})
-    plan = world.decide(MemoryQos(page_size=given.get("pageSize", 4096)))
-    levels = plan.batches[0].levels if plan.batches else ((), (), ())
-    actual = {
-        name: [_shown(write) for write in level]
-        for name, level in zip(("qosLevel", "podLevel", "containerLevel"), levels, strict=True)
-    }
-    return expect(case, actual)
+    snapshot = world.snapshot()
+    allocatable = parse_list(snapshot.node.status.allocatable) if snapshot.node else {}
+    values = memory_values(
+        convert(given["strategy"] or {}, ResourceQOSStrategy),
+        [pod for pod in snapshot.pods if pod.is_active],
+        snapshot.paths,
+        allocatable=allocatable.get("memory", ZERO).value,
+        page_size=given.get("pageSize", 4096),
+    )
+    levels = {"qosLevel": values.tiers, "podLevel": values.pods, "containerLevel": values.containers}
+    return expect(case, {name: [_shown(value) for value in level] for name, level in levels.items()})
 
 
 @suite("node-qos/cgreconcile_merged_config")
@@ -92,11 +93,7 @@ def qos_files(case: Case) -> Iterable[str]:
 @suite("node-qos/cgreconcile_make")
 def make(case: Case) -> Iterable[str]:
     given = case["input"]
-    writes = [
-        {"dir": one.directory, "resource": one.resource, "value": str(one.value), "mergeable": one.mergeable}
-        for one in writes_of(given["dir"], given["values"])
-    ]
-    return expect(case, {"writes": writes})
+    return expect(case, {"writes": [_shown(one) for one in writes_of(given["dir"], given["values"])]})
 
 
 @suite("node-qos/memory_high")

@@ -6,8 +6,8 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.errors import InvalidInput
-from kubetide.node.runtime import proxy_docker, proxy_merge
+from kubetide.api.cgroups import CgroupDriver, CgroupPaths
+from kubetide.node.runtime import proxy_merge
 from kubetide.node.runtime.proxy_merge import LinuxResources
 
 Case = dict[str, Any]
@@ -47,40 +47,7 @@ def update_request(case: Case) -> Iterable[str]:
     return _merged(case, proxy_merge.merge_update_request(_resources(given["stored"]), _resources(given["request"])))
 
 
-@suite("node-qos/proxy_docker_update_merge")
-def docker_update(case: Case) -> Iterable[str]:
-    given = case["input"]
-    return _merged(case, proxy_merge.merge_docker_update(_resources(given["stored"]), given["updateConfig"]))
-
-
 @suite("node-qos/proxy_docker_cgroup_parent")
 def cgroup_parent(case: Case) -> Iterable[str]:
     given = case["input"]
-    return expect(case, {"path": proxy_docker.full_cgroup_parent(given["cgroupParent"], given["driver"])})
-
-
-@suite("node-qos/proxy_docker_expected_parent")
-def expected_parent(case: Case) -> Iterable[str]:
-    given = case["input"]
-    return expect(case, {"cgroupParent": proxy_docker.docker_cgroup_parent(given["cgroupParent"], given["driver"])})
-
-
-@suite("node-qos/proxy_docker_container_id")
-def container_id(case: Case) -> Iterable[str]:
-    try:
-        return expect(case, {"containerID": proxy_docker.container_id(case["input"]["urlPath"])})
-    except InvalidInput:
-        return expect(case, {"error": True})
-
-
-@suite("node-qos/proxy_docker_labels")
-def labels(case: Case) -> Iterable[str]:
-    plain, annotations = proxy_docker.split_labels(case["input"]["labels"])
-    # The README says nothing about maps, and an empty one may be written either way.
-    wanted = {name: value or {} for name, value in case["expected"].items()}
-    return expect({"expected": wanted}, {"labels": plain, "annotations": annotations})
-
-
-@suite("node-qos/proxy_docker_env")
-def env(case: Case) -> Iterable[str]:
-    return expect(case, {"env": proxy_docker.split_env(case["input"]["env"])})
+    return expect(case, {"path": CgroupPaths(CgroupDriver(given["driver"])).full_parent(given["cgroupParent"])})

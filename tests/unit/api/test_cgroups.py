@@ -85,3 +85,11 @@ def test_joining_leaves_out_empty_parts_and_cleans() -> None:
     assert join("", "a/", "/b/") == "a/b"
     assert join() == ""
     assert join("//a") == "/a"
+
+
+def test_a_slice_that_a_runtime_names_alone_is_written_out() -> None:
+    short, above = "kubepods-besteffort-podX.slice", "/kubepods.slice/kubepods-besteffort.slice/"
+    systemd, plain = CgroupPaths(CgroupDriver.SYSTEMD), CgroupPaths(CgroupDriver.CGROUPFS)
+    assert systemd.full_parent(short) == above + short
+    assert systemd.full_parent(above + short) == above + short
+    assert plain.full_parent("/kubepods/besteffort/podX") == "/kubepods/besteffort/podX"

@@ -14,7 +14,7 @@ from kubetide.slo.nodewrite import (
     ORIGIN_ANNOTATION,
     THIRD_PARTY_ANNOTATION,
     NodeState,
-    metadata_needs_write,
+    annotations_to_write,
     prepare,
     prepare_batch,
     status_needs_write,
@@ -125,9 +125,9 @@ def test_a_changed_origin_alone_is_written_with_time() -> None:
 
 
 def test_metadata_is_written_for_normalization_and_amplification() -> None:
-    assert not metadata_needs_write(node(), node())
-    assert metadata_needs_write(node(), node({ANNOTATION_CPU_NORMALIZATION: "1.20"}))
-    assert metadata_needs_write(node({AMPLIFICATION_ANNOTATION: '{"cpu":1.20}'}), node())
+    assert annotations_to_write(node(), node()) == ()
+    assert annotations_to_write(node(), node({ANNOTATION_CPU_NORMALIZATION: "1.20"})) == (ANNOTATION_CPU_NORMALIZATION,)
+    assert annotations_to_write(node({AMPLIFICATION_ANNOTATION: '{"cpu":1.20}'}), node()) == (AMPLIFICATION_ANNOTATION,)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**12), st.integers(0, 10**6))

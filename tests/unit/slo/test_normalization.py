@@ -5,16 +5,21 @@ from typing import Any
 
 import pytest
 
+from kubetide.api.codec import convert
 from kubetide.api.core import Node
 from kubetide.api.meta import ObjectMeta
 from kubetide.slo.config import CPU_NORMALIZATION_KEY, NormalizationState
+from kubetide.slo.decide import decide_node
 from kubetide.slo.normalization import (
+    AMPLIFICATION_ANNOTATION,
     NormalizationError,
     amplification,
     annotation_needs_write,
     normalization_annotation,
     normalization_strategy,
 )
+from kubetide.slo.settings import SloSettings
+from unit.slo.lending import NOW, observe
 
 RATIO = "node.koordinator.sh/cpu-normalization-ratio"
 SWITCH = "node.koordinator.sh/cpu-normalization-enabled"
@@ -146,3 +151,27 @@ def test_when_the_ratio_is_written(old: str | None, new: str | None, written: bo
 def test_amplification_follows_the_ratio_on_the_node(ratio: str | None, text: str | None, wrong: bool) -> None:
     found = amplification(node(ratio))
     assert (found.annotation, bool(found.error)) == (text, wrong)
+
+
+def metadata_patch(on_node: dict[str, str]) -> dict[str, Any] | None:
+    metadata = {"name": "n", "labels": {SWITCH: "true"}, "annotations": on_node}
+    status = {"capacity": {"cpu": "10", "memory": "10Gi"}, "allocatable": {"cpu": "10", "memory": "10Gi"}}
+    seen = observe(
+        node=convert({"metadata": metadata, "status": status}, Node),
+        normalization={"ratioModel": {"m": {"baseRatio": 1.1}}},
+        topology_annotations={"node.koordinator.sh/cpu-basic-info": '{"cpuModel":"m"}'},
+    )
+    return decide_node(seen, SloSettings(), NOW).metadata_patch
+
+
+def test_a_node_whose_ratio_is_right_already_is_not_written_again() -> None:
+    amplified = {AMPLIFICATION_ANNOTATION: '{"cpu":1.10}'}
+    assert metadata_patch({RATIO: "1.10", **amplified}) is None
+    assert metadata_patch({RATIO: "1.1", **amplified}) is None, "another spelling of the same ratio"
+    wrong = metadata_patch({RATIO: "1.30", **amplified})
+    assert wrong is not None
+    assert wrong["metadata"]["annotations"][RATIO] == "1.10"
+
+
+def test_a_ratio_that_is_right_is_left_alone_when_the_amplification_is_written() -> None:
+    assert metadata_patch({RATIO: "1.1"}) == {"metadata": {"annotations": {AMPLIFICATION_ANNOTATION: '{"cpu":1.10}'}}}

@@ -8,8 +8,16 @@ import pytest
 from kubetide.api.codec import convert
 from kubetide.api.core import Node
 from kubetide.api.selectors import LabelSelector
-from kubetide.slo.config import COLOCATION_KEY, CPU_BURST_KEY, QOS_KEY, SYSTEM_KEY, THRESHOLD_KEY
-from kubetide.slo.validate import Refusal, validate_configmap, virtual_nodes
+from kubetide.slo.config import (
+    COLOCATION_KEY,
+    CPU_BURST_KEY,
+    QOS_KEY,
+    SYSTEM_KEY,
+    THRESHOLD_KEY,
+    ColocationState,
+    choose,
+)
+from kubetide.slo.validate import PARAM_INVALID, Refusal, conflicting_entries, label_sets, validate_configmap
 
 
 def check(key: str, content: Any, *, nodes: tuple[dict[str, str], ...] = (), names: bool = False) -> Refusal | None:
@@ -176,9 +184,25 @@ def test_an_existing_node_that_two_entries_pick_is_a_conflict() -> None:
                     {"key": "b", "operator": "In", "values": ["3", "4"]},
                 ],
             },
-            [{"c": "x", "a": "1", "b": "3"}, {"c": "x", "a": "2", "b": "4"}] * 2,
+            [{"c": "x", "a": "1", "b": "3"}, {"c": "x", "a": "2", "b": "4"}],
         ),
     ],
 )
 def test_label_sets_take_each_value_in_turn(selector: dict[str, Any], expected: list[dict[str, str]]) -> None:
-    assert list(virtual_nodes(convert(selector, LabelSelector))) == expected
+    assert list(label_sets(convert(selector, LabelSelector))) == expected
+
+
+@pytest.mark.parametrize("selectors", ["null", '{"matchLabels":null,"matchExpressions":null}'])
+def test_a_null_selector_in_a_list_of_node_entries_picks_nobody_and_is_refused(selectors: str) -> None:
+    text = f'{{"nodeConfigs":[{{"name":"a","nodeSelector":{selectors},"enable":true}}]}}'
+    refusal = check(COLOCATION_KEY, text)
+    assert refusal is not None
+    assert (refusal.reason, refusal.message) == (PARAM_INVALID, "colocation-config: node entry 'a' has no selector")
+    assert conflicting_entries({COLOCATION_KEY: text}, {"pool": "a"}) is None
+
+
+def test_a_null_entry_is_an_entry_without_a_selector() -> None:
+    config, problems = ColocationState().updated({COLOCATION_KEY: '{"enable":true,"nodeConfigs":[null]}'})
+    assert problems == ()
+    assert choose(config.config.get("nodeConfigs"), {"pool": "a"}) is None
+    assert list(label_sets(None)) == []

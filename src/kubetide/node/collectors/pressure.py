@@ -1,6 +1,7 @@
 """Pressure stall information of containers and pods: percent of time stalled on CPU, memory and I/O.
 
-The 10 s averages are stored; telemetry shows all three. `full` pressure of CPU is shown only where the kernel has it.
+The 10 s averages are stored; telemetry shows all three. `full` pressure of CPU is shown only where the kernel has it,
+and a `some` line that a file lacks is not stored as "no pressure".
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ def resources(pressure: CgroupPressure) -> tuple[tuple[str, Pressure], ...]:
 
 def _degrees(pressure: CgroupPressure) -> Iterator[tuple[str, str, PressureLine, bool]]:
     for name, one in resources(pressure):
-        yield name, "some", one.some, True
+        yield name, "some", one.some, one.some_supported
         yield name, "full", one.full, one.full_supported
 
 
@@ -96,7 +97,8 @@ class PressureCollector(Round):
                 key_of(kind, *who, ("psi_resource", name), ("psi_precision", PRECISION), ("psi_degree", degree)),
                 line.avg10,
             )
-            for name, degree, line, _ in _degrees(pressure)
+            for name, degree, line, supported in _degrees(pressure)
+            if supported or degree == "full"
         ]
 
 

@@ -1,7 +1,7 @@
 """Pressure stall information: the share of time in which tasks waited for a resource.
 
-A file has a `some` line and, except for CPU on older kernels, a `full` line. A missing `full` is not zero pressure:
-the flag says that the kernel does not tell.
+A file has a `some` line and, except for CPU on older kernels, a `full` line. A missing line is not zero pressure: the
+flags say what the kernel reports.
 """
 
 import math
@@ -27,13 +27,14 @@ class PressureLine:
 class Pressure:
     """One pressure file."""
 
-    some: PressureLine
+    some: PressureLine = PressureLine()
     full: PressureLine = PressureLine()
+    some_supported: bool = False
     full_supported: bool = False
 
 
 def pressure(text: str) -> Pressure:
-    """Parse a pressure file."""
+    """Parse a pressure file; a line that is missing leaves its averages at 0 and its flag off."""
     found: dict[str, PressureLine] = {}
     for line in text.split("\n"):
         if not line.strip():
@@ -48,6 +49,11 @@ def pressure(text: str) -> Pressure:
         if not math.isfinite(ten + sixty + three_hundred):
             raise FormatError(f"{line!r} has numbers without end")
         found[match[1]] = PressureLine(ten, sixty, three_hundred, unsigned(match[5], "total"))
-    if "some" not in found:
-        raise FormatError("a pressure file needs a some line")
-    return Pressure(found["some"], found.get("full", PressureLine()), "full" in found)
+    if not found:
+        raise FormatError("a pressure file is empty")
+    return Pressure(
+        some=found.get("some", PressureLine()),
+        full=found.get("full", PressureLine()),
+        some_supported="some" in found,
+        full_supported="full" in found,
+    )

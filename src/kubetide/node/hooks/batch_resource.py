@@ -39,8 +39,8 @@ class BatchRule:
 
     @property
     def effective_ratio(self) -> float:
-        """Return the ratio, -1 when there is none."""
-        return -1.0 if self.ratio is None else self.ratio
+        """Return the ratio that quotas are divided by, -1 when there is none or no quota is set."""
+        return -1.0 if self.ratio is None or not self.effective_quota_enabled else self.ratio
 
 
 def quota_switch(spec: NodeSLOSpec | None) -> bool:

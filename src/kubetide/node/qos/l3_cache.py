@@ -16,6 +16,9 @@ AMD_SCALE = 160
 
 Schemata = dict[str, dict[str, str]]
 
+#: The resources that resctrl divides, by the name of their line.
+RESOURCES = frozenset({"L2", "L2CODE", "L2DATA", "L3", "L3CODE", "L3DATA", "MB", "SMBA"})
+
 
 def l3_mask(cbm: int, start_percent: int, end_percent: int) -> str:
     """Return the hex mask of a percent range of the cache ways."""
@@ -43,18 +46,19 @@ def mba_value(percent: int | None, vendor: str) -> str:
 
 
 def parse_schemata(text: str) -> Schemata:
-    """Split schemata text into {line name: {cache id: raw value}}; parts of another shape are skipped."""
+    """Split schemata text into {resource: {cache id: raw value}}; lines and parts that are none are skipped."""
     result: Schemata = {}
     for line in text.splitlines():
         name, separator, rest = line.strip().partition(":")
-        if not separator:
+        resource = name.strip()
+        if not separator or resource not in RESOURCES:
             continue
         values: dict[str, str] = {}
         for part in rest.split(";"):
             cache_id, equals, value = part.strip().partition("=")
             if equals:
                 values[cache_id.strip()] = value.strip()
-        result[name.strip()] = values
+        result[resource] = values
     return result
 
 

@@ -82,9 +82,11 @@ class CpuSuppress:
         node_used = snapshot.metrics.last(kinds.NODE_CPU)
         if snapshot.node is None or not snapshot.pods or node_used is None:
             return skipped("node, pods or the node's CPU usage are not known")
+        capacity = resources.parse_list(snapshot.node.status.capacity).get(resources.CPU, ZERO)
+        if capacity <= ZERO:
+            return skipped("the node reports no CPU capacity")
         percent = threshold.cpu_suppress_threshold_percent
         usage = _usage(snapshot, node_used)
-        capacity = resources.parse_list(snapshot.node.status.capacity).get(resources.CPU, ZERO)
         left = rule.left_milli(
             capacity_milli=capacity.milli,
             threshold_percent=65 if percent is None else percent,

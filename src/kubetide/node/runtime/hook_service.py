@@ -22,7 +22,6 @@ from kubetide.node.hooks.rules import Plugins
 from kubetide.node.hooks.stages import Stage, StageResult
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.worker import Inline, Worker
-from kubetide.node.runtime.proxy_docker import full_cgroup_parent
 
 log = get_logger("node.hooks")
 
@@ -66,7 +65,7 @@ class HookService:
         except InvalidInput as error:
             log.warning("extended resources cannot be read", pod=f"{namespace}/{name}", error=str(error))
             batch = None
-        parent = full_cgroup_parent(cgroup_parent, str(self._layout.paths.driver)).strip("/")
+        parent = self._layout.paths.full_parent(cgroup_parent).strip("/")
         return PodRequest(
             namespace=namespace,
             name=name,

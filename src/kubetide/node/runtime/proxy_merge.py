@@ -3,7 +3,6 @@
     from                period, shares, memory, swap   quota        oom score      cpusets        unified    huge pages
     hook response       if > 0                         if != 0      -1000..1000    always         by key     kept
     update request      if > 0                         if != 0      never          if not empty   by key     kept
-    docker update       if > 0                         if > 0       never          if not empty   -          kept
 
 A hook may clear a cpuset with an empty text; the kubelet's update request means "unchanged" by it.
 """
@@ -31,15 +30,6 @@ class LinuxResources:
 
 _IF_POSITIVE = ("cpu_period", "cpu_shares", "memory_limit_in_bytes", "memory_swap_limit_in_bytes")
 _CPUSETS = ("cpuset_cpus", "cpuset_mems")
-_DOCKER = {
-    "CpuPeriod": "cpu_period",
-    "CpuQuota": "cpu_quota",
-    "CpuShares": "cpu_shares",
-    "Memory": "memory_limit_in_bytes",
-    "MemorySwap": "memory_swap_limit_in_bytes",
-    "CpusetCpus": "cpuset_cpus",
-    "CpusetMems": "cpuset_mems",
-}
 
 
 def merge_hook_response(stored: LinuxResources | None, answer: LinuxResources | None) -> LinuxResources | None:
@@ -58,18 +48,6 @@ def merge_update_request(stored: LinuxResources | None, request: LinuxResources 
         return stored
     changes = _positive(request) | {name: value for name in _CPUSETS if (value := getattr(request, name))}
     return replace(stored, **changes, unified={**stored.unified, **request.unified})
-
-
-def merge_docker_update(stored: LinuxResources | None, body: Mapping[str, Any] | None) -> LinuxResources | None:
-    """Return the stored resources with what a docker update sets."""
-    if stored is None or body is None:
-        return stored
-    changes: dict[str, Any] = {}
-    for name, target in _DOCKER.items():
-        value = body.get(name)
-        if (isinstance(value, str) and value) or (isinstance(value, int) and value > 0):
-            changes[target] = value
-    return replace(stored, **changes)
 
 
 def _positive(source: LinuxResources) -> dict[str, Any]:

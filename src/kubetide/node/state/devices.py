@@ -139,9 +139,10 @@ class DeviceReporter:
         found = sorted(self._gpus.devices(), key=lambda device: device.minor)
         devices = [self._device(device, healthy=device.uuid not in unhealthy) for device in found]
         labels: dict[str, str] = {}
-        names = {device.name for device in found}
-        if len(names) == 1 and (name := names.pop()):
-            labels[LABEL_MODEL] = name.removeprefix("NVIDIA ").replace(" ", "-")
+        # A GPU that does not tell its model says nothing about the others; two models have no common label.
+        models = {device.name for device in found if device.name}
+        if len(models) == 1:
+            labels[LABEL_MODEL] = models.pop().removeprefix("NVIDIA ").replace(" ", "-")
         version = self._gpus.driver_version()
         if version:
             labels[LABEL_DRIVER] = version

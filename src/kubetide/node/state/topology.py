@@ -89,6 +89,7 @@ class TopologyReporter:
         self.zones: list[dict[str, Any]] = []
         self.policy = kubelet_rules.NONE_POLICY
         self.problem = ""
+        self._ignored: tuple[str, ...] = ()
         self._client = client
         self._host = host
         self._facts = facts
@@ -153,6 +154,7 @@ class TopologyReporter:
         if self._kubelet is not None:
             config = kubelet_rules.config_from(await self._kubelet.config())
             annotations[qos.ANNOTATION_CPU_MANAGER] = kubelet_rules.manager_annotation(config, facts.processors)
+            self._warn_of_ignored(kubelet_rules.negative_reservations(config))
         policy = kubelet_rules.topology_policy(config.topology_policy, config.topology_scope)
         reserved = pools.node_reserved(node.metadata.annotations, facts.processors)
         state = await self._kernel.call(self._manager_state, "reading the kubelet's CPU manager state")
@@ -170,6 +172,11 @@ class TopologyReporter:
         if allocations:
             annotations[qos.ANNOTATION_POD_CPU_ALLOCS] = [one.to_json() for one in allocations]
         return {name: encode(value).decode() for name, value in annotations.items()}, policy, new
+
+    def _warn_of_ignored(self, amounts: tuple[str, ...]) -> None:
+        if amounts and amounts != self._ignored:
+            log.warning("a negative reserved CPU amount counts as none", node=self._node_name, amounts=list(amounts))
+        self._ignored = amounts
 
     def _manager_state(self) -> str:
         try:

@@ -79,17 +79,31 @@ def _reserved_cpu(resources: Mapping[str, str]) -> Quantity:
             quantity = parse_quantity(text)
         except InvalidInput as error:
             raise ReservationError(f"reserved {name} {text!r} is not a quantity") from error
-        if quantity.sign < 0:
-            raise ReservationError(f"reserved {name} {text!r} is negative")
         if name == "cpu":
-            total = quantity
+            total = max(quantity, ZERO)
+        elif quantity.sign < 0:
+            raise ReservationError(f"reserved {name} {text!r} is negative")
     return total
+
+
+def negative_reservations(config: KubeletConfig) -> tuple[str, ...]:
+    """Return the reserved CPU amounts that count as none because they are negative, as `field: amount`."""
+    fields = (("kubeReserved", config.kube_reserved), ("systemReserved", config.system_reserved))
+    return tuple(f"{name}.cpu: {resources['cpu']}" for name, resources in fields if _is_negative(resources.get("cpu")))
+
+
+def _is_negative(text: str | None) -> bool:
+    try:
+        return text is not None and parse_quantity(text).sign < 0
+    except InvalidInput:
+        return False
 
 
 def reserved_cpus(config: KubeletConfig, processors: Iterable[Processor]) -> CpuSet:
     """Return the CPUs a kubelet with the static policy keeps for the system; raise ReservationError.
 
-    Listed CPUs replace the amounts, but amounts that no kubelet accepts are an error beside a list too.
+    Listed CPUs replace the amounts, but amounts that no kubelet accepts are an error beside a list too. A negative CPU
+    amount counts as none: whoever wrote it wanted nothing reserved, and the rest of the report does not depend on it.
     """
     if config.cpu_manager_policy != STATIC:
         return CpuSet()
@@ -106,6 +120,8 @@ def reserved_cpus(config: KubeletConfig, processors: Iterable[Processor]) -> Cpu
         return reserved
     count = -(-amount.milli // 1000)
     if count <= 0:
+        if negative_reservations(config):
+            return CpuSet()
         raise ReservationError("the static policy needs reserved CPUs")
     return take(known, every, count)
 

@@ -235,6 +235,21 @@ def test_pressure_of_cpu_may_lack_its_full_half() -> None:
     assert not [line for line in text.splitlines() if 'type="cpu"' in line and 'degree="full"' in line]
 
 
+def test_pressure_without_its_some_half_is_not_stored_as_no_pressure() -> None:
+    machine = Machine([known_pod()])
+    places = (LAYOUT.paths.kube_root, machine.pods[0].directory, machine.pods[0].containers[0].directory)
+    for place in places:
+        machine.put(files.CPU_PRESSURE, place, FULL)
+        machine.put(files.MEMORY_PRESSURE, place, PRESSURE + FULL)
+        machine.put(files.IO_PRESSURE, place, PRESSURE + FULL)
+    assert PressureCollector(machine.context, 10.0).collect()
+    half = {"pod_uid": "a", "psi_resource": "cpu", "psi_precision": "10"}
+    assert machine.last(kinds.POD_PSI, **half, psi_degree="full") == 0.5
+    assert machine.last(kinds.POD_PSI, **half, psi_degree="some") is None
+    text = machine.context.telemetry.render().decode()
+    assert not [line for line in text.splitlines() if 'type="cpu"' in line and 'degree="some"' in line]
+
+
 def test_a_kernel_without_pressure_files_is_no_problem() -> None:
     assert PressureCollector(Machine([known_pod()]).context, 10.0).collect()
 

@@ -95,12 +95,17 @@ def test_a_kernel_without_full_cpu_pressure_says_so() -> None:
     assert psi.pressure(f"some {line}\r\n\tfull {line}\n\n").full_supported
 
 
+def test_a_pressure_file_without_its_some_line_gives_what_it_has() -> None:
+    found = psi.pressure("full avg10=1.50 avg60=2.00 avg300=3.00 total=4\n")
+    assert (found.full.avg10, found.full.total, found.full_supported) == (1.5, 4, True)
+    assert (found.some, found.some_supported) == (psi.PressureLine(), False)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
         "wrong content",
-        "full avg10=1 avg60=2 avg300=3 total=4",
         "some avg10=1 avg60=2 avg300=3",
         "some avg10=. avg60=2 avg300=3 total=4",
         "some avg10=1e999 avg60=2 avg300=3 total=4",

@@ -161,6 +161,11 @@ def test_before_any_word_batch_pods_have_a_quota_and_no_ratio() -> None:
     assert (rule.effective_quota_enabled, rule.effective_ratio) == (True, -1.0)
 
 
+def test_without_quotas_there_is_nothing_for_a_ratio_to_divide() -> None:
+    rule = BatchRule(quota_enabled=False, ratio=1.1)
+    assert (rule.effective_quota_enabled, rule.effective_ratio) == (False, -1.0)
+
+
 def test_a_container_without_batch_resources_makes_no_batch_pod_unlimited() -> None:
     limits = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "1Gi"}
     raw = {

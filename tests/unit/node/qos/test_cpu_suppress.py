@@ -265,6 +265,14 @@ def test_without_a_usage_sample_nothing_changes() -> None:
     assert "not known" in plan.trace["skipped"]
 
 
+def test_a_node_without_a_cpu_capacity_is_not_suppressed() -> None:
+    world = busy_node("cfsQuota")
+    world.node = convert({"metadata": {"name": "node"}, "status": {"capacity": {"memory": "8Gi"}}}, Node)
+    plan = CpuSuppress().decide(world.snapshot())
+    assert plan.is_empty
+    assert plan.trace["skipped"] == "the node reports no CPU capacity"
+
+
 def test_a_steady_state_writes_nothing() -> None:
     world = busy_node("cpuset")
     strategy = CpuSuppress()

@@ -4,11 +4,8 @@ from typing import Any
 
 import pytest
 
-from kubetide.errors import InvalidInput
-from kubetide.node.runtime import proxy_docker
 from kubetide.node.runtime.proxy_merge import (
     LinuxResources,
-    merge_docker_update,
     merge_hook_response,
     merge_update_request,
 )
@@ -53,33 +50,7 @@ def test_every_field_has_its_own_rule(field: str, value: Any, by_hook: Any, by_r
 
 
 def test_without_one_side_the_stored_one_stays() -> None:
-    for merge in (merge_hook_response, merge_update_request, merge_docker_update):
+    for merge in (merge_hook_response, merge_update_request):
         assert merge(STORED, None) is STORED
         assert merge(None, None) is None
     assert merge_hook_response(None, STORED) is None
-
-
-def test_docker_updates_set_what_is_positive_or_not_empty() -> None:
-    body = {"CpuQuota": -1, "CpuShares": 9, "Memory": 0, "CpusetCpus": "", "CpusetMems": "0-1", "BlkioWeight": 3}
-    merged = merge_docker_update(STORED, body)
-    assert merged is not None
-    assert (merged.cpu_quota, merged.cpu_shares, merged.memory_limit_in_bytes) == (2, 9, 4)
-    assert (merged.cpuset_cpus, merged.cpuset_mems) == ("0", "0-1")
-
-
-def test_docker_says_slices_by_their_last_name() -> None:
-    short, full = "kubepods-besteffort-podX.slice", "/kubepods.slice/kubepods-besteffort.slice/"
-    assert proxy_docker.full_cgroup_parent(short, "systemd") == full + short
-    assert proxy_docker.docker_cgroup_parent(full + short, "systemd") == short
-    plain = "/kubepods/besteffort/podX"
-    assert proxy_docker.full_cgroup_parent(plain, "cgroupfs") == plain
-    assert proxy_docker.docker_cgroup_parent(plain, "cgroupfs") == plain
-
-
-def test_docker_keeps_annotations_among_labels_and_the_environment_in_a_list() -> None:
-    labels, notes = proxy_docker.split_labels({"annotation.a/b": "1", "io.kubernetes.docker.type": "podsandbox"})
-    assert (labels, notes) == ({"io.kubernetes.docker.type": "podsandbox"}, {"a/b": "1"})
-    assert proxy_docker.split_env(["A=1", "B=x=y", "C=", "D"]) == {"A": "1", "B": "x=y", "C": ""}
-    assert proxy_docker.container_id("/v1.39/containers/abc/update") == "abc"
-    with pytest.raises(InvalidInput):
-        proxy_docker.container_id("/start")

@@ -188,7 +188,7 @@ def test_listed_cpus_replace_the_amounts_and_amounts_are_summed_before_rounding(
         pytest.param("", {}, {"memory": "1Gi"}, id="no-cpu-at-all"),
         pytest.param("", {"cpu": "1"}, {"gpu": "1"}, id="what-cannot-be-reserved"),
         pytest.param("0", {"gpu": "1"}, {}, id="what-cannot-be-reserved-beside-a-list"),
-        pytest.param("", {"cpu": "-1"}, {}, id="a-negative-amount"),
+        pytest.param("", {"cpu": "1", "memory": "-1Gi"}, {}, id="a-negative-amount-of-memory"),
         pytest.param("", {"cpu": "17"}, {}, id="more-than-there-is"),
     ],
 )
@@ -197,6 +197,16 @@ def test_a_reservation_that_no_kubelet_accepts_is_an_error(
 ) -> None:
     with pytest.raises((kubelet.ReservationError, NotEnoughCpus)):
         static(reserved, kube, system)
+
+
+def test_a_negative_reserved_cpu_amount_counts_as_none_and_is_told() -> None:
+    assert str(static("", {"cpu": "-1"}, {"cpu": "2"})) == "0,8"
+    assert str(static("3", {"cpu": "-1"})) == "3"
+    assert not len(static("", {"cpu": "-1"}))
+    config = kubelet.KubeletConfig(kube_reserved={"cpu": "-1"}, system_reserved={"cpu": "2", "memory": "-1Gi"})
+    assert kubelet.negative_reservations(config) == ("kubeReserved.cpu: -1",)
+    broken = kubelet.KubeletConfig(kube_reserved={"cpu": "many"}, system_reserved={})
+    assert kubelet.negative_reservations(broken) == ()
 
 
 @pytest.mark.parametrize("state", ["", "null", "{}", '{"entries":null}', '{"entries":{"u":null}}'])

@@ -32,7 +32,7 @@ from kubetide.node.collectors.system import SystemCollector
 from kubetide.node.collectors.throttling import ThrottlingCollector
 from kubetide.node.series import kinds
 from kubetide.node.series.history import History
-from kubetide.node.series.query import AGGREGATES
+from kubetide.node.series.query import AVG, COUNT, LAST, PERCENTILES
 from kubetide.node.series.ring import Ring
 from kubetide.node.series.store import SeriesStore
 from kubetide.node.snapshot import PodState, pod_state
@@ -142,7 +142,7 @@ def bench(count: int, ticks: int, *, history: bool) -> None:
         def query() -> None:
             for kind in (kinds.POD_CPU, kinds.POD_MEMORY, kinds.POD_THROTTLED):
                 for points in store.ring.query_each(kind, kinds.POD_UID, end - 900_000, end).values():
-                    for aggregate in AGGREGATES:
+                    for aggregate in (AVG, LAST, COUNT, *PERCENTILES):
                         points.aggregate(aggregate)
 
         query_ms = cpu_ms(query, 3)

@@ -13,13 +13,35 @@ DIFFERENCES: dict[str, str] = {
 }
 """By the id of a case."""
 
+SATURATES = (
+    "a count beyond 32 bits is the largest one, where upstream on amd64 gets the smallest, so that a huge load scales "
+    "its target down"
+)
+"""A named difference that the adapter of whole reconciles finds by rule."""
+
 _NO_DOCKER = "the runtime proxy speaks CRI only: Docker Engine is not a runtime that current kubelets can use"
 
+NO_NUMA_PAGES = "memory per NUMA node of a cgroup is neither reported nor acted on"
+_NO_LISTS = "nothing compares or intersects whole resource lists: resources are compared one by one"
+_NO_PROCESS_GROUPS = "core scheduling gives a cookie to whole thread groups, so process groups are not read"
+
 NOT_APPLICABLE: dict[str, str] = {
+    "node/amplify": "amplified integers are the scheduler's: the controller writes the ratio",
+    "node/memory_numa_stat": NO_NUMA_PAGES,
+    "node/min_resource_list": _NO_LISTS,
+    "node/proc_pid_stat": _NO_PROCESS_GROUPS,
+    "node/resource_list_equal": _NO_LISTS,
+    "node/zone_list_equal": "zones are compared by what the agent or the controller would write (nrt_changed)",
+    "node-qos/anolis_detection": "each kernel feature is looked for by itself, not the distribution",
+    "node-qos/parse_cpuacct_stat_v2": "user and system time are not read; usage and throttling have suites",
+    "node-qos/parse_memory_numa_stat_v1": NO_NUMA_PAGES,
+    "node-qos/parse_memory_numa_stat_v2": NO_NUMA_PAGES,
+    "node-qos/parse_proc_stat": _NO_PROCESS_GROUPS,
     "node-qos/proxy_docker_container_id": _NO_DOCKER,
     "node-qos/proxy_docker_env": _NO_DOCKER,
     "node-qos/proxy_docker_expected_parent": _NO_DOCKER,
     "node-qos/proxy_docker_labels": _NO_DOCKER,
     "node-qos/proxy_docker_update_merge": _NO_DOCKER,
+    "node-qos/resctrl_cmdline_flags": "the flags of the CPU decide, whatever the kernel's command line says",
 }
 """By the key of a suite."""

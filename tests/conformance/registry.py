@@ -15,6 +15,10 @@ class Skip(Exception):
     """This case is not compared, for the reason given (a tag that the collection's README names)."""
 
 
+class NamedDifference(Exception):
+    """kubetide decides this case otherwise on purpose, for the reason given; raised where a rule tells, not an id."""
+
+
 class NotApplicable(Exception):
     """The subject of this case is not in the product, for the reason given."""
 

@@ -26,7 +26,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conformance.exceptions import DIFFERENCES, NOT_APPLICABLE
-from conformance.registry import CHECKS, Case, NotApplicable, Skip, load_adapters
+from conformance.registry import CHECKS, Case, NamedDifference, NotApplicable, Skip, load_adapters
 
 SHOWN_DIFFERENCES = 3
 HPA_SETS = {"replica_calc", "normalize", "reconcile", "api", "http", "quantity", "selector"}
@@ -89,17 +89,20 @@ def run_case(key: str, case: Case, result: Result) -> None:
     elif "quirk" in case:
         result.quirk += 1
         return
+    identity = str(case.get("id", "?"))
     try:
         found = list(CHECKS[key](case))
     except Skip as skip:
         _count(result.skipped, str(skip))
+        return
+    except NamedDifference as difference:
+        result.differs[identity] = str(difference)
         return
     except NotApplicable as missing:
         _count(result.not_applicable, str(missing))
         return
     except Exception as error:  # a crash of the product is a failed case, and the run goes on
         found = [f"raised {type(error).__name__}: {error}"]
-    identity = str(case.get("id", "?"))
     if (named := DIFFERENCES.get(identity)) is not None:
         if found:
             result.differs[identity] = named
@@ -155,9 +158,21 @@ def render(results: dict[str, Result]) -> str:
             f" {result.missing:10}  {tags}".rstrip()
         )
         lines.extend(f"    {difference}" for difference in result.differences)
-        lines.extend(f"    {case} differs: {reason}" for case, reason in sorted(result.differs.items()))
+        lines.extend(f"    {which} differ: {reason}" for reason, which in sorted(_by_reason(result.differs).items()))
         lines.extend(f"    not applicable: {reason}" for reason in sorted(result.not_applicable))
     return "\n".join(lines)
+
+
+def _by_reason(differs: dict[str, str]) -> dict[str, str]:
+    """Return the cases of each reason, the first few by name."""
+    cases: dict[str, list[str]] = {}
+    for case, reason in sorted(differs.items()):
+        cases.setdefault(reason, []).append(case)
+    found: dict[str, str] = {}
+    for reason, which in cases.items():
+        more = len(which) - SHOWN_DIFFERENCES
+        found[reason] = ", ".join(which[:SHOWN_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -173,13 +188,13 @@ def main(arguments: list[str] | None = None) -> int:
     passed = sum(result.passed for result in results.values())
     failed = sum(result.failed for result in results.values())
     differs = sum(len(result.differs) for result in results.values())
-    absent = sum(sum(result.not_applicable.values()) for result in results.values())
+    outside = sum(sum(result.not_applicable.values()) for result in results.values())
     if options.json:
-        counts = {"passed": passed, "failed": failed, "differs": differs, "notApplicable": absent}
+        counts = {"passed": passed, "failed": failed, "differs": differs, "notApplicable": outside}
         print(msgspec.json.encode({"suites": _plain(results), **counts}).decode())
     else:
         print(render(results))
-        print(f"{differs} named differences, {absent} not applicable")
+        print(f"{differs} named differences, {outside} not applicable")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not results else 0
 

@@ -69,7 +69,7 @@ def test_a_named_difference_is_counted_apart_and_shown_with_its_reason(
     monkeypatch.setitem(exceptions.DIFFERENCES, "q", "ours is safer")
     assert main(_quantity(tmp_path, "q", 1001)) == 0
     out = capsys.readouterr().out
-    assert "q differs: ours is safer" in out
+    assert "q differ: ours is safer" in out
     assert out.splitlines()[-2:] == ["1 named differences, 0 not applicable", "0 passed, 0 failed"]
 
 

@@ -94,12 +94,6 @@ COMPLETE_QOS: Raw = {
 }
 """What the agent uses where a NodeSLO is silent."""
 
-NEUTRAL_QOS: Raw = {
-    "policies": {"cpuPolicy": "groupIdentity"},
-    **{name: _class(0, False, 0, 50, 0, 100) for name in ("lsrClass", "lsClass", "beClass", "systemClass")},
-}
-"""The values that mean "this feature is off" for each class."""
-
 
 def overlay(base: Mapping[str, Any] | None, over: Mapping[str, Any] | None) -> Raw:
     """Return `base` with the given fields of `over` laid over it."""

@@ -194,7 +194,6 @@ def _from_metrics(
         observed=scale.observed,
         pods=observation.pods,
         passed_over=observation.passed_over,
-        wraps=options.wraps,
     )
     tolerance = tolerance_of(hpa.spec, options)
     metrics = zip(metrics_of(hpa.spec), observation.readings, strict=True)

@@ -59,8 +59,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     pods: Sequence[Pod]
     passed_over: frozenset[str] = frozenset()
     """Pods that a rollout adds for a while and that are not to be counted."""
-    wraps: bool = False
-    """Counts beyond 32 bits come out as in the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +237,6 @@ def _propose(
                     target=amount,
                     current=target.replicas,
                     tolerance=tolerance,
-                    wraps=target.wraps,
                 )
             if source.target.average_utilization is None:
                 raise MetricFailure(ErrorKind.INVALID_TARGET, "neither a utilization nor an average value is set")
@@ -252,7 +249,6 @@ def _propose(
                 target=source.target.average_utilization,
                 current=target.replicas,
                 tolerance=tolerance,
-                wraps=target.wraps,
             )
         case PodsMetricSource():
             samples = _pod_reading(reading)
@@ -265,7 +261,6 @@ def _propose(
                 target=amount,
                 current=target.replicas,
                 tolerance=tolerance,
-                wraps=target.wraps,
             )
         case ObjectMetricSource():
             average = source.target.type == "AverageValue" and source.target.average_value is not None
@@ -278,14 +273,13 @@ def _propose(
     values = _value_reading(reading)
     if average:
         amount = _milli(source.target.average_value)
-        return propose_average(values, target=amount, observed=target.observed, tolerance=tolerance, wraps=target.wraps)
+        return propose_average(values, target=amount, observed=target.observed, tolerance=tolerance)
     return propose_value(
         values,
         target.pods,
         target=_milli(source.target.value),
         current=target.replicas,
         tolerance=tolerance,
-        wraps=target.wraps,
         passed_over=target.passed_over,
     )
 

@@ -69,15 +69,13 @@ def divided(number: float, divisor: float) -> float:
     return math.copysign(math.inf, number) if number else math.nan
 
 
-def rounded_up(value: float, *, wraps: bool = False) -> int:
+def rounded_up(value: float) -> int:
     """Round up to a replica count within 32 bits: what is beyond them becomes the nearest end.
 
-    With `wraps` it becomes the smallest count, as the reference has it on amd64. NaN is no count at all: 0.
+    NaN is no count at all: 0.
     """
     if INT32_MIN <= value <= INT32_MAX:
         return math.ceil(value)
-    if wraps:
-        return INT32_MIN
     if math.isnan(value):
         return 0
     return INT32_MAX if value > 0 else INT32_MIN

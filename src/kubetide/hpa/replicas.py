@@ -58,7 +58,6 @@ def propose_utilization(
     target: int,
     current: int,
     tolerance: Tolerance,
-    wraps: bool = False,
 ) -> Proposal:
     """Propose for a target in percent of the requests."""
     samples = _usable(reading, groups, pods)
@@ -68,7 +67,7 @@ def propose_utilization(
         return utilization_of(filled, requests, target)
 
     fill = {name: Sample(requests[name] * max(100, target) // 100) for name in groups.missing}
-    return _propose_per_pod(reading, samples, groups, ratio_of, fill, current, tolerance, wraps)
+    return _propose_per_pod(reading, samples, groups, ratio_of, fill, current, tolerance)
 
 
 def propose_raw(
@@ -79,7 +78,6 @@ def propose_raw(
     target: int,
     current: int,
     tolerance: Tolerance,
-    wraps: bool = False,
 ) -> Proposal:
     """Propose for a target amount per pod."""
     samples = _usable(reading, groups, pods)
@@ -88,7 +86,7 @@ def propose_raw(
         return raw_usage_of(filled, target)
 
     fill = {name: Sample(target) for name in groups.missing}
-    return _propose_per_pod(reading, samples, groups, ratio_of, fill, current, tolerance, wraps)
+    return _propose_per_pod(reading, samples, groups, ratio_of, fill, current, tolerance)
 
 
 def propose_value(
@@ -99,24 +97,21 @@ def propose_value(
     current: int,
     tolerance: Tolerance,
     passed_over: frozenset[str] = frozenset(),
-    wraps: bool = False,
 ) -> Proposal:
     """Propose for a total that all pods share."""
     usage = reading.usage
     ratio = divided(usage, target)
     base = Proposal(replicas=current, current=current, ratio=ratio, value=usage)
     if current == 0:
-        return _with(base, rounded_up(ratio, wraps=wraps), "from zero: the ratio itself")
+        return _with(base, rounded_up(ratio), "from zero: the ratio itself")
     if tolerance.covers(ratio):
         return _with(base, current, "within tolerance")
     ready = count_ready(pods, passed_over=passed_over)
-    count = rounded_up(ratio * float(ready), wraps=wraps)
+    count = rounded_up(ratio * float(ready))
     return _with(base, count, "ratio times Ready pods", multiplier=ready)
 
 
-def propose_average(
-    reading: ValueReading, *, target: int, observed: int, tolerance: Tolerance, wraps: bool = False
-) -> Proposal:
+def propose_average(reading: ValueReading, *, target: int, observed: int, tolerance: Tolerance) -> Proposal:
     """Propose for an amount per replica; `observed` is the number of replicas that the scale reports."""
     usage = reading.usage
     ratio = divided(usage, float(target) * float(observed))
@@ -125,7 +120,7 @@ def propose_average(
     base = Proposal(replicas=observed, current=observed, ratio=ratio, value=average, timestamp=reading.timestamp)
     if tolerance.covers(ratio):
         return _with(base, observed, "within tolerance")
-    return _with(base, rounded_up(divided(usage, target), wraps=wraps), "usage divided by target")
+    return _with(base, rounded_up(divided(usage, target)), "usage divided by target")
 
 
 def _usable(reading: PodReading, groups: PodGroups, pods: Sequence[Pod]) -> Mapping[str, Sample]:
@@ -152,7 +147,6 @@ def _propose_per_pod(
     missing_at_target: Mapping[str, Sample],
     current: int,
     tolerance: Tolerance,
-    wraps: bool,
 ) -> Proposal:
     usage = usage_of(samples)
     ratio = usage.ratio
@@ -170,7 +164,7 @@ def _propose_per_pod(
     if not grows_with_unready and not groups.missing:
         if tolerance.covers(ratio):
             return _with(base, current, "within tolerance")
-        count = rounded_up(ratio * float(groups.ready), wraps=wraps)
+        count = rounded_up(ratio * float(groups.ready))
         return _with(base, count, "ratio times ready pods", multiplier=groups.ready)
 
     filled = dict(samples)
@@ -186,7 +180,7 @@ def _propose_per_pod(
         return _with(base, current, "within tolerance once unknown pods are filled in")
     if (ratio < 1.0 < second) or (second < 1.0 < ratio):
         return _with(base, current, "unknown pods turn the direction around")
-    count = rounded_up(second * float(len(filled)), wraps=wraps)
+    count = rounded_up(second * float(len(filled)))
     if (second < 1.0 and count > current) or (second > 1.0 and count < current):
         return _with(base, current, "the count would go against the ratio")
     return _with(base, count, "filled ratio times filled samples", multiplier=len(filled))

@@ -10,9 +10,7 @@ import msgspec
 
 from kubetide.api.core import Pod
 from kubetide.api.events import Event
-from kubetide.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HpaStatus
-from kubetide.api.meta import group_of
-from kubetide.errors import InvalidInput
+from kubetide.api.hpa import HorizontalPodAutoscaler, HpaStatus
 from kubetide.hpa.annotations import Fallback
 from kubetide.hpa.behavior import Limited, Rules
 from kubetide.hpa.choice import Choice
@@ -61,8 +59,6 @@ class Options:
     """Refuse to shrink on samples that cannot be true or are too old."""
     max_usage_age: timedelta = timedelta(minutes=5)
     """How long after the end of its window usage may still shrink a target; 0 for any age."""
-    wraps: bool = False
-    """Let counts beyond 32 bits come out as in the reference, where a huge ratio becomes no replicas at all."""
 
 
 class ScaleView(msgspec.Struct, frozen=True):
@@ -135,13 +131,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     save_error_counts: bool = True
     """A failure to save is the error of the turn; in a turn that ended early it is only logged."""
     action: str = "none"
-
-
-def target_group(ref: CrossVersionObjectReference) -> str:
-    """Return the API group of a scale target; the version is of no interest."""
-    if ref.api_version.count("/") > 1:
-        raise InvalidInput(f"bad apiVersion {ref.api_version!r}: at most one slash may stand in it")
-    return group_of(ref.api_version)
 
 
 def reconciliation_labels(outcome: Outcome, problem: Problem | None) -> tuple[str, str]:

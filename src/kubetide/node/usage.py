@@ -54,11 +54,6 @@ def is_not_best_effort(pod: Pod) -> bool:
     return qos.raw_qos(pod.metadata.labels) != qos.BE and qos.kube_qos(pod) != "BestEffort"
 
 
-def is_not_batch_or_free(pod: Pod) -> bool:
-    """A pod whose priority is above batch."""
-    return qos.defaulted_priority(pod) not in (qos.BATCH, qos.FREE)
-
-
 def is_not_best_effort_application(application: HostApplication) -> bool:
     """A host application outside the best-effort tier."""
     base = application.cgroup_path.base if application.cgroup_path else ""

@@ -8,7 +8,7 @@ beyond: missing on one side differs, missing on both is equal, any change from z
 import math
 from collections.abc import Mapping
 
-from kubetide.api.quantity import ZERO, Quantity
+from kubetide.api.quantity import Quantity
 from kubetide.api.resources import Amounts
 
 _LARGEST = 2**900
@@ -35,11 +35,6 @@ def divide(amounts: Mapping[str, Quantity], parts: int) -> Amounts:
     }
 
 
-def minimum_common(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> Amounts:
-    """Return the smaller amount of each resource that both name."""
-    return {name: min(amount, other[name]) for name, amount in one.items() if name in other}
-
-
 def differs(
     old: Mapping[str, Quantity] | None, new: Mapping[str, Quantity] | None, name: str, threshold: float
 ) -> bool:
@@ -48,18 +43,6 @@ def differs(
     if before is None or after is None:
         return before is not after
     return _double(abs(after.milli - before.milli)) > _double(before.milli) * threshold
-
-
-def equal(one: Mapping[str, Quantity], other: Mapping[str, Quantity], *, ignore_zero: bool = False) -> bool:
-    """Compare by value; with `ignore_zero` a missing resource equals zero."""
-    if ignore_zero:
-        return all(one.get(name, ZERO) == other.get(name, ZERO) for name in {**one, **other})
-    return dict(one) == dict(other)
-
-
-def amplify(amount: int, ratio: float) -> int:
-    """Enlarge an integer by a ratio above 1, rounded up."""
-    return math.ceil(_double(amount) * ratio) if ratio > 1 else amount
 
 
 def _double(number: int) -> float:

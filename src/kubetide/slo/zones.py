@@ -1,6 +1,6 @@
 """Batch resources in the NUMA zones of a NodeResourceTopology, and how zone lists compare."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubetide.api.quantity import ZERO, Quantity, parse_quantity
@@ -34,18 +34,6 @@ def update_zones(
     return result, changed
 
 
-def zones_equal(one: Sequence[Raw], other: Sequence[Raw], names: Collection[str] = ()) -> bool:
-    """Compare zone lists in order by name, type and resources (only the named ones, if any are named)."""
-    if len(one) != len(other):
-        return False
-    return all(
-        _name(left) == _name(right)
-        and (left.get("type") or "") == (right.get("type") or "")
-        and _resources(left, names) == _resources(right, names)
-        for left, right in zip(one, other, strict=True)
-    )
-
-
 def _wanted(values: Mapping[str, Quantity] | None, name: str, ratio: float) -> Quantity:
     quantity = (values or {}).get(name, ZERO)
     return scale_milli(quantity, ratio) if name == BATCH_CPU and ratio > 1 else quantity
@@ -63,14 +51,6 @@ def _set(resources: dict[str, Raw], name: str, wanted: Quantity, threshold: floa
             found[part] = str(wanted)
             changed = True
     return changed
-
-
-def _resources(zone: Raw, names: Collection[str]) -> dict[str, tuple[Quantity, ...]]:
-    return {
-        _name(resource): tuple(parse_quantity(resource.get(part) or "0") for part in _PARTS)
-        for resource in zone.get("resources") or ()
-        if not names or _name(resource) in names
-    }
 
 
 def _name(part: Raw) -> str:

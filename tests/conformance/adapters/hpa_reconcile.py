@@ -11,7 +11,8 @@ from typing import Any
 from conformance.adapters.hpa_normalize import recommendations, scale_events
 from conformance.adapters.hpa_replica_calc import read
 from conformance.compare import differences
-from conformance.registry import suite
+from conformance.exceptions import SATURATES
+from conformance.registry import NamedDifference, suite
 from kubetide.api.codec import convert
 from kubetide.api.core import Pod
 from kubetide.api.events import Event
@@ -24,6 +25,7 @@ from kubetide.hpa.claims import Claims
 from kubetide.hpa.conclude import conclude
 from kubetide.hpa.decide import decide, metrics_of, needs_metrics
 from kubetide.hpa.memory import Memory
+from kubetide.hpa.metrics import INT32_MAX
 from kubetide.hpa.pods import ReadinessRules
 from kubetide.hpa.queries import ExternalQuery, ObjectQuery, PodsQuery, ResourceQuery, query_of
 from kubetide.hpa.samples import ErrorKind, MetricFailure, Reading
@@ -38,8 +40,8 @@ from kubetide.hpa.turn import (
     TurnError,
     computation_labels,
     reconciliation_labels,
-    target_group,
 )
+from kubetide.kube.scale import group_of_reference
 
 KNOWN_KINDS = {
     ("apps", "Deployment"),
@@ -64,6 +66,7 @@ def reconcile(case: dict[str, Any]) -> Iterable[str]:
     memory = Memory()
     if "initialRecommendations" in case:
         memory = Memory(recommendations=recommendations(case["initialRecommendations"]))
+    beyond = False
     for position, step in enumerate(case["steps"]):
         if "spec" in step:
             raw = {**raw, "spec": step["spec"]}
@@ -75,7 +78,10 @@ def reconcile(case: dict[str, Any]) -> Iterable[str]:
         outcome = conclude(decision, scale_error=scale_error)
         memory = outcome.memory
         found = _Step(hpa, decision, outcome, world, scale_error)
+        beyond = beyond or any(one.proposal and one.proposal.replicas == INT32_MAX for one in decision.results)
         for line in found.differences(step["expect"], case):
+            if beyond:
+                raise NamedDifference(SATURATES)
             yield f"step {position} {line}"
         if found.written:
             # Messages are in kubetide's own words, so the next turn starts from kubetide's own status.
@@ -175,7 +181,6 @@ def _options(config: dict[str, Any]) -> Options:
             initial_readiness_delay=timedelta(seconds=config["initialReadinessDelaySeconds"]),
         ),
         guard=False,
-        wraps=True,
     )
 
 
@@ -183,7 +188,7 @@ def _observe(hpa: HorizontalPodAutoscaler, world: dict[str, Any], claims: Claims
     ref = hpa.spec.scale_target_ref
     namespace = hpa.metadata.namespace
     try:
-        group = target_group(ref)
+        group = group_of_reference(ref.api_version)
     except InvalidInput as error:
         return Observation(hpa=hpa, scale=None, scale_problem=Problem(TurnError.INVALID_API_VERSION, str(error)))
     if (group, ref.kind) not in KNOWN_KINDS:
@@ -223,7 +228,7 @@ def _reading(metric: MetricSpec, namespace: str, selector: str, world: dict[str,
             case PodsQuery() as query:
                 found = _custom(world, "Pod", "*", query.metric)
             case ObjectQuery() as query:
-                group = target_group(query.described)
+                group = group_of_reference(query.described.api_version)
                 kind = f"{query.described.kind}.{group}" if group else query.described.kind
                 name = namespace if kind == "Namespace" else query.described.name
                 found = _custom(world, kind, name, query.metric)

@@ -109,11 +109,15 @@ def read(spec: MetricSpec, answer: dict[str, Any]) -> Reading:
     """Turn the answer of an API into a reading, as the observation does."""
     items = answer.get("items") or []
     if spec.resource is not None:
-        return resource_reading(convert(items, list[PodMetrics]), spec.resource.name)
+        return resource_reading(_pods(answer), spec.resource.name)
     if spec.container_resource is not None:
         source = spec.container_resource
-        return resource_reading(convert(items, list[PodMetrics]), source.name, source.container)
+        return resource_reading(_pods(answer), source.name, source.container)
     if spec.external is not None:
         return external_reading(convert(items, list[ExternalMetricValue]))
     values = convert(items, list[MetricValue])
     return pods_reading(values) if spec.pods is not None else object_reading(values)
+
+
+def _pods(answer: dict[str, Any]) -> tuple[PodMetrics, ...]:
+    return convert(answer.get("items") or [], tuple[PodMetrics, ...])

@@ -16,7 +16,6 @@ from kubetide.errors import KubetideError
 from kubetide.node.formats import cpu, memory, processors, psi, storage
 from kubetide.node.formats.devices import pcie_root
 from kubetide.node.formats.numbers import FormatError, key_values
-from kubetide.node.formats.process import process_stat
 from kubetide.node.host.facts import numa_facts
 from kubetide.node.host.layout import Layout
 from kubetide.node.snapshot import host_application_directory
@@ -183,13 +182,6 @@ def meminfo(case: Case) -> Iterable[str]:
     yield from fallible(case, compute)
 
 
-@suite("node/memory_numa_stat")
-def memory_numa_stat(case: Case) -> Iterable[str]:
-    yield from fallible(
-        case, lambda i: {"pages": [list(one) for one in memory.numa_stat(i["text"], i["cgroupVersion"])]}
-    )
-
-
 @suite("node/memory_stat")
 def memory_stat(case: Case) -> Iterable[str]:
     def compute(given: Case) -> dict[str, Any]:
@@ -245,21 +237,6 @@ class Unlisted(FilesOnly):
 @suite("node/pcie_id")
 def pcie_id(case: Case) -> Iterable[str]:
     yield from differences(case["expected"]["pcie"], pcie_root(case["input"]["path"]))
-
-
-@suite("node/proc_pid_stat")
-def proc_pid_stat(case: Case) -> Iterable[str]:
-    def compute(given: Case) -> dict[str, Any]:
-        stat = process_stat(given["text"])
-        return {
-            "pid": stat.pid,
-            "comm": stat.command,
-            "state": stat.state,
-            "ppid": stat.parent,
-            "pgrp": stat.group,
-        }
-
-    yield from fallible(case, compute)
 
 
 @suite("node/proc_stat_ticks")

@@ -12,10 +12,10 @@ from kubetide.api.codec import convert
 from kubetide.api.core import Node, Pod
 from kubetide.api.quantity import Quantity, parse_quantity
 from kubetide.api.resources import format_list, maximum, parse_list
-from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology
+from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology, ResourceMap
 from kubetide.node.topology.zones import merge_zones
 from kubetide.slo import arithmetic, config, devices, nodewrite, normalization, zones
-from kubetide.slo.overcommit import batch, mid
+from kubetide.slo.overcommit import batch, loads, mid
 from kubetide.slo.overcommit.claims import claim_of
 from kubetide.slo.overcommit.result import BATCH_RESOURCES, ResourceItem
 
@@ -123,11 +123,13 @@ def pod_numa_split(case: Case) -> Iterable[str]:
     given = case["input"]
     count = given["numaNum"]
     where = claim_of(convert(given["pod"], Pod)).zones(count)
-    actual = {
-        name: [text_of(share) for share in batch.split_over(parse_list(given[source]), where, count)]
-        for name, source in (("requests", "request"), ("usages", "usage"))
-    }
-    return compare(case, actual)
+
+    def split(amounts: Mapping[str, str]) -> list[dict[str, str]]:
+        part = loads.share(loads.usage_pair(ResourceMap(resources=dict(amounts))), len(where))
+        shares = (loads.total([part] * where.count(index)) for index in range(count))
+        return [{name: text for name, text in text_of(share).items() if name in amounts} for share in shares]
+
+    return compare(case, {"requests": split(given["request"]), "usages": split(given["usage"])})
 
 
 @suite("node/nrt_zone_update")
@@ -227,11 +229,6 @@ def gpu_node_resources(case: Case) -> Iterable[str]:
     return compare(case, {"error": False, "labels": labels, "allocatable": new.allocatable, "capacity": new.capacity})
 
 
-@suite("node/amplify")
-def amplify(case: Case) -> Iterable[str]:
-    return compare(case, {"result": arithmetic.amplify(case["input"]["origin"], case["input"]["ratio"])})
-
-
 @suite("node/quantity_multiply")
 def quantity_multiply(case: Case) -> Iterable[str]:
     quantity, factor = parse_quantity(case["input"]["quantity"]), case["input"]["factor"]
@@ -248,28 +245,6 @@ def resource_diff(case: Case) -> Iterable[str]:
     old = None if given["old"] is None else parse_list(given["old"])
     new = None if given["new"] is None else parse_list(given["new"])
     return compare(case, {"diff": arithmetic.differs(old, new, given["name"], given["threshold"])})
-
-
-@suite("node/min_resource_list")
-def min_resource_list(case: Case) -> Iterable[str]:
-    given = case["input"]
-    return compare(case, {"result": text_of(arithmetic.minimum_common(parse_list(given["a"]), parse_list(given["b"])))})
-
-
-@suite("node/resource_list_equal")
-def resource_list_equal(case: Case) -> Iterable[str]:
-    one, other = parse_list(case["input"]["a"]), parse_list(case["input"]["b"])
-    actual = {
-        "equal": arithmetic.equal(one, other),
-        "equalIgnoreZero": arithmetic.equal(one, other, ignore_zero=True),
-    }
-    return compare(case, actual)
-
-
-@suite("node/zone_list_equal")
-def zone_list_equal(case: Case) -> Iterable[str]:
-    given = case["input"]
-    return compare(case, {"equal": zones.zones_equal(given["a"] or (), given["b"] or (), given.get("names") or ())})
 
 
 @suite("node/zone_list_merge")

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from conformance.compare import differences
+from conformance.exceptions import NO_NUMA_PAGES
 from conformance.outcome import expect
-from conformance.registry import suite
+from conformance.registry import NotApplicable, suite
 from kubetide.api import qos
 from kubetide.api.cgroups import CgroupDriver, CgroupPaths, hook_container_id, kube_qos_of_path
 from kubetide.api.codec import convert
@@ -17,7 +18,6 @@ from kubetide.node.executor.plan import merge_if_larger, merge_if_looser
 from kubetide.node.formats import cpu, memory
 from kubetide.node.formats.numbers import INT64_MAX, key_values
 from kubetide.node.host import files
-from kubetide.node.host.detect import is_anolis
 from kubetide.node.host.layout import Layout
 from kubetide.node.host.readers import CgroupPressure, CgroupReader
 from kubetide.node.origin import container_origin, pod_origin
@@ -154,10 +154,6 @@ def memory_stat(value: memory.MemoryStat) -> dict[str, int]:
     }
 
 
-def pages(value: tuple[tuple[int, int], ...]) -> list[dict[str, int]]:
-    return [{"numa": node, "pages": count} for node, count in value]
-
-
 @suite("node-qos/parse_cpu_stat_v1")
 def parse_cpu_stat_v1(case: Case) -> Iterable[str]:
     yield from outcome(case, lambda i: throttling(cpu.throttling(i["content"], 1)))
@@ -166,31 +162,6 @@ def parse_cpu_stat_v1(case: Case) -> Iterable[str]:
 @suite("node-qos/parse_cpu_stat_v2")
 def parse_cpu_stat_v2(case: Case) -> Iterable[str]:
     yield from outcome(case, lambda i: throttling(cpu.throttling(i["content"], 2)))
-
-
-@suite("node-qos/parse_cpuacct_stat_v2")
-def parse_cpuacct_stat_v2(case: Case) -> Iterable[str]:
-    def compute(given: Case) -> dict[str, int]:
-        stat = cpu.stat_v2(given["content"])
-        names = {
-            "usageUsec": stat.usage_usec,
-            "userUsec": stat.user_usec,
-            "systemUsec": stat.system_usec,
-            "nrPeriods": stat.periods,
-            "nrThrottled": stat.throttled,
-            "throttledUsec": stat.throttled_usec,
-            "usageNs": stat.usage_usec * 1000,
-            "userNs": stat.user_usec * 1000,
-            "systemNs": stat.system_usec * 1000,
-            "throttledNs": stat.throttled_usec * 1000,
-        }
-        wanted = case["expected"].get("value") or {}
-        # The record's members are the kernel's names, in whatever spelling the data has.
-        spelt = {name.replace("_", "").lower(): value for name, value in names.items()}
-        found = {name: spelt.get(name.replace("_", "").lower()) for name in wanted}
-        return {name: value for name, value in found.items() if value is not None} if wanted else names
-
-    yield from outcome(case, compute)
 
 
 @suite("node-qos/parse_cpuacct_usage_v2")
@@ -211,16 +182,6 @@ def parse_memory_stat_v1(case: Case) -> Iterable[str]:
 @suite("node-qos/parse_memory_stat_v2")
 def parse_memory_stat_v2(case: Case) -> Iterable[str]:
     yield from outcome(case, lambda i: memory_stat(memory.memory_stat(i["content"], 2)))
-
-
-@suite("node-qos/parse_memory_numa_stat_v1")
-def parse_memory_numa_stat_v1(case: Case) -> Iterable[str]:
-    yield from outcome(case, lambda i: pages(memory.numa_stat(i["content"], 1)))
-
-
-@suite("node-qos/parse_memory_numa_stat_v2")
-def parse_memory_numa_stat_v2(case: Case) -> Iterable[str]:
-    yield from outcome(case, lambda i: pages(memory.numa_stat(i["content"], 2)))
 
 
 @suite("node-qos/parse_kv")
@@ -293,12 +254,6 @@ class FilesOnly:
         return path in self.contents or any(name.startswith(path.rstrip("/") + "/") for name in self.contents)
 
 
-@suite("node-qos/anolis_detection")
-def anolis_detection(case: Case) -> Iterable[str]:
-    host = FilesOnly({f"/cg/{case['input']['existingFile']}": ""})
-    yield from outcome(case, lambda _: is_anolis(host, Layout(version=1, cgroup_root="/cg")), key="anolis")
-
-
 def psi_as(wanted: Any, pressure: CgroupPressure, path: str = "") -> Any:
     """Return pressure in the shape of the data: members are told by resource, degree and average in their path."""
     if isinstance(wanted, dict):
@@ -341,7 +296,7 @@ def cgroup_reader(case: Case) -> Iterable[str]:
             case "memory_stat":
                 return memory_stat(reader.memory_stat("d"))
             case "numa_stat":
-                return pages(reader.memory_pages("d"))
+                raise NotApplicable(NO_NUMA_PAGES)
             case "psi":
                 return reader.pressure("d")
             case "cold_page_bytes":

@@ -101,10 +101,17 @@ def cpuset_pick(case: Case) -> Iterable[str]:
 def adjust_cpuset(case: Case) -> Iterable[str]:
     given = case["input"]
     world = _world(given)
+    # A node on which just the given CPU is left: one core more than that, and one in use by the system.
+    resources = {"cpu": f"{parse_quantity(given['beCPU']).milli + 1000}m"}
+    raw = {"metadata": {"name": "node"}, "status": {"capacity": resources, "allocatable": resources}}
+    world.node = convert(raw, Node)
+    world.metrics.set(kinds.NODE_CPU, 1.0)
+    threshold = ResourceThresholdStrategy(enable=True, cpu_suppress_threshold_percent=100)
+    world.slo = NodeSLOSpec(resource_used_threshold_with_be=threshold)
+    if not world.pods:
+        world.add_pod({"metadata": {"name": "idle", "uid": "idle"}, "status": {"qosClass": "Burstable"}})
     tier = _tree(world, given["currentBECPUSet"])
-    strategy = CpuSuppress()
-    snapshot = world.snapshot(Needs(cpus=[tier], trees=[tier]))
-    world.apply(strategy.cpuset_plan(snapshot, parse_quantity(given["beCPU"]).milli))
+    world.sync(CpuSuppress())
     return _same_cpus(case["expected"]["beCPUSetFile"], world.text("cpuset", tier, "cpuset.cpus"))
 
 

@@ -70,12 +70,6 @@ def vendor(case: Case) -> Iterable[str]:
     return expect(case, {"value": cpu_model(case["input"]["cpuinfo"]).vendor})
 
 
-@suite("node-qos/resctrl_cmdline_flags")
-def cmdline_flags(case: Case) -> Iterable[str]:
-    cat, mba = l3_cache.command_line_flags(case["input"]["cmdline"])
-    return expect(case, {"cat": cat, "mba": mba})
-
-
 @suite("node-qos/resctrl_cpuinfo_flags")
 def cpuinfo_flags(case: Case) -> Iterable[str]:
     cat, mba = l3_cache.cpu_support(case["input"]["cpuinfo"])

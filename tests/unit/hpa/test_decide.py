@@ -15,7 +15,7 @@ from kubetide.hpa.plausible import without_impossible
 from kubetide.hpa.samples import ZERO_TIME, ErrorKind, MetricFailure, PodReading, Sample, ValueReading
 from kubetide.hpa.stabilization import Recommendation
 from kubetide.hpa.trace import trace_of
-from kubetide.hpa.turn import Observation, Options, Problem, ScaleDecision, ScaleView, TurnError, target_group
+from kubetide.hpa.turn import Observation, Options, Problem, ScaleDecision, ScaleView, TurnError
 from unit.hpa.worlds import CPU_50, NOW, QUEUE, QUEUE_VALUE, ago, hpa, observation, pod, pods, reading, turn, value
 
 FAILED = MetricFailure(ErrorKind.FETCH_FAILED, "the metrics API is away")
@@ -333,9 +333,3 @@ def test_tolerances_of_behavior_need_the_gate() -> None:
     assert tolerance_of(spec, Options()).up == 0.1
     found = tolerance_of(spec, Options(configurable_tolerance=True))
     assert (found.up, found.down) == (0.30000000000000004, 0.1)
-
-
-def test_only_the_group_of_a_target_matters() -> None:
-    spec = hpa(api_version="apps/v1beta9").spec
-    assert target_group(spec.scale_target_ref) == "apps"
-    assert target_group(hpa(api_version="").spec.scale_target_ref) == ""

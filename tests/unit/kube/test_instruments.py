@@ -1,18 +1,17 @@
-"""What the machinery shows of itself, and the indexes it offers."""
+"""What the machinery shows of itself."""
 
 import asyncio
 import gc
 
 import pytest
 
-from kubetide.api.core import ConfigMap, Pod, PodSpec
-from kubetide.api.meta import ObjectKey, ObjectMeta, OwnerReference
+from kubetide.api.core import ConfigMap
+from kubetide.api.meta import ObjectKey, ObjectMeta
 from kubetide.api.scheme import CONFIG_MAPS
 from kubetide.clock import SystemClock
 from kubetide.embedded.sim.loop import run_virtual, virtual_clock
 from kubetide.kube.client import Client
 from kubetide.kube.errors import NotFound
-from kubetide.kube.indexes import by_controller, by_label, by_node, by_owner
 from kubetide.kube.informer import Informer
 from kubetide.kube.instruments import Instruments, Reconciles
 from kubetide.kube.leader import LeaderElector
@@ -108,16 +107,3 @@ def test_queues_of_one_name_are_one_series() -> None:
         queue.add("a")
         client.announce(queue)
     assert telemetry.render().decode().count('workqueue_depth{name="hpa"} 2.0') == 1
-
-
-def test_pods_are_filed_by_node_owner_and_label() -> None:
-    owners = (OwnerReference(uid="u1"), OwnerReference(uid="u2", controller=True))
-    meta = ObjectMeta(name="web", labels={"app": "web"}, owner_references=owners)
-    pod = Pod(metadata=meta, spec=PodSpec(node_name="n1"))
-    assert list(by_node(pod)) == ["n1"]
-    assert list(by_node(Pod())) == []
-    assert list(by_owner(pod)) == ["u1", "u2"]
-    assert list(by_controller(pod)) == ["u2"]
-    assert list(by_controller(Pod())) == []
-    assert list(by_label("app")(pod)) == ["web"]
-    assert list(by_label("tier")(pod)) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from kubetide.api.quantity import Quantity, parse_quantity
-from kubetide.slo.arithmetic import amplify, differs, divide, scale_milli, scale_value
+from kubetide.slo.arithmetic import differs, divide, scale_milli, scale_value
 
 HUGE = parse_quantity("1e400")
 
@@ -13,7 +13,6 @@ def test_amounts_beyond_any_machine_are_only_large() -> None:
     assert scale_value(-HUGE, 5.0) < parse_quantity("-1e250")
     assert divide({"cpu": HUGE}, 2)["cpu"] > parse_quantity("1e250")
     assert differs({"cpu": parse_quantity("1")}, {"cpu": HUGE}, "cpu", 0.1)
-    assert amplify(10**400, 1.5) > 10**250
 
 
 @pytest.mark.parametrize(

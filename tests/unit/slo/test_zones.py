@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kubetide.api.quantity import parse_quantity
-from kubetide.slo.zones import update_zones, zones_equal
+from kubetide.slo.zones import update_zones
 
 CPU, MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 
@@ -57,21 +57,3 @@ def test_a_ratio_above_one_enlarges_cpu_alone(ratio: str, cpu: str) -> None:
 def test_a_zone_without_new_values_lends_nothing() -> None:
     shown, changed = update(zone(resource(CPU, "100"), resource(MEMORY, "5")))
     assert (shown, changed) == ({CPU: "0/0/0", MEMORY: "0/0/0"}, True)
-
-
-@pytest.mark.parametrize(
-    ("other", "names", "equal"),
-    [
-        pytest.param([zone(resource("cpu", "1000m"))], [], True, id="by-value"),
-        pytest.param([zone(resource("cpu", "1", available="2"))], [], False, id="any-of-the-three"),
-        pytest.param([zone(resource("cpu", "1"), resource("gpu", "1"))], [], False, id="one-more"),
-        pytest.param(
-            [zone(resource("cpu", "1"), resource("gpu", "1"))], ["cpu"], True, id="one-more-that-nobody-asked"
-        ),
-        pytest.param([zone(resource("cpu", "1"), name="x")], [], False, id="other-name"),
-        pytest.param([zone(resource("cpu", "1"), kind="x")], [], False, id="other-type"),
-        pytest.param([], [], False, id="other-number"),
-    ],
-)
-def test_zone_lists_compare_by_what_counts(other: list[dict[str, Any]], names: list[str], equal: bool) -> None:
-    assert zones_equal([zone(resource("cpu", "1"))], other, names) is equal

@@ -30,31 +30,12 @@ class Throttling:
     throttled_nanos: int
 
 
-@dataclass(frozen=True, slots=True)
-class CpuStatV2:
-    """The whole `cpu.stat` of a v2 cgroup, times in microseconds as in the file."""
-
-    usage_usec: int
-    user_usec: int
-    system_usec: int
-    periods: int
-    throttled: int
-    throttled_usec: int
-
-
 def throttling(text: str, version: int) -> Throttling:
     """Parse the throttling part of `cpu.stat`; all three counters must be there."""
     if version == 1:
         return Throttling(*counters(text, ("nr_periods", "nr_throttled", "throttled_time")))
     periods, throttled, micros = counters(text, ("nr_periods", "nr_throttled", "throttled_usec"))
     return Throttling(periods, throttled, micros * 1000)
-
-
-def stat_v2(text: str) -> CpuStatV2:
-    """Parse a complete `cpu.stat` of v2."""
-    return CpuStatV2(
-        *counters(text, ("usage_usec", "user_usec", "system_usec", "nr_periods", "nr_throttled", "throttled_usec"))
-    )
 
 
 def usage_nanos_v2(text: str) -> int:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from kubetide.node.formats.numbers import FormatError, counters, unsigned
 
-PAGE_BYTES = 4096
 NO_LIMIT_V1 = 0x7FFFFFFFFFFFF000
 
 _STAT_FIELDS = ("inactive_file", "active_file", "inactive_anon", "active_anon", "unevictable")
@@ -88,35 +87,6 @@ def meminfo(text: str, *, numa: bool = False) -> MemInfo:
         except FormatError:
             values[name.strip()] = 0
     return MemInfo(values)
-
-
-def _node_pages(words: list[str]) -> list[tuple[int, int]]:
-    pages: list[tuple[int, int]] = []
-    for word in words:
-        name, equals, number = word.partition("=")
-        if not equals or not name.startswith("N") or "=" in number:
-            raise FormatError(f"{word!r} in memory.numa_stat is not N<node>=<number>")
-        pages.append((unsigned(name[1:], "NUMA node", high=2**31 - 1), unsigned(number, "pages")))
-    return pages
-
-
-def numa_stat(text: str, version: int) -> tuple[tuple[int, int], ...]:
-    """Return (NUMA node, pages) of `memory.numa_stat`."""
-    lines = [line.split() for line in text.strip("\n").split("\n")]
-    if version == 1:
-        if not lines[0] or not lines[0][0].startswith("total"):
-            raise FormatError("memory.numa_stat does not begin with total")
-        return tuple(_node_pages(lines[0][1:]))
-    if len(lines) < 2 or lines[0][:1] != ["anon"] or lines[1][:1] != ["file"]:
-        raise FormatError("memory.numa_stat does not begin with anon and file")
-    anon, file = _node_pages(lines[0][1:]), _node_pages(lines[1][1:])
-    nodes = [node for node, _ in anon]
-    if nodes != [node for node, _ in file] or nodes != list(range(len(nodes))):
-        raise FormatError("memory.numa_stat does not list the same consecutive nodes for anon and file")
-    return tuple(
-        (node, anon_bytes // PAGE_BYTES + file_bytes // PAGE_BYTES)
-        for (node, anon_bytes), (_, file_bytes) in zip(anon, file, strict=True)
-    )
 
 
 def hierarchical_limit(value: int) -> int:

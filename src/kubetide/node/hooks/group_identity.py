@@ -14,7 +14,6 @@ from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
 from kubetide.api.slo_strategies import NodeSLOSpec, ResourceQOS
 
 POLICY = "groupIdentity"
-UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +67,3 @@ def _class(block: ResourceQOS | None, chosen: bool) -> int | None:
     if cpu is None or not chosen or cpu.enable is not True:
         return None
     return cpu.group_identity or 0
-
-
-def writable(*, supported: bool, sysctl: str, rule: BvtRule | None) -> bool:
-    """Return whether bvt values may be written.
-
-    Not before the first rule (nobody has said yet what they should be), not on kernels without group identity,
-    and not while the kernel's switch exists but could not be read or set.
-    """
-    return rule is not None and supported and sysctl != UNREADABLE

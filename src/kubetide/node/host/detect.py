@@ -68,18 +68,6 @@ def kubelet_config_path(command_line: list[str], working_directory: str) -> str 
     return None
 
 
-def is_anolis(host: Host, layout: Layout) -> bool:
-    """Tell whether the kernel has the extended CPU and memory QoS of Anolis."""
-    if host.exists(layout.cgroup_file(files.CPU_BVT, "")):
-        return True
-    memory_root = layout.cgroup_dir("memory", "")
-    try:
-        children = host.list_dirs(memory_root)
-    except OSError:
-        return False
-    return any(host.exists(layout.cgroup_file(files.MEMORY_WMARK_RATIO, child)) for child in children)
-
-
 def has_resctrl(cpuinfo: str) -> bool:
     """Tell whether the CPU can partition its cache and memory bandwidth."""
     return {"cat_l3", "mba"} <= cpu.cpu_flags(cpuinfo)

@@ -262,7 +262,6 @@ IO_PRESSURE = _pressure("io.pressure")
 MEMORY_LIMIT = CgroupFile(name="memory.limit_in_bytes", controller="memory", v2="memory.max", kind=Kind.LIMIT)
 MEMORY_USAGE = CgroupFile(name="memory.usage_in_bytes", controller="memory", v2="memory.current")
 MEMORY_STAT = CgroupFile(name="memory.stat", controller="memory", v2="memory.stat")
-MEMORY_NUMA_STAT = CgroupFile(name="memory.numa_stat", controller="memory", v2="memory.numa_stat")
 MEMORY_MIN = _protection("memory.min")
 MEMORY_LOW = _protection("memory.low")
 MEMORY_HIGH = _protection("memory.high")
@@ -300,7 +299,7 @@ CGROUP_FILES: dict[str, CgroupFile] = {
     for file in (
         *(CPU_STAT, CPU_SHARES, CPU_QUOTA, CPU_PERIOD, CPU_BURST, CPU_BVT, CPU_IDLE, TASKS, PROCS, CPUSET),
         *(CPUSET_EFFECTIVE, CPUACCT_STAT, CPUACCT_USAGE, CPU_PRESSURE, MEMORY_PRESSURE, IO_PRESSURE),
-        *(MEMORY_LIMIT, MEMORY_USAGE, MEMORY_STAT, MEMORY_NUMA_STAT, MEMORY_MIN, MEMORY_LOW, MEMORY_HIGH),
+        *(MEMORY_LIMIT, MEMORY_USAGE, MEMORY_STAT, MEMORY_MIN, MEMORY_LOW, MEMORY_HIGH),
         *(MEMORY_WMARK_RATIO, MEMORY_WMARK_SCALE, MEMORY_WMARK_MIN_ADJ, MEMORY_PRIORITY),
         *(MEMORY_USE_PRIORITY_OOM, MEMORY_OOM_GROUP, MEMORY_IDLE_PAGES),
         *(BLKIO_READ_IOPS, BLKIO_READ_BPS, BLKIO_WRITE_IOPS, BLKIO_WRITE_BPS),
@@ -358,14 +357,6 @@ SCHED_GROUP_IDENTITY = SystemFile(
 )
 SCHED_CORE = SystemFile(name="sched_core", root=Root.PROC, path="sys/kernel/sched_core", bounds=(0, 1))
 RESCTRL_CBM_MASK = SystemFile(name="cbm_mask", root=Root.SYS_FS, path="resctrl/info/L3/cbm_mask")
-
-SYSTEM_FILES: dict[str, SystemFile] = {
-    file.name: file
-    for file in (
-        *(MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR, REAP_BACKGROUND, KIDLED_SCAN_PERIOD, KIDLED_USE_HIERARCHY),
-        *(SCHED_FEATURES, SCHED_GROUP_IDENTITY, SCHED_CORE, RESCTRL_CBM_MASK),
-    )
-}
 
 
 def resctrl_file(group: str, name: str) -> SystemFile:

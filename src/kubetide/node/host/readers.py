@@ -75,10 +75,6 @@ class CgroupReader:
         """Return the memory statistics."""
         return memory.memory_stat(self.text(files.MEMORY_STAT, directory), self.layout.version)
 
-    def memory_pages(self, directory: str) -> tuple[tuple[int, int], ...]:
-        """Return (NUMA node, pages)."""
-        return memory.numa_stat(self.text(files.MEMORY_NUMA_STAT, directory), self.layout.version)
-
     def cold_bytes(self, directory: str) -> int:
         """Return the bytes of file pages that were not touched for long; v1 with kidled only."""
         text = self.host.read(self.layout.cgroup_file(files.MEMORY_IDLE_PAGES, directory))

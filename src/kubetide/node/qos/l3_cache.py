@@ -93,13 +93,3 @@ def cpu_support(cpuinfo: str) -> tuple[bool, bool]:
     """Return whether the CPU has L3 allocation and bandwidth allocation."""
     flags = cpu_flags(cpuinfo)
     return "cat_l3" in flags, "mba" in flags
-
-
-def command_line_flags(cmdline: str) -> tuple[bool, bool]:
-    """Return which of l3cat and mba the rdt= option of the kernel command line names."""
-    cat = mba = False
-    for option in cmdline.split():
-        if option.startswith("rdt="):
-            names = option.removeprefix("rdt=").split(",")
-            cat, mba = cat or "l3cat" in names, mba or "mba" in names
-    return cat, mba

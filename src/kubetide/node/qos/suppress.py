@@ -145,11 +145,6 @@ class CpuSuppress:
         )
         return (Batch.flat(write, cached=False),)
 
-    def cpuset_plan(self, snapshot: Snapshot, left: int) -> Plan:
-        """Return the writes of the cpuset policy for this much CPU."""
-        trace: dict[str, object] = {}
-        return Plan(batches=self._by_cpuset(snapshot, left, trace), trace=trace)
-
     def _by_cpuset(self, snapshot: Snapshot, left: int, trace: dict[str, object]) -> tuple[Batch, ...]:
         tier = snapshot.paths.tier(BEST_EFFORT)
         current = snapshot.kernel.cpus.get(tier)

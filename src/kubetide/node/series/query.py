@@ -19,7 +19,6 @@ Millis = npt.NDArray[np.int64]
 
 AVG, P50, P90, P95, P99, LAST, COUNT = "avg", "p50", "p90", "p95", "p99", "last", "count"
 PERCENTILES: Final = {P50: 0.5, P90: 0.9, P95: 0.95, P99: 0.99}
-AGGREGATES = (AVG, P50, P90, P95, P99, LAST, COUNT)
 
 
 def percentile_index(count: int, fraction: float) -> int:

@@ -133,15 +133,6 @@ def reserve(strategy: Mapping[str, Any], capacity: Mapping[str, Quantity]) -> Am
     }
 
 
-def split_over(amounts: Mapping[str, Quantity], zones: Sequence[int], count: int) -> list[Amounts]:
-    """Spread amounts evenly over the listed zones; a zone listed twice gets two shares."""
-    share = divide(amounts, len(zones))
-    result: list[Amounts] = [dict.fromkeys(amounts, ZERO) for _ in range(count)]
-    for zone in zones:
-        result[zone] = add(result[zone], share)
-    return result
-
-
 def _zone_sums(strategy: Raw, allocatable: Amounts, node: Sums, loads: Iterable[Load], index: int, count: int) -> Sums:
     requested, used, largest = [], [], []
     for load in loads:

@@ -5,7 +5,6 @@ import pytest
 from kubetide.node.formats import cpu, processors
 from kubetide.node.formats.devices import pcie_root
 from kubetide.node.formats.numbers import FormatError
-from kubetide.node.formats.process import process_stat
 
 HEADER = "CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n"
 
@@ -88,20 +87,6 @@ def test_lines_that_are_no_usable_processor_are_left_out_and_the_rest_is_ordered
 def test_no_processor_at_all_is_an_error(text: str) -> None:
     with pytest.raises(FormatError):
         processors.lscpu(text)
-
-
-def test_a_command_may_hold_spaces_and_parentheses() -> None:
-    stat = process_stat("7 (a) b) S 1 2 3 4\n")
-    assert (stat.pid, stat.command, stat.state, stat.parent, stat.group) == (7, "a) b", "S", 1, 2)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "7 sh S 1 2", "7 (sh) S 1", "7 (sh) SS 1 2", "7 (sh) S -1 2", "x (sh) S 1 2", "4294967296 (sh) S 1 2"],
-)
-def test_what_is_not_the_stat_of_a_process(text: str) -> None:
-    with pytest.raises(FormatError):
-        process_stat(text)
 
 
 def test_the_root_complex_is_the_first_in_the_path() -> None:

@@ -46,20 +46,6 @@ def test_more_available_than_there_is_means_nothing_is_used() -> None:
     assert (found.usage_bytes, found.usage_with_page_cache_bytes) == (0, 0)
 
 
-def test_pages_by_node_are_those_of_the_first_line_on_v1() -> None:
-    assert memory.numa_stat("total=3 N0=1 N1=2\nfile=9 N0=9\n", 1) == ((0, 1), (1, 2))
-    for text in ("", "N0=1", "total N0=x", "total N0", "total X0=1"):
-        with pytest.raises(FormatError):
-            memory.numa_stat(text, 1)
-
-
-def test_pages_by_node_are_anonymous_and_file_bytes_on_v2() -> None:
-    assert memory.numa_stat("anon N0=8192 N1=4095\nfile N0=4096 N1=4097\n", 2) == ((0, 3), (1, 1))
-    for text in ("anon N0=1", "file N0=1\nanon N0=1", "anon N0=1 N1=1\nfile N0=1", "anon N1=1\nfile N1=1"):
-        with pytest.raises(FormatError):
-            memory.numa_stat(text, 2)
-
-
 @pytest.mark.parametrize(("boundary", "columns"), [(0, 255), (5, 224), (7, 128), (8, 0), (99, 0)])
 def test_cold_pages_are_inactive_file_pages_from_the_boundary_on(boundary: int, columns: int) -> None:
     assert memory.idle_page_stats(idle()).cold_bytes(boundary) == 4 * columns

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kubetide.node.series.query import AGGREGATES, EMPTY, percentile_index, points_of
+from kubetide.node.series.query import AVG, COUNT, EMPTY, LAST, PERCENTILES, percentile_index, points_of
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ def test_percentiles_pick_low_ranks_in_single_precision(count: int, fraction: fl
 
 
 def test_an_empty_window_has_only_a_count() -> None:
-    assert {name: EMPTY.aggregate(name) for name in AGGREGATES} == {
-        **dict.fromkeys(AGGREGATES),
+    assert {name: EMPTY.aggregate(name) for name in (AVG, LAST, COUNT, *PERCENTILES)} == {
+        **dict.fromkeys((AVG, LAST, *PERCENTILES)),
         "count": 0.0,
     }
 

@@ -11,8 +11,6 @@ from kubetide.errors import InvalidInput
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII)
-_INTEGER = re.compile(r"[+-]?[0-9a-zA-Z_]+", re.ASCII)
-_BARE_OCTAL = re.compile(r"^([+-]?)0(?=[0-7_])")
 
 
 def parse_float(text: str) -> float:
@@ -28,13 +26,3 @@ def parse_float(text: str) -> float:
     if not math.isfinite(number):
         raise InvalidInput(f"{text!r} is not a finite number")
     return number
-
-
-def parse_integer(text: str) -> int:
-    """Return the integer that `text` spells, its base told by a prefix: 0x, 0b, and octal for 0o or a bare 0."""
-    try:
-        if _INTEGER.fullmatch(text):
-            return int(_BARE_OCTAL.sub(r"\g<1>0o", text), 0)
-    except ValueError as error:
-        raise InvalidInput(f"{text!r} is not an integer") from error
-    raise InvalidInput(f"{text!r} is not an integer")

@@ -115,20 +115,6 @@ def _bounded(change: Callable[[], Any]) -> Any:
         raise PatchError("nested too deeply") from error
 
 
-def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> Raw:
-    """Return the merge patch body that turns `old` into `new`; empty when they are equal."""
-    body: Raw = {key: None for key in old if key not in new}
-    for key, value in new.items():
-        if key not in old:
-            body[key] = value
-        elif isinstance(value, dict) and isinstance(old[key], dict):
-            if inner := merge_diff(old[key], value):
-                body[key] = inner
-        elif old[key] != value or type(old[key]) is not type(value):
-            body[key] = value
-    return body
-
-
 def _merge(target: Any, patch: Any) -> Any:
     if not isinstance(patch, Mapping):
         return patch

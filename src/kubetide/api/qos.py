@@ -17,14 +17,12 @@ from kubetide.api.codec import decode_folded
 from kubetide.api.core import Container, Pod, ResourceList
 from kubetide.api.cpuset import CpuSet
 from kubetide.api.meta import ApiObject
-from kubetide.api.numbers import parse_integer
 from kubetide.api.quantity import ZERO, Quantity, int_value, milli_value, parse_quantity
 from kubetide.api.resources import parse_list
 from kubetide.errors import InvalidInput
 
 LABEL_QOS = "koordinator.sh/qosClass"
 LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
-LABEL_PRIORITY = "koordinator.sh/priority"
 LABEL_CPU_NORMALIZATION_ENABLED = "node.koordinator.sh/cpu-normalization-enabled"
 LABEL_CORE_SCHED_GROUP = "koordinator.sh/core-sched-group-id"
 
@@ -32,7 +30,6 @@ ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"
 ANNOTATION_MEMORY_QOS = "koordinator.sh/memoryQOS"
 ANNOTATION_BLKIO_QOS = "koordinator.sh/blkioQOS"
 ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
-ANNOTATION_RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
 ANNOTATION_DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 ANNOTATION_EXTENDED_RESOURCES = "node.koordinator.sh/extended-resource-spec"
 ANNOTATION_RESERVATION = "node.koordinator.sh/reservation"
@@ -120,20 +117,6 @@ def raw_priority(pod: Pod) -> str:
 def defaulted_priority(pod: Pod) -> str:
     """Return the raw priority class or the one that the defaulted QoS class stands for."""
     return raw_priority(pod) or _PRIORITY_OF_QOS.get(defaulted_qos(pod), NONE)
-
-
-def sub_priority(labels: Mapping[str, str] | None) -> int:
-    """Return the sub-priority of the label, 0 when absent; raise InvalidInput for what is no 32-bit integer."""
-    text = (labels or {}).get(LABEL_PRIORITY, "")
-    if not text:
-        return 0
-    try:
-        value = parse_integer(text)
-    except InvalidInput as error:
-        raise InvalidInput(error.message, field=LABEL_PRIORITY) from error
-    if not -(2**31) <= value < 2**31:
-        raise InvalidInput(f"{text!r} does not fit 32 bits", field=LABEL_PRIORITY)
-    return value
 
 
 def pod_request(pod: Pod) -> dict[str, Quantity]:

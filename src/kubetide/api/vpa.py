@@ -14,7 +14,6 @@ from kubetide.api.core import ResourceList
 from kubetide.api.meta import ApiObject, TypedObject
 from kubetide.api.quantity import QuantityText
 
-GROUP = "autoscaling.k8s.io"
 CHECKPOINT_VERSION = "v3"
 DEFAULT_RECOMMENDER = "default"
 

@@ -19,8 +19,6 @@ from kubetide.node.host.layout import Layout
 from kubetide.node.settings import NodeSettings
 from kubetide.telemetry import Telemetry
 
-STATUS_PORT = 9316
-
 
 def make_agent(
     cluster: SimCluster, node: str, seed: int, *, interval: timedelta, telemetry: Telemetry | None = None

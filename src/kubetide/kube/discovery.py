@@ -178,14 +178,6 @@ class Discovery:
             found = _of_kind(await self.resources(group, version), kind)
         return found
 
-    async def by_plural(self, group: str, plural: str) -> ApiResource | None:
-        """Return the resource of a plural name in a group, in the preferred version that has it."""
-        for version in await self.versions(group):
-            for resource in await self.resources(group, version):
-                if resource.plural == plural:
-                    return resource
-        return None
-
     def _age(self) -> float:
         return self._clock.monotonic() - self._loaded_at
 

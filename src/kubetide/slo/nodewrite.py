@@ -30,8 +30,6 @@ from kubetide.slo.normalization import (
 from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_RESOURCES, MID_RESOURCES, ResourceItem
 from kubetide.slo.overcommit.staleness import update_time_threshold
 
-Raw = dict[str, Any]
-
 ORIGIN_ANNOTATION = "node.koordinator.sh/originExtendedAllocatable"
 THIRD_PARTY_ANNOTATION = "node.koordinator.sh/thirdPartyAllocations"
 _OVERCOMMITTED = (*MID_RESOURCES, *BATCH_RESOURCES)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.patch import RESULT_LIMIT, JsonPatch, MergePatch, StrategicMergePatch, merge_diff
+from kubetide.api.patch import RESULT_LIMIT, JsonPatch, MergePatch, StrategicMergePatch
 from kubetide.api.pointer import escape_step
 from kubetide.errors import PatchError, PatchTooLarge
 
@@ -150,14 +150,6 @@ def test_applying_never_changes_the_input() -> None:
     JsonPatch([{"op": "remove", "path": "/spec/containers/0"}]).apply(POD)
     StrategicMergePatch({"spec": {"containers": [{"name": "app", "image": "x"}]}}).apply(POD)
     assert before == POD
-
-
-def test_the_difference_of_two_objects_is_a_merge_patch() -> None:
-    old = {"a": 1, "b": {"x": 1, "y": [1]}, "gone": True}
-    new = {"a": 1, "b": {"x": 2, "y": [1]}, "new": {"z": 1}}
-    assert merge_diff(old, new) == {"b": {"x": 2}, "gone": None, "new": {"z": 1}}
-    assert merge_diff(old, old) == {}
-    assert merge_diff({"a": 1}, {"a": True}) == {"a": True}
 
 
 def test_pointer_steps_escape_slash_and_tilde() -> None:

@@ -86,21 +86,6 @@ def test_a_ratio_must_be_a_positive_number(text: str) -> None:
         cpu_normalization.node_ratio({qos.ANNOTATION_CPU_NORMALIZATION: text})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("0x10", 16), ("0b11", 3), ("0o17", 15), ("017", 15), ("00", 0), ("-8", -8), ("+8", 8), ("1_000", 1000), ("", 0)],
-)
-def test_sub_priorities_are_integers_of_any_base(text: str, expected: int) -> None:
-    assert qos.sub_priority({qos.LABEL_PRIORITY: text}) == expected
-    assert qos.sub_priority({}) == 0
-
-
-@pytest.mark.parametrize("text", ["99999999999", " 5", "5\n", "08", "1.0", "x", "٣", "1__0", "-"])
-def test_other_texts_are_no_sub_priority(text: str) -> None:
-    with pytest.raises(InvalidInput):
-        qos.sub_priority({qos.LABEL_PRIORITY: text})
-
-
 def test_dedicated_cpus_need_a_readable_list() -> None:
     assert str(qos.dedicated_cpus({qos.ANNOTATION_RESOURCE_STATUS: '{"cpuset":"2-3"}'})) == "2-3"
     assert qos.dedicated_cpus({qos.ANNOTATION_RESOURCE_STATUS: '{"cpuset":"x"}'}) is None

@@ -7,16 +7,12 @@ import pytest
 
 from kubetide.api.codec import convert
 from kubetide.api.conditions import Condition, is_true, set_condition, without_condition
-from kubetide.api.core import Container, Pod
+from kubetide.api.core import Pod
 from kubetide.api.resources import (
     add,
-    container_limits,
-    container_requests,
     format_list,
     maximum,
-    minimum,
     parse_list,
-    pod_limits,
     pod_requests,
     subtract,
 )
@@ -54,26 +50,11 @@ def test_what_must_be_reserved(given: Pod, cpu: str) -> None:
     assert format_list(pod_requests(given)) == {"cpu": cpu}
 
 
-def test_a_container_requests_what_it_says_or_else_its_limit() -> None:
-    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}}
-    given = convert({"name": "c", "resources": resources}, Container)
-    assert format_list(container_requests(given)) == {"cpu": "1", "memory": "1Gi"}
-    assert format_list(container_limits(given)) == {"cpu": "2", "memory": "1Gi"}
-    assert container_requests(convert({"name": "c"}, Container)) == {}
-
-
-def test_a_limit_counts_only_where_it_is_set() -> None:
-    assert format_list(
-        pod_limits(pod([container("1", "2"), container("1")], overhead={"cpu": "1", "memory": "1"}))
-    ) == {"cpu": "3"}
-
-
 def test_lists_add_subtract_and_compare_by_resource() -> None:
     one, other = parse_list({"cpu": "1", "memory": "1Gi"}), parse_list({"cpu": "2"})
     assert format_list(add(one, other)) == {"cpu": "3", "memory": "1Gi"}
     assert format_list(subtract(other, one)) == {"cpu": "1", "memory": "-1Gi"}
     assert format_list(maximum(one, other)) == {"cpu": "2", "memory": "1Gi"}
-    assert format_list(minimum(one, other)) == {"cpu": "1", "memory": "1Gi"}
 
 
 def test_a_condition_keeps_its_age_while_its_status_stays() -> None:

@@ -157,16 +157,6 @@ class Noisy:
         return level if level > 0.0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Several curves on top of each other."""
-
-    curves: tuple[Curve, ...]
-
-    def level(self, elapsed: float, week: float) -> float:
-        return sum(curve.level(elapsed, week) for curve in self.curves)
-
-
 def trace_from_csv(text: str, *, subject: str = "trace", repeat: bool = False) -> Trace:
     """Read `seconds,level` lines; a first line that is not numbers is a heading. Seconds must rise."""
     points: list[tuple[float, float]] = []

@@ -36,8 +36,6 @@ CONTROLLER_REVISIONS = ResourceKey("apps", "controllerrevisions")
 JOBS = ResourceKey("batch", "jobs")
 CRON_JOBS = ResourceKey("batch", "cronjobs")
 PDBS = ResourceKey("policy", "poddisruptionbudgets")
-PRIORITY_CLASSES = ResourceKey("scheduling.k8s.io", "priorityclasses")
-LEASES = ResourceKey("coordination.k8s.io", "leases")
 
 CONTROLLER_USER = User("system:kube-controller-manager", ("system:masters", "system:authenticated"))
 

@@ -20,10 +20,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.journal import Journal
-from kubetide.embedded.server import serve
+from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.journal import Journal
 
 PATH = "/api/v1/namespaces/default/configmaps"
 MERGE = "application/merge-patch+json"

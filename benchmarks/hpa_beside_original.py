@@ -22,8 +22,8 @@ from benchmarks.beside import free_port, process, samples, spent, wait_for, writ
 from benchmarks.hpa_round import fill
 
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.server import serve
+from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.server import EmbeddedApi
 
 TURNS = "horizontal_pod_autoscaler_controller_reconciliations_total"
 REQUESTS = "rest_client_requests_total"

@@ -23,20 +23,20 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
 
-from kubetide.api.meta import ObjectKey
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.server import serve
+from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.server import EmbeddedApi
 from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.kube.control.reconcile import Result
 from kubetide.kube.gc_tuning import tune_gc
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
-from kubetide.kube.reconcile import Result
-from kubetide.kube.tls import ServerTrust
-from kubetide.kube.transport import Response, Transport
 from kubetide.telemetry import Telemetry
 from kubetide.testing.autoscaling import kind_of
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod

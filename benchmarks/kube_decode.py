@@ -30,9 +30,9 @@ def decoder(name: str, kind: str) -> Callable[[bytes], Any]:
         return _official(kind)
     import asyncio
 
-    from kubetide.api.core import Pod
-    from kubetide.api.metrics import PodMetrics
-    from kubetide.kube.decoding import decode_page
+    from kubetide.api.objects.core import Pod
+    from kubetide.api.objects.metrics import PodMetrics
+    from kubetide.kube.client.decoding import decode_page
     from kubetide.kube.gc_tuning import tune_gc
 
     if name == "kubetide":

@@ -17,16 +17,16 @@ from pathlib import Path
 
 from aiohttp import web
 
-from kubetide.api.core import Pod
-from kubetide.api.scheme import PODS
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.scheme import PODS
 from kubetide.clock import SystemClock
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.gc_tuning import tune_gc
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.informer import Informer
-from kubetide.kube.kubeconfig import Access
-from kubetide.kube.tls import ServerTrust
 from kubetide.testing.large_objects import pod
 
 BATCH_SECONDS = 0.02

@@ -12,14 +12,14 @@ from aiohttp import web
 
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.kube.answers import AnswerBudget
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
+from kubetide.kube.client.answers import AnswerBudget
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.listener import listening
 from kubetide.kube.metrics import ResourceMetrics
-from kubetide.kube.tls import ServerTrust
 
 ITEM = (
     b'{"metadata":{"name":"web-%06d","namespace":"default","labels":{"app":"web"}},"timestamp":"2026-01-01T00:00:00Z",'

@@ -21,21 +21,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kernel.tree import Tree, why_not
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
+from kubetide.api.objects.core import Pod
+from kubetide.api.values.codec import convert
 from kubetide.node.collectors.base import Collector, Context
 from kubetide.node.collectors.best_effort import BestEffortCollector
 from kubetide.node.collectors.host_apps import HostApplicationCollector
-from kubetide.node.collectors.node import NodeCollector
+from kubetide.node.collectors.node import NodeCollector, SystemCollector
 from kubetide.node.collectors.pods import PodCollector
-from kubetide.node.collectors.system import SystemCollector
 from kubetide.node.collectors.throttling import ThrottlingCollector
-from kubetide.node.series import kinds
-from kubetide.node.series.history import History
-from kubetide.node.series.query import AVG, COUNT, LAST, PERCENTILES
-from kubetide.node.series.ring import Ring
-from kubetide.node.series.store import SeriesStore
-from kubetide.node.snapshot import PodState, pod_state
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.query import AVG, COUNT, LAST, PERCENTILES
+from kubetide.node.core.series.ring import Ring
+from kubetide.node.core.series.store import SeriesStore
+from kubetide.node.core.snapshot import PodState, pod_state
+from kubetide.node.series_history import History
 from kubetide.telemetry import Telemetry
 
 CONTAINERS = 2

@@ -15,24 +15,24 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kubetide.api import qos
-from kubetide.api.cgroups import BEST_EFFORT
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.slo_strategies import NodeSLOSpec
-from kubetide.node.formats.processors import Processor
-from kubetide.node.formats.storage import StorageFacts
-from kubetide.node.hooks.decide import HookDecider
-from kubetide.node.hooks.rules import Plugins
-from kubetide.node.qos.blkio import BlkIo
-from kubetide.node.qos.burst_limiter import Limiters
-from kubetide.node.qos.cpu_burst import CpuBurst
-from kubetide.node.qos.evictions import CpuEvict, MemoryEvict
-from kubetide.node.qos.memory import MemoryQos
-from kubetide.node.qos.suppress import CpuSuppress
-from kubetide.node.qos.system import SystemConfig
-from kubetide.node.series import kinds
-from kubetide.node.slo import complete
+from kubetide.api.objects.core import Node
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import BEST_EFFORT
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.storage import StorageFacts
+from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.hooks.rules import Plugins
+from kubetide.node.core.qos.blkio import BlkIo
+from kubetide.node.core.qos.burst_limiter import Limiters
+from kubetide.node.core.qos.cpu_burst import CpuBurst
+from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
+from kubetide.node.core.qos.memory import MemoryQos
+from kubetide.node.core.qos.suppress import CpuSuppress
+from kubetide.node.core.qos.system import SystemConfig
+from kubetide.node.core.series import kinds
+from kubetide.node.core.slo import complete
 from nodeworld import START, World
 
 CONTAINERS = ("main", "side")

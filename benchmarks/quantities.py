@@ -7,7 +7,7 @@ import random
 import time
 from decimal import Decimal
 
-from kubetide.api.quantity import cpu_millis, parse_quantity
+from kubetide.api.values.quantity import cpu_millis, parse_quantity
 
 COUNT = 1_000_000
 _FACTORS = {"n": Decimal("1e-9"), "m": Decimal("1e-3")}

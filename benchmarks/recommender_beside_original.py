@@ -22,10 +22,10 @@ from pathlib import Path
 from benchmarks.beside import free_port, process, samples, spent, wait_for, write_kubeconfig
 from benchmarks.recommender_loop import STEPS, Usage, fill
 
-from kubetide.api.codec import encode
+from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.server import serve
+from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.server import EmbeddedApi
 
 LATENCY = "vpa_recommender_execution_latency_seconds"
 INTERVAL = 15

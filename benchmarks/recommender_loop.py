@@ -29,30 +29,30 @@ from random import Random
 from typing import Any
 
 from kubetide import crds
-from kubetide.api.codec import convert, encode
-from kubetide.api.metrics import PodMetrics
-from kubetide.api.quantity import Quantity, cpu_millis, memory_bytes
+from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.values.codec import convert, encode
+from kubetide.api.values.quantity import Quantity, cpu_millis, memory_bytes
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.requests import ADMIN
-from kubetide.kube.client import Client
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.rest.requests import ADMIN
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.gc_tuning import THRESHOLDS
-from kubetide.kube.recorder import EventRecorder
-from kubetide.kube.transport import Response
 from kubetide.stats.saved import Saved
 from kubetide.telemetry import Telemetry
 from kubetide.testing.usage import PodUsageOnly
-from kubetide.vpa.policy import Recommended
-from kubetide.vpa.recommender.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
-from kubetide.vpa.recommender.checkpoint import Checkpoint, Window, checkpoints, status_body
-from kubetide.vpa.recommender.controller import Recommender
-from kubetide.vpa.recommender.feeding import feed, gather
-from kubetide.vpa.recommender.model import Model
-from kubetide.vpa.recommender.recommend import recommend
-from kubetide.vpa.recommender.status import recommendation_body
-from kubetide.vpa.recommender.watch import VPAS_PER_TURN
-from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.core.policy import Recommended
+from kubetide.vpa.recommender.core.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
+from kubetide.vpa.recommender.core.checkpoint import Checkpoint, Window, checkpoints, status_body
+from kubetide.vpa.recommender.core.feeding import feed, gather
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.recommend import recommend
+from kubetide.vpa.recommender.core.status import recommendation_body
+from kubetide.vpa.recommender.loop import Recommender
+from kubetide.vpa.recommender.settings import RecommenderSettings
+from kubetide.vpa.recommender.vpa_watch import VPAS_PER_TURN
 
 STEPS = ("LoadVPAs", "LoadPods", "LoadMetrics", "UpdateVPAs", "MaintainCheckpoints", "GarbageCollect", "total")
 CONTAINERS = ("app", "proxy")

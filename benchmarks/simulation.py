@@ -25,12 +25,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.loop import run_virtual
-from kubetide.embedded.sim.scenario import LoadSpec, MetricsSpec, NodeSpec, Scenario, WorkloadSpec
+from kubetide.embedded.sim.load.scenario import LoadSpec, MetricsSpec, NodeSpec, Scenario, WorkloadSpec
+from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.embedded.sim.world import PODS, is_ready
 from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.control.manager import Manager
 from kubetide.kube.gc_tuning import tune_gc
-from kubetide.kube.manager import Manager
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_hpa
 from kubetide.wiring import World, build

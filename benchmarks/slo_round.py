@@ -18,16 +18,16 @@ from datetime import timedelta
 from typing import Any
 
 from kubetide import crds
-from kubetide.api.meta import ObjectKey
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import Clock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.sim.loop import DEFAULT_START, run_virtual, virtual_clock
-from kubetide.kube.client import Client
-from kubetide.kube.recorder import EventRecorder
-from kubetide.kube.transport import Response, Transport
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.kube.control.recorder import EventRecorder
+from kubetide.slo.cluster_view import recompute
 from kubetide.slo.controller import SloController
-from kubetide.slo.observe import recompute
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 

@@ -26,23 +26,23 @@ from typing import Any
 import msgspec
 
 from kubetide import crds
-from kubetide.api.codec import encode
-from kubetide.api.patch import JsonPatch
-from kubetide.api.scheme import PODS
+from kubetide.api.objects.scheme import PODS
+from kubetide.api.values.codec import encode
+from kubetide.api.values.patch import JsonPatch
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.requests import Answer, Request
-from kubetide.embedded.server import serve
-from kubetide.embedded.watching import WatchPlan
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
-from kubetide.kube.tls import ServerTrust
-from kubetide.kube.transport import Response
+from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.watching import WatchPlan
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
+from kubetide.kube.client.transport import Response
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_node, make_pod, make_replica_set, make_vpa
-from kubetide.vpa.updater.controller import Updater
+from kubetide.vpa.updater.loop import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings
 
 CLOCK = SystemClock()

@@ -21,21 +21,21 @@ from typing import Any
 import aiohttp
 
 from kubetide import crds
-from kubetide.api.admission import AdmissionReview
-from kubetide.api.codec import encode
+from kubetide.api.objects.admission import AdmissionReview
+from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.server import serve
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
-from kubetide.kube.tls import ServerTrust
+from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.webhook import allow
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_container, make_node, make_pod, make_replica_set, make_vpa
-from kubetide.vpa.admission.controller import AdmissionController
 from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.admission.webhook import AdmissionController
 
 CLOCK = SystemClock()
 LOCALHOST = "127.0.0.1"

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.slo_strategies import NodeSLOSpec
-from kubetide.node.executor.outcomes import Outcomes
-from kubetide.node.executor.plan import Plan
-from kubetide.node.executor.writer import Executor
-from kubetide.node.formats.processors import Processor
-from kubetide.node.formats.storage import StorageFacts
-from kubetide.node.hooks.decide import HookDecider
-from kubetide.node.host.layout import Layout
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.storage import StorageFacts
+from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.kernel_values import NOTHING, Needs
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.outcomes import Outcomes
+from kubetide.node.core.plan import Plan
+from kubetide.node.core.qos.strategy import Observing, Releasing, Remembering, Strategy
+from kubetide.node.core.series.query import EMPTY, Points
+from kubetide.node.core.snapshot import PodState, Snapshot, pod_state
+from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.kernel_reader import KernelReader
-from kubetide.node.kernel_values import NOTHING, Needs
-from kubetide.node.qos.strategy import Observing, Releasing, Remembering, Strategy
-from kubetide.node.series.query import EMPTY, Points
-from kubetide.node.snapshot import PodState, Snapshot, pod_state
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from kubetide.embedded.protobuf.reader import MAGIC
-from kubetide.embedded.protobuf.tables import INLINE, SCALARS, SPECIAL, Field, Message, find_message
+from kubetide.embedded.apiserver.protobuf.reader import MAGIC
+from kubetide.embedded.apiserver.protobuf.tables import INLINE, SCALARS, SPECIAL, Field, Message, find_message
 
 Raw = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.node.agent import NodeAgent
-from kubetide.node.controller import make_modules
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
+from kubetide.node.enforcement import make_modules
 from kubetide.node.settings import NodeSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod

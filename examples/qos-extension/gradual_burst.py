@@ -10,9 +10,9 @@ the first PERCENT of a hundred; the choice stays the same over restarts and on e
 import os
 from zlib import crc32
 
-from kubetide.api.slo_strategies import CPUBurstConfig
-from kubetide.node.qos.extensions import Extension
-from kubetide.node.snapshot import PodState
+from kubetide.api.qos.slo_strategies import CPUBurstConfig
+from kubetide.node.core.qos.extensions import Extension
+from kubetide.node.core.snapshot import PodState
 
 
 class GradualBurst(Extension):

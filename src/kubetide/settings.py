@@ -5,11 +5,11 @@ from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.settings import KubeSettings
+from kubetide.kube.client.settings import KubeSettings
 from kubetide.node.settings import NodeSettings
 from kubetide.slo.settings import SloSettings
 from kubetide.vpa.admission.settings import AdmissionSettings
-from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
 
 

@@ -13,11 +13,11 @@ from typing import Any
 from kubetide.clock import Clock
 from kubetide.config import Settings
 from kubetide.errors import SettingsError
-from kubetide.kube.client import Client
+from kubetide.kube.client.client import Client
 from kubetide.kube.connections import Limits
+from kubetide.kube.control.manager import Component, Manager
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.endpoints import Endpoints
-from kubetide.kube.manager import Component, Manager
-from kubetide.kube.recorder import EventRecorder
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 
@@ -136,7 +136,7 @@ def _hpa(world: World, settings: Any) -> list[Component]:
 
 
 def _recommender(world: World, settings: Any) -> list[Component]:
-    from kubetide.vpa.recommender.controller import Recommender
+    from kubetide.vpa.recommender.loop import Recommender
 
     return _with_recorder(
         world,
@@ -146,7 +146,7 @@ def _recommender(world: World, settings: Any) -> list[Component]:
 
 
 def _updater(world: World, settings: Any) -> list[Component]:
-    from kubetide.vpa.updater.controller import Updater
+    from kubetide.vpa.updater.loop import Updater
 
     return _with_recorder(
         world,
@@ -156,7 +156,7 @@ def _updater(world: World, settings: Any) -> list[Component]:
 
 
 def _admission(world: World, settings: Any) -> list[Component]:
-    from kubetide.vpa.admission.controller import AdmissionController
+    from kubetide.vpa.admission.webhook import AdmissionController
 
     return _with_recorder(
         world,
@@ -176,7 +176,7 @@ def _admission(world: World, settings: Any) -> list[Component]:
 
 def _slo(world: World, settings: Any) -> list[Component]:
     from kubetide.slo.controller import SloController
-    from kubetide.slo.server import webhook_server
+    from kubetide.slo.webhook import webhook_server
 
     components = _with_recorder(
         world,

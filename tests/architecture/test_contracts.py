@@ -25,12 +25,23 @@ def test_the_contracts_hold() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        pytest.param("kube/store.py", "import kubetide.hpa.decide", "Imports go downward only", id="upward"),
-        pytest.param("hpa/decide.py", "import kubetide.vpa.policy", "Imports go downward only", id="sideways"),
-        pytest.param("hpa/decide.py", "import asyncio", "Decisions are pure", id="io-in-a-decision"),
-        pytest.param("vpa/policy.py", "import kubetide.kube.client", "Decisions are pure", id="client-in-a-decision"),
-        pytest.param("embedded/verbs.py", "import kubetide.slo.config", "The embedded cluster", id="no-control-plane"),
-        pytest.param("slo/validate.py", "import kubetide.slo.controller", "Shells are put", id="shell-in-a-decision"),
+        pytest.param("kube/cache/store.py", "import kubetide.hpa.core.decide", "Imports go downward only", id="upward"),
+        pytest.param(
+            "hpa/core/decide.py", "import kubetide.vpa.core.policy", "Imports go downward only", id="sideways"
+        ),
+        pytest.param("hpa/core/decide.py", "import asyncio", "Decisions are pure", id="io-in-a-decision"),
+        pytest.param(
+            "vpa/core/policy.py", "import kubetide.kube.client.client", "Decisions are pure", id="client-in-a-decision"
+        ),
+        pytest.param(
+            "embedded/apiserver/rest/verbs.py",
+            "import kubetide.slo.core.config",
+            "The embedded cluster",
+            id="no-control-plane",
+        ),
+        pytest.param(
+            "slo/core/validate.py", "import kubetide.slo.controller", "Shells are put", id="shell-in-a-decision"
+        ),
         pytest.param("utils.py", '"""Odds and ends."""', "Imports go downward only", id="a-name-without-a-place"),
     ],
 )

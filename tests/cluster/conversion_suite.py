@@ -17,7 +17,7 @@ from aiohttp import web
 
 from cluster.verb_suite import APPLY, JSON_PATCH, MERGE, Api
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import issue, make_ca
+from kubetide.kube.client.certificates import issue, make_ca
 from kubetide.kube.listener import listening
 
 Raw = dict[str, Any]

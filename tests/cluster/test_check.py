@@ -4,13 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 from kubetide import crds
-from kubetide.api.scheme import CRDS
+from kubetide.api.objects.scheme import CRDS
 from kubetide.cli.check import Finding, Verdict, examine
-from kubetide.embedded.requests import User
+from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import COMPONENTS, account, manifests
-from kubetide.kube.client import Client
-from kubetide.kube.transport import Response, Transport
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
 from kubetide.testing.cluster import run
 
 

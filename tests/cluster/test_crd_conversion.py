@@ -8,11 +8,11 @@ import pytest
 
 from cluster.conversion_suite import DEFINITIONS, boxes_live_in_two_versions, convert, definition
 from cluster.verb_suite import MERGE, Api
-from kubetide.api.admission import review_response
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.conversion import ConversionFailed
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.api.objects.admission import review_response
+from kubetide.embedded.apiserver.crds.conversion import ConversionFailed
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
 Raw = dict[str, Any]
 GROUP = "test.example.com"

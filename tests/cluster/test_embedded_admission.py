@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.admission import review_response
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.api.objects.admission import review_response
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
 Raw = dict[str, Any]
 CONFIGS = "/api/v1/namespaces/default/configmaps"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.faults import Faults
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.kube.errors import RequestTimeout
+from kubetide.embedded.apiserver.faults import Faults
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.client.errors import RequestTimeout
 
 Raw = dict[str, Any]
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -154,7 +154,7 @@ def test_bookmarks_come_every_minute_and_at_the_end() -> None:
 
 def test_a_watch_gives_back_everything_when_it_is_closed() -> None:
     async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
-        from kubetide.embedded.objects import ResourceKey
+        from kubetide.embedded.apiserver.storage.objects import ResourceKey
 
         log = api.store.collection(ResourceKey("", "configmaps")).log
         for _ in range(5):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load import Step
+from kubetide.embedded.sim.load.curves import Step
 from kubetide.testing.autoscaling import autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
 from kubetide.testing.cluster import run

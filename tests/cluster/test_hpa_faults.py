@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load import Step
+from kubetide.embedded.sim.load.curves import Step
 from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.errors import Unavailable
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.transport import Response
+from kubetide.kube.client.transport import Response
 from kubetide.testing.autoscaling import Running, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
 from kubetide.testing.cluster import events, pods, run

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load import Curve, Ramp, Spike, Step
+from kubetide.embedded.sim.load.curves import Curve, Ramp, Spike, Step
 from kubetide.hpa.settings import HpaSettings, MetricsScope
 from kubetide.testing.autoscaling import Running, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load import Step
+from kubetide.embedded.sim.load.curves import Step
 from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.errors import api_error
+from kubetide.kube.client.errors import api_error
 from kubetide.testing.autoscaling import autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
 from kubetide.testing.cluster import run

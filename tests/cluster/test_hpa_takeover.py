@@ -5,7 +5,7 @@ from typing import Any
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.errors import api_error
+from kubetide.kube.client.errors import api_error
 from kubetide.testing.autoscaling import HPAS, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
 from kubetide.testing.cluster import events, get, run

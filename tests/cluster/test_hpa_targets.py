@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
-from kubetide.embedded.objects import ResourceKey, StoreKey
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load import Step
+from kubetide.embedded.sim.load.curves import Step
 from kubetide.embedded.sim.world import DEPLOYMENTS, STATEFUL_SETS
 from kubetide.hpa.settings import HpaSettings
 from kubetide.testing.autoscaling import HPAS, autoscaler

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.core import ConfigMap
-from kubetide.api.meta import ObjectKey
-from kubetide.api.scheme import CONFIG_MAPS
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.objects import ObjectStore, ResourceKey, StoreKey
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ConnectionLost, NotFound
-from kubetide.kube.informer import Informer
-from kubetide.kube.transport import Response
+from kubetide.api.objects.core import ConfigMap
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import CONFIG_MAPS
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ConnectionLost, NotFound
+from kubetide.kube.client.transport import Response
 
 MAPS = ResourceKey("", "configmaps")
 OTHERS = ResourceKey("", "secrets")

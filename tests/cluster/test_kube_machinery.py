@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.core import ConfigMap
-from kubetide.api.events import warning
-from kubetide.api.meta import ObjectKey, ObjectReference
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import CONFIG_MAPS, DEPLOYMENTS, EVENTS, LEASES, NAMESPACES, REPLICA_SETS
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.kube.client import Client
-from kubetide.kube.errors import Conflict, Gone
-from kubetide.kube.informer import Informer
-from kubetide.kube.leader import LeaderElector
+from kubetide.api.objects.core import ConfigMap
+from kubetide.api.objects.events import warning
+from kubetide.api.objects.meta import ObjectKey, ObjectReference
+from kubetide.api.objects.scheme import CONFIG_MAPS, DEPLOYMENTS, EVENTS, LEASES, NAMESPACES, REPLICA_SETS
+from kubetide.api.values.patch import MergePatch
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import Conflict, Gone
+from kubetide.kube.control.leader_election import LeaderElector
+from kubetide.kube.control.reconcile import Result, Workers
+from kubetide.kube.control.recorder import EventRecorder
+from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.kube.owners import ControllerKey, OwnerChain
-from kubetide.kube.reconcile import Result, Workers
-from kubetide.kube.recorder import EventRecorder
 from kubetide.kube.scale import ScaleClient
-from kubetide.kube.workqueue import WorkQueue
 
 NAMESPACE = "shop"
 

@@ -12,14 +12,14 @@ import pytest
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import KubetideError, SettingsError, Unavailable
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ConnectionLost
-from kubetide.kube.transport import Response, Transport
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ConnectionLost
+from kubetide.kube.client.transport import Response, Transport
 from kubetide.node.agent import NodeAgent, NoNodeName
-from kubetide.node.controller import make_modules
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.series import kinds
+from kubetide.node.enforcement import make_modules
 from kubetide.node.roots import HostUnreadable
-from kubetide.node.series import kinds
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.kubelet import Kubelet
 from kubetide.node.state.objects import RAW_NODE_METRICS

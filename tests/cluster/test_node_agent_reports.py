@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.quantity import cpu_millis, memory_bytes
+from kubetide.api.values.quantity import cpu_millis, memory_bytes
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.errors import NotFound
+from kubetide.kube.client.errors import NotFound
 from kubetide.node.agent import NodeAgent
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.objects import RAW_NODE_METRICS
 from kubetide.node.state.topology import TOPOLOGIES

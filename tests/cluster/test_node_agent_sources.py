@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.meta import TypedObject
-from kubetide.api.scheme import Resource
+from kubetide.api.objects.meta import TypedObject
+from kubetide.api.objects.scheme import Resource
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.node.agent import NodeAgent
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.series import kinds
 from kubetide.node.runtime.nvml import GpuDevice, GpuSource, ProcessUsage
-from kubetide.node.series import kinds
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.devices import RAW_DEVICES
 from kubetide.telemetry import Telemetry

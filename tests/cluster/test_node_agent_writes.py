@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.client import Client
-from kubetide.kube.transport import Response, Transport
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
 from kubetide.node.agent import NodeAgent
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.objects import RAW_NODE_METRICS
 from kubetide.node.state.topology import TOPOLOGIES

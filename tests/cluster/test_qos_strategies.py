@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE
+from kubetide.api.qos.cgroups import BEST_EFFORT, BURSTABLE
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import SettingsError
 from kubetide.node.agent import NodeAgent

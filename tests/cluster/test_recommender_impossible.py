@@ -8,20 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubetide.api import scheme
-from kubetide.api.meta import ObjectKey
-from kubetide.api.patch import MergePatch
-from kubetide.embedded.objects import StoreKey
+from kubetide.api.objects import scheme
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.patch import MergePatch
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.client import Client
-from kubetide.kube.transport import Response
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response
 from kubetide.stats.instants import microseconds
 from kubetide.testing.autoscaling import Meddler
 from kubetide.testing.builders import make_vpa
 from kubetide.testing.cluster import events, pods, run
 from kubetide.testing.recommending import CHECKPOINTS, recommended, recommender
-from kubetide.vpa.recommender.oom import Oom
-from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.recommender.core.oom import Oom
+from kubetide.vpa.recommender.settings import RecommenderSettings
 
 Raw = dict[str, Any]
 

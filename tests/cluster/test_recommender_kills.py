@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from kubetide.api.patch import JsonPatch
-from kubetide.api.scheme import VPA_CHECKPOINTS
-from kubetide.embedded.faults import Faults
+from kubetide.api.objects.scheme import VPA_CHECKPOINTS
+from kubetide.api.values.patch import JsonPatch
+from kubetide.embedded.apiserver.faults import Faults
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.stats.instants import ZERO_TIME
 from kubetide.testing.builders import make_vpa

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kubetide.api import scheme
-from kubetide.api.meta import ObjectKey
-from kubetide.api.patch import MergePatch
-from kubetide.embedded.faults import Faults
-from kubetide.embedded.objects import StoreKey
+from kubetide.api.objects import scheme
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.patch import MergePatch
+from kubetide.embedded.apiserver.faults import Faults
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS, PODS
 from kubetide.testing.builders import make_deployment, make_vpa
@@ -25,8 +25,8 @@ from kubetide.testing.recommending import (
     recommender,
     vpa_status,
 )
-from kubetide.vpa.recommender.controller import recompute
-from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.recommender.loop import recompute
+from kubetide.vpa.recommender.settings import RecommenderSettings
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 MIB = 1024 * 1024

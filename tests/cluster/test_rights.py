@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.scheme import NODE_METRICS
-from kubetide.embedded.requests import User
+from kubetide.api.objects.scheme import NODE_METRICS
+from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import account, manifests
-from kubetide.kube.client import Client
-from kubetide.kube.transport import Response, Transport
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
 from kubetide.node.agent import NodeAgent
-from kubetide.node.controller import make_modules
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
+from kubetide.node.enforcement import make_modules
 from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from kubetide.api.scheme import PODS as POD_RESOURCE
-from kubetide.embedded.objects import ResourceKey
+from kubetide.api.objects.scheme import PODS as POD_RESOURCE
+from kubetide.embedded.apiserver.storage.objects import ResourceKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import (
     CRON_JOBS,
@@ -20,7 +20,7 @@ from kubetide.embedded.sim.world import (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
-from kubetide.kube.errors import TooManyRequests
+from kubetide.kube.client.errors import TooManyRequests
 from kubetide.testing.builders import (
     make_config_map,
     make_cron_job,

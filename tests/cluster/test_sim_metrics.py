@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.objects import ObjectStore
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.objects import ObjectStore
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load import Step
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.embedded.sim.scenario import parse_scenario
-from kubetide.kube.errors import NotFound
+from kubetide.embedded.sim.load.curves import Step
+from kubetide.embedded.sim.load.scenario import parse_scenario
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.client.errors import NotFound
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.testing.builders import make_deployment
 from kubetide.testing.cluster import deployment, pods, ready_pods, run

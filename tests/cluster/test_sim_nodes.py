@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.patch import StrategicMergePatch
-from kubetide.api.scheme import PODS as POD_RESOURCE
+from kubetide.api.objects.scheme import PODS as POD_RESOURCE
+from kubetide.api.values.patch import StrategicMergePatch
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import NODES, PODS, condition_of
 from kubetide.errors import InvalidInput

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.objects import ResourceKey
+from kubetide.embedded.apiserver.storage.objects import ResourceKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.loop import run_virtual
+from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.embedded.sim.world import (
     CONTROLLER_REVISIONS,
     DAEMON_SETS,

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS, PODS, REPLICA_SETS, is_active
-from kubetide.embedded.status import Raw
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.testing.builders import make_deployment, make_pod, make_replica_set, make_replication_controller
 from kubetide.testing.cluster import deployment, events, pods, ready_pods, run

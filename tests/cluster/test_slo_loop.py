@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubetide.api.scheme import NODE_METRICS, NODES
+from kubetide.api.objects.scheme import NODE_METRICS, NODES
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.node.agent import NodeAgent
 from kubetide.slo.controller import SloController
 from kubetide.slo.explain import render

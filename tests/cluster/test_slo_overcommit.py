@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from kubetide import crds
-from kubetide.api.events import Event
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import CONFIG_MAPS, NODE_METRICS, NODE_SLOS, NODES
+from kubetide.api.objects.events import Event
+from kubetide.api.objects.scheme import CONFIG_MAPS, NODE_METRICS, NODE_SLOS, NODES
+from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.client import Client
-from kubetide.kube.errors import Conflict
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import Conflict
+from kubetide.slo.cluster_view import RAW_NODE_SLOS
 from kubetide.slo.controller import SloController
-from kubetide.slo.observe import RAW_NODE_SLOS
-from kubetide.slo.reconciler import replaced_spec
+from kubetide.slo.node_objects import replaced_spec
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.cluster import run

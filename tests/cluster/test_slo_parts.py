@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import DEVICES, NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, NODES
+from kubetide.api.objects.scheme import DEVICES, NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, NODES
+from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.slo.controller import SloController
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry

@@ -3,8 +3,8 @@
 from typing import Any
 
 from cluster.test_slo_overcommit import SECOND, configure, controller, lent, report
-from kubetide.api.quantity import int_value
-from kubetide.api.scheme import PODS
+from kubetide.api.objects.scheme import PODS
+from kubetide.api.values.quantity import int_value
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.cluster import run
 

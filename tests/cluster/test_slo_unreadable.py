@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.scheme import NODE_METRICS, NODE_SLOS, Resource
+from kubetide.api.objects.scheme import NODE_METRICS, NODE_SLOS, Resource
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.client import Client
-from kubetide.kube.recorder import EventRecorder
-from kubetide.kube.transport import Response, Transport
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.slo.controller import SloController
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry

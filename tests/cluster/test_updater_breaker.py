@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.watching import WatchPlan
 from kubetide.errors import Unavailable
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import events, ready_pods, run

@@ -6,7 +6,7 @@ from datetime import timedelta
 from random import Random
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import ready_pods, run
@@ -20,7 +20,7 @@ from kubetide.testing.updating import (
     vpa_parts,
     watch_disruptions,
 )
-from kubetide.vpa.updater.controller import Updater
+from kubetide.vpa.updater.loop import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings
 
 MINUTE = timedelta(minutes=1)

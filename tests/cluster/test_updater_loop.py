@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from kubetide.api.meta import ObjectKey
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import KubetideError
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import events, pods, ready_pods, run
 from kubetide.testing.updating import install_crds, recommend, vpa_parts, watch_disruptions
-from kubetide.vpa.updater.controller import recompute
 from kubetide.vpa.updater.explain import render
+from kubetide.vpa.updater.loop import recompute
 from kubetide.vpa.updater.settings import UpdaterSettings
 
 MINUTE = timedelta(minutes=1)

@@ -5,12 +5,12 @@ from datetime import timedelta
 from random import Random
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import run
 from kubetide.testing.updating import install_crds, recommend, stop, vpa_parts
-from kubetide.vpa.updater.controller import Updater
+from kubetide.vpa.updater.loop import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings
 
 MINUTE = timedelta(minutes=1)

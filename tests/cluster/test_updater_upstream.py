@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubetide.config import load
-from kubetide.embedded.objects import ResourceKey
+from kubetide.embedded.apiserver.storage.objects import ResourceKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import get, pods, ready_pods, run

@@ -4,9 +4,9 @@ import pytest
 
 from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_protobuf, verb_suite_types  # noqa: F401 - they add their cases
 from cluster.verb_suite import CASES, Api, Case
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -4,17 +4,17 @@ import asyncio
 from datetime import timedelta
 from random import Random
 
-from kubetide.api.quantity import parse_quantity
+from kubetide.api.values.quantity import parse_quantity
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import PODS, is_ready
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.testing.cluster import ready_pods, run
 from kubetide.testing.updating import install_crds, stop, vpa_parts, watch_disruptions
 from kubetide.vpa.admission.settings import AdmissionSettings
-from kubetide.vpa.recommender.controller import Recommender
-from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.recommender.loop import Recommender
+from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
 
 HOUR = timedelta(hours=1)

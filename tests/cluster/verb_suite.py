@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubetide.kube.transport import Transport
+from kubetide.kube.client.transport import Transport
 
 Raw = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.quantity import parse_quantity
+from kubetide.api.values.quantity import parse_quantity
 from kubetide.errors import QuantityError
 
 

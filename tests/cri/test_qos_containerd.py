@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from cri.realcontainerd import CGROUPS, IMAGE, PREFIX, Containerd, need_containerd
-from kubetide.api import qos
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
 from kubetide.clock import SystemClock
-from kubetide.node.executor.writer import Executor
-from kubetide.node.hooks.rules import GPU, Plugins
-from kubetide.node.hooks.server import HookServer
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.hooks.rules import GPU, Plugins
+from kubetide.node.core.layout import Layout
+from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.host.linux import LinuxHost
 from kubetide.node.runtime.cri import CriClient
+from kubetide.node.runtime.hook_server import HookServer
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.nri import NriPlugin
 from kubetide.node.runtime.protos import cri_pb2 as cri

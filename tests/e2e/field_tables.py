@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kubetide.api import hpa_versions
-from kubetide.embedded.builtin import builtin_resources
+from kubetide.api.objects import hpa_versions
+from kubetide.embedded.apiserver.builtin import builtin_resources
 
 SUBRESOURCE_BODIES = (
     ("autoscaling/v1", "Scale"),

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kubetide.clock import SystemClock
-from kubetide.kube.client import Client
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 
 PATIENCE = 90
 KUBETIDE = (sys.executable, "-m", "kubetide")

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from e2e.programs import embedded, program, until
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import DEPLOYMENTS, HPAS, JOBS, PDBS, PODS
+from kubetide.api.objects.scheme import DEPLOYMENTS, HPAS, JOBS, PDBS, PODS
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ApiError
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ApiError
 from kubetide.testing.builders import make_deployment, make_hpa, make_job, make_pdb
 from kubetide.testing.controlplane import find_program
 from kubetide.testing.metrics_server import MetricsServer

@@ -7,8 +7,8 @@ from pathlib import Path
 from cluster.conversion_suite import DEFINITIONS, boxes_live_in_two_versions, definition, webhook
 from cluster.verb_suite import Api
 from kubetide.clock import SystemClock
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 from kubetide.testing.controlplane import ControlPlane
 
 

@@ -8,8 +8,8 @@ import pytest
 import kubetide.embedded
 from e2e.field_tables import Raw, render, wanted_kinds
 from kubetide.clock import SystemClock
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 from kubetide.testing.controlplane import ControlPlane
 
 TABLE = Path(kubetide.embedded.__file__).with_name("builtin_fields.txt")

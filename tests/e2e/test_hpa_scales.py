@@ -15,20 +15,30 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from kubetide.api.meta import ObjectKey
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import API_SERVICES, DEPLOYMENTS, EVENTS, HPAS, LEASES, NAMESPACES, PODS, SERVICES, untyped
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import (
+    API_SERVICES,
+    DEPLOYMENTS,
+    EVENTS,
+    HPAS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    untyped,
+)
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
 from kubetide.hpa.controller import HpaController, recompute
 from kubetide.hpa.explain import render
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.certificates import issue
-from kubetide.kube.client import Client
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.certificates import issue
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.listener import listening
-from kubetide.kube.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
 from kubetide.testing.controlplane import BinariesMissing, ControlPlane, find_binaries, running

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.admission import AdmissionReview, review_response
-from kubetide.api.core import ConfigMap
-from kubetide.api.events import normal
-from kubetide.api.meta import ObjectKey, ObjectReference
-from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch
-from kubetide.api.scheme import (
+from kubetide.api.objects.admission import AdmissionReview, review_response
+from kubetide.api.objects.core import ConfigMap
+from kubetide.api.objects.events import normal
+from kubetide.api.objects.meta import ObjectKey, ObjectReference
+from kubetide.api.objects.scheme import (
     CONFIG_MAPS,
     CRDS,
     DEPLOYMENTS,
@@ -29,12 +28,13 @@ from kubetide.api.scheme import (
     PODS,
     VALIDATING_WEBHOOKS,
 )
+from kubetide.api.values.patch import JsonPatch, MergePatch, StrategicMergePatch
 from kubetide.clock import SystemClock
-from kubetide.kube.backoff import Backoff
-from kubetide.kube.certificates import issue
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static, bearer
-from kubetide.kube.errors import (
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.certificates import issue
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static, bearer
+from kubetide.kube.client.errors import (
     AlreadyExists,
     ApiError,
     BadRequest,
@@ -47,15 +47,15 @@ from kubetide.kube.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.informer import Informer
-from kubetide.kube.kubeconfig import Access, from_files
-from kubetide.kube.leader import LeaderElector
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access, from_files
+from kubetide.kube.client.tls import Certificate, Pem, ServerTrust
+from kubetide.kube.control.leader_election import LeaderElector
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.metrics import CustomMetrics, MetricsNotRegistered, ResourceMetrics
 from kubetide.kube.owners import ControllerKey, OwnerChain
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.pacing import Backoff
 from kubetide.kube.scale import NoMapping, ScaleClient
-from kubetide.kube.tls import Certificate, Pem, ServerTrust
 from kubetide.kube.webhook import WebhookServer
 from kubetide.testing.controlplane import ControlPlane
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.meta import ObjectReference
+from kubetide.api.objects.meta import ObjectReference
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 from kubetide.kube.metrics import CustomMetrics, ExternalMetrics, ResourceMetrics
 from kubetide.testing.controlplane import ControlPlane
 from kubetide.testing.metrics_server import MetricsServer

@@ -6,16 +6,16 @@ from contextlib import suppress
 from typing import Any
 
 from kubetide import crds
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import CRDS, NODES
+from kubetide.api.objects.scheme import CRDS, NODES
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.client import Client
-from kubetide.kube.errors import AlreadyExists, ApiError, NotFound
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import AlreadyExists, ApiError, NotFound
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 from kubetide.node.agent import NodeAgent
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
 from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.node.state.metric import OVER_THE_LIMIT
 from kubetide.node.state.objects import RAW_NODE_METRICS

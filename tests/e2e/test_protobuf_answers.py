@@ -7,9 +7,9 @@ from typing import Any
 from cluster.verb_suite import Api
 from cluster.verb_suite_protobuf import PROTOBUF, WRITTEN, collection
 from kubetide.clock import SystemClock
-from kubetide.embedded.protobuf.reader import decode_protobuf
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.embedded.apiserver.protobuf.reader import decode_protobuf
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 from kubetide.testing.controlplane import ControlPlane
 
 CLUSTER_SCOPED = (

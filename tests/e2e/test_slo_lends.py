@@ -11,17 +11,17 @@ import msgspec
 import pytest
 
 from kubetide import crds
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import CONFIG_MAPS, CRDS, EVENTS, NAMESPACES, NODE_METRICS, NODES, untyped
+from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, EVENTS, NAMESPACES, NODE_METRICS, NODES, untyped
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
 from kubetide.install.rights import CLUSTER, LOCAL
-from kubetide.kube.client import Client
-from kubetide.kube.errors import AlreadyExists, Conflict
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import AlreadyExists, Conflict
+from kubetide.kube.control.recorder import EventRecorder
+from kubetide.slo.cluster_view import RAW_NODE_SLOS, RAW_TOPOLOGIES
 from kubetide.slo.controller import SloController
-from kubetide.slo.observe import RAW_NODE_SLOS, RAW_TOPOLOGIES
-from kubetide.slo.reconciler import replaced_spec
+from kubetide.slo.node_objects import replaced_spec
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.controlplane import ControlPlane, connected

@@ -8,8 +8,8 @@ from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_protobuf, ve
 from cluster.verb_differences import REAL_ONLY_DIFFERENCES
 from cluster.verb_suite import CASES, Api, Case
 from kubetide.clock import SystemClock
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 from kubetide.testing.controlplane import ControlPlane
 
 

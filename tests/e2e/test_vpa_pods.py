@@ -12,22 +12,32 @@ from typing import Any
 import pytest
 
 from kubetide import crds
-from kubetide.api.core import Pod
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import CRDS, LEASES, MUTATING_WEBHOOKS, NAMESPACES, NODES, PDBS, PODS, REPLICA_SETS, VPAS
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.scheme import (
+    CRDS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODS,
+    REPLICA_SETS,
+    VPAS,
+)
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
-from kubetide.kube.client import Client
-from kubetide.kube.errors import AlreadyExists, ApiError, NotFound
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import AlreadyExists, ApiError, NotFound
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_node, make_pdb, make_pod, make_replica_set, make_vpa
 from kubetide.testing.controlplane import ControlPlane
-from kubetide.vpa.admission.controller import AdmissionController
-from kubetide.vpa.admission.heartbeat import PATCHING
+from kubetide.vpa.admission.core.heartbeat import PATCHING
 from kubetide.vpa.admission.settings import AdmissionSettings
-from kubetide.vpa.updater.controller import Updater
+from kubetide.vpa.admission.webhook import AdmissionController
+from kubetide.vpa.updater.loop import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings
 
 CLOCK = SystemClock()

@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from kubetide import crds
-from kubetide.api.meta import ObjectKey
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import (
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import (
     CRDS,
     DEPLOYMENTS,
     LEASES,
@@ -26,18 +25,19 @@ from kubetide.api.scheme import (
     Resource,
     untyped,
 )
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
 from kubetide.install.rights import CLUSTER, LOCAL
-from kubetide.kube.client import Client
-from kubetide.kube.errors import AlreadyExists, ApiError, NotFound
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import AlreadyExists, ApiError, NotFound
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_pod, make_vpa
 from kubetide.testing.controlplane import ControlPlane, connected
 from kubetide.testing.metrics_server import MetricsServer
-from kubetide.vpa.recommender.controller import Recommender, recompute
-from kubetide.vpa.settings import DEFAULT_LEASE, RecommenderSettings
+from kubetide.vpa.recommender.loop import Recommender, recompute
+from kubetide.vpa.recommender.settings import DEFAULT_LEASE, RecommenderSettings
 
 CLOCK = SystemClock()
 USER = "kubetide-recommender"

@@ -17,26 +17,26 @@ import pytest
 from aiohttp import web
 
 from kubetide import crds
-from kubetide.api.core import Pod
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import CRDS, MUTATING_WEBHOOKS, PODS, REPLICA_SETS, VPAS
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.scheme import CRDS, MUTATING_WEBHOOKS, PODS, REPLICA_SETS, VPAS
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.server import serve
+from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.server import EmbeddedApi
 from kubetide.errors import InvalidInput
-from kubetide.kube.certificates import issue, make_ca
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
-from kubetide.kube.errors import ApiError
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
+from kubetide.kube.client.certificates import issue, make_ca
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.errors import ApiError
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import Certificate, Pem, ServerTrust, load_identity
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import Certificate, Pem, ServerTrust, load_identity
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod, make_replica_set, make_vpa
-from kubetide.vpa.admission.controller import AdmissionController
-from kubetide.vpa.admission.registration import Registration, configuration
+from kubetide.vpa.admission.core.registration import Registration, configuration
 from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.admission.webhook import AdmissionController
 
 LOCALHOST = "127.0.0.1"
 SECOND = timedelta(seconds=1)
@@ -311,7 +311,7 @@ async def test_conditions_that_the_server_cannot_evaluate_are_left_out() -> None
                     await asyncio.sleep(0.1)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("kubetide.embedded.admission.evaluate_conditions", refuse)
+            patch.setattr("kubetide.embedded.apiserver.admission.admission.evaluate_conditions", refuse)
             async with webhook(given, settings):
                 config = await convicted()
         assert not any(hook.get("matchConditions") for hook in config["webhooks"])

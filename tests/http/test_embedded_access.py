@@ -6,9 +6,9 @@ from typing import Any
 import aiohttp
 
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import issue
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.tls import Certificate, Pem
+from kubetide.kube.client.certificates import issue
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.testing.embedded_server import Running, running
 
 Raw = dict[str, Any]

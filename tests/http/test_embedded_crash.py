@@ -17,9 +17,9 @@ import aiohttp
 import pytest
 
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.journal import Journal
-from kubetide.embedded.server import serve
+from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.journal import Journal
 from kubetide.errors import InvalidInput
 
 ROUNDS = 20
@@ -30,7 +30,9 @@ WRITES = 1000
 PATH = "/api/v1/namespaces/default/configmaps"
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["kubetide.embedded.server", "kubetide.embedded.journal", __name__])
+_processes.set_forkserver_preload(
+    ["kubetide.embedded.apiserver.http", "kubetide.embedded.apiserver.storage.journal", __name__]
+)
 
 
 def serve_until_killed(data: Path, ready: Connection) -> None:

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kubetide.embedded.server import ServerOptions
-from kubetide.kube.transport import Response
+from kubetide.embedded.apiserver.http import ServerOptions
+from kubetide.kube.client.transport import Response
 from kubetide.testing.embedded_server import Running, running
 
 PATH = "/api/v1/namespaces/default/configmaps"

@@ -6,12 +6,12 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.requests import Request
-from kubetide.embedded.server import ServerOptions
-from kubetide.embedded.sim.loop import run_virtual, set_speed
-from kubetide.embedded.watching import WatchPlan
-from kubetide.kube.http import HttpTransport
+from kubetide.embedded.apiserver.http import ServerOptions
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.rest.requests import Request
+from kubetide.embedded.apiserver.rest.watching import WatchPlan
+from kubetide.embedded.sim.time.loop import run_virtual, set_speed
+from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.wire import wire_timers
 from kubetide.testing.embedded_server import Running, running
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from kubetide.cli.up import command
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kubetide.api.admission import review_response
+from kubetide.api.objects.admission import review_response
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import KeyPair, issue, make_ca
+from kubetide.kube.client.certificates import KeyPair, issue, make_ca
 from kubetide.kube.listener import listening
 from kubetide.testing.embedded_server import Running, running
 

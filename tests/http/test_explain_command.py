@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from kubetide import crds
-from kubetide.api.scheme import CONFIG_MAPS, CRDS, NODE_METRICS, NODES
+from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, NODE_METRICS, NODES
 from kubetide.clock import SystemClock
-from kubetide.kube.client import Client
+from kubetide.kube.client.client import Client
 from kubetide.kube.endpoints import Endpoints
 from kubetide.telemetry import Telemetry
 from kubetide.testing.embedded_server import running

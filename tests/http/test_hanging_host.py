@@ -12,23 +12,23 @@ import grpc
 import grpc.aio
 
 from kubetide import crds
-from kubetide.api import qos
-from kubetide.api.scheme import CRDS
+from kubetide.api.objects.scheme import CRDS
+from kubetide.api.qos import qos
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.kube.client import Client
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
-from kubetide.node.hooks.rules import Plugins
-from kubetide.node.hooks.server import SERVICE, HookServer
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.hooks.rules import Plugins
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.series import kinds
+from kubetide.node.endpoints import NodeEndpoints
 from kubetide.node.host.worker import WorkerThread
+from kubetide.node.runtime.hook_server import SERVICE, HookServer
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.nri import NriPlugin
 from kubetide.node.runtime.protos import hooks_pb2
 from kubetide.node.runtime.protos import nri_pb2 as nri
-from kubetide.node.series import kinds
-from kubetide.node.server import NodeEndpoints
 from kubetide.node.settings import NodeSettings
 from kubetide.telemetry import Telemetry
 from nodeworld import MemoryHost, World

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kubetide.api.scheme import DEPLOYMENTS, HPAS, PODS
+from kubetide.api.objects.scheme import DEPLOYMENTS, HPAS, PODS
 from kubetide.clock import SystemClock
 from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
+from kubetide.kube.client.transport import METRICS_LIMIT, Response, Transport
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.listener import listening
-from kubetide.kube.recorder import EventRecorder
-from kubetide.kube.tls import ServerTrust
-from kubetide.kube.transport import METRICS_LIMIT, Response, Transport
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
 from kubetide.testing.embedded_server import Running, running

@@ -19,10 +19,10 @@ import pytest
 import yaml
 
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import KeyPair, issue, make_ca
-from kubetide.kube.errors import CredentialsFailed, UntrustedServer
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access, from_files, in_cluster
+from kubetide.kube.client.certificates import KeyPair, issue, make_ca
+from kubetide.kube.client.errors import CredentialsFailed, UntrustedServer
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access, from_files, in_cluster
 from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 from kubetide.testing.memory_server import MemoryServer, Visit
 

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kubetide.api.core import ConfigMap
-from kubetide.api.meta import ObjectKey
-from kubetide.api.scheme import CONFIG_MAPS, PODS
+from kubetide.api.objects.core import ConfigMap
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import CONFIG_MAPS, PODS
 from kubetide.clock import SystemClock
-from kubetide.kube.backoff import Backoff
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
-from kubetide.kube.errors import ConnectionLost, RequestTimeout, ResponseTooLarge
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.informer import Informer
-from kubetide.kube.kubeconfig import Access
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.errors import ConnectionLost, RequestTimeout, ResponseTooLarge
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
+from kubetide.kube.client.transport import Response
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import ServerTrust
-from kubetide.kube.transport import Response
+from kubetide.kube.pacing import Backoff
 from kubetide.testing.memory_api import Faults, MemoryApi, MemoryTransport
 from kubetide.testing.memory_server import MemoryServer
 

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import issue, make_ca
+from kubetide.kube.client.certificates import issue, make_ca
+from kubetide.kube.client.tls import Certificate, Pem, load_identity
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import Certificate, Pem, load_identity
 
 LOCALHOST = "127.0.0.1"
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from kubetide.api.admission import AdmissionReview, review_response
+from kubetide.api.objects.admission import AdmissionReview, review_response
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import KeyPair, as_der, expiry, issue, make_ca
-from kubetide.kube.errors import CredentialsFailed
-from kubetide.kube.tls import Certificate, Pem
+from kubetide.kube.client.certificates import KeyPair, as_der, expiry, issue, make_ca
+from kubetide.kube.client.errors import CredentialsFailed
+from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.webhook import ReviewHandler, Stopwatch, WebhookServer, allow
 from kubetide.telemetry import Telemetry
 

@@ -6,13 +6,13 @@ import tracemalloc
 from aiohttp import web
 
 from kubetide.clock import SystemClock
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.listener import listening
 from kubetide.kube.metrics import ResourceMetrics
-from kubetide.kube.tls import ServerTrust
 
 ANSWERS = 8
 LENGTH = 8 * 1024 * 1024

@@ -11,12 +11,12 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
-from kubetide.cli.node import complete, drop_ignored
-from kubetide.cli.node_status import fetch, table
+from kubetide.cli.node.command import complete, drop_ignored
+from kubetide.cli.node.status import fetch, table
 from kubetide.errors import Unavailable
-from kubetide.node.executor.audit import Audit
+from kubetide.node.endpoints import NodeEndpoints
+from kubetide.node.executor.audit_log import Audit
 from kubetide.node.host.worker import Inline
-from kubetide.node.server import NodeEndpoints
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.audit_writer import AuditWriter
 from kubetide.telemetry import Telemetry

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kubetide.cli.node import _kubelet
+from kubetide.cli.node.command import _kubelet
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.credentials import Static, bearer
-from kubetide.kube.kubeconfig import Access
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.credentials import Static, bearer
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import ServerTrust
 from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.node.state.kubelet import HttpKubelet
 
@@ -87,7 +87,7 @@ async def test_the_api_server_can_be_chosen() -> None:
 async def test_a_refusal_is_an_error_with_its_reason() -> None:
     async with kubelet_at() as (port, _):
         access = Access(server=f"http://127.0.0.1:{port}", trust=ServerTrust(), credentials=Static())
-        from kubetide.kube.http import HttpTransport
+        from kubetide.kube.client.http import HttpTransport
 
         kubelet = HttpKubelet(HttpTransport(access))
         with pytest.raises(KubetideError):

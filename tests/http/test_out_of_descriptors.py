@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 
 from kubetide import log
+from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.errors import ConnectionLost, RequestTimeout
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.connections import Limits
-from kubetide.kube.credentials import Static
-from kubetide.kube.errors import ConnectionLost, RequestTimeout
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import ServerTrust
 
 ATTEMPTS = 20
 LIMITS = Limits()
@@ -105,12 +105,12 @@ async def test_a_client_pauses_and_reports_it_once(logged: io.StringIO, monkeypa
             Access(server=f"http://127.0.0.1:{port}", trust=ServerTrust(), credentials=Static(()))
         )
         try:
-            monkeypatch.setattr("kubetide.kube.http.PAUSE_SECONDS", 0.001)
+            monkeypatch.setattr("kubetide.kube.client.http.PAUSE_SECONDS", 0.001)
             with descriptors_left(0):
                 for _ in range(ATTEMPTS):
                     with pytest.raises(ConnectionLost, match="Too many open files"):
                         await transport.request("GET", "/", timeout=10)
-                monkeypatch.setattr("kubetide.kube.http.PAUSE_SECONDS", 3600.0)
+                monkeypatch.setattr("kubetide.kube.client.http.PAUSE_SECONDS", 3600.0)
                 with pytest.raises(ConnectionLost, match="Too many open files"):
                     await transport.request("GET", "/", timeout=10)
             with pytest.raises(RequestTimeout):
@@ -122,7 +122,7 @@ async def test_a_client_pauses_and_reports_it_once(logged: io.StringIO, monkeypa
 
 
 async def test_a_client_goes_on_when_there_are_descriptors_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubetide.kube.http.PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("kubetide.kube.client.http.PAUSE_SECONDS", 0.001)
     async with greeting() as port:
         transport = HttpTransport(
             Access(server=f"http://127.0.0.1:{port}", trust=ServerTrust(), credentials=Static(()))

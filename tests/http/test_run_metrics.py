@@ -12,9 +12,9 @@ import aiohttp
 import msgspec
 
 from kubetide import crds
-from kubetide.api.scheme import CRDS, NODES
+from kubetide.api.objects.scheme import CRDS, NODES
 from kubetide.clock import SystemClock
-from kubetide.kube.client import Client
+from kubetide.kube.client.client import Client
 from kubetide.testing.embedded_server import Running, running
 
 PATIENCE = 60

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubetide.api.patch import MergePatch
-from kubetide.api.scheme import CONFIG_MAPS, NODES, VALIDATING_WEBHOOKS
+from kubetide.api.objects.scheme import CONFIG_MAPS, NODES, VALIDATING_WEBHOOKS
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.install.slo_webhook import SloWebhook, make_slo_webhook, webhook_objects
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ApiError
-from kubetide.slo.server import webhook_server
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ApiError
 from kubetide.slo.settings import SloSettings
+from kubetide.slo.webhook import webhook_server
 from kubetide.testing.embedded_server import running
 
 NAMESPACE, NAME = "koordinator-system", "slo-controller-config"

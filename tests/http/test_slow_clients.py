@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from kubetide.api.admission import AdmissionReview
+from kubetide.api.objects.admission import AdmissionReview
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.server import ServerOptions, serve
-from kubetide.kube.certificates import issue, make_ca
+from kubetide.embedded.apiserver.http import ServerOptions, serve
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.kube.client.certificates import issue, make_ca
+from kubetide.kube.client.tls import Certificate, Pem, ServerTrust, client_context
 from kubetide.kube.connections import Limits
 from kubetide.kube.endpoints import Endpoints
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import Certificate, Pem, ServerTrust, client_context
 from kubetide.kube.webhook import WebhookServer, allow
-from kubetide.node.hooks.rules import Plugins
-from kubetide.node.hooks.server import HookServer
+from kubetide.node.core.hooks.rules import Plugins
+from kubetide.node.endpoints import NodeEndpoints
+from kubetide.node.runtime.hook_server import HookServer
 from kubetide.node.runtime.hook_service import HookService
-from kubetide.node.server import NodeEndpoints
 from kubetide.telemetry import Telemetry
 from nodeworld import World
 

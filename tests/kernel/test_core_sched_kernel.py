@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubetide.node.hooks.cookies import Cookies
-from kubetide.node.hooks.core_sched import CookieError, add_cookie, clear_cookie, get_cookie
+from kubetide.node.core.hooks.cookies import Cookies
+from kubetide.node.core.hooks.core_sched import CookieError, add_cookie, clear_cookie, get_cookie
 from kubetide.node.runtime.core_sched import PrctlCookies
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

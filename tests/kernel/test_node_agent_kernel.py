@@ -8,14 +8,14 @@ import pytest
 
 from kernel.tree import BURNER, Tree, cgroup_tree, until
 from kubetide import crds
-from kubetide.api.scheme import PODS
+from kubetide.api.objects.scheme import PODS
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.kube.client import Client
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
+from kubetide.node.core.slo import complete_collect_policy
 from kubetide.node.settings import NodeSettings, PodSource
-from kubetide.node.slo import complete_collect_policy
 from kubetide.telemetry import Telemetry
 
 NODE: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}, "spec": {}}

@@ -14,14 +14,14 @@ import aiohttp
 
 from kernel.tree import Tree, cgroup_tree
 from kubetide import crds
-from kubetide.api.scheme import CRDS, NODES
-from kubetide.cli.node_status import fetch
+from kubetide.api.objects.scheme import CRDS, NODES
+from kubetide.cli.node.status import fetch
 from kubetide.clock import SystemClock
 from kubetide.errors import Unavailable
-from kubetide.kube.client import Client
-from kubetide.kube.connect import connect
-from kubetide.kube.errors import AlreadyExists
-from kubetide.kube.settings import KubeSettings
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.connect import connect
+from kubetide.kube.client.errors import AlreadyExists
+from kubetide.kube.client.settings import KubeSettings
 
 PATIENCE = 600.0 if "KUBETIDE_IN_VM" in os.environ else 120.0
 

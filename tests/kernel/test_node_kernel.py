@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kernel.tree import BURNER, EATER, ROOT, Tree, cgroup_tree, until
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
+from kubetide.api.objects.core import Pod
+from kubetide.api.values.codec import convert
 from kubetide.clock import SystemClock
 from kubetide.node.collectors.base import Collector, Context
 from kubetide.node.collectors.best_effort import BestEffortCollector, be_properties
@@ -20,17 +20,17 @@ from kubetide.node.collectors.cpi import CpiCollector
 from kubetide.node.collectors.pods import PodCollector
 from kubetide.node.collectors.pressure import PressureCollector
 from kubetide.node.collectors.throttling import ThrottlingCollector
-from kubetide.node.executor.plan import Batch, Plan, Target, Write
-from kubetide.node.executor.writer import Executor
-from kubetide.node.formats.processors import Processor
-from kubetide.node.host import files
+from kubetide.node.core import files
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.plan import Batch, Plan, Target, Write
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Ring
+from kubetide.node.core.series.store import SeriesStore
+from kubetide.node.core.snapshot import PodState, pod_state
+from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.host.detect import has_pressure, kernel_features
 from kubetide.node.host.readers import CgroupReader
 from kubetide.node.runtime.perf import CONTEXT_SWITCHES, TASK_CLOCK
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Ring
-from kubetide.node.series.store import SeriesStore
-from kubetide.node.snapshot import PodState, pod_state
 from kubetide.node.state.lifecycle import Change, InotifyWatch
 from kubetide.telemetry import Telemetry
 

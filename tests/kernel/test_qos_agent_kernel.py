@@ -7,14 +7,14 @@ from typing import Any
 
 from kernel.tree import BURNER, cgroup_tree, until
 from kubetide import crds
-from kubetide.api.cgroups import BEST_EFFORT
-from kubetide.api.scheme import PODS
+from kubetide.api.objects.scheme import PODS
+from kubetide.api.qos.cgroups import BEST_EFFORT
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.kube.client import Client
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
-from kubetide.node.controller import make_modules
+from kubetide.node.enforcement import make_modules
 from kubetide.node.host.readers import CgroupReader
 from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.telemetry import Telemetry

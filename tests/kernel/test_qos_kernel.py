@@ -9,32 +9,32 @@ from typing import Any
 import pytest
 
 from kernel.tree import BURNER, Tree, cgroup_tree, until
-from kubetide.api import qos
-from kubetide.api.cgroups import BEST_EFFORT
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.cpuset import CpuSet
-from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import BEST_EFFORT
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
+from kubetide.api.values.cpuset import CpuSet
 from kubetide.clock import SystemClock
-from kubetide.node.executor.plan import Plan
-from kubetide.node.executor.writer import Executor
-from kubetide.node.formats.storage import LSBLK, StorageFacts, read_lsblk
-from kubetide.node.hooks.decide import HookDecider
-from kubetide.node.hooks.rules import Plugins
-from kubetide.node.host import files
+from kubetide.node.core import files
+from kubetide.node.core.formats.storage import LSBLK, StorageFacts, read_lsblk
+from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.hooks.rules import Plugins
+from kubetide.node.core.kernel_values import NOTHING, Needs
+from kubetide.node.core.plan import Plan
+from kubetide.node.core.qos.blkio import BlkIo
+from kubetide.node.core.qos.burst_limiter import Limiters
+from kubetide.node.core.qos.cpu_burst import CpuBurst
+from kubetide.node.core.qos.memory import MemoryQos
+from kubetide.node.core.qos.strategy import Observing, Releasing, Remembering, Strategy
+from kubetide.node.core.qos.suppress import USING, CpuSuppress
+from kubetide.node.core.series import kinds
+from kubetide.node.core.snapshot import PodState, Snapshot, pod_state
+from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.host.facts import processors_from_sysfs
 from kubetide.node.host.linux import LinuxHost
 from kubetide.node.host.readers import CgroupReader
 from kubetide.node.kernel_reader import KernelReader
-from kubetide.node.kernel_values import NOTHING, Needs
-from kubetide.node.qos.blkio import BlkIo
-from kubetide.node.qos.burst_limiter import Limiters
-from kubetide.node.qos.cpu_burst import CpuBurst
-from kubetide.node.qos.memory import MemoryQos
-from kubetide.node.qos.strategy import Observing, Releasing, Remembering, Strategy
-from kubetide.node.qos.suppress import USING, CpuSuppress
-from kubetide.node.series import kinds
-from kubetide.node.snapshot import PodState, Snapshot, pod_state
 from nodeworld import Samples
 
 CPUS = os.cpu_count() or 1

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
-from kubetide.node.host.layout import Layout
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.linux import LinuxHost, cgroup_version
 
 ROOT = Path("/sys/fs/cgroup")

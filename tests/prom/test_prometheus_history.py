@@ -16,19 +16,19 @@ import aiohttp
 import numpy as np
 import pytest
 
-from kubetide.api.meta import ObjectKey
-from kubetide.api.selectors import parse_selector
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.selectors import parse_selector
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.kube.certificates import issue, make_ca
+from kubetide.kube.client.certificates import issue, make_ca
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.recommender.checkpoint import checkpoints
-from kubetide.vpa.recommender.entities import VpaState
-from kubetide.vpa.recommender.history import PrometheusHistory, PrometheusHttp
-from kubetide.vpa.recommender.model import Model
-from kubetide.vpa.recommender.prometheus import MAX_POINTS
-from kubetide.vpa.recommender.recommend import Options, recommend
-from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.recommender.core.checkpoint import checkpoints
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.prometheus_queries import MAX_POINTS
+from kubetide.vpa.recommender.core.recommend import Options, recommend
+from kubetide.vpa.recommender.prometheus import PrometheusHistory, PrometheusHttp
+from kubetide.vpa.recommender.settings import RecommenderSettings
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 END = int(NOW.timestamp())

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.vpa.admission.validate import default_patch, validate, warnings
+from kubetide.vpa.admission.core.validate import default_patch, validate, warnings
 
 LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "Off", "Auto", "*", "100m", "-1", "1u"])
 JSON = st.recursive(

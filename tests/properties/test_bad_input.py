@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kubetide.api.codec import ListSlices, decode, decode_folded
-from kubetide.api.core import Node, Pod
-from kubetide.api.cpuset import CpuSet
-from kubetide.api.patch import JsonPatch, MergePatch, StrategicMergePatch
-from kubetide.api.quantity import cpu_millis, memory_bytes, parse_quantity, quantity_float
-from kubetide.api.selectors import (
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.values.codec import ListSlices, decode, decode_folded
+from kubetide.api.values.cpuset import CpuSet
+from kubetide.api.values.patch import JsonPatch, MergePatch, StrategicMergePatch
+from kubetide.api.values.quantity import cpu_millis, memory_bytes, parse_quantity, quantity_float
+from kubetide.api.values.selectors import (
     LabelSelector,
     LabelSelectorRequirement,
     parse_field_selector,

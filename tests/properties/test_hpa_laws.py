@@ -6,21 +6,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.api.hpa import ScalingPolicy, ScalingRules
-from kubetide.api.meta import ObjectKey
-from kubetide.api.selectors import Selector, parse_selector
-from kubetide.hpa.behavior import Rules, ScaleEvent, limit_by_rules, limit_plain, remember_event
-from kubetide.hpa.claims import Claims
-from kubetide.hpa.conclude import conclude
-from kubetide.hpa.decide import decide
-from kubetide.hpa.memory import Memory, memory_for
-from kubetide.hpa.metrics import Tolerance
-from kubetide.hpa.replicas import propose_average
-from kubetide.hpa.samples import ErrorKind, MetricFailure, PodReading, Reading, Sample
-from kubetide.hpa.selection import NamespaceSamples
-from kubetide.hpa.stabilization import Recommendation, stabilize, stabilize_both_ways
-from kubetide.hpa.trace import trace_of
-from kubetide.hpa.turn import Options
+from kubetide.api.objects.hpa import ScalingPolicy, ScalingRules
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.selectors import Selector, parse_selector
+from kubetide.hpa.core.behavior import Rules, ScaleEvent, limit_by_rules, limit_plain, remember_event
+from kubetide.hpa.core.claims import Claims
+from kubetide.hpa.core.conclude import conclude
+from kubetide.hpa.core.decide import decide
+from kubetide.hpa.core.observation import Memory, Options, memory_for
+from kubetide.hpa.core.replicas import Tolerance, propose_average
+from kubetide.hpa.core.samples import ErrorKind, MetricFailure, NamespaceSamples, PodReading, Reading, Sample
+from kubetide.hpa.core.stabilization import Recommendation, stabilize, stabilize_both_ways
+from kubetide.hpa.core.trace import trace_of
 from unit.hpa.worlds import QUEUE, hpa, observation, pod, value
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -119,9 +116,9 @@ selectors = st.sampled_from(["a=x", "a in (x,y)", "a=x,b!=y", "!c", "b", "a noti
 
 @given(st.lists(labels, max_size=12), selectors)
 def test_filing_by_label_finds_what_a_full_search_finds(found: list[dict[str, str]], selector: Selector) -> None:
-    from kubetide.api.codec import convert
-    from kubetide.api.core import Pod
-    from kubetide.api.metrics import PodMetrics
+    from kubetide.api.objects.core import Pod
+    from kubetide.api.objects.metrics import PodMetrics
+    from kubetide.api.values.codec import convert
 
     raw: list[dict[str, Any]] = [
         {"metadata": {"name": f"p{number}", "labels": one}} for number, one in enumerate(found)

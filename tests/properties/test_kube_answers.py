@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kubetide.api.codec import encode
-from kubetide.api.core import Pod
+from kubetide.api.objects.core import Pod
+from kubetide.api.values.codec import encode
 from kubetide.errors import KubetideError
-from kubetide.kube.decoding import decode_page, parse_line
-from kubetide.kube.errors import ApiError, error_from, error_from_status
-from kubetide.kube.transport import Response
+from kubetide.kube.client.decoding import decode_page, parse_line
+from kubetide.kube.client.errors import ApiError, error_from, error_from_status
+from kubetide.kube.client.transport import Response
 
 names = st.sampled_from(
     ("kind", "code", "reason", "message", "details", "retryAfterSeconds", "metadata", "name", "items", "type", "object")

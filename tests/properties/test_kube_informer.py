@@ -14,14 +14,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubetide.api.core import ConfigMap
-from kubetide.api.meta import ObjectKey
-from kubetide.api.scheme import CONFIG_MAPS
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ConnectionLost
-from kubetide.kube.informer import Informer
-from kubetide.kube.transport import Response
+from kubetide.api.objects.core import ConfigMap
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import CONFIG_MAPS
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ConnectionLost
+from kubetide.kube.client.transport import Response
 from kubetide.testing.memory_api import EndOfStream, Faults, MemoryApi, MemoryTransport
 
 COLLECTION = "/api/v1/configmaps"

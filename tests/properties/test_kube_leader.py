@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ConnectionLost
-from kubetide.kube.leader import LeaderElector
-from kubetide.kube.transport import Response
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ConnectionLost
+from kubetide.kube.client.transport import Response
+from kubetide.kube.control.leader_election import LeaderElector
 from kubetide.testing.memory_api import Faults, MemoryApi, MemoryTransport
 
 CANDIDATES = 3

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kubetide.kube.queueing import QueueState
+from kubetide.kube.control.workqueue import QueueState
 
 KEYS = st.sampled_from("abcd")
 

@@ -6,21 +6,21 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubetide.api.cgroups import KUBE_QOS_CLASSES, CgroupDriver, CgroupPaths, join
-from kubetide.api.cpuset import CpuSet
+from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES, CgroupDriver, CgroupPaths, join
+from kubetide.api.values.cpuset import CpuSet
 from kubetide.errors import InvalidInput
-from kubetide.node.executor.plan import merge_if_larger, merge_if_looser
-from kubetide.node.formats import cpu
-from kubetide.node.formats.processors import Processor
-from kubetide.node.host import files
-from kubetide.node.host.layout import EscapesRoot, inside
-from kubetide.node.prediction.peak import PeakModels, PodUsage
-from kubetide.node.series import kinds
-from kubetide.node.series.history import restored, rounded
-from kubetide.node.series.query import PERCENTILES, points_of
-from kubetide.node.series.ring import Ring, series_key
-from kubetide.node.topology.pools import share_pools
-from kubetide.node.topology.take import take
+from kubetide.node.core import files
+from kubetide.node.core.formats import cpu
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.layout import EscapesRoot, inside
+from kubetide.node.core.plan import merge_if_larger, merge_if_looser
+from kubetide.node.core.prediction.peak import PeakModels, PodUsage
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.query import PERCENTILES, points_of
+from kubetide.node.core.series.ring import Ring, series_key
+from kubetide.node.core.topology.pools import share_pools
+from kubetide.node.core.topology.take import take
+from kubetide.node.series_history import restored, rounded
 
 cpu_ids = st.frozensets(st.integers(0, 127), max_size=40)
 uids = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,8}){0,4}", fullmatch=True)

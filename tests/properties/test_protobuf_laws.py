@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2e.field_tables import wanted_kinds
-from kubetide.embedded.protobuf.reader import decode_protobuf
-from kubetide.embedded.protobuf.tables import find_message
-from kubetide.embedded.status import Refusal
+from kubetide.embedded.apiserver.protobuf.reader import decode_protobuf
+from kubetide.embedded.apiserver.protobuf.tables import find_message
+from kubetide.embedded.apiserver.rest.status import Refusal
 from protobuf_bodies import body, encode, field, make_object, message_of, reachable, wrap
 
 KINDS = [*wanted_kinds(), ("meta.k8s.io/v1", "DeleteOptions"), ("v1", "Status")]

@@ -7,16 +7,16 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubetide.api.cpuset import CpuSet
+from kubetide.api.values.cpuset import CpuSet
 from kubetide.errors import InvalidInput
-from kubetide.node.executor.plan import Batch, Plan, Target, Write
-from kubetide.node.host import files
-from kubetide.node.qos.burst_limiter import Bucket
-from kubetide.node.qos.burst_quota import Operation, ceiling_us, target_us
-from kubetide.node.qos.cpu_pick import pick
-from kubetide.node.qos.cpu_suppress import choose, cpu_count, pools, quota_target
-from kubetide.node.qos.l3_cache import l3_mask
-from kubetide.node.qos.victims import BestEffortPod, cpu_order, memory_order, select
+from kubetide.node.core import files
+from kubetide.node.core.plan import Batch, Plan, Target, Write
+from kubetide.node.core.qos.burst_limiter import Bucket
+from kubetide.node.core.qos.burst_quota import Operation, ceiling_us, target_us
+from kubetide.node.core.qos.cpu_pick import pick
+from kubetide.node.core.qos.cpu_suppress import choose, cpu_count, pools, quota_target
+from kubetide.node.core.qos.l3_cache import l3_mask
+from kubetide.node.core.qos.victims import BestEffortPod, cpu_order, memory_order, select
 from nodeworld import START, MemoryHost, World
 
 
@@ -64,7 +64,7 @@ def test_whole_cores_are_taken_before_single_threads(machine: list[Cpu], count: 
 def test_exclusive_and_reserved_cpus_are_never_given_away(
     machine: list[Cpu], data: st.DataObject, left: int, current: int
 ) -> None:
-    from kubetide.node.formats.processors import Processor
+    from kubetide.node.core.formats.processors import Processor
 
     processors = [Processor(cpu=c.cpu, core=c.core, socket=c.socket, node=c.node) for c in machine]
     owners = {c.cpu: data.draw(st.sampled_from(["LSE", "LSR", "LS", ""])) for c in machine}

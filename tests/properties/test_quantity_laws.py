@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.api.quantity import Notation, Quantity, cpu_millis, memory_bytes, parse_quantity
+from kubetide.api.values.quantity import Notation, Quantity, cpu_millis, memory_bytes, parse_quantity
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-3", "e+0"]
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.embedded.sim.groups import CGroup
-from kubetide.embedded.sim.kernel import Kernel, Machine
+from kubetide.embedded.sim.node.groups import CGroup
+from kubetide.embedded.sim.node.kernel import Kernel, Machine
 
 CPUS = 8
 

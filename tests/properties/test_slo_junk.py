@@ -7,15 +7,15 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology
-from kubetide.api.slo_merge import COLOCATION, overlay
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.slo import Device, NodeMetric, NodeResourceTopology
+from kubetide.api.qos.slo_merge import COLOCATION, overlay
+from kubetide.api.values.codec import convert
 from kubetide.errors import DecodeError
-from kubetide.slo.decide import decide_node
-from kubetide.slo.decision import NodeObservation
+from kubetide.slo.core.decide import decide_node
+from kubetide.slo.core.observation import NodeObservation
+from kubetide.slo.core.overcommit.claims import claim_of
 from kubetide.slo.explain import render
-from kubetide.slo.overcommit.claims import claim_of
 from kubetide.slo.settings import SloSettings
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

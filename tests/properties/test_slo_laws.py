@@ -7,11 +7,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.slo import NodeMetric
-from kubetide.api.slo_merge import COLOCATION, overlay
-from kubetide.slo.config import (
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.slo import NodeMetric
+from kubetide.api.qos.slo_merge import COLOCATION, overlay
+from kubetide.api.values.codec import convert
+from kubetide.slo.core.config import (
     COLOCATION_KEY,
     CPU_NORMALIZATION_KEY,
     NODESLO_KEYS,
@@ -19,13 +19,13 @@ from kubetide.slo.config import (
     NodeSLOConfig,
     NormalizationState,
 )
-from kubetide.slo.decide import decide_node
-from kubetide.slo.decision import NodeDecision, NodeObservation
-from kubetide.slo.nodeslo import render, same_spec
-from kubetide.slo.overcommit.claims import claim_of
-from kubetide.slo.overcommit.result import BATCH_CPU
+from kubetide.slo.core.decide import decide_node
+from kubetide.slo.core.nodeslo import render, same_spec
+from kubetide.slo.core.observation import NodeDecision, NodeObservation
+from kubetide.slo.core.overcommit.claims import claim_of
+from kubetide.slo.core.overcommit.result import BATCH_CPU
+from kubetide.slo.core.validate import validate_configmap
 from kubetide.slo.settings import SloSettings
-from kubetide.slo.validate import validate_configmap
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CORES = 16

@@ -6,15 +6,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.quantity import Quantity
+from kubetide.api.objects.core import Pod
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import Quantity
 from kubetide.testing.builders import make_pod
-from kubetide.vpa.safety import fit, fits_somewhere, hold_memory, largest, memory_floor
-from kubetide.vpa.updater.breaker import CLOSED, after_replacement
-from kubetide.vpa.updater.budget import BudgetRules, Creator, build_budget
-from kubetide.vpa.updater.disruption import DisruptionBudget
-from kubetide.vpa.updater.inplace import may_evict
+from kubetide.vpa.core.safety import fit, fits_somewhere, hold_memory, largest, memory_floor
+from kubetide.vpa.updater.core.breaker import CLOSED, after_replacement
+from kubetide.vpa.updater.core.budget import BudgetRules, Creator, build_budget
+from kubetide.vpa.updater.core.disruption import DisruptionBudget
+from kubetide.vpa.updater.core.inplace import may_evict
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 RS = Creator("default", "ReplicaSet", "web")

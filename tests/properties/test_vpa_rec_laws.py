@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubetide.api.meta import ObjectKey
-from kubetide.api.selectors import parse_selector
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.selectors import parse_selector
 from kubetide.stats.instants import microseconds
-from kubetide.vpa.recommender.checkpoint import checkpoints
-from kubetide.vpa.recommender.entities import VpaState
-from kubetide.vpa.recommender.feeding import OpenWindows
-from kubetide.vpa.recommender.model import Model
-from kubetide.vpa.recommender.recommend import Options, merge_rows, recommend, rows_of
+from kubetide.vpa.recommender.core.checkpoint import checkpoints
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.feeding import OpenWindows
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.recommend import Options, merge_rows, recommend, rows_of
 
 START = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
 LABELS = [

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from kubetide.cli.demo import Demo
-from kubetide.cli.demo_view import LiveView, PlainView
+from kubetide.cli.demo.command import Demo
+from kubetide.cli.demo.view import LiveView, PlainView
 from kubetide.cli.main import run_cli
-from kubetide.embedded.objects import ResourceKey
+from kubetide.embedded.apiserver.storage.objects import ResourceKey
 from kubetide.embedded.sim import scenarios
-from kubetide.embedded.sim.loop import run_virtual
+from kubetide.embedded.sim.load.scenario import Scenario, ScenarioError
 from kubetide.embedded.sim.narration import Line, Narrator
-from kubetide.embedded.sim.scenario import Scenario, ScenarioError
+from kubetide.embedded.sim.time.loop import run_virtual
 
 MORNING = datetime(2026, 1, 5, 6, tzinfo=UTC)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kubetide.cli.demo import Demo
-from kubetide.cli.demo_view import PlainView
-from kubetide.embedded.sim.loop import run_virtual
-from kubetide.embedded.sim.scenario import load_scenario
+from kubetide.cli.demo.command import Demo
+from kubetide.cli.demo.view import PlainView
+from kubetide.embedded.sim.load.scenario import load_scenario
+from kubetide.embedded.sim.time.loop import run_virtual
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "scenarios").glob("*.yaml"))
 

@@ -150,7 +150,9 @@ def test_a_demo_that_was_stopped_takes_keys_again_when_it_goes_on() -> None:
 
 
 def test_a_failure_gives_the_terminal_back() -> None:
-    program = "import sys; from kubetide.cli.keyboard import keyboard\nwith keyboard(sys.stdin): print('taken'); 1 / 0"
+    program = (
+        "import sys; from kubetide.cli.demo.keyboard import keyboard\nwith keyboard(sys.stdin): print('taken'); 1 / 0"
+    )
     with terminal("-c", program) as screen:
         before = screen.mode()
         screen.wait_for("ZeroDivisionError")

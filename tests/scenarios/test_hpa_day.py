@@ -5,8 +5,8 @@ from functools import cache
 from itertools import pairwise
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load import Curve, Diurnal, Noisy
-from kubetide.embedded.sim.scenario import Scenario
+from kubetide.embedded.sim.load.curves import Curve, Diurnal, Noisy
+from kubetide.embedded.sim.load.scenario import Scenario
 from kubetide.hpa.settings import HpaSettings
 from kubetide.testing.autoscaling import autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa

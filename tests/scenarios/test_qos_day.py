@@ -5,8 +5,8 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load import Spike
-from kubetide.embedded.sim.profile import Profile
+from kubetide.embedded.sim.load.curves import Spike
+from kubetide.embedded.sim.load.profile import Profile
 from kubetide.testing.cluster import run
 from qosagent import batch_pod, granted, ls_pod, make_agent, node_slo, running
 

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from kubetide.api.scheme import PODS
-from kubetide.embedded.cluster import EmbeddedApi
+from kubetide.api.objects.scheme import PODS
+from kubetide.embedded.apiserver.server import EmbeddedApi
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.loop import DEFAULT_START, run_virtual, virtual_clock
+from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.embedded.sim.world import EVENTS
 from kubetide.embedded.sim.world import PODS as PODS_KEY
 from kubetide.node.agent import NodeAgent
-from kubetide.node.controller import make_modules
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
+from kubetide.node.enforcement import make_modules
 from kubetide.node.settings import NodeSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod

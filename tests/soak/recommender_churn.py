@@ -19,17 +19,17 @@ from random import Random
 from typing import Any
 
 from kubetide import crds
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.objects import ResourceKey, StoreKey
-from kubetide.embedded.requests import ADMIN
-from kubetide.embedded.sim.loop import DEFAULT_START, run_virtual, virtual_clock
-from kubetide.kube.client import Client
-from kubetide.kube.recorder import EventRecorder
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.rest.requests import ADMIN
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
+from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.usage import PodUsageOnly
-from kubetide.vpa.recommender.controller import Recommender
-from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.recommender.loop import Recommender
+from kubetide.vpa.recommender.settings import RecommenderSettings
 
 Raw = dict[str, Any]
 

@@ -11,18 +11,18 @@ from enum import Enum
 
 import click
 
-from kubetide.api.codec import decode_raw, encode
-from kubetide.api.scheme import CRDS, LEASES
+from kubetide.api.objects.scheme import CRDS, LEASES
+from kubetide.api.values.codec import decode_raw, encode
 from kubetide.cli.main import Invocation
 from kubetide.clock import Clock, SystemClock
 from kubetide.config import load
 from kubetide.errors import KubetideError
 from kubetide.install.objects import COMPONENTS, required_crds
 from kubetide.install.rights import CLUSTER, LOCAL, Right
-from kubetide.kube.client import Client
-from kubetide.kube.connect import connect
-from kubetide.kube.errors import NotFound
-from kubetide.kube.settings import KubeSettings
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.connect import connect
+from kubetide.kube.client.errors import NotFound
+from kubetide.kube.client.settings import KubeSettings
 
 EXIT_PROBLEMS = 3
 

@@ -5,6 +5,7 @@ A cold start imports click and this file; aiohttp, NumPy and the capabilities co
 
 import importlib
 import os
+import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import click
 
+from kubetide import __version__
 from kubetide.errors import InvalidInput, KubetideError
 
 EXIT_FAILED = 1
@@ -23,15 +25,15 @@ COMPLETE_VARIABLE = "_KUBETIDE_COMPLETE"
 VERBS = {
     "check": ("kubetide.cli.check", "Look at a cluster before kubetide runs there: APIs, rights, metrics, rivals."),
     "completion": ("kubetide.cli.completion", "Print a shell completion script."),
-    "demo": ("kubetide.cli.demo", "A simulated cluster under load, with every controller at work."),
-    "explain": ("kubetide.cli.explain", "Why an autoscaler, a pod or a node is the size it is."),
+    "demo": ("kubetide.cli.demo.command", "A simulated cluster under load, with every controller at work."),
+    "explain": ("kubetide.cli.explain.command", "Why an autoscaler, a pod or a node is the size it is."),
     "manifests": ("kubetide.cli.manifests", "CRDs, rights and workloads to install kubetide in a cluster."),
-    "node": ("kubetide.cli.node", "The agent of one node."),
+    "node": ("kubetide.cli.node.command", "The agent of one node."),
     "run": ("kubetide.cli.run", "Run controllers against a cluster."),
-    "runtime-proxy": ("kubetide.cli.runtime_proxy", "Stand between the kubelet and the container runtime."),
+    "runtime-proxy": ("kubetide.cli.node.runtime_proxy", "Stand between the kubelet and the container runtime."),
     "settings": ("kubetide.cli.settings", "All settings with flags, variables, defaults and meaning."),
     "up": ("kubetide.cli.up", "An embedded Kubernetes API server; kubectl works on it."),
-    "version": ("kubetide.cli.version", "Print the version."),
+    "version": ("kubetide.cli.main", "Print the version."),
 }
 
 
@@ -139,3 +141,12 @@ def _leaves(error: Exception) -> list[Exception]:
     if isinstance(error, ExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
     return [error]
+
+
+# `kubetide version`
+
+
+@click.command("version", short_help="Print the version.")
+def command() -> None:
+    """Print the version of kubetide and of Python."""
+    click.echo(f"kubetide {__version__} (Python {platform.python_version()})")

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import click
 from click.shell_completion import CompletionItem
 
-from kubetide.cli.flag_completion import Known, complete_flag, complete_value
+from kubetide.cli.completion import Known, complete_flag, complete_value
 from kubetide.cli.main import Invocation
 from kubetide.cli.settings_file import Sections, read_process
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load, options
 from kubetide.errors import SettingsError
 from kubetide.flags import ParsedFlags, parse_flags
-from kubetide.kube.connect import connect
+from kubetide.kube.client.connect import connect
+from kubetide.kube.client.settings import KubeSettings
+from kubetide.kube.control.instruments import Instruments
+from kubetide.kube.control.manager import Component, Manager
 from kubetide.kube.gc_tuning import tune_gc
-from kubetide.kube.instruments import Instruments
-from kubetide.kube.manager import Component, Manager
-from kubetide.kube.settings import KubeSettings
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 from kubetide.wiring import World, build, connection_limits, default_address, parse_names, process

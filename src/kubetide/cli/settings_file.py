@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kubetide.api.yamltext import parse_yaml
+from kubetide.api.values.codec import parse_yaml
 from kubetide.config import load
 from kubetide.errors import DecodeError, SettingsError
 from kubetide.settings import SECTIONS, ProcessSettings

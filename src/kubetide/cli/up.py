@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubetide.cli.keyboard import Keyboard, keyboard
-from kubetide.cli.pace import Pace
+from kubetide.cli.demo.keyboard import Keyboard, keyboard
+from kubetide.cli.demo.pace import Pace
 from kubetide.clock import Clock, LoopClock, SystemClock
 from kubetide.durations import parse_duration
-from kubetide.embedded.gates import parse_gates
+from kubetide.embedded.apiserver.gates import parse_gates
 from kubetide.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def command(
             keys=keys,
         )
         if paced:
-            from kubetide.embedded.sim.loop import run_virtual
+            from kubetide.embedded.sim.time.loop import run_virtual
 
             run_virtual(main, start=SystemClock().now().astimezone(UTC), speed=speed)
         else:
@@ -156,14 +156,13 @@ async def _serve(
     pace: Pace | None,
     keys: Keyboard | None,
 ) -> None:
-    from kubetide.embedded.audit import AuditLog
-    from kubetide.embedded.cluster import EmbeddedApi
-    from kubetide.embedded.datadir import write_private
-    from kubetide.embedded.identity import make_identity
-    from kubetide.embedded.journal import Journal
-    from kubetide.embedded.requests import ADMIN
-    from kubetide.embedded.resume import resume_time
-    from kubetide.embedded.server import serve
+    from kubetide.embedded.apiserver.auth.audit import AuditLog
+    from kubetide.embedded.apiserver.auth.identity import make_identity
+    from kubetide.embedded.apiserver.http import serve
+    from kubetide.embedded.apiserver.rest.requests import ADMIN
+    from kubetide.embedded.apiserver.server import EmbeddedApi
+    from kubetide.embedded.apiserver.storage.datadir import write_private
+    from kubetide.embedded.apiserver.storage.journal import Journal, resume_time
 
     real = SystemClock()
     async with AsyncExitStack() as stack:
@@ -191,7 +190,7 @@ async def _serve(
         )
         if sim is not None:
             from kubetide.embedded.sim.cluster import SimCluster
-            from kubetide.embedded.sim.scenario import load_scenario
+            from kubetide.embedded.sim.load.scenario import load_scenario
 
             simulated = SimCluster(load_scenario(sim), api=api, event_ttl=event_ttl)
             cluster = await stack.enter_async_context(simulated)
@@ -209,8 +208,8 @@ async def _serve(
 @asynccontextmanager
 async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
     """Run an agent on every node, and answer for them."""
-    from kubetide.cli.sim_agents import answering, make_agent
-    from kubetide.kube.manager import Manager
+    from kubetide.cli.node.simulated import answering, make_agent
+    from kubetide.kube.control.manager import Manager
     from kubetide.telemetry import Telemetry
 
     telemetry = Telemetry()
@@ -238,7 +237,7 @@ async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:
     if pace is None or keys is None:
         await stop.wait()
         return
-    from kubetide.embedded.sim.loop import set_speed
+    from kubetide.embedded.sim.time.loop import set_speed
 
     current = pace
 

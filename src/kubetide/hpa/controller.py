@@ -16,39 +16,38 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubetide.api.core import Pod
-from kubetide.api.hpa import HorizontalPodAutoscaler
-from kubetide.api.meta import ObjectKey, key_of
-from kubetide.api.scheme import HPAS, PODS
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.api.objects.scheme import HPAS, PODS
 from kubetide.clock import Clock
-from kubetide.hpa import events
-from kubetide.hpa.annotations import same_wishes, wishes_of
-from kubetide.hpa.audit import BuiltInWatch
-from kubetide.hpa.claims import Claims
-from kubetide.hpa.client import MetricsReader
-from kubetide.hpa.conclude import conclude
-from kubetide.hpa.decide import decide
-from kubetide.hpa.history import QUEUE_NAME, History, Instruments
-from kubetide.hpa.memory import Memory, memory_for
-from kubetide.hpa.observe import LABEL_INDEX, Observer, PodCache, pod_labels
-from kubetide.hpa.pods import ReadinessRules
-from kubetide.hpa.queries import Asker, Used
+from kubetide.hpa.builtin_controller import BuiltInWatch
+from kubetide.hpa.core import events
+from kubetide.hpa.core.annotations import same_wishes, wishes_of
+from kubetide.hpa.core.claims import Claims
+from kubetide.hpa.core.conclude import conclude
+from kubetide.hpa.core.decide import decide
+from kubetide.hpa.core.observation import Memory, Options, memory_for
+from kubetide.hpa.core.pods import ReadinessRules
+from kubetide.hpa.core.queries import Asker, Used
+from kubetide.hpa.core.takeover import WARN_EVERY, Stance, stance_notes
+from kubetide.hpa.core.trace import shown_time, trace_of
+from kubetide.hpa.metrics_cache import MetricsReader
+from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
+from kubetide.hpa.scale_cache import ScaleWatch
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.slim import slim_pod
-from kubetide.hpa.takeover import WARN_EVERY, Stance, stance_notes
-from kubetide.hpa.trace import shown_time, trace_of
-from kubetide.hpa.turn import Options
-from kubetide.hpa.watch import ScaleWatch
-from kubetide.hpa.writer import Recorder, Writer
-from kubetide.kube.client import Client
-from kubetide.kube.informer import Informer
-from kubetide.kube.leadership import Leadership
-from kubetide.kube.nodes import NodeSizes
-from kubetide.kube.reconcile import Result, Workers
+from kubetide.hpa.status_writer import Recorder, Writer
+from kubetide.hpa.telemetry import QUEUE_NAME, History, Instruments
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.cache.nodes import NodeSizes
+from kubetide.kube.cache.store import NAMESPACE, Store
+from kubetide.kube.cache.versions import newer, went_back
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.leader_election import Leadership
+from kubetide.kube.control.reconcile import Result, Workers
+from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.kube.scale import ScaleClient
-from kubetide.kube.store import NAMESPACE, Store
-from kubetide.kube.versions import newer, went_back
-from kubetide.kube.workqueue import WorkQueue
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 

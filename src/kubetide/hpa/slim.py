@@ -1,7 +1,7 @@
 """Pods without what autoscaling does not look at: a cluster's worth of them is kept in memory."""
 
-from kubetide.api.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
-from kubetide.api.meta import ObjectMeta
+from kubetide.api.objects.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from kubetide.api.objects.meta import ObjectMeta
 
 
 def slim_pod(pod: Pod) -> Pod:

@@ -32,7 +32,7 @@ class SloWebhook:
 def make_slo_webhook(namespace: str, *, now: datetime) -> SloWebhook:
     """Make the certificate of a webhook that is reached through its Service."""
     # Here, because nothing else about manifests needs the cryptography library, which is slow to load.
-    from kubetide.kube.certificates import issue, make_ca
+    from kubetide.kube.client.certificates import issue, make_ca
 
     ca = make_ca("kubetide-slo-webhook-ca", now=now, lifetime=LIFETIME)
     name = f"{SERVICE}.{namespace}.svc"

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubetide.api.codec import encode
+from kubetide.api.values.codec import encode
 from kubetide.kube.connections import Limits
 from kubetide.kube.listener import listening
 from kubetide.log import get_logger

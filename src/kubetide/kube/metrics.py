@@ -13,19 +13,14 @@ from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import quote
 
-from kubetide.api.metrics import (
-    ExternalMetricValue,
-    MetricValue,
-    NodeUsage,
-    PodMetrics,
-)
-from kubetide.api.scheme import NODE_USAGE, POD_METRICS, Resource
+from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, NodeUsage, PodMetrics
+from kubetide.api.objects.scheme import NODE_USAGE, POD_METRICS, Resource
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.decoding import Rejected, decode_page
-from kubetide.kube.errors import ResponseTooLarge
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.decoding import Rejected, decode_page
+from kubetide.kube.client.errors import ResponseTooLarge
+from kubetide.kube.client.transport import Response, largest_answer
 from kubetide.kube.scale import TargetReference, group_of_reference
-from kubetide.kube.transport import Response, largest_answer
 
 T = TypeVar("T")
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from kubetide.api.codec import convert
-from kubetide.api.meta import ObjectKey, ObjectMeta, TypedObject, controller_of
-from kubetide.api.scheme import (
+from kubetide.api.objects.meta import ObjectKey, ObjectMeta, TypedObject, controller_of
+from kubetide.api.objects.scheme import (
     CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -25,13 +24,14 @@ from kubetide.api.scheme import (
     STATEFUL_SETS,
     Resource,
 )
+from kubetide.api.values.codec import convert
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.errors import NotFound
-from kubetide.kube.lookups import Lookups
+from kubetide.kube.cache.lookups import Lookups
+from kubetide.kube.cache.store import Store
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import NotFound
 from kubetide.kube.scale import ScaleClient
-from kubetide.kube.store import Store
 
 WELL_KNOWN: Mapping[str, Resource[Any]] = {
     each.kind: each

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kubetide.api.codec import decode_raw, encode
-from kubetide.api.scheme import escaped
-from kubetide.api.selectors import Operator, Requirement, Selector, parse_selector
+from kubetide.api.objects.scheme import escaped
+from kubetide.api.values.codec import decode_raw, encode
+from kubetide.api.values.selectors import Operator, Requirement, Selector, parse_selector
 from kubetide.errors import InvalidInput, KubetideError, SelectorError
-from kubetide.kube.client import Client
-from kubetide.kube.discovery import ApiResource
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.discovery import ApiResource
 
 SCALE_VERSIONS = ("autoscaling/v1", "extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")
 """Where a Scale may come from; older servers have one in the group of the workload."""

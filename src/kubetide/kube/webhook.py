@@ -19,14 +19,14 @@ from typing import Any
 
 from aiohttp import web
 
-from kubetide.api.admission import AdmissionReview, review_response
-from kubetide.api.codec import decode, encode
+from kubetide.api.objects.admission import AdmissionReview, review_response
+from kubetide.api.values.codec import decode, encode
 from kubetide.errors import DecodeError
-from kubetide.kube.certificates import as_der
+from kubetide.kube.client.certificates import as_der
+from kubetide.kube.client.errors import CredentialsFailed
+from kubetide.kube.client.tls import Certificate, load_identity, shown_certificate, stamp
 from kubetide.kube.connections import Limits
-from kubetide.kube.errors import CredentialsFailed
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import Certificate, load_identity, shown_certificate, stamp
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 

@@ -17,32 +17,32 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from kubetide.api.slo_strategies import HostApplication
+from kubetide.api.qos.slo_strategies import HostApplication
 from kubetide.clock import Clock
 from kubetide.errors import TerminalError
-from kubetide.kube.client import Client
-from kubetide.kube.manager import Component
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.manager import Component
 from kubetide.log import get_logger
-from kubetide.node import report
-from kubetide.node.collectors.base import Collector, Context, Shared
-from kubetide.node.collectors.loop import collect_forever
+from kubetide.node.collectors.base import Collector, Context, Shared, collect_forever
 from kubetide.node.collectors.registry import make_collectors
 from kubetide.node.collectors.storage import StorageCollector
-from kubetide.node.executor.audit import open_audit
-from kubetide.node.executor.writer import Executor
+from kubetide.node.core import report
+from kubetide.node.core.features import HOOK_GATES, parse_gates
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.series.ring import Ring
+from kubetide.node.core.series.store import SeriesStore
+from kubetide.node.core.snapshot import Snapshot
+from kubetide.node.core.status import node_status
+from kubetide.node.executor.audit_log import open_audit
+from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.explain import explain_pod, with_components
-from kubetide.node.features import HOOK_GATES, parse_gates
-from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Commands, Host
 from kubetide.node.host.worker import Inline, Worker, WorkerThread
-from kubetide.node.prediction.observe import Gauges as PredictionGauges
-from kubetide.node.prediction.reconciler import Prediction
+from kubetide.node.prediction_trainer import Gauges as PredictionGauges
+from kubetide.node.prediction_trainer import Prediction
 from kubetide.node.roots import check_host, layout_of, missing_features, with_driver
 from kubetide.node.runtime.nvml import GpuSource
-from kubetide.node.series.ring import Ring
-from kubetide.node.series.store import SeriesStore
 from kubetide.node.settings import NodeSettings
-from kubetide.node.snapshot import Snapshot
 from kubetide.node.state.audit_writer import AuditWriter
 from kubetide.node.state.callbacks import Callbacks
 from kubetide.node.state.devices import DeviceReporter
@@ -53,8 +53,7 @@ from kubetide.node.state.metric import MetricReporter
 from kubetide.node.state.objects import NodeObjects
 from kubetide.node.state.pods import Pods
 from kubetide.node.state.topology import TopologyReporter
-from kubetide.node.status import node_status
-from kubetide.node.watch import ModuleWatch
+from kubetide.node.supervisor import ModuleWatch
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node")

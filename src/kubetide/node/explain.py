@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kubetide.node.prediction.peak import PeakModels
-from kubetide.node.snapshot import PodState
+from kubetide.node.core.prediction.peak import PeakModels
+from kubetide.node.core.snapshot import PodState
 
 
 def explain_pod(pod: PodState, models: PeakModels) -> dict[str, Any]:

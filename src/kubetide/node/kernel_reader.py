@@ -7,16 +7,16 @@ pass. The value is left out and its reason noted, and the decision sees that it 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from kubetide.api.cgroups import join
-from kubetide.api.cpuset import CpuSet
+from kubetide.api.qos.cgroups import join
+from kubetide.api.values.cpuset import CpuSet
 from kubetide.errors import InvalidInput
-from kubetide.node.formats import cpu
-from kubetide.node.formats.numbers import limit
-from kubetide.node.host import files
-from kubetide.node.host.files import CgroupFile
-from kubetide.node.host.layout import Layout
+from kubetide.node.core import files
+from kubetide.node.core.files import CgroupFile
+from kubetide.node.core.formats import cpu
+from kubetide.node.core.formats.numbers import limit
+from kubetide.node.core.kernel_values import KernelValues, Needs, named
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host, is_gone
-from kubetide.node.kernel_values import KernelValues, Needs, named
 
 MOST_PATHS = 20_000
 Value = TypeVar("Value")

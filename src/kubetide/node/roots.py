@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
 from kubetide.errors import SettingsError, TerminalError
+from kubetide.node.core.layout import Layout
 from kubetide.node.host import detect
-from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Host
 from kubetide.node.settings import NodeSettings
 

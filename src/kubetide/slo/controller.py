@@ -16,26 +16,26 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from kubetide.api.core import ConfigMap, Node, Pod
-from kubetide.api.meta import ObjectKey
-from kubetide.api.slo import NodeMetric
+from kubetide.api.objects.core import ConfigMap, Node, Pod
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.slo import NodeMetric
 from kubetide.clock import Clock
-from kubetide.kube.client import Client
-from kubetide.kube.informer import Informer
-from kubetide.kube.instruments import Reconciles
-from kubetide.kube.leadership import Leadership
-from kubetide.kube.reconcile import Result, Workers
-from kubetide.kube.workqueue import WorkQueue
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.instruments import Reconciles
+from kubetide.kube.control.leader_election import Leadership
+from kubetide.kube.control.reconcile import Result, Workers
+from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.log import get_logger
-from kubetide.slo.audit import NODE_METRIC, NODE_RESOURCE, NODE_SLO, PLUGINS, Audit
-from kubetide.slo.decide import decide_node
-from kubetide.slo.decision import NodeDecision, NodeObservation
-from kubetide.slo.history import Departures
-from kubetide.slo.observe import SloView
-from kubetide.slo.reconciler import ObjectReconciler
+from kubetide.slo.cluster_view import SloView
+from kubetide.slo.config_source import Configuration, Recorder
+from kubetide.slo.core.decide import decide_node
+from kubetide.slo.core.departures import Departures
+from kubetide.slo.core.observation import NodeDecision, NodeObservation
+from kubetide.slo.node_objects import ObjectReconciler
+from kubetide.slo.node_writer import NodeWriter
 from kubetide.slo.settings import SloSettings
-from kubetide.slo.watch import Configuration, Recorder
-from kubetide.slo.writer import NodeWriter
+from kubetide.slo.telemetry import NODE_METRIC, NODE_RESOURCE, NODE_SLO, PLUGINS, Audit
 from kubetide.telemetry import Telemetry
 
 log = get_logger("slo")

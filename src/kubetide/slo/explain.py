@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kubetide.api.quantity import parse_quantity
+from kubetide.api.values.quantity import parse_quantity
 
 Raw = dict[str, Any]
 

@@ -14,16 +14,16 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from kubetide.embedded.objects import ResourceKey, StoreKey
-from kubetide.embedded.requests import User
+from kubetide.embedded.apiserver.rest.requests import User
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.client import Client
-from kubetide.kube.instruments import Instruments
-from kubetide.kube.recorder import EventRecorder
-from kubetide.kube.transport import Response, Transport
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.kube.control.instruments import Instruments
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 
 HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")

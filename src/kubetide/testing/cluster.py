@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from kubetide.embedded.objects import ResourceKey, StoreKey
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.loop import DEFAULT_START, run_virtual
-from kubetide.embedded.sim.scenario import Scenario, parse_scenario
+from kubetide.embedded.sim.load.scenario import Scenario, parse_scenario
+from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual
 from kubetide.embedded.sim.world import DEPLOYMENTS, EVENTS, PODS, is_ready
 
 T = TypeVar("T")

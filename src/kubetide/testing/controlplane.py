@@ -33,10 +33,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError, Unavailable
-from kubetide.kube.certificates import KeyPair, issue, make_ca
-from kubetide.kube.client import Client
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import from_files
+from kubetide.kube.client.certificates import KeyPair, issue, make_ca
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import from_files
 
 CACHE = Path.home() / ".cache" / "kubetide" / "envtest"
 START_SECONDS = 120.0

@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.identity import Identity, make_identity
-from kubetide.embedded.requests import ADMIN
-from kubetide.embedded.server import ServerOptions, Serving, serve
-from kubetide.kube.credentials import Headers, Static, bearer
-from kubetide.kube.http import HttpTransport
-from kubetide.kube.kubeconfig import Access
-from kubetide.kube.tls import Certificate, Pem, ServerTrust
+from kubetide.embedded.apiserver.auth.identity import Identity, make_identity
+from kubetide.embedded.apiserver.http import ServerOptions, Serving, serve
+from kubetide.embedded.apiserver.rest.requests import ADMIN
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.kube.client.credentials import Headers, Static, bearer
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import Access
+from kubetide.kube.client.tls import Certificate, Pem, ServerTrust
 
 
 @dataclass(frozen=True, slots=True)

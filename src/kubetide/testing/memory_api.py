@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kubetide.api.meta import ObjectKey
-from kubetide.api.patch import MergePatch
-from kubetide.kube.errors import error_from
-from kubetide.kube.transport import Response
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.patch import MergePatch
+from kubetide.kube.client.errors import error_from
+from kubetide.kube.client.transport import Response
 
 Raw = dict[str, Any]
 

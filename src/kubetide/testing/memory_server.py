@@ -13,11 +13,11 @@ from types import TracebackType
 
 from aiohttp import web
 
-from kubetide.kube.certificates import KeyPair
-from kubetide.kube.errors import ApiError, ConnectionLost
+from kubetide.kube.client.certificates import KeyPair
+from kubetide.kube.client.errors import ApiError, ConnectionLost
+from kubetide.kube.client.tls import Certificate, Pem, load_identity
+from kubetide.kube.client.transport import Response
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import Certificate, Pem, load_identity
-from kubetide.kube.transport import Response
 from kubetide.testing.memory_api import MemoryTransport
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from aiohttp import web
 
-from kubetide.api.scheme import API_SERVICES, SERVICES
+from kubetide.api.objects.scheme import API_SERVICES, SERVICES
 from kubetide.clock import SystemClock
-from kubetide.kube.certificates import issue, make_ca
-from kubetide.kube.client import Client
+from kubetide.kube.client.certificates import issue, make_ca
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.tls import Certificate, Pem, load_identity
 from kubetide.kube.listener import listening
-from kubetide.kube.tls import Certificate, Pem, load_identity
 
 NAMESPACE = "default"
 KINDS = {

@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.quantity import parse_quantity
-from kubetide.embedded.objects import ResourceKey, StoreKey
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.client import Client
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.recommender.controller import Recommender
-from kubetide.vpa.recommender.history import Prometheus
-from kubetide.vpa.settings import RecommenderSettings
+from kubetide.vpa.recommender.loop import Recommender
+from kubetide.vpa.recommender.prometheus import Prometheus
+from kubetide.vpa.recommender.settings import RecommenderSettings
 
 Raw = dict[str, Any]
 

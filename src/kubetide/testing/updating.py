@@ -14,18 +14,18 @@ from random import Random
 from typing import Any
 
 from kubetide import crds
-from kubetide.api.patch import MergePatch
-from kubetide.api.quantity import parse_quantity
-from kubetide.api.scheme import VPAS as VPA_RESOURCE
-from kubetide.embedded.objects import ResourceKey, StoreKey
-from kubetide.embedded.requests import Answer, Request
+from kubetide.api.objects.scheme import VPAS as VPA_RESOURCE
+from kubetide.api.values.patch import MergePatch
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.watching import WatchPlan
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.watching import WatchPlan
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.admission.controller import AdmissionController
 from kubetide.vpa.admission.settings import AdmissionSettings
-from kubetide.vpa.updater.controller import Updater
+from kubetide.vpa.admission.webhook import AdmissionController
+from kubetide.vpa.updater.loop import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings
 
 Raw = dict[str, Any]

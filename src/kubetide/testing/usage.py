@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kubetide.api.codec import encode
+from kubetide.api.values.codec import encode
 
 Raw = dict[str, Any]
 

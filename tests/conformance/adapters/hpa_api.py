@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api import hpa_annotations, hpa_validation, hpa_versions
+from kubetide.api.objects import hpa_annotations, hpa_validation, hpa_versions
 
 
 @suite("hpa/api")

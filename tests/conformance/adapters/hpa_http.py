@@ -10,18 +10,18 @@ import msgspec
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.hpa import CrossVersionObjectReference
-from kubetide.api.metrics import MetricIdentifier
+from kubetide.api.objects.hpa import CrossVersionObjectReference
+from kubetide.api.objects.metrics import MetricIdentifier
+from kubetide.api.values.codec import convert
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.hpa.describe import selector_text
-from kubetide.hpa.samples import PodReading, external_reading, object_reading, pods_reading, resource_reading
-from kubetide.kube.client import Client
-from kubetide.kube.discovery import ApiResource
+from kubetide.hpa.core.describe import selector_text
+from kubetide.hpa.core.samples import PodReading, external_reading, object_reading, pods_reading, resource_reading
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.transport import Response
 from kubetide.kube.metrics import CustomMetrics, ExternalMetrics, ResourceMetrics
 from kubetide.kube.scale import ScaleClient, ScaleTarget
-from kubetide.kube.transport import Response
 
 # What the recorded client knew about kinds without asking.
 KINDS = {

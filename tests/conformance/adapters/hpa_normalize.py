@@ -6,11 +6,11 @@ from typing import Any
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.hpa import Behavior
-from kubetide.hpa.behavior import ScaleEvent, ScaleEvents, complete_rules, limit_by_rules, limit_plain
-from kubetide.hpa.memory import Memory
-from kubetide.hpa.stabilization import Recommendation, Recommendations, stabilize, stabilize_both_ways
+from kubetide.api.objects.hpa import Behavior
+from kubetide.api.values.codec import convert
+from kubetide.hpa.core.behavior import ScaleEvent, ScaleEvents, complete_rules, limit_by_rules, limit_plain
+from kubetide.hpa.core.observation import Memory
+from kubetide.hpa.core.stabilization import Recommendation, Recommendations, stabilize, stabilize_both_ways
 
 
 @suite("hpa/normalize")

@@ -13,24 +13,19 @@ from conformance.adapters.hpa_replica_calc import read
 from conformance.compare import differences
 from conformance.exceptions import SATURATES
 from conformance.registry import NamedDifference, suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.events import Event
-from kubetide.api.hpa import HorizontalPodAutoscaler, HpaStatus, MetricSpec
-from kubetide.api.meta import ObjectKey, key_of
-from kubetide.api.selectors import parse_selector
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.events import Event
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus, MetricSpec
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.api.values.codec import convert
+from kubetide.api.values.selectors import parse_selector
 from kubetide.errors import InvalidInput, SelectorError
-from kubetide.hpa import events
-from kubetide.hpa.claims import Claims
-from kubetide.hpa.conclude import conclude
-from kubetide.hpa.decide import decide, metrics_of, needs_metrics
-from kubetide.hpa.memory import Memory
-from kubetide.hpa.metrics import INT32_MAX
-from kubetide.hpa.pods import ReadinessRules
-from kubetide.hpa.queries import ExternalQuery, ObjectQuery, PodsQuery, ResourceQuery, query_of
-from kubetide.hpa.samples import ErrorKind, MetricFailure, Reading
-from kubetide.hpa.status import same_status, status_body
-from kubetide.hpa.turn import (
+from kubetide.hpa.core import events
+from kubetide.hpa.core.claims import Claims
+from kubetide.hpa.core.conclude import conclude
+from kubetide.hpa.core.decide import decide, metrics_of, needs_metrics
+from kubetide.hpa.core.observation import (
+    Memory,
     Observation,
     Options,
     Outcome,
@@ -41,6 +36,11 @@ from kubetide.hpa.turn import (
     computation_labels,
     reconciliation_labels,
 )
+from kubetide.hpa.core.pods import ReadinessRules
+from kubetide.hpa.core.queries import ExternalQuery, ObjectQuery, PodsQuery, ResourceQuery, query_of
+from kubetide.hpa.core.replicas import INT32_MAX
+from kubetide.hpa.core.samples import ErrorKind, MetricFailure, Reading
+from kubetide.hpa.core.status import same_status, status_body
 from kubetide.kube.scale import group_of_reference
 
 KNOWN_KINDS = {

@@ -6,16 +6,16 @@ from typing import Any
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.hpa import MetricSpec
-from kubetide.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
-from kubetide.api.selectors import parse_selector
-from kubetide.hpa.evaluate import Target, evaluate
-from kubetide.hpa.metrics import INT32_MAX, INT32_MIN, Tolerance
-from kubetide.hpa.pods import ReadinessRules
-from kubetide.hpa.queries import query_of
-from kubetide.hpa.samples import (
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa import MetricSpec
+from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from kubetide.api.values.codec import convert
+from kubetide.api.values.selectors import parse_selector
+from kubetide.hpa.core.evaluate import Target, evaluate
+from kubetide.hpa.core.pods import ReadinessRules
+from kubetide.hpa.core.queries import query_of
+from kubetide.hpa.core.replicas import INT32_MAX, INT32_MIN, Tolerance
+from kubetide.hpa.core.samples import (
     ErrorKind,
     MetricFailure,
     Reading,

@@ -7,14 +7,14 @@ from typing import Any
 from conformance.adapters.hpa_normalize import recommendations, scale_events
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.hpa import Behavior, ScalingRules
-from kubetide.hpa.behavior import Rules, limit_by_rules, limit_plain
-from kubetide.hpa.memory import Memory
-from kubetide.hpa.pods import ReadinessRules, group_pods, pod_requests
-from kubetide.hpa.samples import ZERO_TIME, MetricFailure, Sample
-from kubetide.hpa.stabilization import stabilize, stabilize_both_ways
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa import Behavior, ScalingRules
+from kubetide.api.values.codec import convert
+from kubetide.hpa.core.behavior import Rules, limit_by_rules, limit_plain
+from kubetide.hpa.core.observation import Memory
+from kubetide.hpa.core.pods import ReadinessRules, group_pods, pod_requests
+from kubetide.hpa.core.samples import ZERO_TIME, MetricFailure, Sample
+from kubetide.hpa.core.stabilization import stabilize, stabilize_both_ways
 
 
 @suite("hpa/upstream_units")

@@ -3,14 +3,8 @@
 from collections.abc import Iterator
 
 from conformance.registry import Case, Skip, suite
-from kubetide.api.quantity import (
-    cpu_millis,
-    memory_bytes,
-    milli_text,
-    parse_quantity,
-    quantity_float,
-)
-from kubetide.api.selectors import parse_selector
+from kubetide.api.values.quantity import cpu_millis, memory_bytes, milli_text, parse_quantity, quantity_float
+from kubetide.api.values.selectors import parse_selector
 from kubetide.errors import QuantityError, SelectorError
 
 

@@ -7,18 +7,18 @@ from conformance.adapters.nodeqos_cgroups import FilesOnly
 from conformance.adapters.nodeqos_protocol import processor, texts
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api import qos, reservation
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths, ContainerIdError
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.slo_strategies import HostApplication
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.qos import qos, reservation
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths, ContainerIdError
+from kubetide.api.qos.slo_strategies import HostApplication
+from kubetide.api.values.codec import convert
 from kubetide.errors import KubetideError
-from kubetide.node.formats import cpu, memory, processors, psi, storage
-from kubetide.node.formats.devices import pcie_root
-from kubetide.node.formats.numbers import FormatError, key_values
+from kubetide.node.core.formats import cpu, memory, processors, psi, storage
+from kubetide.node.core.formats.numbers import FormatError, key_values
+from kubetide.node.core.formats.storage import pcie_root
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.snapshot import host_application_directory
 from kubetide.node.host.facts import numa_facts
-from kubetide.node.host.layout import Layout
-from kubetide.node.snapshot import host_application_directory
 
 Case = dict[str, Any]
 

@@ -8,19 +8,19 @@ import numpy as np
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.cgroups import CgroupPaths
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.quantity import cpu_millis, memory_bytes
-from kubetide.api.slo_strategies import HostApplication
+from kubetide.api.objects.core import Pod
+from kubetide.api.qos.cgroups import CgroupPaths
+from kubetide.api.qos.slo_strategies import HostApplication
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import cpu_millis, memory_bytes
 from kubetide.errors import KubetideError
-from kubetide.node import report, slo
-from kubetide.node.prediction import reclaimable
-from kubetide.node.prediction.peak import Peak, PeakModels, PodUsage
-from kubetide.node.series import kinds
-from kubetide.node.series.query import AVG, COUNT, LAST, PERCENTILES, Points
-from kubetide.node.series.ring import Ring, series_key
-from kubetide.node.snapshot import pod_state
+from kubetide.node.core import report, slo
+from kubetide.node.core.prediction import reclaimable
+from kubetide.node.core.prediction.peak import Peak, PeakModels, PodUsage
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.query import AVG, COUNT, LAST, PERCENTILES, Points
+from kubetide.node.core.series.ring import Ring, series_key
+from kubetide.node.core.snapshot import pod_state
 
 Case = dict[str, Any]
 NOW = datetime(2026, 6, 11, 8, 0, 0, tzinfo=UTC)

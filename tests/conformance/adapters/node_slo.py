@@ -6,8 +6,8 @@ from typing import Any
 from conformance.adapters.node_slo_config import settled
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.node import slo
-from kubetide.node.report import report_interval
+from kubetide.node.core import slo
+from kubetide.node.core.report import report_interval
 
 Case = dict[str, Any]
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api import slo_merge
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.selectors import LabelSelector
+from kubetide.api.objects.core import Node
+from kubetide.api.qos import slo_merge
+from kubetide.api.values.codec import convert
+from kubetide.api.values.selectors import LabelSelector
 from kubetide.durations import format_duration, parse_duration
-from kubetide.slo import config, nodeslo, strategy, validate
+from kubetide.slo.core import config, nodeslo, strategy, validate
 
 Case = dict[str, Any]
 

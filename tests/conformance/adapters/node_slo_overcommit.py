@@ -8,16 +8,16 @@ import msgspec
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.quantity import Quantity, parse_quantity
-from kubetide.api.resources import format_list, maximum, parse_list
-from kubetide.api.slo import Device, NodeMetric, NodeResourceTopology, ResourceMap
-from kubetide.node.topology.zones import merge_zones
-from kubetide.slo import arithmetic, config, devices, nodewrite, normalization, zones
-from kubetide.slo.overcommit import batch, loads, mid
-from kubetide.slo.overcommit.claims import claim_of
-from kubetide.slo.overcommit.result import BATCH_RESOURCES, ResourceItem
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.resources import format_list, maximum, parse_list
+from kubetide.api.objects.slo import Device, NodeMetric, NodeResourceTopology, ResourceMap
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import Quantity, parse_quantity
+from kubetide.node.core.topology.zones import merge_zones
+from kubetide.slo.core import arithmetic, config, devices, node_update, normalization, zones
+from kubetide.slo.core.overcommit import batch, loads, mid
+from kubetide.slo.core.overcommit.claims import claim_of
+from kubetide.slo.core.overcommit.result import BATCH_RESOURCES, ResourceItem
 
 Case = dict[str, Any]
 
@@ -147,7 +147,7 @@ def batch_prepare(case: Case) -> Iterable[str]:
         name: ResourceItem(name, parse_quantity(text), reset=bool((given["resets"] or {}).get(name)))
         for name, text in (given["resources"] or {}).items()
     }
-    state = nodewrite.prepare_batch(nodewrite.NodeState.of(given["node"]), items, given["annotations"] or {})
+    state = node_update.prepare_batch(node_update.NodeState.of(given["node"]), items, given["annotations"] or {})
     expected = {**case["expected"], "annotations": parsed_annotations(case["expected"].get("annotations"))}
     actual = {
         "error": bool(state.error),
@@ -161,20 +161,20 @@ def batch_prepare(case: Case) -> Iterable[str]:
 @suite("node/batch_need_sync")
 def batch_need_sync(case: Case) -> Iterable[str]:
     given = case["input"]
-    old, new = nodewrite.NodeState.of(given["old"]), nodewrite.NodeState.of(given["new"])
+    old, new = node_update.NodeState.of(given["old"]), node_update.NodeState.of(given["new"])
     threshold = given["strategy"]["resourceDiffThreshold"]
-    needed = nodewrite.resources_need_write(old, new, threshold, BATCH_RESOURCES)
+    needed = node_update.resources_need_write(old, new, threshold, BATCH_RESOURCES)
     return compare(case, {"needSync": needed})
 
 
 @suite("node/node_sync_needed")
 def node_sync_needed(case: Case) -> Iterable[str]:
     given = case["input"]
-    old, new = nodewrite.NodeState.of(given["old"]), nodewrite.NodeState.of(given["new"])
+    old, new = node_update.NodeState.of(given["old"]), node_update.NodeState.of(given["new"])
     ago = given["lastSyncSecondsAgo"]
     since = None if ago is None else timedelta(seconds=ago)
-    status = nodewrite.status_needs_write(given["strategy"], old, new, since)
-    return compare(case, {"status": status, "meta": bool(nodewrite.annotations_to_write(old, new))})
+    status = node_update.status_needs_write(given["strategy"], old, new, since)
+    return compare(case, {"status": status, "meta": bool(node_update.annotations_to_write(old, new))})
 
 
 @suite("node/cpu_normalization")
@@ -204,7 +204,7 @@ def cpu_normalization(case: Case) -> Iterable[str]:
 @suite("node/cpu_norm_need_sync")
 def cpu_norm_need_sync(case: Case) -> Iterable[str]:
     given = case["input"]
-    old, new = nodewrite.NodeState.of(given["old"]), nodewrite.NodeState.of(given["new"])
+    old, new = node_update.NodeState.of(given["old"]), node_update.NodeState.of(given["new"])
     return compare(case, {"needSync": normalization.annotation_needs_write(old.annotations, new.annotations)})
 
 
@@ -220,7 +220,7 @@ def resource_amplification(case: Case) -> Iterable[str]:
 @suite("node/gpu_node_resources")
 def gpu_node_resources(case: Case) -> Iterable[str]:
     given = case["input"]
-    node = nodewrite.NodeState.of(given["node"])
+    node = node_update.NodeState.of(given["node"])
     device = None if given["device"] is None else convert(given["device"], Device)
     new = devices.with_gpus(node, device)
     labels = dict((given["node"].get("metadata") or {}).get("labels") or {})

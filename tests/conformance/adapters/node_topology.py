@@ -8,17 +8,17 @@ from conformance.adapters.nodeqos_cgroups import FilesOnly
 from conformance.adapters.nodeqos_protocol import processor_of
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.cpuset import CpuSet
-from kubetide.node.best_effort import real_limit_millis
-from kubetide.node.formats.memory import MemInfo
-from kubetide.node.host import files
+from kubetide.api.objects.core import Pod
+from kubetide.api.values.codec import convert
+from kubetide.api.values.cpuset import CpuSet
+from kubetide.node.core import files
+from kubetide.node.core.best_effort import real_limit_millis
+from kubetide.node.core.formats.memory import MemInfo
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.topology import kubelet, pools, zones
+from kubetide.node.core.topology.take import take
 from kubetide.node.host.facts import NumaNode
-from kubetide.node.host.layout import Layout
 from kubetide.node.host.readers import CgroupReader
-from kubetide.node.topology import kubelet, pools, zones
-from kubetide.node.topology.take import take
 
 Case = dict[str, Any]
 

@@ -7,21 +7,21 @@ from conformance.compare import differences
 from conformance.exceptions import NO_NUMA_PAGES
 from conformance.outcome import expect
 from conformance.registry import NotApplicable, suite
-from kubetide.api import qos
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths, hook_container_id, kube_qos_of_path
-from kubetide.api.codec import convert
-from kubetide.api.core import Container, Pod
-from kubetide.api.cpuset import CpuSet
-from kubetide.api.slo_strategies import HostApplication
+from kubetide.api.objects.core import Container, Pod
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths, hook_container_id, kube_qos_of_path
+from kubetide.api.qos.slo_strategies import HostApplication
+from kubetide.api.values.codec import convert
+from kubetide.api.values.cpuset import CpuSet
 from kubetide.errors import KubetideError
-from kubetide.node.executor.plan import merge_if_larger, merge_if_looser
-from kubetide.node.formats import cpu, memory
-from kubetide.node.formats.numbers import INT64_MAX, key_values
-from kubetide.node.host import files
-from kubetide.node.host.layout import Layout
+from kubetide.node.core import files
+from kubetide.node.core.formats import cpu, memory
+from kubetide.node.core.formats.numbers import INT64_MAX, key_values
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.origin import container_origin, pod_origin
+from kubetide.node.core.plan import merge_if_larger, merge_if_looser
+from kubetide.node.core.snapshot import host_application_directory
 from kubetide.node.host.readers import CgroupPressure, CgroupReader
-from kubetide.node.origin import container_origin, pod_origin
-from kubetide.node.snapshot import host_application_directory
 
 Case = dict[str, Any]
 

@@ -6,16 +6,30 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.quantity import quantity_float
-from kubetide.api.slo_strategies import CPUBurstConfig
-from kubetide.node.executor.plan import Batch, Plan
-from kubetide.node.formats.cpu import milli_to_quota
-from kubetide.node.kernel_values import Needs
-from kubetide.node.qos.burst_limiter import Bucket, Limiters, capacity_of
-from kubetide.node.qos.burst_quota import Operation, PoolState, ceiling_us, static_burst_us, target_us, under_pool
-from kubetide.node.qos.cpu_burst import CpuBurst, burst_writes, pod_config, quota_batch, quota_writes, share_pool_state
-from kubetide.node.series import kinds
+from kubetide.api.qos.slo_strategies import CPUBurstConfig
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import quantity_float
+from kubetide.node.core.formats.cpu import milli_to_quota
+from kubetide.node.core.kernel_values import Needs
+from kubetide.node.core.plan import Batch, Plan
+from kubetide.node.core.qos.burst_limiter import Bucket, Limiters, capacity_of
+from kubetide.node.core.qos.burst_quota import (
+    Operation,
+    PoolState,
+    ceiling_us,
+    static_burst_us,
+    target_us,
+    under_pool,
+)
+from kubetide.node.core.qos.cpu_burst import (
+    CpuBurst,
+    burst_writes,
+    pod_config,
+    quota_batch,
+    quota_writes,
+    share_pool_state,
+)
+from kubetide.node.core.series import kinds
 from nodeworld import START, World
 
 Case = dict[str, Any]

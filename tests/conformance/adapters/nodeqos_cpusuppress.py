@@ -6,18 +6,18 @@ from typing import Any
 from conformance.compare import differences
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api import qos
-from kubetide.api.cgroups import BEST_EFFORT
-from kubetide.api.codec import convert, encode
-from kubetide.api.core import Node
-from kubetide.api.cpuset import CpuSet
-from kubetide.api.quantity import parse_quantity, quantity_float
-from kubetide.api.slo_strategies import HostApplication, NodeSLOSpec, ResourceThresholdStrategy
-from kubetide.node.kernel_values import Needs
-from kubetide.node.qos import cpu_suppress
-from kubetide.node.qos.cpu_pick import pick
-from kubetide.node.qos.suppress import CpuSuppress
-from kubetide.node.series import kinds
+from kubetide.api.objects.core import Node
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import BEST_EFFORT
+from kubetide.api.qos.slo_strategies import HostApplication, NodeSLOSpec, ResourceThresholdStrategy
+from kubetide.api.values.codec import convert, encode
+from kubetide.api.values.cpuset import CpuSet
+from kubetide.api.values.quantity import parse_quantity, quantity_float
+from kubetide.node.core.kernel_values import Needs
+from kubetide.node.core.qos import cpu_suppress
+from kubetide.node.core.qos.cpu_pick import pick
+from kubetide.node.core.qos.suppress import CpuSuppress
+from kubetide.node.core.series import kinds
 from nodeworld import World, processors_of
 
 Case = dict[str, Any]

@@ -6,16 +6,16 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api.cgroups import CgroupDriver
-from kubetide.api.codec import convert
-from kubetide.api.slo_strategies import BlockCfg, IOCfg, ResourceQOSStrategy
+from kubetide.api.qos.cgroups import CgroupDriver
+from kubetide.api.qos.slo_strategies import BlockCfg, IOCfg, ResourceQOSStrategy
+from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput, KubetideError
-from kubetide.node.formats.cpu import cpu_model
-from kubetide.node.formats.storage import StorageFacts
-from kubetide.node.host.files import CGROUP_FILES, TASKS, Kind, ValueRefused, resctrl_file
-from kubetide.node.kernel_values import Needs
-from kubetide.node.qos import l3_cache, resctrl
-from kubetide.node.qos.blkio_lines import disk_number, limit_lines, root_lines
+from kubetide.node.core.files import CGROUP_FILES, TASKS, Kind, ValueRefused, resctrl_file
+from kubetide.node.core.formats.cpu import cpu_model
+from kubetide.node.core.formats.storage import StorageFacts
+from kubetide.node.core.kernel_values import Needs
+from kubetide.node.core.qos import l3_cache, resctrl
+from kubetide.node.core.qos.blkio_lines import disk_number, limit_lines, root_lines
 from nodeworld import World
 
 Case = dict[str, Any]

@@ -5,14 +5,14 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.quantity import parse_quantity, quantity_float
-from kubetide.api.slo_strategies import NodeSLOSpec, ResourceThresholdStrategy
-from kubetide.node.qos import satisfaction
-from kubetide.node.qos.evictions import MemoryEvict, best_effort_pods
-from kubetide.node.qos.victims import BestEffortPod, cpu_order, take
-from kubetide.node.series import kinds
+from kubetide.api.objects.core import Node
+from kubetide.api.qos.slo_strategies import NodeSLOSpec, ResourceThresholdStrategy
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import parse_quantity, quantity_float
+from kubetide.node.core.qos import satisfaction
+from kubetide.node.core.qos.evictions import MemoryEvict, best_effort_pods
+from kubetide.node.core.qos.victims import BestEffortPod, cpu_order, take
+from kubetide.node.core.series import kinds
 from nodeworld import World
 
 Case = dict[str, Any]

@@ -8,10 +8,10 @@ from conformance.adapters.nodeqos_cgroups import FilesOnly
 from conformance.outcome import expect
 from conformance.registry import suite
 from kubetide.errors import KubetideError
-from kubetide.node.executor.plan import Target, Write
-from kubetide.node.executor.writer import Executor
-from kubetide.node.host import files
-from kubetide.node.host.layout import Layout
+from kubetide.node.core import files
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.plan import Target, Write
+from kubetide.node.executor.kernel_writer import Executor
 
 Case = dict[str, Any]
 

@@ -5,14 +5,14 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api import cpu_normalization
-from kubetide.api.codec import convert
-from kubetide.api.core import ResourceRequirements
-from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.api.objects.core import ResourceRequirements
+from kubetide.api.qos import cpu_normalization
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
 from kubetide.errors import KubetideError
-from kubetide.node.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
-from kubetide.node.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest
-from kubetide.node.hooks.rules import DEFAULT_GATES, GROUP_IDENTITY, Plugins, Question
+from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
+from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest
+from kubetide.node.core.hooks.rules import DEFAULT_GATES, GROUP_IDENTITY, Plugins, Question
 
 Case = dict[str, Any]
 

@@ -5,22 +5,22 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api.cgroups import CgroupDriver
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.quantity import ZERO
-from kubetide.api.resources import parse_list
-from kubetide.api.slo_strategies import (
+from kubetide.api.objects.core import Node
+from kubetide.api.objects.resources import parse_list
+from kubetide.api.qos.cgroups import CgroupDriver
+from kubetide.api.qos.slo_strategies import (
     NodeSLOSpec,
     PodMemoryQOS,
     ResourceQOS,
     ResourceQOSStrategy,
     SystemStrategy,
 )
-from kubetide.node.host import files
-from kubetide.node.qos.memory import MemoryQos, memory_values, merged_config
-from kubetide.node.qos.memory_values import MemoryValue, memory_high, writes_of
-from kubetide.node.qos.system import SystemConfig
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import ZERO
+from kubetide.node.core import files
+from kubetide.node.core.qos.memory import MemoryQos, memory_values, merged_config
+from kubetide.node.core.qos.memory_values import MemoryValue, memory_high, writes_of
+from kubetide.node.core.qos.system import SystemConfig
 from nodeworld import World
 
 Case = dict[str, Any]

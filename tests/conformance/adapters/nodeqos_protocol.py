@@ -8,12 +8,12 @@ from conformance.adapters.nodeqos_cgroups import outcome
 from conformance.compare import differences
 from conformance.outcome import expect
 from conformance.registry import NotApplicable, suite
-from kubetide.api import cpu_normalization, qos, reservation
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.slo_strategies import HostApplication
-from kubetide.node import usage
-from kubetide.node.formats import processors, storage
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.qos import cpu_normalization, qos, reservation
+from kubetide.api.qos.slo_strategies import HostApplication
+from kubetide.api.values.codec import convert
+from kubetide.node.core import usage
+from kubetide.node.core.formats import processors, storage
 
 Case = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
 from kubetide.node.runtime import proxy_merge
 from kubetide.node.runtime.proxy_merge import LinuxResources
 

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.registry import Skip, suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Container, LimitRangeItem
-from kubetide.api.patch import JsonPatch
-from kubetide.api.quantity import Quantity, parse_quantity
-from kubetide.api.vpa import ContainerRecommendation, PodResourcePolicy
-from kubetide.vpa.admission.mutate import pod_patch
-from kubetide.vpa.capping import Adjusted, NewResources, adjust, cap_to_policy, container_resources
-from kubetide.vpa.limits import LimitItem, NamespaceLimits, effective_item
-from kubetide.vpa.policy import ContainerAmounts, Recommended, amounts, recommended
+from kubetide.api.objects.core import Container, LimitRangeItem
+from kubetide.api.objects.vpa import ContainerRecommendation, PodResourcePolicy
+from kubetide.api.values.codec import convert
+from kubetide.api.values.patch import JsonPatch
+from kubetide.api.values.quantity import Quantity, parse_quantity
+from kubetide.vpa.admission.core.mutate import pod_patch
+from kubetide.vpa.core.capping import Adjusted, NewResources, adjust, cap_to_policy, container_resources
+from kubetide.vpa.core.limits import LimitItem, NamespaceLimits, effective_item
+from kubetide.vpa.core.policy import ContainerAmounts, Recommended, amounts, recommended
 
 Case = dict[str, Any]
 

@@ -8,18 +8,18 @@ import numpy as np
 
 from conformance.adapters.vpa_histogram import at_reference, micros, weight_differences
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.meta import ObjectKey
-from kubetide.api.quantity import Quantity, parse_quantity
-from kubetide.api.selectors import LabelSelector, selector_from
-from kubetide.api.vpa import PodResourcePolicy
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.vpa import PodResourcePolicy
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import Quantity, parse_quantity
+from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.stats.saved import Saved
-from kubetide.vpa.policy import Recommended
-from kubetide.vpa.recommender.checkpoint import Checkpoint, checkpoints
-from kubetide.vpa.recommender.entities import VpaState
-from kubetide.vpa.recommender.model import Model
-from kubetide.vpa.recommender.recommend import Options, merge_rows, recommend, rows_of
-from kubetide.vpa.recommender.status import conditions_after
+from kubetide.vpa.core.policy import Recommended
+from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.recommend import Options, merge_rows, recommend, rows_of
+from kubetide.vpa.recommender.core.status import conditions_after
 
 Case = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

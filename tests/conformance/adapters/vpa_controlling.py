@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.meta import ObjectMeta
-from kubetide.api.selectors import LabelSelector, selector_from
-from kubetide.api.vpa import CrossVersionObjectReference
-from kubetide.vpa.matching import Candidate, controlling, pod_owner
+from kubetide.api.objects.meta import ObjectMeta
+from kubetide.api.objects.vpa import CrossVersionObjectReference
+from kubetide.api.values.codec import convert
+from kubetide.api.values.selectors import LabelSelector, selector_from
+from kubetide.vpa.core.matching import Candidate, controlling, pod_owner
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

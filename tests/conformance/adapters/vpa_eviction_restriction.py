@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.vpa.updater.budget import Budget, BudgetRules, Creator, build_budget
-from kubetide.vpa.updater.inplace import may_evict
+from kubetide.api.objects.core import Pod
+from kubetide.api.values.codec import convert
+from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, build_budget
+from kubetide.vpa.updater.core.inplace import may_evict
 
 
 def _pod(raw: dict[str, Any]) -> Pod:

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.quantity import parse_quantity
-from kubetide.vpa.updater.budget import Budget, BudgetRules, Creator, build_budget
-from kubetide.vpa.updater.inplace import InPlaceRules, ResizeClock, Targets, decide, may_evict, pod_resize_state
+from kubetide.api.objects.core import Pod
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, build_budget
+from kubetide.vpa.updater.core.inplace import InPlaceRules, ResizeClock, Targets, decide, may_evict, pod_resize_state
 
 NAMESPACE = "default"
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.events import RecordedEvent
-from kubetide.vpa.recommender.oom import from_event, from_update
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.events import RecordedEvent
+from kubetide.api.values.codec import convert
+from kubetide.vpa.recommender.core.oom import from_event, from_update
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Case = dict[str, Any]

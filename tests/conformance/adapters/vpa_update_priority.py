@@ -6,13 +6,13 @@ from typing import Any
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.codec import convert
-from kubetide.api.core import LimitRangeItem, Pod
-from kubetide.api.vpa import EvictionRequirement, VerticalPodAutoscaler
-from kubetide.vpa.admission.mutate import fit_pod
-from kubetide.vpa.limits import NamespaceLimits, effective_item
-from kubetide.vpa.policy import Recommended, container_policy, is_off
-from kubetide.vpa.updater.priority import RankRules, admitted, in_order, rank
+from kubetide.api.objects.core import LimitRangeItem, Pod
+from kubetide.api.objects.vpa import EvictionRequirement, VerticalPodAutoscaler
+from kubetide.api.values.codec import convert
+from kubetide.vpa.admission.core.mutate import fit_pod
+from kubetide.vpa.core.limits import NamespaceLimits, effective_item
+from kubetide.vpa.core.policy import Recommended, container_policy, is_off
+from kubetide.vpa.updater.core.priority import RankRules, admitted, in_order, rank
 
 
 def _time(millis: int | None) -> datetime | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from conformance.registry import suite
-from kubetide.vpa.admission.validate import default_patch, validate
+from kubetide.vpa.admission.core.validate import default_patch, validate
 
 
 @suite("vpa/vpa_validation")

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from kubetide.api import scheme
-from kubetide.api.codec import decode
-from kubetide.api.core import ConfigMap
-from kubetide.api.events import EventType, RecordedEvent, normal, reference_to, warning
-from kubetide.api.meta import ObjectMeta, TypedObject
-from kubetide.api.scheme import Resource
+from kubetide.api.objects import scheme
+from kubetide.api.objects.core import ConfigMap
+from kubetide.api.objects.events import EventType, RecordedEvent, normal, reference_to, warning
+from kubetide.api.objects.meta import ObjectMeta, TypedObject
+from kubetide.api.objects.scheme import Resource
+from kubetide.api.values.codec import decode
 
 RESOURCES: dict[str, Resource[Any]] = {
     name: found for name, found in vars(scheme).items() if isinstance(found, Resource)

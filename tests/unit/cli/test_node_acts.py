@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kubetide.cli import explain_node, node, node_audit, runtime_proxy
+from kubetide.cli.explain import node as explain_node
 from kubetide.cli.main import Invocation
+from kubetide.cli.node import audit as node_audit
+from kubetide.cli.node import command, runtime_proxy
 from kubetide.errors import SettingsError
-from kubetide.node.executor.audit import Audit
+from kubetide.node.executor.audit_log import Audit
 from nodeworld import TestClock
 
 
@@ -85,7 +87,7 @@ def test_a_name_that_does_not_exist_is_refused_before_a_cluster_is_looked_for(
     flag: str, name: str, tmp_path: Path
 ) -> None:
     kubeconfig = f"--kubeconfig={tmp_path / 'none'}"
-    result = CliRunner().invoke(node.command, [flag, kubeconfig, "--node-name=here"], obj=Invocation())
+    result = CliRunner().invoke(command.command, [flag, kubeconfig, "--node-name=here"], obj=Invocation())
     assert result.exit_code != 0
     assert isinstance(result.exception, SettingsError)
     assert name in str(result.exception)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.rbac import Attributes, service_account
-from kubetide.embedded.requests import ADMIN, Request, User, parse_target
-from kubetide.embedded.status import Refusal
+from kubetide.embedded.apiserver.auth.rbac import Attributes, service_account
+from kubetide.embedded.apiserver.rest.requests import ADMIN, Request, User, parse_target
+from kubetide.embedded.apiserver.rest.status import Refusal
+from kubetide.embedded.apiserver.server import EmbeddedApi
 
 Raw = dict[str, Any]
 ROBOT = service_account("shop", "robot")

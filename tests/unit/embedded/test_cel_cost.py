@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.budget import CannotJudge
-from kubetide.embedded.cel import CelCostExceeded, evaluate
-from kubetide.embedded.cel_values import CelError
-from kubetide.embedded.conditions import broken_rules, evaluate_conditions
+from kubetide.embedded.apiserver.cel.evaluate import CelCostExceeded, evaluate
+from kubetide.embedded.apiserver.cel.rules import broken_rules, evaluate_conditions
+from kubetide.embedded.apiserver.cel.values import CelError
+from kubetide.embedded.apiserver.validation.budget import CannotJudge
 
 Raw = dict[str, Any]
 DOUBLED_TEXT = "['aaaaaaaa']" + ".map(x, x + x)" * 40

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from kubetide.clock import SystemClock
-from kubetide.embedded.audit import AuditLog
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.journal import Journal, Statement
-from kubetide.embedded.objects import ResourceKey, StoreKey
-from kubetide.embedded.requests import Answer, Request
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.embedded.apiserver.auth.audit import AuditLog
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.journal import Journal, Statement
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
 PATH = "/api/v1/namespaces/default/configmaps"
 CONFIGS = ResourceKey("", "configmaps")

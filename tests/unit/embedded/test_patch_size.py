@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from kubetide.api.patch import RESULT_LIMIT
+from kubetide.api.values.patch import RESULT_LIMIT
 from kubetide.clock import SystemClock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.server import EmbeddedApi
 
 PATH = "/api/v1/namespaces/default/configmaps"
 JSON, MERGE = "application/json-patch+json", "application/merge-patch+json"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubetide.embedded.protobuf.reader import MAGIC, MEDIA_TYPE, decode_protobuf
-from kubetide.embedded.status import Refusal
+from kubetide.embedded.apiserver.protobuf.reader import MAGIC, MEDIA_TYPE, decode_protobuf
+from kubetide.embedded.apiserver.rest.status import Refusal
 from protobuf_bodies import body, field, varint
 
 METADATA = field(1, field(1, "web") + field(2, "") + field(11, field(1, "app") + field(2, "web")))

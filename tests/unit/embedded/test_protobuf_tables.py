@@ -3,8 +3,8 @@
 import pytest
 
 from e2e.field_tables import wanted_kinds
-from kubetide.embedded.fields import FREE, Many, Members, type_of
-from kubetide.embedded.protobuf.tables import INLINE, Field, Message
+from kubetide.embedded.apiserver.protobuf.tables import INLINE, Field, Message
+from kubetide.embedded.apiserver.validation.fields import FREE, Many, Members, type_of
 from protobuf_bodies import message_of
 
 TYPE = {"apiVersion", "kind"}

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubetide.embedded import managers, strategy
-from kubetide.embedded.calls import AdmissionCall, Steps
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.requests import Answer, Request, parse_target
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.embedded.status import Refusal
+from kubetide.embedded.apiserver.admission.calls import AdmissionCall, Steps
+from kubetide.embedded.apiserver.apply import managers
+from kubetide.embedded.apiserver.rest import strategy
+from kubetide.embedded.apiserver.rest.requests import Answer, Request, parse_target
+from kubetide.embedded.apiserver.rest.status import Refusal
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.testing.builders import make_hpa
 
 Raw = dict[str, Any]

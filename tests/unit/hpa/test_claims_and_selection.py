@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.meta import ObjectKey, key_of
-from kubetide.api.metrics import PodMetrics
-from kubetide.api.selectors import parse_selector
-from kubetide.hpa.claims import Claims, anchors
-from kubetide.hpa.observe import LABEL_INDEX, PodCache, pod_labels
-from kubetide.hpa.pods import PodList
-from kubetide.hpa.selection import NamespaceSamples, by_namespace
-from kubetide.kube.store import Store
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.values.codec import convert
+from kubetide.api.values.selectors import parse_selector
+from kubetide.hpa.core.claims import Claims, anchors
+from kubetide.hpa.core.pods import PodList
+from kubetide.hpa.core.samples import NamespaceSamples, by_namespace
+from kubetide.hpa.observer import LABEL_INDEX, PodCache, pod_labels
+from kubetide.kube.cache.store import Store
 from unit.hpa.worlds import pod
 
 A, B, C = ObjectKey("shop", "a"), ObjectKey("shop", "b"), ObjectKey("other", "c")

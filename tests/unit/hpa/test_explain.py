@@ -2,11 +2,11 @@
 
 import json
 
-from kubetide.hpa.conclude import conclude
+from kubetide.hpa.core.conclude import conclude
+from kubetide.hpa.core.observation import ScaleDecision
+from kubetide.hpa.core.samples import ErrorKind, MetricFailure
+from kubetide.hpa.core.trace import line_of, shown_line, trace_of
 from kubetide.hpa.explain import render
-from kubetide.hpa.samples import ErrorKind, MetricFailure
-from kubetide.hpa.trace import line_of, shown_line, trace_of
-from kubetide.hpa.turn import ScaleDecision
 from unit.hpa.worlds import CPU_50, NOW, QUEUE, hpa, observation, pod, pods, reading, turn, value
 
 

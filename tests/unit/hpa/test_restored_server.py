@@ -2,14 +2,14 @@
 
 import random
 
-from kubetide.api.hpa import HorizontalPodAutoscaler, HpaMeta
-from kubetide.api.meta import key_of
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
+from kubetide.api.objects.meta import key_of
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.hpa.controller import HpaController, _State
-from kubetide.hpa.memory import Memory
+from kubetide.hpa.core.observation import Memory
 from kubetide.hpa.settings import HpaSettings
-from kubetide.kube.client import Client
-from kubetide.kube.recorder import EventRecorder
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 

@@ -4,19 +4,19 @@ from datetime import timedelta
 
 import pytest
 
-from kubetide.api.codec import convert
-from kubetide.api.hpa import ManagedFieldsEntry
-from kubetide.api.leases import Lease
-from kubetide.hpa.annotations import Fallback, Wishes, same_wishes, wishes_of
-from kubetide.hpa.conclude import conclude
-from kubetide.hpa.evaluate import Target, evaluate
-from kubetide.hpa.memory import Memory
-from kubetide.hpa.metrics import Tolerance
-from kubetide.hpa.pods import ReadinessRules
-from kubetide.hpa.rollout import rollout_pods
-from kubetide.hpa.samples import ErrorKind, MetricFailure
-from kubetide.hpa.stabilization import Recommendation
-from kubetide.hpa.takeover import Signs, Stance, lease_is_fresh, stance, stance_notes, wrote_lately
+from kubetide.api.objects.core import Lease
+from kubetide.api.objects.hpa import ManagedFieldsEntry
+from kubetide.api.values.codec import convert
+from kubetide.hpa.core.annotations import Fallback, Wishes, same_wishes, wishes_of
+from kubetide.hpa.core.conclude import conclude
+from kubetide.hpa.core.evaluate import Target, evaluate
+from kubetide.hpa.core.observation import Memory
+from kubetide.hpa.core.pods import ReadinessRules
+from kubetide.hpa.core.replicas import Tolerance
+from kubetide.hpa.core.rollout import rollout_pods
+from kubetide.hpa.core.samples import ErrorKind, MetricFailure
+from kubetide.hpa.core.stabilization import Recommendation
+from kubetide.hpa.core.takeover import Signs, Stance, lease_is_fresh, stance, stance_notes, wrote_lately
 from unit.hpa.worlds import CPU_50, NOW, QUEUE, ago, hpa, metric, observation, pod, pods, reading, turn, value
 
 AWAY = MetricFailure(ErrorKind.FETCH_FAILED, "away")

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.hpa import HorizontalPodAutoscaler, MetricSpec
-from kubetide.hpa.decide import decide
-from kubetide.hpa.memory import Memory
-from kubetide.hpa.samples import PodReading, Reading, Sample, ValueReading
-from kubetide.hpa.turn import Observation, Options, ScaleDecision, ScaleView
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, MetricSpec
+from kubetide.api.values.codec import convert
+from kubetide.hpa.core.decide import decide
+from kubetide.hpa.core.observation import Memory, Observation, Options, ScaleDecision, ScaleView
+from kubetide.hpa.core.samples import PodReading, Reading, Sample, ValueReading
 from kubetide.testing.builders import make_hpa, make_pod
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

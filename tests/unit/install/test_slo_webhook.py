@@ -12,8 +12,8 @@ from kubetide.cli.run import read_flags
 from kubetide.config import load
 from kubetide.install.objects import COMPONENTS, manifests
 from kubetide.install.slo_webhook import make_slo_webhook
-from kubetide.slo.server import CONFIG_GATE, CONFIG_PATH, NODE_GATE, NODE_PATH
 from kubetide.slo.settings import SloSettings
+from kubetide.slo.webhook import CONFIG_GATE, CONFIG_PATH, NODE_GATE, NODE_PATH
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 WEBHOOK = make_slo_webhook("shop", now=NOW)

@@ -1,6 +1,6 @@
 """The token bucket: a burst at once, then the rate."""
 
-from kubetide.kube.flow import TokenBucket
+from kubetide.kube.pacing import TokenBucket
 
 
 def test_a_burst_passes_at_once_and_the_rest_at_the_rate() -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.meta import ObjectReference
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.api.objects.meta import ObjectReference
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import DecodeError
-from kubetide.kube.client import Client
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response
 from kubetide.kube.metrics import (
     CustomMetrics,
     ExternalMetrics,
@@ -18,7 +19,6 @@ from kubetide.kube.metrics import (
     ResourceMetrics,
     UnknownMetricObject,
 )
-from kubetide.kube.transport import Response
 from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.apps import ReplicaSet
-from kubetide.api.meta import ObjectKey, ObjectMeta, OwnerReference
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.api.objects.apps import ReplicaSet
+from kubetide.api.objects.meta import ObjectKey, ObjectMeta, OwnerReference
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.errors import InternalError, NotFound
-from kubetide.kube.lookups import Lookups
+from kubetide.kube.cache.lookups import Lookups
+from kubetide.kube.cache.store import Store
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import InternalError, NotFound
 from kubetide.kube.owners import ControllerKey, InvalidOwner, OwnerChain, OwnerNotFound
 from kubetide.kube.scale import ScaleClient
-from kubetide.kube.store import Store
 from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.meta import ObjectReference
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.api.objects.meta import ObjectReference
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import SelectorError
-from kubetide.kube.client import Client
-from kubetide.kube.discovery import ApiResource
-from kubetide.kube.errors import Forbidden, NotFound
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.errors import Forbidden, NotFound
+from kubetide.kube.client.transport import Response
 from kubetide.kube.scale import (
     InvalidApiVersion,
     NoMapping,
@@ -23,7 +24,6 @@ from kubetide.kube.scale import (
     normalise_selector,
     target_from,
 )
-from kubetide.kube.transport import Response
 from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 DEPLOYMENTS = ApiResource(group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True)

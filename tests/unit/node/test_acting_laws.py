@@ -6,28 +6,28 @@ from typing import Any
 
 import pytest
 
-from kubetide.api import qos
-from kubetide.api.cgroups import CgroupDriver
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.slo_strategies import NodeSLOSpec
-from kubetide.node.formats.processors import Processor
-from kubetide.node.formats.storage import StorageFacts
-from kubetide.node.hooks.context import Response
-from kubetide.node.hooks.decide import HookDecider
-from kubetide.node.hooks.rules import DEFAULT_GATES, Plugins
-from kubetide.node.hooks.stages import Stage
-from kubetide.node.qos.blkio import BlkIo
-from kubetide.node.qos.burst_limiter import Limiters
-from kubetide.node.qos.cpu_burst import CpuBurst
-from kubetide.node.qos.evictions import CpuEvict, MemoryEvict
-from kubetide.node.qos.memory import MemoryQos
-from kubetide.node.qos.resctrl import Resctrl
-from kubetide.node.qos.suppress import CpuSuppress
-from kubetide.node.qos.system import SystemConfig
+from kubetide.api.objects.core import Node
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import CgroupDriver
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.storage import StorageFacts
+from kubetide.node.core.hooks.context import Response
+from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.hooks.rules import DEFAULT_GATES, Plugins
+from kubetide.node.core.hooks.stages import Stage
+from kubetide.node.core.qos.blkio import BlkIo
+from kubetide.node.core.qos.burst_limiter import Limiters
+from kubetide.node.core.qos.cpu_burst import CpuBurst
+from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
+from kubetide.node.core.qos.memory import MemoryQos
+from kubetide.node.core.qos.resctrl import Resctrl
+from kubetide.node.core.qos.suppress import CpuSuppress
+from kubetide.node.core.qos.system import SystemConfig
+from kubetide.node.core.series import kinds
+from kubetide.node.core.slo import complete
 from kubetide.node.runtime.hook_service import HookService
-from kubetide.node.series import kinds
-from kubetide.node.slo import complete
 from nodeworld import START, World
 
 EVERYTHING_ON: dict[str, Any] = {
@@ -119,7 +119,7 @@ def test_every_way_in_gives_a_pod_the_same_values(name: str) -> None:
     plugins = Plugins()
     HookDecider(plugins).refresh(world.snapshot())
     state = next(one for one in world.pods if one.name == name)
-    from kubetide.node.hooks.requests import container_request, pod_request
+    from kubetide.node.core.hooks.requests import container_request, pod_request
 
     known = pod_request(state)
     service = HookService(plugins, world.executor, world.layout)

@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
-from kubetide.node.host import files
-from kubetide.node.host.layout import Layout
+from kubetide.node.core import files
+from kubetide.node.core.kernel_values import NOTHING, KernelValues, Needs
+from kubetide.node.core.layout import Layout
 from kubetide.node.kernel_reader import KernelReader
-from kubetide.node.kernel_values import NOTHING, KernelValues, Needs
 from unit.node.memory_host import MemoryHost
 
 ROOT = "kubepods.slice"

@@ -3,12 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.slo import NodeMetric
-from kubetide.slo.decide import decide_node
-from kubetide.slo.decision import NodeObservation
-from kubetide.slo.overcommit.claims import PodClaim, claim_of
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.slo import NodeMetric
+from kubetide.api.values.codec import convert
+from kubetide.slo.core.decide import decide_node
+from kubetide.slo.core.observation import NodeObservation
+from kubetide.slo.core.overcommit.claims import PodClaim, claim_of
 from kubetide.slo.settings import SloSettings
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

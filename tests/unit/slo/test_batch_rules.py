@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.quantity import parse_quantity
-from kubetide.api.slo import NodeMetric, NodeResourceTopology
-from kubetide.slo.overcommit.batch import calculate_batch, reserve
-from kubetide.slo.overcommit.claims import claim_of
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.slo import NodeMetric, NodeResourceTopology
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.slo.core.overcommit.batch import calculate_batch, reserve
+from kubetide.slo.core.overcommit.claims import claim_of
 from unit.slo.lending import NOW, STRATEGY
 
 GI = 2**30

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.core import Node
-from kubetide.api.meta import ObjectMeta
-from kubetide.api.slo_merge import COLOCATION
-from kubetide.slo.strategy import metric_spec
+from kubetide.api.objects.core import Node
+from kubetide.api.objects.meta import ObjectMeta
+from kubetide.api.qos.slo_merge import COLOCATION
+from kubetide.slo.core.strategy import metric_spec
 
 NODE = Node(metadata=ObjectMeta(name="n", labels={"pool": "a"}))
 DEFAULT = {

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.slo import NodeMetric
-from kubetide.slo.overcommit.mid import calculate_mid
+from kubetide.api.objects.core import Node
+from kubetide.api.objects.slo import NodeMetric
+from kubetide.api.values.codec import convert
+from kubetide.slo.core.overcommit.mid import calculate_mid
 from unit.slo.lending import NOW, STRATEGY
 
 

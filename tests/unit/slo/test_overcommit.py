@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.slo import NodeMetric, NodeResourceTopology
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.slo import NodeMetric, NodeResourceTopology
+from kubetide.api.values.codec import convert
 from kubetide.errors import DecodeError
-from kubetide.slo.decide import decide_node
-from kubetide.slo.decision import NodeObservation
+from kubetide.slo.cluster_view import slim_pod
+from kubetide.slo.core.decide import decide_node
+from kubetide.slo.core.observation import NodeObservation
+from kubetide.slo.core.overcommit.claims import claim_of
+from kubetide.slo.core.overcommit.result import BATCH_CPU, BATCH_MEMORY
 from kubetide.slo.explain import render
-from kubetide.slo.observe import slim_pod
-from kubetide.slo.overcommit.claims import claim_of
-from kubetide.slo.overcommit.result import BATCH_CPU, BATCH_MEMORY
 from kubetide.slo.settings import SloSettings, is_listed
 from unit.slo.lending import NOW, STRATEGY, lent, metric, node, observe
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kubetide.vpa.recommender import quality
-from kubetide.vpa.updater import audit
+from kubetide.vpa.updater import telemetry
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from kubetide.vpa.updater import audit
 )
 def test_recommender_and_updater_know_the_same_sizes(pods: int, expected: int) -> None:
     assert quality.size_log2(pods) == expected
-    assert audit.size_log2(pods) == str(expected)
+    assert telemetry.size_log2(pods) == str(expected)

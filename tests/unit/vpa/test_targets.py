@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubetide import crds
-from kubetide.api.meta import OwnerReference
-from kubetide.api.scheme import (
+from kubetide.api.objects.meta import OwnerReference
+from kubetide.api.objects.scheme import (
     CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -18,12 +18,12 @@ from kubetide.api.scheme import (
     STATEFUL_SETS,
     Resource,
 )
-from kubetide.api.vpa import CrossVersionObjectReference
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.requests import ADMIN
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.kube.client import Client
+from kubetide.api.objects.vpa import CrossVersionObjectReference
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.rest.requests import ADMIN
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.client.client import Client
 from kubetide.testing.builders import (
     make_cron_job,
     make_daemon_set,
@@ -33,7 +33,7 @@ from kubetide.testing.builders import (
     make_replication_controller,
     make_stateful_set,
 )
-from kubetide.vpa.observe import TargetNotFound, Targets
+from kubetide.vpa.targets import TargetNotFound, Targets
 
 
 def on_a_server(test: Callable[[Client, Targets], Awaitable[None]]) -> None:

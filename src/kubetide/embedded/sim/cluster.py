@@ -22,40 +22,32 @@ import msgspec
 import yaml
 
 from kubetide import crds
-from kubetide.api.cgroups import CgroupDriver
-from kubetide.api.quantity import cpu_millis, memory_bytes, quantity_float
+from kubetide.api.qos.cgroups import CgroupDriver
+from kubetide.api.values.quantity import cpu_millis, memory_bytes, quantity_float
 from kubetide.clock import Clock
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.objects import StoreKey
-from kubetide.embedded.render import answer_raw
-from kubetide.embedded.requests import ADMIN, Answer, Request, User
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.rest.render import answer_raw
+from kubetide.embedded.apiserver.rest.requests import ADMIN, Answer, Request, User
+from kubetide.embedded.apiserver.rest.status import Raw, Refusal, no_such_path, unavailable
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.expiry import EVENT_TTL
 from kubetide.embedded.sim.controllers.registry import make_controllers
-from kubetide.embedded.sim.happenings import happen
-from kubetide.embedded.sim.hosts import SimHost
-from kubetide.embedded.sim.kernel import Kernel
-from kubetide.embedded.sim.kubelet import Kubelets
-from kubetide.embedded.sim.load import DAY, Constant, Curve
-from kubetide.embedded.sim.loop import virtual_clock
-from kubetide.embedded.sim.manifests import node_manifest, workload_manifest
+from kubetide.embedded.sim.load.curves import DAY, Constant, Curve
+from kubetide.embedded.sim.load.manifests import node_manifest, workload_manifest
+from kubetide.embedded.sim.load.model import Model, WorkloadKey
+from kubetide.embedded.sim.load.profile import Profile
+from kubetide.embedded.sim.load.scenario import Amount, Scenario, make_curve, make_profile, seconds
+from kubetide.embedded.sim.load.scenario_events import happen, set_node_outage
 from kubetide.embedded.sim.metrics import SimMetrics
-from kubetide.embedded.sim.model import Model, WorkloadKey
-from kubetide.embedded.sim.outages import set_node_outage
-from kubetide.embedded.sim.profile import Profile
-from kubetide.embedded.sim.scenario import Amount, Scenario, make_curve, make_profile, seconds
+from kubetide.embedded.sim.node.hosts import SimHost
+from kubetide.embedded.sim.node.kernel import Kernel
+from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.scheduler import Scheduler
-from kubetide.embedded.sim.world import (
-    JOBS,
-    NAMESPACES,
-    NODES,
-    REPLICA_SETS,
-    World,
-    controller_of,
-)
-from kubetide.embedded.status import Raw, Refusal, no_such_path, unavailable
+from kubetide.embedded.sim.time.loop import virtual_clock
+from kubetide.embedded.sim.world import JOBS, NAMESPACES, NODES, REPLICA_SETS, World, controller_of
 from kubetide.errors import InvalidInput
-from kubetide.kube.client import Client
+from kubetide.kube.client.client import Client
 
 _SYSTEM_CPU = 0.05
 _SYSTEM_MEMORY = 256.0 * 2**20

@@ -11,14 +11,14 @@ from datetime import timedelta
 from random import Random
 
 from kubetide import crds
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.objects import StoreKey
-from kubetide.embedded.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.strategy import CRDS
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.expiry import EVENT_TTL, EventExpiry
 from kubetide.embedded.sim.controllers.garbage import Garbage
 from kubetide.embedded.sim.controllers.namespaces import Namespaces
 from kubetide.embedded.sim.world import World
-from kubetide.embedded.strategy import CRDS
 
 
 @asynccontextmanager

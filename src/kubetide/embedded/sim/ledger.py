@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.model import WorkloadKey
-from kubetide.embedded.sim.resizing import held_by
+from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.node.resizes import held_by
 
 GOOD_LATENCY = 1.0
 

@@ -20,15 +20,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.api.selectors import parse_selector
-from kubetide.embedded.objects import StoreKey
-from kubetide.embedded.sim.kernel import Kernel
-from kubetide.embedded.sim.kubelet import Kubelets
-from kubetide.embedded.sim.load import Curve, unit_hash
-from kubetide.embedded.sim.model import Model
+from kubetide.api.values.selectors import parse_selector
+from kubetide.embedded.apiserver.rest.status import Raw, not_found, unavailable
+from kubetide.embedded.apiserver.rest.strategy import timestamp
+from kubetide.embedded.apiserver.storage.objects import StoreKey
+from kubetide.embedded.sim.load.curves import Curve, unit_hash
+from kubetide.embedded.sim.load.model import Model
+from kubetide.embedded.sim.node.kernel import Kernel
+from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.world import NODES, PODS, World
-from kubetide.embedded.status import Raw, not_found, unavailable
-from kubetide.embedded.strategy import timestamp
 
 RATE_METRICS = ("http_requests_per_second", "http_requests", "requests_per_second")
 LATENCY_METRICS = ("http_request_duration_seconds",)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from kubetide.api.quantity import quantity_float
-from kubetide.embedded.objects import ResourceKey
-from kubetide.embedded.status import Raw
+from kubetide.api.values.quantity import quantity_float
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import ResourceKey
 
 Tone = Literal["plain", "good", "warn", "bad"]
 

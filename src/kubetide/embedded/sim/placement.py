@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubetide.api.codec import convert
-from kubetide.api.quantity import parse_quantity
-from kubetide.api.selectors import LabelSelector, parse_int64, selector_from
-from kubetide.embedded.status import Raw
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.api.values.selectors import LabelSelector, parse_int64, selector_from
+from kubetide.embedded.apiserver.rest.status import Raw
 
 Amounts = dict[str, int]
 """Resources in thousandths of a unit for cpu, whole units otherwise."""

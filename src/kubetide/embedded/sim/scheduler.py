@@ -7,19 +7,10 @@ important pods that make room on one node are deleted.
 
 import asyncio
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.placement import Amounts, NodeState, amounts_of, choose, is_resizing, pod_amounts, why_not
-from kubetide.embedded.sim.world import (
-    NODES,
-    PODS,
-    World,
-    condition_of,
-    is_active,
-    key_of,
-    phase_of,
-    with_condition,
-)
-from kubetide.embedded.status import Raw
+from kubetide.embedded.sim.world import NODES, PODS, World, condition_of, is_active, key_of, phase_of, with_condition
 
 NAME = "default-scheduler"
 

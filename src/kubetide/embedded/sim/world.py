@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import msgspec
 
 from kubetide.clock import Clock
-from kubetide.embedded.objects import LogEvent, ObjectStore, ResourceKey, StoreKey
-from kubetide.embedded.requests import Answer, Request, User
-from kubetide.embedded.status import Raw, Refusal
-from kubetide.embedded.strategy import new_uid, timestamp
+from kubetide.embedded.apiserver.rest.requests import Answer, Request, User
+from kubetide.embedded.apiserver.rest.status import Raw, Refusal
+from kubetide.embedded.apiserver.rest.strategy import new_uid, timestamp
+from kubetide.embedded.apiserver.storage.objects import LogEvent, ObjectStore, ResourceKey, StoreKey
 
 PODS = ResourceKey("", "pods")
 NODES = ResourceKey("", "nodes")

@@ -4,21 +4,22 @@ Any rate needs two readings. The previous one is kept per id for twenty interval
 went backwards gives no rate. A collector counts as started after its first round that stored its data.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from kubetide.api.slo_strategies import HostApplication
+from kubetide.api.qos.slo_strategies import HostApplication
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.log import get_logger
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import SeriesStore
+from kubetide.node.core.snapshot import PodState
 from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.readers import CgroupReader
 from kubetide.node.host.worker import Inline, Worker
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import SeriesStore
-from kubetide.node.snapshot import PodState
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.collect")
@@ -120,3 +121,30 @@ def skips(pod: PodState, error: Exception) -> None:
 
 READ_ERRORS = (OSError, KubetideError)
 """What reading a cgroup may raise."""
+
+
+# The loop around a collector: at once, then one interval after each round ended.
+
+
+class Shows(Protocol):
+    """Where the last problem of a collector can be seen."""
+
+    error: str
+
+
+async def collect_forever(collector: Collector, state: Shows, worker: Worker, refresh: Callable[[], object]) -> None:
+    """Run a collector until cancelled; `refresh` is called on the loop before each round."""
+    problem = ""
+    while True:
+        try:
+            refresh()
+            if await worker.call(collector.collect, collector.name):
+                collector.started = True
+            problem = ""
+        except READ_ERRORS as error:
+            if str(error) != problem:
+                problem = str(error)
+                log.warning("collector round failed", collector=collector.name, error=problem)
+        state.error = problem
+        rest = getattr(collector, "pause", None)
+        await asyncio.sleep(collector.interval if rest is None else rest())

@@ -1,11 +1,11 @@
 """The best-effort tier: what it may use, what its pods asked for, what it uses; all in milli-cores."""
 
-from kubetide.api import qos
-from kubetide.api.cgroups import BEST_EFFORT
-from kubetide.node.best_effort import real_limit_millis
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import BEST_EFFORT
 from kubetide.node.collectors.base import Context, Previous, Round
-from kubetide.node.series import kinds
-from kubetide.node.series.store import key_of
+from kubetide.node.core.best_effort import real_limit_millis
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.store import key_of
 
 USAGE, REAL_LIMIT, REQUEST = "usage", "real-limit", "request"
 

@@ -4,12 +4,12 @@ The kernel thread is configured once at start, not at every check. Hot usage nev
 """
 
 from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log, skips
-from kubetide.node.formats import memory
-from kubetide.node.host import files
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import key_of
-from kubetide.node.snapshot import host_application_directory
+from kubetide.node.core import files
+from kubetide.node.core.formats import memory
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import key_of
+from kubetide.node.core.snapshot import host_application_directory
 
 SCAN_PERIOD_SECONDS = 5
 

@@ -7,12 +7,12 @@ One round starts the counters, the next one, a window later, reads them. A conta
 from collections.abc import Mapping
 
 from kubetide.node.collectors.base import Context, Round, log
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import key_of
+from kubetide.node.core.snapshot import ContainerState, PodState
 from kubetide.node.runtime.perf import CPI_EVENTS, CgroupCounters, Counting, Event
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import key_of
-from kubetide.node.snapshot import ContainerState, PodState
-from kubetide.node.state.gauges import RoundGauge
+from kubetide.node.telemetry import RoundGauge
 
 _FIELDS = {"cycle": "cycles", "instruction": "instructions"}
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log, skips
-from kubetide.node.report import Gpu
+from kubetide.node.core.report import Gpu
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import key_of
 from kubetide.node.runtime.nvml import GpuSource, NvmlError, ProcessUsage
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import key_of
 
 Usage = dict[int, dict[int, ProcessUsage]]
 

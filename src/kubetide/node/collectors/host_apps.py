@@ -2,10 +2,10 @@
 
 from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log
 from kubetide.node.collectors.pods import UsageReader
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import key_of
-from kubetide.node.snapshot import host_application_directory
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import key_of
+from kubetide.node.core.snapshot import host_application_directory
 
 
 class HostApplicationCollector(Round):

@@ -4,9 +4,9 @@ cpu = ticks since the last reading / ticks in the time elapsed        memory = M
 """
 
 from kubetide.node.collectors.base import Context, Previous, Round
-from kubetide.node.formats import cpu, memory
-from kubetide.node.series import kinds
-from kubetide.node.series.store import key_of
+from kubetide.node.core.formats import cpu, memory
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.store import key_of
 
 
 class NodeCollector(Round):
@@ -35,4 +35,31 @@ class NodeCollector(Round):
         self.store([(key_of(kinds.NODE_CPU), cores), (key_of(kinds.NODE_MEMORY), used)])
         self.context.shared.node = (self.context.clock.monotonic(), cores, used)
         self._cores.set(cores)
+        return True
+
+
+# What is left of the node's usage when pods and host applications are taken off; never negative.
+
+
+class SystemCollector(Round):
+    """Samples `sys_cpu_usage` and `sys_memory_usage`."""
+
+    name = "SystemResourceCollector"
+
+    def __init__(self, context: Context, interval: float, outdated: float) -> None:
+        super().__init__(context, interval)
+        self._outdated = outdated
+
+    def collect(self) -> bool:
+        """Subtract; a missing or old part skips the round."""
+        shared = self.context.shared
+        now = self.context.clock.monotonic()
+        parts = (shared.node, shared.host_applications, *shared.pods.values())
+        if not shared.pods or any(part is None or now - part[0] > self._outdated for part in parts):
+            return False
+        assert shared.node is not None
+        assert shared.host_applications is not None
+        cpu = shared.node[1] - sum(part[1] for part in shared.pods.values()) - shared.host_applications[1]
+        memory = shared.node[2] - sum(part[2] for part in shared.pods.values()) - shared.host_applications[2]
+        self.store([(key_of(kinds.SYS_CPU), max(cpu, 0.0)), (key_of(kinds.SYS_MEMORY), max(memory, 0.0))])
         return True

@@ -1,10 +1,10 @@
 """Memory with page cache, of the node, pods and containers."""
 
 from kubetide.node.collectors.base import READ_ERRORS, Context, Round, skips
-from kubetide.node.formats import memory
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import key_of
+from kubetide.node.core.formats import memory
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import key_of
 
 
 class PageCacheCollector(Round):

@@ -5,9 +5,9 @@ round is left for the system collector, also when it is zero.
 """
 
 from kubetide.node.collectors.base import READ_ERRORS, Context, Previous, Round, skips
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import key_of
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import key_of
 
 
 class UsageReader:

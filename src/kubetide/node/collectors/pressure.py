@@ -7,13 +7,13 @@ and a `some` line that a file lacks is not stored as "no pressure".
 from collections.abc import Iterator
 
 from kubetide.node.collectors.base import READ_ERRORS, Context, Round, skips
-from kubetide.node.formats.psi import Pressure, PressureLine
+from kubetide.node.core.formats.psi import Pressure, PressureLine
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import key_of
 from kubetide.node.host.detect import has_pressure
 from kubetide.node.host.readers import CgroupPressure
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import key_of
-from kubetide.node.state.gauges import RoundGauge
+from kubetide.node.telemetry import RoundGauge
 
 PRECISION = "10"
 _POD_LABELS = ("node", "pod_uid", "pod_namespace", "pod_name")

@@ -10,12 +10,11 @@ from kubetide.node.collectors.cpi import CpiCollector
 from kubetide.node.collectors.gpu import GpuCollector
 from kubetide.node.collectors.host_apps import HostApplicationCollector
 from kubetide.node.collectors.info import NodeInfoCollector
-from kubetide.node.collectors.node import NodeCollector
+from kubetide.node.collectors.node import NodeCollector, SystemCollector
 from kubetide.node.collectors.page_cache import PageCacheCollector
 from kubetide.node.collectors.pods import PodCollector
 from kubetide.node.collectors.pressure import PressureCollector
 from kubetide.node.collectors.storage import StorageCollector
-from kubetide.node.collectors.system import SystemCollector
 from kubetide.node.collectors.throttling import ThrottlingCollector
 from kubetide.node.host.detect import DEFAULT_TICK_NANOS, has_kidled, tick_nanos
 from kubetide.node.host.protocol import Commands

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from kubetide.errors import KubetideError
 from kubetide.node.collectors.base import Context, Round, log
-from kubetide.node.formats import storage
-from kubetide.node.formats.storage import StorageFacts
+from kubetide.node.core.formats import storage
+from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.host.protocol import Commands
 
 

@@ -1,10 +1,10 @@
 """How often pods and containers ran into their CPU quota: throttled periods per period since the last reading."""
 
 from kubetide.node.collectors.base import READ_ERRORS, Context, Previous, Round, skips
-from kubetide.node.formats.cpu import Throttling, throttled_ratio
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Key
-from kubetide.node.series.store import key_of
+from kubetide.node.core.formats.cpu import Throttling, throttled_ratio
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Key
+from kubetide.node.core.series.store import key_of
 
 
 class ThrottlingCollector(Round):

@@ -12,16 +12,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
-from kubetide.api.codec import decode, encode
-from kubetide.api.events import Event, warning
-from kubetide.api.meta import ApiObject, ObjectReference
-from kubetide.api.scheme import PODS
+from kubetide.api.objects.events import Event, warning
+from kubetide.api.objects.meta import ApiObject, ObjectReference
+from kubetide.api.objects.scheme import PODS
+from kubetide.api.values.codec import decode, encode
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, Unavailable
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ApiError, NotFound, TooManyRequests
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ApiError, NotFound, TooManyRequests
 from kubetide.log import get_logger
-from kubetide.node.executor.plan import Eviction, Notice, Plan
+from kubetide.node.core.plan import Eviction, Notice, Plan
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.evictor")

@@ -5,11 +5,11 @@ Nothing here is fatal. A feature that is missing is one clear line at the start,
 
 from dataclasses import dataclass
 
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
-from kubetide.node.formats import cpu
-from kubetide.node.formats.numbers import FormatError, unsigned
-from kubetide.node.host import files
-from kubetide.node.host.layout import Layout
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
+from kubetide.node.core import files
+from kubetide.node.core.formats import cpu
+from kubetide.node.core.formats.numbers import FormatError, unsigned
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host
 
 DEFAULT_TICK_NANOS = 10_000_000

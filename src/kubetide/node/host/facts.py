@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kubetide.api.cpuset import CpuSet, CpuSetError
-from kubetide.node.formats import cpu, memory
-from kubetide.node.formats.numbers import FormatError, unsigned
-from kubetide.node.formats.processors import Processor, in_order
-from kubetide.node.host import files
-from kubetide.node.host.layout import Layout
+from kubetide.api.values.cpuset import CpuSet, CpuSetError
+from kubetide.node.core import files
+from kubetide.node.core.formats import cpu, memory
+from kubetide.node.core.formats.numbers import FormatError, unsigned
+from kubetide.node.core.formats.processors import Processor, in_order
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host
 
 HUGE_PAGE_SIZES = {1048576: "1Gi", 2048: "2Mi"}

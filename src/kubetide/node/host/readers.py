@@ -5,12 +5,12 @@ A missing file raises FileNotFoundError, an unreadable one FormatError. Unlimite
 
 from dataclasses import dataclass
 
-from kubetide.api.cpuset import CpuSet
-from kubetide.node.formats import cpu, memory, psi
-from kubetide.node.formats.numbers import limit, signed, unsigned
-from kubetide.node.host import files
-from kubetide.node.host.files import CgroupFile
-from kubetide.node.host.layout import Layout
+from kubetide.api.values.cpuset import CpuSet
+from kubetide.node.core import files
+from kubetide.node.core.files import CgroupFile
+from kubetide.node.core.formats import cpu, memory, psi
+from kubetide.node.core.formats.numbers import limit, signed, unsigned
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host
 
 

@@ -10,9 +10,9 @@ import os
 import threading
 from collections.abc import Sequence
 
-from kubetide.node.hooks.core_sched import CookieError
-from kubetide.node.host import files
-from kubetide.node.host.layout import Layout
+from kubetide.node.core import files
+from kubetide.node.core.hooks.core_sched import CookieError
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host
 
 PR_SCHED_CORE = 62

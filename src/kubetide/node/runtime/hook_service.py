@@ -10,17 +10,17 @@ to the worker that owns the host. A value that could not be written there is wri
 from collections.abc import Mapping
 from functools import partial
 
-from kubetide.api.cgroups import ContainerIdError, hook_container_id
+from kubetide.api.qos.cgroups import ContainerIdError, hook_container_id
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
-from kubetide.node.executor.outcomes import Applies
-from kubetide.node.executor.plan import Batch
-from kubetide.node.hooks.batch_resource import batch_from_annotation
-from kubetide.node.hooks.context import BatchResources, ContainerRequest, PodRequest
-from kubetide.node.hooks.requests import pod_writes
-from kubetide.node.hooks.rules import Plugins
-from kubetide.node.hooks.stages import Stage, StageResult
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.hooks.batch_resource import batch_from_annotation
+from kubetide.node.core.hooks.context import BatchResources, ContainerRequest, PodRequest
+from kubetide.node.core.hooks.requests import pod_writes
+from kubetide.node.core.hooks.rules import Plugins
+from kubetide.node.core.hooks.stages import Stage, StageResult
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.outcomes import Applies
+from kubetide.node.core.plan import Batch
 from kubetide.node.host.worker import Inline, Worker
 
 log = get_logger("node.hooks")

@@ -13,10 +13,10 @@ from pathlib import Path
 import yaml
 
 from kubetide.errors import InvalidInput, KubetideError
-from kubetide.kube.backoff import Backoff
+from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
-from kubetide.node.hooks.context import PodRequest, Response
-from kubetide.node.hooks.stages import Stage
+from kubetide.node.core.hooks.context import PodRequest, Response
+from kubetide.node.core.hooks.stages import Stage
 from kubetide.node.runtime.hook_service import HookFailed, HookService
 from kubetide.node.runtime.protos import nri_pb2 as pb
 from kubetide.node.runtime.ttrpc import MuxConnection, UnknownMethod

@@ -17,13 +17,13 @@ import grpc.aio
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
 
-from kubetide.api.codec import decode_raw
+from kubetide.api.values.codec import decode_raw
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.connections import Limits
 from kubetide.log import get_logger
-from kubetide.node.hooks.server import POD_STAGES, SERVICE
-from kubetide.node.hooks.stages import FailurePolicy, Stage
+from kubetide.node.core.hooks.stages import FailurePolicy, Stage
 from kubetide.node.runtime.cri import CriClient, resources_of
+from kubetide.node.runtime.hook_server import POD_STAGES, SERVICE
 from kubetide.node.runtime.protos import cri_pb2 as cri
 from kubetide.node.runtime.protos import hooks_pb2 as hooks
 from kubetide.node.runtime.proxy_config import HookDirectory

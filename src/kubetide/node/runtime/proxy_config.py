@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kubetide.api.codec import decode_raw
+from kubetide.api.values.codec import decode_raw
 from kubetide.errors import InvalidInput
 from kubetide.log import get_logger
-from kubetide.node.hooks.stages import FailurePolicy, Stage
+from kubetide.node.core.hooks.stages import FailurePolicy, Stage
 
 log = get_logger("runtime-proxy")
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from kubetide.errors import InvalidInput
 from kubetide.log import get_logger
-from kubetide.node.host import files
-from kubetide.node.host.files import resctrl_file
-from kubetide.node.host.layout import Layout
-from kubetide.node.qos.l3_cache import check_root, cpu_support
-from kubetide.node.qos.resctrl import GROUPS
+from kubetide.node.core import files
+from kubetide.node.core.files import resctrl_file
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.qos.l3_cache import check_root, cpu_support
+from kubetide.node.core.qos.resctrl import GROUPS
 
 log = get_logger("node.resctrl")
 

@@ -14,8 +14,8 @@ import aiohttp
 
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.log import get_logger
+from kubetide.node.core.snapshot import PodState
 from kubetide.node.runtime.cri import CONNECT_SECONDS, CriClient
-from kubetide.node.snapshot import PodState
 
 log = get_logger("node.stopper")
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from kubetide.clock import Clock
-from kubetide.node.executor.audit import Audit
-from kubetide.node.executor.plan import Write
+from kubetide.node.core.plan import Write
+from kubetide.node.executor.audit_log import Audit
 from kubetide.node.host.worker import Worker
 
 

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from kubetide.api.core import Node
-from kubetide.api.meta import TypedObject
-from kubetide.api.scheme import Resource
+from kubetide.api.objects.core import Node
+from kubetide.api.objects.meta import TypedObject
+from kubetide.api.objects.scheme import Resource
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.errors import AlreadyExists, Conflict, NotFound
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.log import get_logger
-from kubetide.node.formats.devices import pcie_root
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.formats.storage import pcie_root
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.report import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from kubetide.node.host.protocol import Host
 from kubetide.node.host.worker import Inline, Worker
-from kubetide.node.report import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from kubetide.node.runtime.nvml import GpuDevice, GpuSource
 
 log = get_logger("node.devices")

@@ -10,14 +10,14 @@ import os
 from collections.abc import Iterator
 from functools import partial
 
-from kubetide.api.cgroups import CgroupDriver
-from kubetide.api.scheme import NODES
+from kubetide.api.objects.scheme import NODES
+from kubetide.api.qos.cgroups import CgroupDriver
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
+from kubetide.kube.client.client import Client
 from kubetide.log import get_logger
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.detect import driver_by_directories, driver_by_kubelet, kubelet_config_path
-from kubetide.node.host.layout import Layout
 from kubetide.node.host.protocol import Host
 from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.state.kubelet import kubelet_port

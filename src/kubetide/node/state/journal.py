@@ -12,10 +12,10 @@ from pathlib import Path
 
 from kubetide.clock import Clock
 from kubetide.log import get_logger
+from kubetide.node.core.series.ring import Key, Ring
+from kubetide.node.core.series.store import SeriesStore
 from kubetide.node.host.worker import Worker
-from kubetide.node.series.history import History
-from kubetide.node.series.ring import Key, Ring
-from kubetide.node.series.store import SeriesStore
+from kubetide.node.series_history import History
 from kubetide.node.settings import NodeSettings
 from kubetide.telemetry import Telemetry
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from kubetide.api.codec import decode_raw
-from kubetide.kube.errors import error_from
-from kubetide.kube.transport import Response, Transport
+from kubetide.api.values.codec import decode_raw
+from kubetide.kube.client.errors import error_from
+from kubetide.kube.client.transport import Response, Transport
 
 DEFAULT_PORT = 10250
 DEFAULT_ADDRESS_TYPE = "InternalIP"

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from kubetide.api.cgroups import KUBE_QOS_CLASSES
+from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.log import get_logger
-from kubetide.node.host.layout import Layout
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host
 from kubetide.node.host.worker import Inline, Worker
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.errors import Conflict, NotFound
-from kubetide.kube.flow import TokenBucket
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import Conflict, NotFound
+from kubetide.kube.pacing import TokenBucket
 from kubetide.log import get_logger
-from kubetide.node.report import Status, report_interval
+from kubetide.node.core.report import Status, report_interval
 from kubetide.node.state.objects import RAW_NODE_METRICS, NodeObjects
 from kubetide.telemetry import Telemetry
 

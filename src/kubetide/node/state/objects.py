@@ -8,17 +8,17 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from kubetide.api.core import Node, PersistentVolumeClaim
-from kubetide.api.meta import ObjectKey, TypedObject
-from kubetide.api.quantity import parse_quantity
-from kubetide.api.scheme import NODES, PVCS, Resource
-from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.api.objects.core import Node, PersistentVolumeClaim
+from kubetide.api.objects.meta import ObjectKey, TypedObject
+from kubetide.api.objects.scheme import NODES, PVCS, Resource
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.quantity import parse_quantity
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.informer import Informer
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
 from kubetide.log import get_logger
-from kubetide.node import slo
+from kubetide.node.core import slo
 from kubetide.node.state.callbacks import Callbacks, News
 from kubetide.telemetry import Telemetry
 

@@ -10,20 +10,20 @@ from datetime import timedelta
 
 import msgspec
 
-from kubetide.api.codec import decode
-from kubetide.api.core import Pod
-from kubetide.api.quantity import parse_quantity
-from kubetide.api.scheme import PODS
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.scheme import PODS
+from kubetide.api.values.codec import decode
+from kubetide.api.values.quantity import parse_quantity
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.informer import Informer
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
 from kubetide.log import get_logger
-from kubetide.node.host.layout import Layout
-from kubetide.node.snapshot import PodState, pod_state
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.snapshot import PodState, pod_state
 from kubetide.node.state.callbacks import Callbacks, News
-from kubetide.node.state.gauges import RoundGauge
 from kubetide.node.state.kubelet import Kubelet
+from kubetide.node.telemetry import RoundGauge
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.state")

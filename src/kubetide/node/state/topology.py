@@ -9,25 +9,25 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from kubetide.api import qos, reservation
-from kubetide.api.codec import encode
-from kubetide.api.core import Node, Pod
-from kubetide.api.meta import ObjectKey, TypedObject
-from kubetide.api.scheme import Resource
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.meta import ObjectKey, TypedObject
+from kubetide.api.objects.scheme import Resource
+from kubetide.api.qos import qos, reservation
+from kubetide.api.values.codec import encode
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
-from kubetide.kube.client import Client
-from kubetide.kube.errors import AlreadyExists, Conflict, NotFound, TooManyRequests
-from kubetide.kube.informer import Informer
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound, TooManyRequests
 from kubetide.log import get_logger
-from kubetide.node.host.layout import inside
+from kubetide.node.core.layout import inside
+from kubetide.node.core.series.store import Facts
+from kubetide.node.core.topology import kubelet as kubelet_rules
+from kubetide.node.core.topology import pools, zones
 from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.worker import Inline, Worker
-from kubetide.node.series.store import Facts
 from kubetide.node.state.callbacks import Callbacks, News
 from kubetide.node.state.kubelet import Kubelet
-from kubetide.node.topology import kubelet as kubelet_rules
-from kubetide.node.topology import pools, zones
 
 log = get_logger("node.topology")
 

@@ -1,168 +1,233 @@
-"""Questions to Prometheus about past usage, and what its answers mean.
+"""Past usage from Prometheus into an empty model, before the first loop.
 
-    CPU      rate(container_cpu_usage_seconds_total{SEL}[RES])       cores
-    memory   container_memory_working_set_bytes{SEL}                 bytes
-    labels   the configured query; a plain selector is asked over the whole history, one value per step
-
-Prometheus refuses ranges of more than 11,000 points, and an answer must fit memory, so the range is asked in slices
-(`slices`) whose size follows the number of series seen so far. Slices do not overlap and come oldest first, so the
-model ends up as if the samples had arrived live.
+An outage of Prometheus only delays: the slice that failed is asked again, with growing pauses, until it is answered or
+`--history-deadline` has passed. What Prometheus refuses for good (a bad query, missing labels) ends the attempt with
+an error that says so; the recommender then goes on without history.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+import base64
+import os
+import random
+import ssl
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
 
-import msgspec
+import aiohttp
 import numpy as np
 
-from kubetide.errors import KubetideError
-from kubetide.stats.buckets import Floats, Ints
-from kubetide.vpa.settings import RecommenderSettings, prometheus_duration
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError, Unavailable
+from kubetide.kube.pacing import Backoff
+from kubetide.log import get_logger
+from kubetide.stats.buckets import Ints
+from kubetide.stats.instants import MICROSECOND, microseconds
+from kubetide.telemetry import Telemetry
+from kubetide.vpa.core.policy import CPU, MEMORY
+from kubetide.vpa.recommender.core.feeding import NO_BOUNDS, Refused
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
+from kubetide.vpa.recommender.core.prometheus_queries import (
+    FIRST_SLICE_POINTS,
+    PrometheusAnswer,
+    Series,
+    Slice,
+    cpu_query,
+    history_range,
+    label_query,
+    memory_query,
+    read_labels,
+    read_series,
+    slice_points,
+    slices,
+)
+from kubetide.vpa.recommender.core.samples import Mask
+from kubetide.vpa.recommender.settings import RecommenderSettings, prometheus_duration
 
-MAX_POINTS = 11_000
-SAMPLES_PER_SLICE = 2_000_000
-FIRST_SLICE_POINTS = 200
+log = get_logger("vpa.history")
 
-
-class PrometheusAnswer(KubetideError):
-    """Prometheus answered something that cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Samples of one container, oldest first: times in microseconds."""
-
-    namespace: str
-    pod: str
-    container: str
-    times: Ints
-    values: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A part of the range: `points` steps from `start` to `end`, both included, in seconds."""
-
-    start: int
-    end: int
-    points: int
-
-
-class _Result(msgspec.Struct, frozen=True):
-    metric: dict[str, str] = {}
-    values: list[tuple[float, str]] = []
-    value: tuple[float, str] | None = None
+RETRY = Backoff(base=1.0, cap=60.0, jitter=0.5)
+DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class _Data(msgspec.Struct, frozen=True, rename="camel"):
-    result_type: str = ""
-    result: list[_Result] = []
+class Prometheus(Protocol):
+    """Answers queries; a refusal raises PrometheusAnswer, silence raises Unavailable."""
+
+    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
+        """Send a form and return the body of the answer."""
+        ...
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
-    status: str = ""
-    error: str = ""
-    error_type: str = ""
-    data: _Data | None = None
+class PrometheusHttp:
+    """Prometheus over HTTP, with bearer token, basic auth, or neither."""
+
+    def __init__(self, settings: RecommenderSettings, telemetry: Telemetry, clock: Clock) -> None:
+        self._address = settings.prometheus_address.rstrip("/")
+        self._timeout = prometheus_duration(settings.prometheus_query_timeout).total_seconds()
+        self._settings = settings
+        self._clock = clock
+        self._requests = telemetry.counter(
+            "vpa_recommender_prometheus_client_api_requests_count", "Requests to Prometheus.", ("code", "method")
+        )
+        self._seconds = telemetry.histogram(
+            "vpa_recommender_prometheus_client_api_requests_duration_seconds",
+            "Duration of requests to Prometheus.",
+            ("code", "method"),
+            buckets=DURATION_BUCKETS,
+        )
+
+    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
+        """Send a form and return the body of the answer."""
+        started, code = self._clock.monotonic(), "error"
+        try:
+            timeout = aiohttp.ClientTimeout(total=self._timeout)
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=self._headers()) as session,
+                session.post(self._address + path, data=dict(form), ssl=self._tls()) as response,
+            ):
+                code = str(response.status)
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"Prometheus at {self._address} does not answer: {error}") from error
+        finally:
+            self._requests.labels(code, "post").inc()
+            self._seconds.labels(code, "post").observe(self._clock.monotonic() - started)
+        if code.startswith("5") or code == "429":
+            raise Unavailable(f"Prometheus at {self._address} answers {code}: {body[:200].decode(errors='replace')}")
+        if code != "200":
+            raise PrometheusAnswer(f"status {code}: {body[:500].decode(errors='replace')}")
+        return body
+
+    def _headers(self) -> dict[str, str]:
+        settings = self._settings
+        token = settings.prometheus_bearer_token
+        if not token and settings.prometheus_bearer_token_file:
+            token = Path(settings.prometheus_bearer_token_file).read_text().strip()
+        if token:
+            return {"Authorization": f"Bearer {token}"}
+        user, password = settings.username, settings.password
+        if not (user and password):
+            user = os.environ.get("PROMETHEUS_USERNAME", "")
+            password = os.environ.get("PROMETHEUS_PASSWORD", "")
+        if user and password:
+            text = base64.b64encode(f"{user}:{password}".encode()).decode()
+            return {"Authorization": f"Basic {text}"}
+        return {}
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if not self._settings.prometheus_insecure:
+            return True
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
 
 
-_DECODER = msgspec.json.Decoder(_Answer)
+class PrometheusHistory:
+    """Fills a model with the past."""
+
+    def __init__(
+        self, prometheus: Prometheus, settings: RecommenderSettings, *, clock: Clock, chance: random.Random
+    ) -> None:
+        self._prometheus = prometheus
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self.refused: dict[RefusalReason, Refused] = {}
+
+    async def load(self, model: Model, bounds: Bounds = NO_BOUNDS) -> int:
+        """Read the whole history into the model; return the number of samples, or raise what ended the attempt."""
+        now = self._clock.now()
+        self.refused = {}
+        start, end, step = history_range(self._settings, now.timestamp())
+        form = {"query": label_query(self._settings), "time": str(end)}
+        labels = read_labels(await self._ask("/api/v1/query", form), self._settings)
+        total = 0
+        for number, query in enumerate((cpu_query(self._settings), memory_query(self._settings))):
+            at, points = start, FIRST_SLICE_POINTS
+            while at <= end:
+                part = next(slices(at, end, step, points))
+                series = read_series(await self._ask("/api/v1/query_range", _range(query, part, step)), self._settings)
+                total += self._feed(model, series, labels, bounds, is_cpu=number == 0)
+                at, points = part.end + step, slice_points(len(series))
+                _show_progress(number * 0.5 + 0.5 * min(1.0, (at - start) / max(1, end - start)))
+        return total
+
+    async def _ask(self, path: str, form: Mapping[str, str]) -> bytes:
+        deadline = self._settings.history_deadline.total_seconds()
+        started, attempt = self._clock.monotonic(), 0
+        while True:
+            try:
+                return await self._prometheus.post(path, form)
+            except Unavailable as error:
+                if deadline and self._clock.monotonic() - started > deadline:
+                    raise
+                delay = RETRY.delay(attempt, self._chance)
+                log.warning("prometheus is away", error=str(error), retry_seconds=round(delay, 1))
+                attempt += 1
+                await asyncio.sleep(delay)
+
+    def _feed(
+        self,
+        model: Model,
+        series: list[Series],
+        labels: Mapping[tuple[str, str], Mapping[str, str]],
+        bounds: Bounds,
+        *,
+        is_cpu: bool,
+    ) -> int:
+        now = self._clock.now()
+        rows: list[Ints] = []
+        for one in series:
+            key = ObjectKey(one.namespace, one.pod)
+            model.set_pod(key, labels.get((one.namespace, one.pod)), "Unknown", now=now)
+            row = model.set_container(key, one.container, now=now)
+            rows.append(np.full(one.times.size, row, dtype=np.int64))
+        if not rows:
+            return 0
+        times = np.concatenate([one.times for one in series])
+        values = np.concatenate([one.values for one in series])
+        amounts = values * 1000.0 if is_cpu else values
+        # Where pods of the past ran is not known, so the largest node is their bound.
+        future = times > microseconds(now) + bounds.skew // MICROSECOND
+        above = ~future & (amounts > bounds.largest(CPU if is_cpu else MEMORY))
+        kept = ~(future | above)
+        for reason, mask in ((RefusalReason.FUTURE, future), (RefusalReason.ABOVE_NODE, above)):
+            self._refuse(reason, mask, series)
+        whole = np.clip(amounts[kept], -1.0, 1e14).astype(np.int64)
+        add = model.containers.add_cpu if is_cpu else model.containers.add_memory
+        return int(add(np.concatenate(rows)[kept], times[kept], whole).sum())
+
+    def _refuse(self, reason: RefusalReason, mask: Mask, series: list[Series]) -> None:
+        count = int(mask.sum())
+        if count:
+            lengths = np.cumsum([one.times.size for one in series])
+            first = series[int(np.searchsorted(lengths, int(mask.argmax()), side="right"))]
+            self.refused.setdefault(reason, Refused(0, f"{first.namespace}/{first.pod}")).count += count
 
 
-def selector(settings: RecommenderSettings) -> str:
-    """Return the matchers of the usage metrics."""
-    pod, container = settings.container_pod_name_label, settings.container_name_label
-    parts = [f'job="{settings.prometheus_cadvisor_job_name}"'] if settings.prometheus_cadvisor_job_name else []
-    parts += [f'{pod}=~".+"', f'{container}!="POD"', f'{container}!=""']
-    if settings.vpa_object_namespace:
-        parts.append(f'{settings.container_namespace_label}="{settings.vpa_object_namespace}"')
-    return ", ".join(parts)
-
-
-def cpu_query(settings: RecommenderSettings) -> str:
-    """Return the range query for cores used."""
-    return f"rate({settings.history_cpu_metric}{{{selector(settings)}}}[{settings.history_resolution}])"
-
-
-def memory_query(settings: RecommenderSettings) -> str:
-    """Return the range query for bytes used."""
-    return f"{settings.history_memory_metric}{{{selector(settings)}}}"
-
-
-def label_query(settings: RecommenderSettings) -> str:
-    """Return the instant query for pod labels."""
-    query = settings.metric_for_pod_labels
-    if query.rstrip().endswith("]"):
-        return query
-    return f"({query})[{settings.history_length}:{settings.history_resolution}]"
-
-
-def slices(start: int, end: int, step: int, points: int) -> Iterator[Slice]:
-    """Split a range into slices of at most `points` steps."""
-    at = start
-    while at <= end:
-        last = min(at + (points - 1) * step, end)
-        count = (last - at) // step + 1
-        yield Slice(at, at + (count - 1) * step, count)
-        at += count * step
-
-
-def slice_points(series: int) -> int:
-    """Return how many steps to ask for when that many series answer."""
-    if series <= 0:
-        return MAX_POINTS
-    return max(1, min(MAX_POINTS, SAMPLES_PER_SLICE // series))
-
-
-def history_range(settings: RecommenderSettings, now: float) -> tuple[int, int, int]:
-    """Return start, end and step in seconds."""
-    length = prometheus_duration(settings.history_length).total_seconds()
-    step = max(1, int(prometheus_duration(settings.history_resolution).total_seconds()))
-    return int(now - length), int(now), step
-
-
-def read_series(body: bytes, settings: RecommenderSettings) -> list[Series]:
-    """Return the usage of containers in a matrix; PrometheusAnswer when it is something else."""
-    names = (settings.container_namespace_label, settings.container_pod_name_label, settings.container_name_label)
-    found = []
-    for one in _results(body, "matrix"):
-        for name in names:
-            if name not in one.metric:
-                raise PrometheusAnswer(f"a usage series has no label {name!r}; it has {sorted(one.metric)}")
-        times = np.array([round(at * 1_000_000) for at, _ in one.values], dtype=np.int64)
-        values = np.array([float(text) for _, text in one.values], dtype=np.float64)
-        good = np.isfinite(values)
-        order = np.argsort(times[good], kind="stable")
-        namespace, pod, container = (one.metric[name] for name in names)
-        found.append(Series(namespace, pod, container, times[good][order], values[good][order]))
-    return found
-
-
-def read_labels(body: bytes, settings: RecommenderSettings) -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """Return pod labels by namespace and pod; of several series the one with the latest sample counts."""
-    found: dict[tuple[str, str], tuple[float, dict[str, str]]] = {}
-    prefix = settings.pod_label_prefix
-    for one in _results(body, "matrix", "vector"):
-        namespace = one.metric.get(settings.pod_namespace_label)
-        pod = one.metric.get(settings.pod_name_label)
-        if namespace is None or pod is None:
-            raise PrometheusAnswer(
-                f"a label series lacks {settings.pod_namespace_label!r} or {settings.pod_name_label!r}"
-            )
-        last = one.values[-1][0] if one.values else (one.value[0] if one.value is not None else 0.0)
-        labels = {name.removeprefix(prefix): text for name, text in one.metric.items() if name.startswith(prefix)}
-        if (namespace, pod) not in found or last > found[namespace, pod][0]:
-            found[namespace, pod] = (last, labels)
-    return {key: labels for key, (_, labels) in found.items()}
-
-
-def _results(body: bytes, *kinds: str) -> Sequence[_Result]:
+async def load_history(
+    history: PrometheusHistory, model: Model, bounds: Bounds = NO_BOUNDS
+) -> Mapping[RefusalReason, Refused]:
+    """Fill the model, or say why it stays as far as it got; return which samples were refused."""
     try:
-        answer = _DECODER.decode(body)
-    except msgspec.DecodeError as error:
-        raise PrometheusAnswer(f"the answer is not Prometheus' JSON: {error}") from error
-    if answer.status != "success" or answer.data is None:
-        raise PrometheusAnswer(f"{answer.error_type or 'error'}: {answer.error or answer.status}")
-    if answer.data.result_type not in kinds:
-        raise PrometheusAnswer(f"the answer is a {answer.data.result_type}, not a {' or '.join(kinds)}")
-    return answer.data.result
+        samples = await history.load(model, bounds)
+        log.info("history loaded", samples=samples, containers=len(model.containers))
+    except KubetideError as error:
+        log.warning("history is not available, going on without", error=str(error))
+    return history.refused
+
+
+def _range(query: str, part: Slice, step: int) -> dict[str, str]:
+    return {"query": query, "start": str(part.start), "end": str(part.end), "step": str(step)}
+
+
+def _show_progress(share: float) -> None:
+    if not sys.stderr.isatty():
+        return
+    filled = int(share * 40)
+    sys.stderr.write(f"\rhistory [{'█' * filled}{'·' * (40 - filled)}] {share:4.0%}{chr(10) if share >= 1 else ''}")
+    sys.stderr.flush()

@@ -12,20 +12,20 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
-from kubetide.api.codec import convert, encode
-from kubetide.api.conditions import Condition, find_condition, set_condition, without_condition
-from kubetide.api.core import Pod
-from kubetide.api.meta import ObjectKey
-from kubetide.api.patch import JsonPatch, MergePatch
-from kubetide.api.scheme import PODS, VPAS
-from kubetide.api.vpa import VerticalPodAutoscaler
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import PODS, VPAS
+from kubetide.api.objects.vpa import VerticalPodAutoscaler
+from kubetide.api.values.codec import convert, encode
+from kubetide.api.values.conditions import Condition, find_condition, set_condition, without_condition
+from kubetide.api.values.patch import JsonPatch, MergePatch
 from kubetide.errors import KubetideError, Unavailable
-from kubetide.kube.backoff import Backoff
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ApiError, Conflict, NotFound, ServerTimeout, TooManyRequests
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ApiError, Conflict, NotFound, ServerTimeout, TooManyRequests
+from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
-from kubetide.vpa.updater.breaker import UPDATES_PAUSED, BreakerState, condition_from
-from kubetide.vpa.updater.resizing import RESIZED
+from kubetide.vpa.updater.core.breaker import UPDATES_PAUSED, BreakerState, condition_from
+from kubetide.vpa.updater.core.resizing import RESIZED
 
 log = get_logger("updater")
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from kubetide.api.meta import key_of
-from kubetide.vpa.policy import texts
-from kubetide.vpa.updater.breaker import BreakerState
-from kubetide.vpa.updater.plan import Judgement, Step, VpaPlan, fitting_of
-from kubetide.vpa.updater.priority import actual_requests
-from kubetide.vpa.updater.resizing import Resize, resize_of
+from kubetide.api.objects.meta import key_of
+from kubetide.vpa.core.policy import texts
+from kubetide.vpa.updater.core.breaker import BreakerState
+from kubetide.vpa.updater.core.plan import Judgement, Step, VpaPlan, fitting_of
+from kubetide.vpa.updater.core.priority import actual_requests
+from kubetide.vpa.updater.core.resizing import Resize, resize_of
 
 
 def trace(

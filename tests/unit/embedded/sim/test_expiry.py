@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.objects import ObjectStore, StoreKey
-from kubetide.embedded.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.storage.objects import ObjectStore, StoreKey
 from kubetide.embedded.sim.controllers.expiry import last_written
 from kubetide.embedded.sim.housekeeping import housekeeping
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.embedded.sim.world import EVENTS
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

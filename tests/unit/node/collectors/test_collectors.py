@@ -5,29 +5,28 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.slo_strategies import CgroupPath, HostApplication
+from kubetide.api.objects.core import Pod
+from kubetide.api.qos.slo_strategies import CgroupPath, HostApplication
+from kubetide.api.values.codec import convert
 from kubetide.node.collectors.base import Context
 from kubetide.node.collectors.best_effort import BestEffortCollector, be_properties
 from kubetide.node.collectors.cold_memory import ColdMemoryCollector
 from kubetide.node.collectors.gpu import GpuCollector
 from kubetide.node.collectors.host_apps import HostApplicationCollector
 from kubetide.node.collectors.info import NodeInfoCollector
-from kubetide.node.collectors.node import NodeCollector
+from kubetide.node.collectors.node import NodeCollector, SystemCollector
 from kubetide.node.collectors.page_cache import PageCacheCollector
 from kubetide.node.collectors.pods import PodCollector
 from kubetide.node.collectors.pressure import PressureCollector
 from kubetide.node.collectors.storage import StorageCollector
-from kubetide.node.collectors.system import SystemCollector
 from kubetide.node.collectors.throttling import ThrottlingCollector
-from kubetide.node.host import files
-from kubetide.node.host.layout import Layout
+from kubetide.node.core import files
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.ring import Ring, series_key
+from kubetide.node.core.series.store import SeriesStore
+from kubetide.node.core.snapshot import PodState, pod_state
 from kubetide.node.runtime.nvml import GpuDevice, NvmlError, ProcessUsage
-from kubetide.node.series import kinds
-from kubetide.node.series.ring import Ring, series_key
-from kubetide.node.series.store import SeriesStore
-from kubetide.node.snapshot import PodState, pod_state
 from kubetide.telemetry import Telemetry
 from unit.node.idle_pages import HEAD, rows_of
 from unit.node.memory_host import ManualClock, MemoryHost

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.events import Event
-from kubetide.kube.client import Client
-from kubetide.kube.transport import Response
+from kubetide.api.objects.events import Event
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response
+from kubetide.node.core.plan import Eviction, Notice, Plan
 from kubetide.node.executor.evictor import Evictor, Outcome, eviction_version
-from kubetide.node.executor.plan import Eviction, Notice, Plan
 from kubetide.telemetry import Telemetry
 from nodeworld import TestClock
 

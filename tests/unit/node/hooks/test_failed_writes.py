@@ -7,15 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from unit.node.hooks.test_reconciler import Kernel
 
-from kubetide.api import qos
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.slo_strategies import NodeSLOSpec
-from kubetide.node.executor.plan import Plan
-from kubetide.node.hooks.cookies import Cookies
-from kubetide.node.hooks.decide import HookDecider
-from kubetide.node.hooks.rules import (
+from kubetide.api.objects.core import Node
+from kubetide.api.qos import qos
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
+from kubetide.node.core import files
+from kubetide.node.core.hooks.cookies import Cookies
+from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.hooks.rules import (
     BATCH,
     CORE_SCHED,
     CPUSET,
@@ -24,13 +25,12 @@ from kubetide.node.hooks.rules import (
     NORMALIZATION,
     Plugins,
 )
-from kubetide.node.host import files
-from kubetide.node.host.layout import Layout
-from kubetide.node.kernel_values import KernelValues
-from kubetide.node.snapshot import Snapshot
+from kubetide.node.core.kernel_values import KernelValues
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.plan import Plan
+from kubetide.node.core.snapshot import Snapshot
 from nodeworld import START, Samples, World
 from unit.node.hooks.test_plugins import IDENTITY, POOLS, batch, files_for, normalized_node, raw_pod
-from unit.node.hooks.test_reconciler import Kernel
 
 SWITCH = "/proc/sys/kernel/sched_group_identity_enabled"
 CORES = {

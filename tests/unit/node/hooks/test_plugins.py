@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from kubetide.api import qos
-from kubetide.api.cgroups import BEST_EFFORT, CgroupDriver
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.api.objects.core import Node
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import BEST_EFFORT, CgroupDriver
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput
-from kubetide.node.hooks.context import ContainerRequest, PodRequest, Response
-from kubetide.node.hooks.decide import HookDecider
-from kubetide.node.hooks.normalization import shares_cpus
-from kubetide.node.hooks.rules import BATCH, CPUSET, GROUP_IDENTITY, NORMALIZATION, Plugins
-from kubetide.node.hooks.stages import FailurePolicy, Hooks, Stage, failure_policy
+from kubetide.node.core.hooks.context import ContainerRequest, PodRequest, Response
+from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.hooks.normalization import shares_cpus
+from kubetide.node.core.hooks.rules import BATCH, CPUSET, GROUP_IDENTITY, NORMALIZATION, Plugins
+from kubetide.node.core.hooks.stages import FailurePolicy, Hooks, Stage, failure_policy
 from nodeworld import World
 
 POOLS = '[{"socket":0,"node":0,"cpuset":"0-2"},{"socket":1,"node":1,"cpuset":"4-6"}]'
@@ -297,7 +297,7 @@ def test_a_best_effort_pod_with_cpus_of_its_own_gets_the_quota_of_its_batch_reso
     }
     world = World()
     job = world.add_pod(raw_pod("job", label="BE", kube="BestEffort", annotations=notes))
-    from kubetide.node.hooks.requests import container_request, pod_request
+    from kubetide.node.core.hooks.requests import container_request, pod_request
 
     pod = pod_request(job)
     result = plugins.hooks.run_container(Stage.PRE_CREATE_CONTAINER, container_request(pod, job.containers[0]))
@@ -318,7 +318,7 @@ def test_a_batch_pod_without_containers_is_not_limited_to_no_memory() -> None:
     notes = {qos.ANNOTATION_EXTENDED_RESOURCES: '{"containers":{}}'}
     world = World()
     job = world.add_pod(raw_pod("job", label="BE", kube="BestEffort", annotations=notes))
-    from kubetide.node.hooks.requests import pod_request
+    from kubetide.node.core.hooks.requests import pod_request
 
     response = Plugins().hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, pod_request(job)).response
     assert (response.cpu_shares, response.cfs_quota, response.memory_limit) == (2, -1, -1)

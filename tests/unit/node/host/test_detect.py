@@ -2,10 +2,11 @@
 
 import pytest
 
-from kubetide.api.cgroups import CgroupDriver
-from kubetide.node.formats.numbers import FormatError
-from kubetide.node.host import detect, facts, files
-from kubetide.node.host.layout import Layout
+from kubetide.api.qos.cgroups import CgroupDriver
+from kubetide.node.core import files
+from kubetide.node.core.formats.numbers import FormatError
+from kubetide.node.core.layout import Layout
+from kubetide.node.host import detect, facts
 from unit.node.memory_host import MemoryHost
 
 LAYOUT = Layout(version=1, cgroup_root="/cg")

@@ -9,23 +9,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kubetide.api import qos
-from kubetide.api.cgroups import BEST_EFFORT
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.slo_strategies import CPUBurstStrategy, NodeSLOSpec, ResourceThresholdStrategy, SystemStrategy
-from kubetide.node.formats.processors import Processor
-from kubetide.node.formats.storage import StorageFacts
-from kubetide.node.qos.blkio import BlkIo
-from kubetide.node.qos.burst_limiter import Limiters
-from kubetide.node.qos.cpu_burst import CpuBurst
-from kubetide.node.qos.memory import MemoryQos
-from kubetide.node.qos.memory_values import FILES
-from kubetide.node.qos.resctrl import Resctrl
-from kubetide.node.qos.strategy import Strategy
-from kubetide.node.qos.suppress import CpuSuppress
-from kubetide.node.qos.system import SystemConfig
-from kubetide.node.series import kinds
+from kubetide.api.objects.core import Node
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import BEST_EFFORT
+from kubetide.api.qos.slo_strategies import CPUBurstStrategy, NodeSLOSpec, ResourceThresholdStrategy, SystemStrategy
+from kubetide.api.values.codec import convert
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.storage import StorageFacts
+from kubetide.node.core.qos.blkio import BlkIo
+from kubetide.node.core.qos.burst_limiter import Limiters
+from kubetide.node.core.qos.cpu_burst import CpuBurst
+from kubetide.node.core.qos.memory import MemoryQos
+from kubetide.node.core.qos.memory_values import FILES
+from kubetide.node.core.qos.resctrl import Resctrl
+from kubetide.node.core.qos.strategy import Strategy
+from kubetide.node.core.qos.suppress import CpuSuppress
+from kubetide.node.core.qos.system import SystemConfig
+from kubetide.node.core.series import kinds
 from nodeworld import MemoryHost, World
 
 Phase = Callable[[World], None]

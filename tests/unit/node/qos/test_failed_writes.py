@@ -7,28 +7,28 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from unit.node.qos.test_evictions import full_node, raw, starve
 
 from kubetide.clock import Clock
-from kubetide.kube.client import Client
+from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
-from kubetide.node.controller import make_strategies
+from kubetide.node.core.outcomes import failures
+from kubetide.node.core.qos.burst_limiter import Limiters
+from kubetide.node.core.qos.cpu_burst import CpuBurst
+from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
+from kubetide.node.core.qos.extensions import Extensions
+from kubetide.node.core.qos.memory import MemoryQos
+from kubetide.node.core.qos.strategy import Strategy
+from kubetide.node.core.qos.suppress import RECOVERED, USING, CpuSuppress
+from kubetide.node.enforcement import make_strategies
 from kubetide.node.executor.evictor import Evictor
-from kubetide.node.executor.outcomes import failures
-from kubetide.node.qos.burst_limiter import Limiters
-from kubetide.node.qos.controller import QosController
-from kubetide.node.qos.cpu_burst import CpuBurst
-from kubetide.node.qos.evictions import CpuEvict, MemoryEvict
-from kubetide.node.qos.extensions import Extensions
-from kubetide.node.qos.memory import MemoryQos
-from kubetide.node.qos.strategy import Strategy
-from kubetide.node.qos.suppress import RECOVERED, USING, CpuSuppress
 from kubetide.node.settings import NodeSettings
+from kubetide.node.strategy_runner import QosController
 from kubetide.telemetry import Telemetry
 from nodeworld import START, TestClock, World
 from unit.node.executor.test_evictor import FakeApi
 from unit.node.qos import scenes
 from unit.node.qos.scenes import SCENES, quota_of_tier
-from unit.node.qos.test_evictions import full_node, raw, starve
 
 EVICTING = {"cpu-evict", "memory-evict"}
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import TypeVar
 
 from kubetide.clock import LoopClock
-from kubetide.embedded.sim.loop import run_virtual
-from kubetide.node.executor.plan import Plan
+from kubetide.embedded.sim.time.loop import run_virtual
+from kubetide.node.core.kernel_values import Needs
+from kubetide.node.core.plan import Plan
+from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.host.worker import Inline
-from kubetide.node.kernel_values import Needs
-from kubetide.node.qos.controller import RELEASE_SECONDS, QosController
-from kubetide.node.snapshot import Snapshot
+from kubetide.node.strategy_runner import RELEASE_SECONDS, QosController
 from kubetide.telemetry import Telemetry
 from nodeworld import START, World
 

@@ -10,26 +10,26 @@ from typing import Any, cast
 
 import pytest
 
-import kubetide.node.qos
-from kubetide.api import qos
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
-from kubetide.api.codec import convert
-from kubetide.api.core import Node, Pod
-from kubetide.api.cpuset import CpuSet
-from kubetide.api.slo_strategies import NodeSLOSpec
+import kubetide.node.core.qos
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
+from kubetide.api.values.cpuset import CpuSet
 from kubetide.node.agent import NodeAgent
-from kubetide.node.controller import make_strategies
-from kubetide.node.executor.plan import Plan
-from kubetide.node.formats.processors import Processor
-from kubetide.node.formats.storage import StorageFacts
-from kubetide.node.host.layout import Layout
-from kubetide.node.kernel_values import KernelValues
-from kubetide.node.qos.extensions import Extensions
-from kubetide.node.qos.strategy import Observing, Releasing, Remembering, Strategy
-from kubetide.node.series import kinds
-from kubetide.node.series.query import EMPTY, Points
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.storage import StorageFacts
+from kubetide.node.core.kernel_values import KernelValues
+from kubetide.node.core.layout import Layout
+from kubetide.node.core.plan import Plan
+from kubetide.node.core.qos.extensions import Extensions
+from kubetide.node.core.qos.strategy import Observing, Releasing, Remembering, Strategy
+from kubetide.node.core.series import kinds
+from kubetide.node.core.series.query import EMPTY, Points
+from kubetide.node.core.snapshot import Snapshot, pod_state
+from kubetide.node.enforcement import make_strategies
 from kubetide.node.settings import NodeSettings
-from kubetide.node.snapshot import Snapshot, pod_state
 from nodeworld import START, Samples, TestClock
 
 TIER = "kubepods/besteffort"
@@ -276,7 +276,7 @@ HOST = ("kubetide.node.host.protocol", "kubetide.node.host.readers", "kubetide.n
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in sorted(Path(kubetide.node.qos.__path__[0]).glob("*.py")) if path.name not in SHELLS],
+    [path for path in sorted(Path(kubetide.node.core.qos.__path__[0]).glob("*.py")) if path.name not in SHELLS],
     ids=lambda path: path.name,
 )
 def test_no_strategy_has_a_way_to_the_host(path: Path) -> None:

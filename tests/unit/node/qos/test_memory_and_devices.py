@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from kubetide.api import qos
-from kubetide.api.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED, CgroupDriver
-from kubetide.api.codec import convert
-from kubetide.api.core import Node
-from kubetide.api.slo_strategies import NodeSLOSpec, ResourceQOSStrategy, SystemStrategy
+from kubetide.api.objects.core import Node
+from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED, CgroupDriver
+from kubetide.api.qos.slo_strategies import NodeSLOSpec, ResourceQOSStrategy, SystemStrategy
+from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput
-from kubetide.node.formats.processors import Processor
-from kubetide.node.formats.storage import StorageFacts
-from kubetide.node.host import files
-from kubetide.node.qos.blkio import BlkIo, mount_point
-from kubetide.node.qos.l3_cache import l3_mask
-from kubetide.node.qos.memory import MemoryQos
-from kubetide.node.qos.memory_values import FILES
-from kubetide.node.qos.resctrl import Resctrl
-from kubetide.node.qos.system import SystemConfig
+from kubetide.node.core import files
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.storage import StorageFacts
+from kubetide.node.core.qos.blkio import BlkIo, mount_point
+from kubetide.node.core.qos.l3_cache import l3_mask
+from kubetide.node.core.qos.memory import MemoryQos
+from kubetide.node.core.qos.memory_values import FILES
+from kubetide.node.core.qos.resctrl import Resctrl
+from kubetide.node.core.qos.system import SystemConfig
 from nodeworld import World, processors_of
 
 GI = 2**30

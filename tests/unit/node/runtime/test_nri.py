@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kubetide.api import qos
-from kubetide.api.codec import convert
-from kubetide.api.slo_strategies import NodeSLOSpec
+from kubetide.api.qos import qos
+from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput
-from kubetide.node.hooks.rules import GPU, Plugins
-from kubetide.node.hooks.stages import FailurePolicy
+from kubetide.node.core.hooks.rules import GPU, Plugins
+from kubetide.node.core.hooks.stages import FailurePolicy
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.nri import NriPlugin, configured_events, event_mask
 from kubetide.node.runtime.protos import nri_pb2 as pb

@@ -10,12 +10,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from kubetide.api import qos
+from kubetide.api.qos import qos
 from kubetide.errors import InvalidInput
-from kubetide.node.hooks.rules import GPU, Plugins
-from kubetide.node.hooks.server import HookServer, registration
-from kubetide.node.hooks.stages import FailurePolicy, Stage
+from kubetide.node.core.hooks.rules import GPU, Plugins
+from kubetide.node.core.hooks.stages import FailurePolicy, Stage
 from kubetide.node.runtime.cri import CriClient, CriFailed
+from kubetide.node.runtime.hook_server import HookServer, registration
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.protos import cri_pb2 as cri
 from kubetide.node.runtime.proxy import RuntimeProxy

@@ -4,11 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.node.runtime.proxy_merge import (
-    LinuxResources,
-    merge_hook_response,
-    merge_update_request,
-)
+from kubetide.node.runtime.proxy_merge import LinuxResources, merge_hook_response, merge_update_request
 
 STORED = LinuxResources(
     cpu_period=1,

@@ -11,10 +11,10 @@ import grpc.aio
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from kubetide.api import qos
-from kubetide.node.hooks.rules import Plugins
-from kubetide.node.hooks.server import SERVICE, HookServer
-from kubetide.node.hooks.stages import Stage
+from kubetide.api.qos import qos
+from kubetide.node.core.hooks.rules import Plugins
+from kubetide.node.core.hooks.stages import Stage
+from kubetide.node.runtime.hook_server import SERVICE, HookServer
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.protos import hooks_pb2
 from kubetide.node.runtime.protos import reflection_pb2 as pb

@@ -10,9 +10,9 @@ import grpc.aio
 import pytest
 from aiohttp import web
 
+from kubetide.node.core.snapshot import PodState
 from kubetide.node.runtime.protos import cri_pb2 as cri
 from kubetide.node.runtime.stopper import ContainerStopper
-from kubetide.node.snapshot import PodState
 from nodeworld import World
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.kube.client import Client
-from kubetide.node.host.layout import Layout
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.client.client import Client
+from kubetide.node.core.layout import Layout
 from kubetide.node.host.linux import LinuxHost
 from kubetide.node.host.protocol import Host
 from kubetide.node.state.driver import AT_MOST_SECONDS, find_driver, listening, process_on_port

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from kubetide.api.cgroups import CgroupDriver, CgroupPaths
-from kubetide.node.host.layout import Layout
+from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
+from kubetide.node.core.layout import Layout
 from kubetide.node.state.callbacks import Callbacks, DuplicateCallback, News
 from kubetide.node.state.lifecycle import Change, Lifecycle
 from unit.node.memory_host import MemoryHost

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from kubetide.api import qos
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.cpuset import CpuSet
+from kubetide.api.objects.core import Pod
+from kubetide.api.qos import qos
+from kubetide.api.values.codec import convert
+from kubetide.api.values.cpuset import CpuSet
 from kubetide.errors import DecodeError
-from kubetide.node.formats.memory import MemInfo
-from kubetide.node.formats.processors import Processor
+from kubetide.node.core.formats.memory import MemInfo
+from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.topology import kubelet, pools, zones
+from kubetide.node.core.topology.take import NotEnoughCpus, take
 from kubetide.node.host.facts import NumaNode
-from kubetide.node.topology import kubelet, pools, zones
-from kubetide.node.topology.take import NotEnoughCpus, take
 
 
 def machine(cores: int = 4, sockets: int = 2) -> list[Processor]:

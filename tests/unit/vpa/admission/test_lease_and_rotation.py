@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kubetide.api.leases import Lease, LeaseSpec
-from kubetide.api.meta import ObjectMeta
-from kubetide.vpa.admission.heartbeat import annotations, read_heartbeat
-from kubetide.vpa.admission.rotation import Lifetimes, Rotation, next_rotation
+from kubetide.api.objects.core import Lease, LeaseSpec
+from kubetide.api.objects.meta import ObjectMeta
+from kubetide.vpa.admission.core.heartbeat import annotations, read_heartbeat
+from kubetide.vpa.admission.core.rotation import Lifetimes, Rotation, next_rotation
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

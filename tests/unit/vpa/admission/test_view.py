@@ -4,15 +4,15 @@ import asyncio
 from random import Random
 
 from kubetide import crds
-from kubetide.api.scheme import DEPLOYMENTS, VPAS
-from kubetide.api.selectors import EVERYTHING, parse_selector
-from kubetide.embedded.cluster import EmbeddedApi
-from kubetide.embedded.inprocess import InProcessTransport
-from kubetide.embedded.requests import ADMIN
-from kubetide.embedded.sim.loop import run_virtual, virtual_clock
-from kubetide.kube.client import Client
+from kubetide.api.objects.scheme import DEPLOYMENTS, VPAS
+from kubetide.api.values.selectors import EVERYTHING, parse_selector
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.embedded.apiserver.rest.requests import ADMIN
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.client.client import Client
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.vpa.admission.observe import AdmissionView
+from kubetide.vpa.admission.observer import AdmissionView
 from kubetide.vpa.admission.settings import AdmissionSettings
 
 

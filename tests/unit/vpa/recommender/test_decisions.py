@@ -5,23 +5,22 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.codec import convert
-from kubetide.api.conditions import Condition
-from kubetide.api.hpa import HorizontalPodAutoscaler
-from kubetide.api.quantity import Quantity
-from kubetide.api.vpa import PodResourcePolicy, VerticalPodAutoscaler
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.vpa import PodResourcePolicy, VerticalPodAutoscaler
+from kubetide.api.values.codec import convert
+from kubetide.api.values.conditions import Condition
+from kubetide.api.values.quantity import Quantity
 from kubetide.errors import SettingsError
-from kubetide.vpa.policy import Recommended
-from kubetide.vpa.recommender.aggregate import Tuning
-from kubetide.vpa.recommender.conflicts import conflicts, index_by_target, message
-from kubetide.vpa.recommender.estimator import Estimation
-from kubetide.vpa.recommender.floor import Floor, floor_text, raised, read_floor
-from kubetide.vpa.recommender.recommend import humanized
-from kubetide.vpa.recommender.selection import serves, shard
-from kubetide.vpa.recommender.status import change, conditions_after, recommendation_body
-from kubetide.vpa.recommender.tracking import policy_problem
-from kubetide.vpa.recommender.tuning import Tuned, tuned
-from kubetide.vpa.settings import RecommenderSettings, prometheus_duration
+from kubetide.vpa.core.policy import Recommended
+from kubetide.vpa.recommender.core.aggregate import Tuning
+from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target, message
+from kubetide.vpa.recommender.core.estimator import Estimation
+from kubetide.vpa.recommender.core.oom import Floor, floor_text, raised, read_floor
+from kubetide.vpa.recommender.core.recommend import humanized
+from kubetide.vpa.recommender.core.status import change, conditions_after, recommendation_body
+from kubetide.vpa.recommender.core.tracking import policy_problem, serves, shard
+from kubetide.vpa.recommender.core.tuning import Tuned, tuned
+from kubetide.vpa.recommender.settings import RecommenderSettings, prometheus_duration
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 WEEK = timedelta(days=7)

@@ -4,16 +4,16 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.meta import ObjectKey
-from kubetide.api.quantity import Quantity
-from kubetide.api.selectors import parse_selector
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.codec import convert
+from kubetide.api.values.quantity import Quantity
+from kubetide.api.values.selectors import parse_selector
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.policy import CPU, MEMORY, Recommended
-from kubetide.vpa.recommender.entities import VpaState
-from kubetide.vpa.recommender.feeding import PodFeed
-from kubetide.vpa.recommender.model import Model
+from kubetide.vpa.core.policy import CPU, MEMORY, Recommended
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.feeding import PodFeed
+from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry, Review
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)

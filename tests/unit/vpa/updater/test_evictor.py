@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.codec import convert, encode
-from kubetide.api.conditions import Condition
-from kubetide.api.core import Pod
-from kubetide.api.meta import ObjectKey
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.codec import convert, encode
+from kubetide.api.values.conditions import Condition
 from kubetide.clock import SystemClock
-from kubetide.embedded.sim.loop import run_virtual
-from kubetide.kube.client import Client
-from kubetide.kube.errors import ConnectionLost
-from kubetide.kube.transport import Response
+from kubetide.embedded.sim.time.loop import run_virtual
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ConnectionLost
+from kubetide.kube.client.transport import Response
 from kubetide.testing.builders import make_pod, make_vpa
-from kubetide.vpa.updater.breaker import CLOSED, BreakerState
+from kubetide.vpa.updater.core.breaker import CLOSED, BreakerState
 from kubetide.vpa.updater.evictor import Evictor, Outcome
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

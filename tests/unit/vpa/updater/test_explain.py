@@ -2,15 +2,15 @@
 
 from datetime import UTC, datetime
 
-from kubetide.api.codec import convert
-from kubetide.api.core import Pod
-from kubetide.api.vpa import VerticalPodAutoscaler
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.vpa import VerticalPodAutoscaler
+from kubetide.api.values.codec import convert
 from kubetide.testing.builders import make_container, make_pod, make_vpa
-from kubetide.vpa.updater.breaker import CLOSED
-from kubetide.vpa.updater.budget import Creator
+from kubetide.vpa.updater.core.breaker import CLOSED
+from kubetide.vpa.updater.core.budget import Creator
+from kubetide.vpa.updater.core.memory import Memory
+from kubetide.vpa.updater.core.plan import Method, Observation, PlanRules, Step, plan
 from kubetide.vpa.updater.explain import render, trace
-from kubetide.vpa.updater.memory import Memory
-from kubetide.vpa.updater.plan import Method, Observation, PlanRules, Step, plan
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

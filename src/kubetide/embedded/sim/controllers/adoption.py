@@ -7,11 +7,11 @@ namespace when it changes, and a set looks around once when it is made.
 
 from collections.abc import Callable
 
-from kubetide.api.selectors import Selector, selector_from
-from kubetide.embedded.objects import ResourceKey, StoreKey
-from kubetide.embedded.selection import label_selector
+from kubetide.api.values.selectors import Selector, selector_from
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
+from kubetide.embedded.apiserver.tables.workload_printers import label_selector
 from kubetide.embedded.sim.world import World, controller_of, key_of, owner_reference
-from kubetide.embedded.status import Raw
 from kubetide.errors import InvalidInput
 
 Fits = Callable[[Raw, Raw], bool]

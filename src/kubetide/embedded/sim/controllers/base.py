@@ -7,9 +7,9 @@ handled once.
 import asyncio
 from abc import ABC, abstractmethod
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Refusal
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.world import World
-from kubetide.embedded.status import Refusal
 
 RETRY_SECONDS = 1.0
 

@@ -9,12 +9,13 @@ to two minutes, so that a budget cannot be spent twice before the pod is gone.
 
 from datetime import datetime, timedelta
 
-from kubetide.api.codec import convert
-from kubetide.api.selectors import LabelSelector, selector_from
-from kubetide.embedded.objects import StoreKey
+from kubetide.api.values.codec import convert
+from kubetide.api.values.selectors import LabelSelector, selector_from
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.deployments import scaled
 from kubetide.embedded.sim.controllers.replicas import wanted_replicas
-from kubetide.embedded.sim.controllers.rollout import scaled
 from kubetide.embedded.sim.world import (
     DEPLOYMENTS,
     PDBS,
@@ -28,7 +29,6 @@ from kubetide.embedded.sim.world import (
     phase_of,
     with_condition,
 )
-from kubetide.embedded.status import Raw
 from kubetide.errors import InvalidInput
 
 _FORGET_AFTER = timedelta(minutes=2)

@@ -1,13 +1,13 @@
 """DaemonSets: one pod on every node that fits, bound where it is made."""
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers import revisions
 from kubetide.embedded.sim.controllers.adoption import Claims
 from kubetide.embedded.sim.controllers.base import Controller
-from kubetide.embedded.sim.controllers.deployments import template_hash
+from kubetide.embedded.sim.controllers.deployments import scaled, template_hash
 from kubetide.embedded.sim.controllers.replicas import pod_from
 from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
-from kubetide.embedded.sim.controllers.rollout import scaled
 from kubetide.embedded.sim.placement import NodeState, why_not
 from kubetide.embedded.sim.world import (
     DAEMON_SETS,
@@ -19,7 +19,6 @@ from kubetide.embedded.sim.world import (
     is_ready,
     key_of,
 )
-from kubetide.embedded.status import Raw
 
 _TOLERATED = [
     {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}

@@ -1,9 +1,9 @@
 """Endpoints: which pods a service sends requests to."""
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.world import ENDPOINTS, PODS, SERVICES, is_active, is_ready, key_of
-from kubetide.embedded.status import Raw
 
 
 class Endpoints(Controller):

@@ -8,11 +8,11 @@ of themselves. A stamp from the future counts as the present, so that no event l
 from collections import deque
 from datetime import datetime, timedelta
 
-from kubetide.embedded.objects import StoreKey
-from kubetide.embedded.resume import parse_stamp, stamps_of
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.journal import parse_stamp, stamps_of
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.world import EVENTS, World, key_of
-from kubetide.embedded.status import Raw
 
 EVENT_TTL = timedelta(hours=1)
 _SWEEP = timedelta(minutes=1)

@@ -4,11 +4,11 @@ An object goes when every owner it names is gone. A deletion in the foreground w
 one that orphans takes the owner out of their references first.
 """
 
-from kubetide.embedded.deletion import FOREGROUND, ORPHAN
-from kubetide.embedded.objects import ResourceKey, StoreKey
+from kubetide.embedded.apiserver.rest.deletion import FOREGROUND, ORPHAN
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.world import key_of
-from kubetide.embedded.status import Raw
 
 
 class Garbage(Controller):

@@ -2,12 +2,21 @@
 
 from datetime import datetime
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.adoption import Claims
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.controllers.replicas import pod_from
-from kubetide.embedded.sim.world import JOBS, PODS, controller_of, is_active, is_ready, key_of, phase_of, with_condition
-from kubetide.embedded.status import Raw
+from kubetide.embedded.sim.world import (
+    JOBS,
+    PODS,
+    controller_of,
+    is_active,
+    is_ready,
+    key_of,
+    phase_of,
+    with_condition,
+)
 
 
 class Jobs(Controller):

@@ -1,9 +1,9 @@
 """Namespaces: one that is being deleted is emptied, then let go. Every namespace has its default service account."""
 
-from kubetide.embedded.objects import ResourceKey, StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.world import NAMESPACES, key_of
-from kubetide.embedded.status import Raw
 
 _SERVICE_ACCOUNTS = ResourceKey("", "serviceaccounts")
 

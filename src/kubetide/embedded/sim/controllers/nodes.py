@@ -5,10 +5,10 @@ once; those that do not tolerate the taint longer are deleted after their tolera
 The kubelet of the node finishes the deletion when it is back.
 """
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.world import NODES, PODS, condition_of, is_active, is_ready, key_of, with_condition
-from kubetide.embedded.status import Raw
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 DEFAULT_TOLERATION_SECONDS = 300.0

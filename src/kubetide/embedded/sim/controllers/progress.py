@@ -8,8 +8,8 @@ condition stays as it is: a pod that dies later is no rollout.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from kubetide.embedded.status import Raw
-from kubetide.embedded.strategy import timestamp
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.rest.strategy import timestamp
 
 AVAILABLE = "NewReplicaSetAvailable"
 UPDATED = "ReplicaSetUpdated"

@@ -7,7 +7,8 @@ lower deletion cost, then from the fullest node, then the youngest.
 from collections import Counter
 from datetime import datetime
 
-from kubetide.embedded.objects import ResourceKey, StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.controllers.adoption import Claims, selects
 from kubetide.embedded.sim.controllers.base import Controller
 from kubetide.embedded.sim.world import (
@@ -21,7 +22,6 @@ from kubetide.embedded.sim.world import (
     owner_reference,
     phase_of,
 )
-from kubetide.embedded.status import Raw
 
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 

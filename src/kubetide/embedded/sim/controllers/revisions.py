@@ -5,11 +5,11 @@ lists them (`rollout history`) and patches the data of one onto the set (`rollou
 `revisionHistoryLimit` are kept beside those that pods still run.
 """
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.adoption import with_owner
 from kubetide.embedded.sim.controllers.deployments import template_hash
 from kubetide.embedded.sim.world import CONTROLLER_REVISIONS, World, controller_of, key_of, owner_reference
-from kubetide.embedded.status import Raw
 
 REVISION_LABEL = "controller-revision-hash"
 """On pods: the name of their revision in a StatefulSet, its hash in a DaemonSet."""

@@ -3,7 +3,8 @@
 Each template is kept as a ControllerRevision, which pods carry in a label.
 """
 
-from kubetide.embedded.objects import StoreKey
+from kubetide.embedded.apiserver.rest.status import Raw
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers import revisions
 from kubetide.embedded.sim.controllers.adoption import Claims, selects
 from kubetide.embedded.sim.controllers.base import Controller
@@ -19,7 +20,6 @@ from kubetide.embedded.sim.world import (
     key_of,
     phase_of,
 )
-from kubetide.embedded.status import Raw
 
 
 class StatefulSets(Controller):

@@ -2,7 +2,7 @@
 
 from importlib.resources import files
 
-from kubetide.embedded.sim.scenario import Scenario, ScenarioError, parse_scenario
+from kubetide.embedded.sim.load.scenario import Scenario, ScenarioError, parse_scenario
 
 
 def names() -> tuple[str, ...]:

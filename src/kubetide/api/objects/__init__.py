@@ -1,0 +1,1 @@
+"""Kubernetes objects, reduced to the fields that kubetide reads."""

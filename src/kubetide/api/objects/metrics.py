@@ -1,0 +1,55 @@
+"""Answers of the three metrics APIs: resource usage, custom and external metric values."""
+
+from datetime import datetime
+
+from kubetide.api.objects.core import ResourceList
+from kubetide.api.objects.meta import ApiObject, ObjectReference, TypedObject
+from kubetide.api.values.quantity import QuantityText
+from kubetide.api.values.selectors import LabelSelector
+
+
+class ContainerUsage(ApiObject, frozen=True, kw_only=True, gc=False):
+    name: str = ""
+    usage: ResourceList | None = None
+
+
+class PodMetrics(TypedObject, frozen=True, kw_only=True, gc=False):
+    timestamp: datetime | None = None
+    window: str = ""
+    """A Go duration, such as `30s` or `1m0s`."""
+    containers: tuple[ContainerUsage, ...] | None = None
+
+
+class NodeUsage(TypedObject, frozen=True, kw_only=True, gc=False):
+    """`NodeMetrics` of metrics.k8s.io; the object of that name in slo.koordinator.sh is another thing."""
+
+    timestamp: datetime | None = None
+    window: str = ""
+    usage: ResourceList | None = None
+
+
+class MetricIdentifier(ApiObject, frozen=True, kw_only=True, gc=False):
+    name: str = ""
+    selector: LabelSelector | None = None
+
+
+class MetricValue(ApiObject, frozen=True, kw_only=True, gc=False):
+    """One value of a custom metric; v1beta2 names it in `metric`, v1beta1 in `metricName` and `selector`."""
+
+    described_object: ObjectReference = ObjectReference()
+    metric: MetricIdentifier | None = None
+    metric_name: str = ""
+    timestamp: datetime | None = None
+    window_seconds: int | None = None
+    window: int | None = None
+    """Seconds, as v1beta1 calls `windowSeconds`."""
+    value: QuantityText = "0"
+    selector: LabelSelector | None = None
+
+
+class ExternalMetricValue(ApiObject, frozen=True, kw_only=True, gc=False):
+    metric_name: str = ""
+    metric_labels: dict[str, str] | None = None
+    timestamp: datetime | None = None
+    window_seconds: int | None = None
+    value: QuantityText = "0"

@@ -1,0 +1,156 @@
+"""VerticalPodAutoscaler and its checkpoint (`autoscaling.k8s.io/v1`), reduced to what kubetide reads.
+
+Enumerations stay plain texts: an object written for a newer version must still be readable, and what to do with an
+unknown mode is a decision of `kubetide.vpa.core.policy`, not of the decoder.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from kubetide.api.objects.core import ResourceList
+from kubetide.api.objects.meta import ApiObject, TypedObject
+from kubetide.api.values.conditions import Condition
+from kubetide.api.values.quantity import QuantityText
+
+CHECKPOINT_VERSION = "v3"
+DEFAULT_RECOMMENDER = "default"
+
+# Update modes.
+OFF = "Off"
+INITIAL = "Initial"
+RECREATE = "Recreate"
+AUTO = "Auto"
+IN_PLACE_OR_RECREATE = "InPlaceOrRecreate"
+IN_PLACE = "InPlace"
+
+# Controlled values.
+REQUESTS_AND_LIMITS = "RequestsAndLimits"
+REQUESTS_ONLY = "RequestsOnly"
+
+# Condition types.
+RECOMMENDATION_PROVIDED = "RecommendationProvided"
+LOW_CONFIDENCE = "LowConfidence"
+NO_PODS_MATCHED = "NoPodsMatched"
+FETCHING_HISTORY = "FetchingHistory"
+CONFIG_DEPRECATED = "ConfigDeprecated"
+CONFIG_UNSUPPORTED = "ConfigUnsupported"
+
+
+class CrossVersionObjectReference(ApiObject, frozen=True, kw_only=True, gc=False):
+    """The controller whose pods are sized."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class EvictionRequirement(ApiObject, frozen=True, kw_only=True, gc=False):
+    resources: tuple[str, ...] | None = None
+    change_requirement: str = ""
+
+
+class StartupBoostCpu(ApiObject, frozen=True, kw_only=True, gc=False):
+    type: str = ""
+    factor: int | float | None = None
+    quantity: QuantityText | None = None
+    duration_seconds: int | None = None
+
+
+class StartupBoost(ApiObject, frozen=True, kw_only=True, gc=False):
+    cpu: StartupBoostCpu | None = None
+
+
+class PodUpdatePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
+    update_mode: str | None = None
+    min_replicas: int | None = None
+    eviction_requirements: tuple[EvictionRequirement, ...] | None = None
+    evict_after_oom_seconds: int | None = msgspec.field(name="evictAfterOOMSeconds", default=None)
+
+
+class ContainerResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
+    container_name: str = ""
+    mode: str | None = None
+    min_allowed: ResourceList | None = None
+    max_allowed: ResourceList | None = None
+    controlled_resources: tuple[str, ...] | None = None
+    """None means cpu and memory; an empty tuple means nothing."""
+    controlled_values: str | None = None
+    oom_bump_up_ratio: QuantityText | None = None
+    oom_min_bump_up: QuantityText | None = None
+    memory_aggregation_interval_seconds: int | None = None
+    memory_aggregation_interval_count: int | None = None
+    startup_boost: StartupBoost | None = None
+
+
+class PodResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
+    container_policies: tuple[ContainerResourcePolicy, ...] | None = None
+
+
+class RecommenderSelector(ApiObject, frozen=True, kw_only=True, gc=False):
+    name: str = ""
+
+
+class VerticalPodAutoscalerSpec(ApiObject, frozen=True, kw_only=True, gc=False):
+    target_ref: CrossVersionObjectReference | None = None
+    update_policy: PodUpdatePolicy | None = None
+    resource_policy: PodResourcePolicy | None = None
+    recommenders: tuple[RecommenderSelector, ...] | None = None
+    startup_boost: StartupBoost | None = None
+
+
+class ContainerRecommendation(ApiObject, frozen=True, kw_only=True, gc=False):
+    container_name: str = ""
+    target: ResourceList | None = None
+    lower_bound: ResourceList | None = None
+    upper_bound: ResourceList | None = None
+    uncapped_target: ResourceList | None = None
+
+
+class PodRecommendation(ApiObject, frozen=True, kw_only=True, gc=False):
+    container_recommendations: tuple[ContainerRecommendation, ...] | None = None
+
+
+class VerticalPodAutoscalerStatus(ApiObject, frozen=True, kw_only=True, gc=False):
+    recommendation: PodRecommendation | None = None
+    conditions: tuple[Condition, ...] | None = None
+    observed_generation: int | None = None
+
+
+class VerticalPodAutoscaler(TypedObject, frozen=True, kw_only=True, gc=False):
+    spec: VerticalPodAutoscalerSpec = VerticalPodAutoscalerSpec()
+    status: VerticalPodAutoscalerStatus | None = None
+
+
+class HistogramCheckpoint(ApiObject, frozen=True, kw_only=True, gc=False):
+    reference_timestamp: datetime | None = None
+    bucket_weights: dict[str, Any] | None = None
+    """Bucket index to integer weight. The schema leaves it open, so it is checked when a checkpoint is loaded."""
+    total_weight: float | None = None
+
+
+class CheckpointSpec(ApiObject, frozen=True, kw_only=True, gc=False):
+    vpa_object_name: str = ""
+    container_name: str = ""
+
+
+class CheckpointStatus(ApiObject, frozen=True, kw_only=True, gc=False):
+    last_update_time: datetime | None = None
+    version: str = ""
+    cpu_histogram: HistogramCheckpoint | None = None
+    memory_histogram: HistogramCheckpoint | None = None
+    first_sample_start: datetime | None = None
+    last_sample_start: datetime | None = None
+    total_samples_count: int = 0
+
+
+class VerticalPodAutoscalerCheckpoint(TypedObject, frozen=True, kw_only=True, gc=False):
+    spec: CheckpointSpec = CheckpointSpec()
+    status: CheckpointStatus | None = None
+
+
+def update_mode(vpa: VerticalPodAutoscaler) -> str:
+    """Return the mode in force; unset means `Recreate`."""
+    policy = vpa.spec.update_policy
+    return (policy.update_mode if policy is not None else None) or RECREATE

@@ -1,0 +1,1 @@
+"""The QoS protocol between scheduler, controllers and node agent."""

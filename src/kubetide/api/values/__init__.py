@@ -1,0 +1,1 @@
+"""Values that objects are made of: quantities, selectors, patches, conditions, CPU lists."""

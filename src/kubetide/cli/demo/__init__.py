@@ -1,0 +1,1 @@
+"""`kubetide demo`: a working day on a simulated cluster."""

@@ -1,0 +1,1 @@
+"""`kubetide node`: the agent of one node, its audit and its status."""

@@ -1,0 +1,1 @@
+"""CEL: grammar, evaluation, and where it decides."""

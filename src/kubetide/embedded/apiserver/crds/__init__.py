@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions and the conversion of their versions."""

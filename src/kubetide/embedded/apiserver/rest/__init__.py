@@ -1,0 +1,1 @@
+"""Requests and the verbs that answer them."""

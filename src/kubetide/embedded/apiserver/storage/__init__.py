@@ -1,0 +1,1 @@
+"""The versioned store and its journal on disk."""

@@ -1,0 +1,1 @@
+"""Defaults, schemas, built-in rules and strictness: what is accepted, and what it becomes."""

@@ -1,0 +1,1 @@
+"""Scenarios and load: what arrives when, and what it costs."""

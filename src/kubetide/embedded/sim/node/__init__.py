@@ -1,0 +1,1 @@
+"""Simulated nodes: kubelet, kernel, cgroups, memory, disks, in-place resize."""

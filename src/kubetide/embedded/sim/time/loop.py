@@ -1,0 +1,258 @@
+"""An event loop in virtual time: when nothing is ready, the clock jumps to the next timer.
+
+`asyncio.sleep`, `asyncio.timeout` and every timer obey it, so controllers that wait minutes run a week in seconds, in
+the same order on every run. Three things that would hang a real loop are named instead:
+
+- *deadlock*: no timer and nothing ready; the error lists the tasks and the lines they wait in;
+- *livelock*: a million rounds without the clock moving;
+- *limit*: virtual time has reached the limit the caller set.
+
+With a `speed` the same loop is paced against real time (60 = a minute a second), which also lets sockets take part;
+at speed 0 time stands still and only sockets are served; without a speed it never waits. `real_timers` wait in real
+time at any pace: for the limits of connections (`kube.wire`).
+"""
+
+import asyncio
+import selectors
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from kubetide.clock import LoopClock
+from kubetide.embedded.sim.time.realtime import RealTimers
+from kubetide.errors import KubetideError
+
+T = TypeVar("T")
+
+DEFAULT_START = datetime(2026, 1, 5, tzinfo=UTC)
+"""A Monday at midnight, so that daily and weekly load begins at its beginning."""
+
+_LIVELOCK_ROUNDS = 1_000_000
+_POLL_EVERY = 256
+_LONGEST_REAL_WAIT = 0.25  # keeps a changed speed and Ctrl-C responsive
+
+
+class VirtualTimeError(KubetideError):
+    """The simulation cannot go on."""
+
+
+class Deadlock(VirtualTimeError):
+    """Every task waits and no timer is left: nothing can ever happen again."""
+
+
+class Livelock(VirtualTimeError):
+    """Tasks keep each other busy and time stands still."""
+
+
+class TimeLimitReached(VirtualTimeError):
+    """Virtual time reached the limit that the caller set."""
+
+
+class _JumpingSelector(selectors.BaseSelector):
+    """A selector that moves the clock by the timeout instead of waiting for it."""
+
+    def __init__(self, *, speed: float | None, limit: float | None) -> None:
+        self._real = selectors.DefaultSelector()
+        self._sockets = False
+        """Whether anything but the loop's own wake-up is watched."""
+        self._limit = limit
+        self._rounds = 0
+        self._jumps = 0
+        self.now = 0.0
+        self.pace: float | None = None
+        self.timers = RealTimers()
+        self._waiting = self.timers.waiting
+        self.call_soon: Callable[[Callable[[], object]], object] = lambda callback: callback()
+        self.describe_tasks: Callable[[], str] = str
+        self.set_speed(speed)
+
+    def set_speed(self, speed: float | None) -> None:
+        self.speed = speed
+        self.pace = speed or (self.pace if speed is not None else None)
+        self._real_anchor = time.monotonic()
+        self._virtual_anchor = self.now
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        sockets = self._sockets
+        if self._waiting and (due := self.timers.take_due()):
+            for timer in due:
+                self.call_soon(timer.ring)
+            return self._real.select(0)
+        if timeout is not None and timeout <= 0:
+            self._rounds += 1
+            if self._rounds >= _LIVELOCK_ROUNDS:
+                self._rounds = 0
+                raise Livelock(f"{_LIVELOCK_ROUNDS} rounds at virtual second {self.now:.3f}; {self.describe_tasks()}")
+            return self._real.select(0) if sockets or self.speed is not None else []
+        self._rounds = 0
+        if self.speed is not None:
+            return self._paced(timeout, self.speed)
+        return self._jump(timeout, sockets)
+
+    def _jump(self, timeout: float | None, sockets: bool) -> list[tuple[selectors.SelectorKey, int]]:
+        self._jumps += 1
+        if sockets or timeout is None or self._jumps % _POLL_EVERY == 0:
+            ready = self._real.select(self._patience() if timeout is None else 0)
+            if ready:
+                return ready
+        if timeout is None and self._waiting:
+            return []
+        if timeout is None:
+            raise Deadlock(f"at virtual second {self.now:.3f} nothing can happen any more; {self.describe_tasks()}")
+        self._advance(timeout)
+        return []
+
+    def _patience(self) -> float | None:
+        """Return how long to wait in real time where virtual time knows of nothing to come."""
+        if self._waiting:
+            return self.timers.left(_LONGEST_REAL_WAIT)
+        return None if self._sockets else 0
+
+    def _paced(self, timeout: float | None, speed: float) -> list[tuple[selectors.SelectorKey, int]]:
+        longest = self.timers.left(_LONGEST_REAL_WAIT)
+        if not speed:  # time stands still
+            return self._real.select(longest)
+        real_now = time.monotonic()
+        if timeout is None:
+            ready = self._real.select(longest)
+            self._advance((time.monotonic() - real_now) * speed)
+            self.set_speed(speed)
+            return ready
+        due = self._real_anchor + (self.now + timeout - self._virtual_anchor) / speed
+        wait = due - real_now
+        if wait <= 0:  # behind: the work itself takes longer than the pace allows
+            self._advance(timeout)
+            if wait < -1:
+                self.set_speed(speed)
+            return self._real.select(0)
+        ready = self._real.select(min(wait, longest))
+        reached = self._virtual_anchor + (time.monotonic() - self._real_anchor) * speed
+        self._advance(min(timeout, max(0.0, reached - self.now)))
+        return ready
+
+    def _advance(self, seconds: float) -> None:
+        self.now += seconds
+        if self._limit is not None and self.now > self._limit:
+            limit, self._limit = self._limit, None  # clean-up after the error may still need timers
+            raise TimeLimitReached(f"virtual time passed {timedelta(seconds=limit)}; {self.describe_tasks()}")
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = self._real.register(fileobj, events, data)
+        self._sockets = len(self._real.get_map()) > 1
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = self._real.unregister(fileobj)
+        self._sockets = len(self._real.get_map()) > 1
+        return key
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.modify(fileobj, events, data)
+
+    def close(self) -> None:
+        self._real.close()
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._real.get_map()
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """The loop itself. `start` is the date of its second zero."""
+
+    def __init__(
+        self, *, start: datetime = DEFAULT_START, limit: timedelta | None = None, speed: float | None = None
+    ) -> None:
+        self._jumping = _JumpingSelector(speed=speed, limit=None if limit is None else limit.total_seconds())
+        super().__init__(self._jumping)
+        self._jumping.describe_tasks = self._describe_tasks
+        self._jumping.call_soon = self.call_soon
+        self._clock_resolution = 1e-6  # sums of timeouts stay exact only to about this much
+        self.start = start
+
+    def time(self) -> float:
+        return self._jumping.now
+
+    def set_speed(self, speed: float | None) -> None:
+        """Change the pace: virtual seconds per real second, 0 to stop time, None to run as fast as the machine can."""
+        self._jumping.set_speed(speed)
+
+    @property
+    def pace(self) -> float | None:
+        """Virtual seconds per real second, as last asked for while time went on; None if nothing is asked for."""
+        return self._jumping.pace
+
+    @property
+    def real_timers(self) -> RealTimers | None:
+        """Timers in real seconds; None in a loop without a pace, which knows no real time."""
+        return self._jumping.timers if self._jumping.pace is not None else None
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
+        """Run `func` at once when unpaced: a thread would bring real time and its disorder in."""
+        if self._jumping.speed is not None:
+            return super().run_in_executor(executor, func, *args)
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to the future, as in a thread
+            future.set_exception(error)
+        return future
+
+    def _describe_tasks(self) -> str:
+        lines = sorted(_describe(task) for task in asyncio.all_tasks(self))
+        return "waiting: " + ("; ".join(lines) if lines else "no task")
+
+
+def _describe(task: "asyncio.Task[Any]") -> str:
+    frames = task.get_stack()
+    if not frames:
+        return task.get_name()
+    frame = frames[-1]
+    return (
+        f"{task.get_name()} in {frame.f_code.co_name} ({frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno})"
+    )
+
+
+class _VirtualClock(LoopClock):
+    """A clock that looks where the loop itself looks; it is asked for the time more often than anything else."""
+
+    def __init__(self, start: datetime, jumping: _JumpingSelector) -> None:
+        super().__init__(start)
+        self._jumping = jumping
+        self._told, self._told_at = start, self._loop_start
+
+    def now(self) -> datetime:
+        at = self._jumping.now
+        if at != self._told_at:  # mostly asked again at the same moment
+            self._told, self._told_at = self._start + timedelta(seconds=at - self._loop_start), at
+        return self._told
+
+    def monotonic(self) -> float:
+        return self._jumping.now - self._loop_start
+
+
+def virtual_clock() -> LoopClock:
+    """Return a clock for the running loop that agrees with every other one made on it, whenever it was made."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop):
+        return _VirtualClock(loop.start + timedelta(seconds=loop.time()), loop._jumping)
+    return LoopClock(DEFAULT_START + timedelta(seconds=loop.time()))
+
+
+def set_speed(speed: float | None) -> None:
+    """Change the pace of the running loop, if it is one whose pace can change."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop):
+        loop.set_speed(speed)
+
+
+def run_virtual(
+    main: Coroutine[Any, Any, T],
+    *,
+    start: datetime = DEFAULT_START,
+    limit: timedelta | None = None,
+    speed: float | None = None,
+) -> T:
+    """Run `main` to its end in virtual time and return its result."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(start=start, limit=limit, speed=speed)) as runner:
+        return runner.run(main)

@@ -1,0 +1,99 @@
+"""Looks out for the built-in controller: its lease, and its marks on autoscalers and targets.
+
+The lease is one object for the whole cluster, so it is read once for all turns of a few seconds. The target is read
+where its marks can decide: before its scale is written, and in any turn of an autoscaler whose status the built-in
+controller has ever written. If the lease alone forbids to act, nothing more is asked.
+"""
+
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
+from kubetide.api.objects.meta import TypedObject
+from kubetide.api.objects.scheme import LEASES, Resource
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError
+from kubetide.hpa.core.annotations import Wishes
+from kubetide.hpa.core.takeover import (
+    LEASE_NAME,
+    LEASE_NAMESPACE,
+    Signs,
+    Stance,
+    lease_is_fresh,
+    stance,
+    wrote_ever,
+    wrote_lately,
+)
+from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import NotFound
+from kubetide.kube.scale import ScaleTarget
+
+LEASE_SECONDS = 5.0
+"""How long what the lease showed is taken to be so."""
+
+
+class _Target(TypedObject, frozen=True, kw_only=True, gc=False):
+    metadata: HpaMeta = HpaMeta()
+
+
+class BuiltInWatch:
+    """Tells whether kubetide may act beside kube-controller-manager."""
+
+    def __init__(self, client: Client, clock: Clock, settings: HpaSettings) -> None:
+        self._client = client
+        self._clock = clock
+        self._settings = settings
+        self._lease_text = ""
+        self._lease_read_at: float | None = None
+
+    async def stance(
+        self, hpa: HorizontalPodAutoscaler, wishes: Wishes, target: ScaleTarget | None, *, rescale: bool
+    ) -> Stance:
+        """Decide whether to act in this turn."""
+        told = self._settings.take_over or wishes.managed_by is not None
+        runs = "" if told else self._lease_text if self._lease_is_known() else await self._look_at_lease()
+        marked = wrote_ever(hpa.metadata.managed_fields)
+        decisive = rescale if told else not runs and (rescale or marked)
+        wrote = await self._marks(hpa, target if decisive else None) if decisive or marked else ""
+        signs = Signs(wrote=wrote, runs=runs)
+        return stance(wishes, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
+
+    def _lease_is_known(self) -> bool:
+        read_at = self._lease_read_at
+        return read_at is not None and self._clock.monotonic() - read_at < LEASE_SECONDS
+
+    async def _look_at_lease(self) -> str:
+        """Say what the lease shows; empty if nobody holds it."""
+        began = self._clock.monotonic()
+        self._lease_text = await self._read_lease()
+        self._lease_read_at = began
+        return self._lease_text
+
+    async def _read_lease(self) -> str:
+        name = f"{LEASE_NAMESPACE}/{LEASE_NAME}"
+        try:
+            lease = await self._client.get(LEASES, LEASE_NAME, namespace=LEASE_NAMESPACE)
+        except NotFound:
+            return ""
+        except KubetideError as error:
+            return f"the lease {name} cannot be read: {error}"
+        if lease_is_fresh(lease, now=self._clock.now()):
+            return f"the lease {name} is held by {lease.spec.holder_identity}"
+        return ""
+
+    async def _marks(self, hpa: HorizontalPodAutoscaler, target: ScaleTarget | None) -> str:
+        """Say what the built-in controller wrote lately; empty if nothing."""
+        period, now = self._settings.sync_period, self._clock.now()
+        if wrote_lately(hpa.metadata.managed_fields, "status", sync_period=period, now=now):
+            return "kube-controller-manager wrote the status of this object lately"
+        if target is None:
+            return ""
+        found = target.resource
+        resource = Resource(found.group, found.version, found.plural, found.kind, _Target, found.namespaced)
+        try:
+            read = await self._client.get(resource, target.name, namespace=target.namespace)
+        except NotFound:
+            return ""
+        except KubetideError as error:
+            return f"the writers of {found.kind} {target.name} cannot be read: {error}"
+        if wrote_lately(read.metadata.managed_fields, "scale", sync_period=period, now=now):
+            return f"kube-controller-manager wrote the scale of {found.kind} {target.name} lately"
+        return ""

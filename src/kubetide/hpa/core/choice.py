@@ -1,0 +1,138 @@
+"""Several metrics, one size: the largest proposal wins, and what is not known never makes the target smaller.
+
+| failed | best of the others      | outcome                                           |
+|--------|-------------------------|---------------------------------------------------|
+| none   | any                     | active, named after the winning metric            |
+| all    | –                       | failure, with the reason of the first that failed |
+| some   | below the present size  | failure: the broken metric might have said more   |
+| some   | at or above it          | active; the error is reported at the end          |
+
+After this stands the guard: a proposal to shrink is not acted on if a metric that asks for it rests on an input that
+cannot be true, such as a negative sample, on usage that is too old to tell the load of today, or on a ratio that was
+multiplied by no ready pod at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from kubetide.hpa.core.annotations import Fallback
+from kubetide.hpa.core.describe import target_text
+from kubetide.hpa.core.evaluate import MetricResult
+from kubetide.hpa.core.replicas import Proposal
+from kubetide.hpa.core.stabilization import Recommendation
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of all metrics together."""
+
+    active: bool
+    replicas: int
+    reason: str
+    message: str
+    description: str = ""
+    winner: int | None = None
+    """Position of the winning metric."""
+    error: str = ""
+    """Set if any metric failed."""
+    guarded: bool = False
+
+
+def choose(results: Sequence[MetricResult], current: int, *, guard: bool) -> Choice:
+    """Choose the size that the metrics ask for together."""
+    best = 0
+    winner: int | None = None
+    for position, result in enumerate(results):
+        if result.proposal is None:
+            continue
+        # Ties keep the earlier metric, except that anything replaces a best of 0.
+        if best == 0 or result.proposal.replicas > best:
+            best, winner = result.proposal.replicas, position
+    failed = [result for result in results if result.proposal is None]
+    error = ""
+    if failed:
+        error = f"{len(failed)} of {len(results)} metrics failed, the first with: {failed[0].failure}"
+        if winner is None or best < current:
+            message = f"the replica count could not be computed: {failed[0].failure}"
+            return Choice(active=False, replicas=best, reason=failed[0].reason, message=message, error=error)
+    assert winner is not None, "an autoscaler has at least one metric"
+    if guard and (refused := _guarded(results, best, current)):
+        return refused
+    description = results[winner].description
+    return Choice(
+        active=True,
+        replicas=best,
+        reason="ValidMetricFound",
+        message=f"the replica count was computed from {description}",
+        description=description,
+        winner=winner,
+        error=error,
+    )
+
+
+def _guarded(results: Sequence[MetricResult], best: int, current: int) -> Choice | None:
+    wanted = max(0, best)
+    if current == 0 or wanted >= current:
+        return None
+    for position, result in enumerate(results):
+        if result.defect is None or result.proposal is None or max(0, result.proposal.replicas) >= current:
+            continue
+        return Choice(
+            active=False,
+            replicas=best,
+            reason=result.defect.reason.value,
+            message=f"{result.description}: {result.defect.text}; the proposal of {wanted} replicas is not acted on",
+            description=result.description,
+            winner=position,
+            guarded=True,
+        )
+    return None
+
+
+# What stands in for a metric that fails, if the user asked for it: its last proposal while that is young, or a count.
+
+LastGood = Mapping[str, Recommendation]
+
+
+def stand_in(
+    results: Sequence[MetricResult], fallback: Fallback | None, last: LastGood, current: int, *, now: datetime
+) -> tuple[MetricResult, ...]:
+    """Return the results with failed ones replaced where something stands in for them."""
+    if fallback is None:
+        return tuple(results)
+    return tuple(
+        result if result.failure is None else _replaced(result, fallback, last.get(key_of(result)), current, now)
+        for result in results
+    )
+
+
+def remember_good(results: Sequence[MetricResult], last: LastGood, now: datetime) -> LastGood:
+    """Return what each metric said when it last worked; metrics that are gone are forgotten."""
+    kept: dict[str, Recommendation] = {}
+    for result in results:
+        key = key_of(result)
+        if result.proposal is not None and result.failure is None:
+            kept[key] = Recommendation(max(0, result.proposal.replicas), now)
+        elif key in last:
+            kept[key] = last[key]
+    return kept
+
+
+def key_of(result: MetricResult) -> str:
+    """Return what identifies a metric across turns, its target included."""
+    return f"{result.type}/{result.description}/{target_text(result.spec)}"
+
+
+def _replaced(
+    result: MetricResult, fallback: Fallback, last: Recommendation | None, current: int, now: datetime
+) -> MetricResult:
+    if fallback.count is not None:
+        count, rule = fallback.count, f"fallback: {fallback.count} replicas, as annotated"
+    elif last is not None and now - last.at <= fallback.max_age:
+        count, rule = last.replicas, f"fallback: last known good proposal of {last.replicas} at {last.at:%H:%M:%S}"
+    else:
+        return result
+    proposal = Proposal(replicas=max(count, current), current=current, ratio=1.0, value=0, rule=rule)
+    return replace(result, proposal=proposal)

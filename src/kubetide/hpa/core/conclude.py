@@ -1,0 +1,94 @@
+"""What follows from a decision once the scale was written, refused, or left alone: status, events, memory.
+
+A status always shows the size that was found, not the one that was written: the target has not got there yet. The
+next turn shows it.
+"""
+
+from kubetide.api.objects.events import Event
+from kubetide.hpa.core import events
+from kubetide.hpa.core.events import Reason
+from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, TurnError
+from kubetide.hpa.core.status import ABLE_TO_SCALE, conditions_only, full_status, with_condition
+
+
+def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outcome:
+    """Tell what follows, given whether the scale could be written."""
+    hpa, now = decision.hpa, decision.at
+    before = hpa.status
+    if decision.current is None:
+        return Outcome(
+            status=conditions_only(before, decision.conditions),
+            memory=decision.memory,
+            events=decision.events,
+            problem=decision.problem,
+            save_error_counts=False,
+        )
+    current = decision.current
+    if decision.ends:
+        status = full_status(
+            before,
+            decision.conditions,
+            current=current,
+            desired=before.desired_replicas,
+            metrics=decision.metrics,
+        )
+        after: tuple[Event, ...] = ()
+        if decision.problem is not None and decision.rule == TurnError.COMPUTE_REPLICAS:
+            after = (events.failed(hpa, Reason.FAILED_COMPUTE, decision.problem.message),)
+        return Outcome(
+            status=status,
+            memory=decision.memory,
+            events=decision.events,
+            events_after_save=after,
+            problem=decision.problem,
+            save_error_counts=False,
+        )
+    if not decision.rescale:
+        status = full_status(before, decision.conditions, current=current, desired=current, metrics=decision.metrics)
+        return Outcome(status=status, memory=decision.memory, events=decision.events, problem=decision.problem)
+    if scale_error is not None:
+        return _not_rescaled(decision, current, scale_error)
+    conditions = with_condition(
+        decision.conditions,
+        ABLE_TO_SCALE,
+        holds=True,
+        reason="SucceededRescale",
+        message=f"the target was set to {decision.desired} replicas",
+        now=now,
+    )
+    return Outcome(
+        status=full_status(
+            before,
+            conditions,
+            current=current,
+            desired=decision.desired,
+            metrics=decision.metrics,
+            scaled_at=now,
+        ),
+        memory=decision.memory.rescaled(current, decision.desired, decision.rules, now),
+        events=(*decision.events, events.rescaled(hpa, decision.desired, decision.why)),
+        problem=decision.problem,
+        action="scale_up" if decision.desired > current else "scale_down",
+    )
+
+
+def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Outcome:
+    hpa, before = decision.hpa, decision.hpa.status
+    conditions = with_condition(
+        decision.conditions,
+        ABLE_TO_SCALE,
+        holds=False,
+        reason="FailedUpdateScale",
+        message=f"the scale of the target could not be written: {error}",
+        now=decision.at,
+    )
+    target = hpa.spec.scale_target_ref
+    return Outcome(
+        status=full_status(
+            before, conditions, current=current, desired=before.desired_replicas, metrics=decision.metrics
+        ),
+        memory=decision.memory,
+        events=(*decision.events, events.not_rescaled(hpa, decision.desired, decision.why, error)),
+        problem=Problem(TurnError.UPDATE_SCALE, f"rescaling {target.kind} {target.name}: {error}"),
+        save_error_counts=False,
+    )

@@ -1,0 +1,333 @@
+"""One turn of one autoscaler, without any I/O: what is observed goes in, what to do comes out, with its reasons.
+
+    target unreadable            -> say so, change nothing else
+    target at 0, minimum above 0 -> switched off by hand, rest
+    target outside [min, max]    -> to the bound, at once
+    otherwise                    -> largest proposal of all metrics -> guard -> windows -> limits -> new size
+
+A metric that fails never lets the target shrink: unknown is not low. `decide` goes as far as the wanted size,
+`hpa.conclude` tells what follows once the write of the scale has worked or not.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from kubetide.api.objects.hpa import HpaSpec, MetricSpec, MetricTarget, ResourceMetricSource
+from kubetide.api.values.quantity import quantity_float
+from kubetide.errors import QuantityError, SelectorError
+from kubetide.hpa.core import events
+from kubetide.hpa.core.behavior import complete_rules, limit_by_rules, limit_plain
+from kubetide.hpa.core.choice import Choice, choose, remember_good, stand_in
+from kubetide.hpa.core.claims import selector_of
+from kubetide.hpa.core.evaluate import Target, evaluate
+from kubetide.hpa.core.events import Reason
+from kubetide.hpa.core.observation import Memory, Observation, Options, Problem, ScaleDecision, ScaleView, TurnError
+from kubetide.hpa.core.replicas import Tolerance
+from kubetide.hpa.core.stabilization import READY_FOR_NEW_SCALE, SCALE_DOWN_STABILIZED, stabilize, stabilize_both_ways
+from kubetide.hpa.core.status import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED, Conditions, with_condition
+
+DEFAULT_METRICS = (
+    MetricSpec(
+        type="Resource",
+        resource=ResourceMetricSource(name="cpu", target=MetricTarget(type="Utilization", average_utilization=80)),
+    ),
+)
+
+
+def metrics_of(spec: HpaSpec) -> tuple[MetricSpec, ...]:
+    """Return the metrics; an object that got around the defaults is taken to mean CPU at 80 %."""
+    return spec.metrics or DEFAULT_METRICS
+
+
+def minimum_of(spec: HpaSpec) -> int:
+    return 1 if spec.min_replicas is None else spec.min_replicas
+
+
+def needs_metrics(spec: HpaSpec, scale: ScaleView) -> bool:
+    """Tell whether metrics decide at this size."""
+    minimum = minimum_of(spec)
+    if scale.replicas == 0 and minimum != 0:
+        return False
+    return minimum <= scale.replicas <= spec.max_replicas
+
+
+def decide(observation: Observation, memory: Memory, options: Options, *, now: datetime) -> ScaleDecision:
+    """Return the size that the target should have, and why."""
+    hpa, scale = observation.hpa, observation.scale
+    conditions = hpa.status.conditions or ()
+    if scale is None:
+        return _unreadable(observation, conditions, memory, now)
+    current = scale.replicas
+    spec = hpa.spec
+    rules = complete_rules(spec.behavior, options.downscale_window) if spec.behavior is not None else None
+    base = ScaleDecision(
+        hpa=hpa,
+        at=now,
+        current=current,
+        desired=current,
+        rule="",
+        conditions=conditions,
+        memory=memory.seeded(current, now).looking_back(hpa, current, rules, now),
+        rules=rules,
+        scale=scale,
+        passed_over=observation.passed_over,
+        pods_seen=len(observation.pods),
+    )
+    if not needs_metrics(spec, scale):
+        return _by_size_alone(_scale_read(base, now), current, spec, now)
+    if refused := _check_selector(observation, base, now):
+        return refused
+    return _from_metrics(observation, base, scale, options, now)
+
+
+def _scale_read(base: ScaleDecision, now: datetime) -> ScaleDecision:
+    """Say that the scale was read, where a turn has nothing more to say about its target."""
+    conditions = with_condition(
+        base.conditions,
+        ABLE_TO_SCALE,
+        holds=True,
+        reason="SucceededGetScale",
+        message="the current scale of the target was read",
+        now=now,
+    )
+    return replace(base, conditions=conditions)
+
+
+def _by_size_alone(base: ScaleDecision, current: int, spec: HpaSpec, now: datetime) -> ScaleDecision:
+    """Decide where no metric is asked: the target is switched off, or outside its bounds."""
+    minimum = minimum_of(spec)
+    if current == 0 and minimum != 0:
+        disabled = with_condition(
+            base.conditions,
+            SCALING_ACTIVE,
+            holds=False,
+            reason="ScalingDisabled",
+            message="the target has 0 replicas: it is switched off until somebody sets a count",
+            now=now,
+        )
+        return replace(base, desired=0, conditions=disabled, rule="ScalingDisabled")
+    if current > spec.max_replicas:
+        why = "Current number of replicas above maxReplicas"
+        return replace(base, desired=spec.max_replicas, rescale=True, why=why, rule="AboveMaximum")
+    why = "Current number of replicas below minReplicas"
+    return replace(base, desired=minimum, rescale=True, why=why, rule="BelowMinimum")
+
+
+def _unreadable(observation: Observation, conditions: Conditions, memory: Memory, now: datetime) -> ScaleDecision:
+    hpa, problem = observation.hpa, observation.scale_problem
+    assert problem is not None, "no scale without a reason"
+    return ScaleDecision(
+        hpa=hpa,
+        at=now,
+        current=None,
+        desired=hpa.status.desired_replicas,
+        rule=Reason.FAILED_GET_SCALE.value,
+        conditions=with_condition(
+            conditions,
+            ABLE_TO_SCALE,
+            holds=False,
+            reason=Reason.FAILED_GET_SCALE.value,
+            message=f"the current scale of the target could not be read: {problem.message}",
+            now=now,
+        ),
+        memory=memory,
+        events=(events.failed(hpa, Reason.FAILED_GET_SCALE, problem.message),),
+        problem=problem,
+        ends=True,
+    )
+
+
+def _check_selector(observation: Observation, base: ScaleDecision, now: datetime) -> ScaleDecision | None:
+    """Refuse to count pods where it is not clear which they are."""
+    assert observation.scale is not None
+    selector = observation.scale.selector
+    if not selector:
+        text = "the target has no selector: it is needed to find its pods"
+        return _selector_refused(base, Reason.SELECTOR_REQUIRED, Reason.INVALID_SELECTOR, text, now)
+    try:
+        selector_of(selector)
+    except SelectorError as error:
+        text = f"the selector of the target cannot be read: {error}"
+        return _selector_refused(base, Reason.INVALID_SELECTOR, Reason.INVALID_SELECTOR, text, now)
+    if len(observation.claimed_by) > 1:
+        keys = ", ".join(sorted(observation.claimed_by))
+        text = f"pods matched by {selector} are claimed by more than one autoscaler: {keys}"
+        return _selector_refused(base, Reason.AMBIGUOUS_SELECTOR, Reason.AMBIGUOUS_SELECTOR, text, now)
+    return None
+
+
+def _selector_refused(base: ScaleDecision, event: Reason, reason: Reason, text: str, now: datetime) -> ScaleDecision:
+    base = _scale_read(base, now)
+    return replace(
+        base,
+        conditions=with_condition(
+            base.conditions, SCALING_ACTIVE, holds=False, reason=reason.value, message=text, now=now
+        ),
+        events=(events.failed(base.hpa, event, text),),
+        problem=Problem(TurnError.COMPUTE_REPLICAS, text),
+        ends=True,
+        rule=TurnError.COMPUTE_REPLICAS.value,
+    )
+
+
+def _from_metrics(
+    observation: Observation, base: ScaleDecision, scale: ScaleView, options: Options, now: datetime
+) -> ScaleDecision:
+    hpa, memory, fallback = base.hpa, base.memory, observation.fallback
+    target = Target(
+        replicas=scale.replicas,
+        observed=scale.observed,
+        pods=observation.pods,
+        passed_over=observation.passed_over,
+    )
+    tolerance = tolerance_of(hpa.spec, options)
+    metrics = zip(metrics_of(hpa.spec), observation.readings, strict=True)
+    results = tuple(
+        [
+            evaluate(metric, reading, target, tolerance, options.readiness, now=now, max_age=options.max_usage_age)
+            for metric, reading in metrics
+        ]
+    )
+    if fallback is not None:
+        last_good = memory.last_good
+        memory = replace(memory, last_good=remember_good(results, last_good, now))
+        results = stand_in(results, fallback, last_good, scale.replicas, now=now)
+    choice = choose(results, scale.replicas, guard=options.guard)
+    base = replace(
+        base,
+        memory=memory,
+        results=results,
+        choice=choice,
+        metrics=tuple([result.status for result in results]),
+        events=(
+            *[events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure],
+            *[events.samples_refused(hpa, result.description, result.refused) for result in results if result.refused],
+        ),
+    )
+    if not choice.active:
+        return _inactive(_scale_read(base, now), choice, now)
+    return _normalized(base, choice, options, now)
+
+
+def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecision:
+    """End the turn where the metrics give no size to act on."""
+    notices = base.events
+    if choice.guarded:
+        notices = (*notices, events.failed(base.hpa, choice.reason, choice.message))
+    return replace(
+        base,
+        conditions=_told_by(choice, base.conditions, now),
+        events=notices,
+        problem=Problem(TurnError.COMPUTE_REPLICAS, choice.error or choice.message),
+        ends=True,
+        rule=choice.reason if choice.guarded else TurnError.COMPUTE_REPLICAS.value,
+    )
+
+
+def _told_by(choice: Choice, conditions: Conditions, now: datetime) -> Conditions:
+    return with_condition(
+        conditions, SCALING_ACTIVE, holds=choice.active, reason=choice.reason, message=choice.message, now=now
+    )
+
+
+def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: datetime) -> ScaleDecision:
+    """Take the proposal through windows and limits."""
+    assert base.current is not None
+    current, spec = base.current, base.hpa.spec
+    proposal = max(0, choice.replicas)
+    memory = base.memory.holding(proposal, current, now)
+    start, past = memory.after_start, memory.recommendations or ()
+    minimum, maximum = minimum_of(spec), spec.max_replicas
+    why = ""
+    if proposal > current:
+        why = f"{choice.description} above target"
+    elif proposal < current:
+        why = "All metrics below target"
+    rules = base.rules
+    if rules is None:
+        window = options.downscale_window
+        held = start.held_for(current, window, now=now, edge_counts=True) if start is not None else None
+        stabilized = stabilize(proposal, past, window, now=now, held=held)
+        limited = limit_plain(stabilized.replicas, current, minimum=minimum, maximum=maximum)
+    else:
+        window = rules.down_window
+        held = start.held_for(current, window, now=now, edge_counts=False) if start is not None else None
+        stabilized = stabilize_both_ways(
+            proposal, current, past, up_window=rules.up_window, down_window=window, now=now, held=held
+        )
+        limited = limit_by_rules(
+            stabilized.replicas,
+            current,
+            rules,
+            memory.ups,
+            memory.downs,
+            minimum=minimum,
+            maximum=maximum,
+            now=now,
+            hold_down=start is not None and start.holds_down(rules, now=now),
+        )
+    memory = replace(memory.letting_go(held), recommendations=stabilized.recommendations)
+    conditions = with_condition(
+        base.conditions,
+        ABLE_TO_SCALE,
+        holds=True,
+        reason=stabilized.reason,
+        message=_STABILIZED_TEXT[stabilized.reason],
+        now=now,
+    )
+    conditions = with_condition(
+        _told_by(choice, conditions, now),
+        SCALING_LIMITED,
+        holds=limited.cut,
+        reason=limited.reason,
+        message=_LIMITED_TEXT[limited.reason],
+        now=now,
+    )
+    return replace(
+        base,
+        desired=limited.replicas,
+        rescale=limited.replicas != current,
+        why=why,
+        rule=limited.reason if limited.cut else stabilized.reason,
+        conditions=conditions,
+        memory=memory,
+        problem=Problem(TurnError.PARTIAL_METRICS, choice.error) if choice.error else None,
+        proposal=proposal,
+        stabilized=stabilized,
+        limited=limited,
+        held=held,
+    )
+
+
+def tolerance_of(spec: HpaSpec, options: Options) -> Tolerance:
+    """Return the tolerance in force: the cluster's, or that of `behavior` where the cluster allows it."""
+    down = up = options.tolerance
+    if options.configurable_tolerance and spec.behavior is not None:
+        if (rules := spec.behavior.scale_down) is not None and rules.tolerance is not None:
+            down = _double(rules.tolerance, down)
+        if (rules := spec.behavior.scale_up) is not None and rules.tolerance is not None:
+            up = _double(rules.tolerance, up)
+    return Tolerance(down=down, up=up)
+
+
+def _double(text: Any, otherwise: float) -> float:
+    try:
+        return quantity_float(text)
+    except QuantityError:
+        return otherwise
+
+
+_STABILIZED_TEXT = {
+    READY_FOR_NEW_SCALE: "the recommended size needs no stabilization",
+    SCALE_DOWN_STABILIZED: "a higher recommendation is still inside the window for scaling down, and wins",
+    "ScaleUpStabilized": "a lower recommendation is still inside the window for scaling up, and wins",
+}
+_LIMITED_TEXT = {
+    "DesiredWithinRange": "the desired count is within the allowed range",
+    "TooFewReplicas": "the desired count is below the minimum",
+    "TooManyReplicas": "the desired count is above the maximum",
+    "ScaleUpLimit": "the desired count grows faster than the maximum scale rate allows",
+    "ScaleDownLimit": "the desired count shrinks faster than the maximum scale rate allows",
+}

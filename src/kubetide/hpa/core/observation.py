@@ -1,0 +1,250 @@
+"""What goes into a turn of an autoscaler, what comes out of it, and how it can end badly."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.events import Event
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.hpa.core.annotations import Fallback
+from kubetide.hpa.core.behavior import Limited, Rules, ScaleEvent, ScaleEvents, longest_period, remember_event
+from kubetide.hpa.core.choice import Choice
+from kubetide.hpa.core.evaluate import MetricResult
+from kubetide.hpa.core.pods import ReadinessRules
+from kubetide.hpa.core.samples import ErrorKind, Reading
+from kubetide.hpa.core.stabilization import Recommendation, Recommendations, Stabilized
+from kubetide.hpa.core.status import Conditions
+
+# What one autoscaler remembers between turns, and how careful it is after a restart.
+
+
+class AfterStart(msgspec.Struct, frozen=True, kw_only=True):
+    """Care after a restart, for one autoscaler."""
+
+    held: Recommendation | None = None
+    """Size and time of the first proposal that stood."""
+    over: bool = False
+    """The held size has left its window for good."""
+    looked_back: bool = False
+    """The status was searched for a recent rescale."""
+    last_scale: datetime | None = None
+    """When the status said the last rescale was, if shrinking still has to wait for it."""
+
+    def held_for(self, current: int, window: timedelta, *, now: datetime, edge_counts: bool) -> int | None:
+        """Return what enters the maximum of the window for shrinking."""
+        if self.held is None or self.over or window <= timedelta(0):
+            return None
+        cutoff = now - window
+        if self.held.at > cutoff or (edge_counts and self.held.at == cutoff):
+            return min(self.held.replicas, current)
+        return None
+
+    def holds_down(self, rules: Rules, *, now: datetime) -> bool:
+        """Tell whether forgotten rescales could still forbid shrinking."""
+        return self.last_scale is not None and now < self.last_scale + longest_period(rules.down)
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one autoscaler remembers. No list of recommendations is not the same as an empty one."""
+
+    recommendations: Recommendations | None = None
+    ups: ScaleEvents = ()
+    downs: ScaleEvents = ()
+    after_start: AfterStart | None = None
+    """None: the object is younger than this process, or the rule is off."""
+    last_good: Mapping[str, Recommendation] = msgspec.field(default_factory=dict)
+    """What each metric proposed when it last worked."""
+
+    def seeded(self, current: int, now: datetime) -> "Memory":
+        """Begin the list of recommendations with the present size, if there is none."""
+        if self.recommendations is not None:
+            return self
+        return replace(self, recommendations=(Recommendation(current, now),))
+
+    def looking_back(self, hpa: HorizontalPodAutoscaler, current: int, rules: Rules | None, now: datetime) -> "Memory":
+        """In the first turn after a start, learn from the status what may have been done lately."""
+        start = self.after_start
+        if start is None or start.looked_back:
+            return self
+        start = replace(start, looked_back=True)
+        scaled = hpa.status.last_scale_time
+        if rules is None or scaled is None:
+            return replace(self, after_start=start)
+        periods = max(longest_period(rules.up), longest_period(rules.down))
+        if now - scaled >= periods:
+            return replace(self, after_start=start)
+        memory = replace(self, after_start=replace(start, last_scale=scaled))
+        before, after = hpa.status.current_replicas, hpa.status.desired_replicas
+        if before != after and current == after:
+            event = ScaleEvent(abs(after - before), scaled)
+            if after > before:
+                return replace(memory, ups=(*memory.ups, event))
+            return replace(memory, downs=(*memory.downs, event))
+        return memory
+
+    def holding(self, proposal: int, current: int, now: datetime) -> "Memory":
+        """Remember the first proposal after a start that stood."""
+        start = self.after_start
+        if start is None or start.held is not None:
+            return self
+        return replace(self, after_start=replace(start, held=Recommendation(max(current, proposal), now)))
+
+    def letting_go(self, held: int | None) -> "Memory":
+        """Drop the held size once it no longer counts."""
+        start = self.after_start
+        if held is not None or start is None or start.held is None or start.over:
+            return self
+        return replace(self, after_start=replace(start, over=True))
+
+    def rescaled(self, previous: int, replicas: int, rules: Rules | None, now: datetime) -> "Memory":
+        """Remember a rescale that worked; without `behavior` nothing will ever ask for it."""
+        if rules is None:
+            return self
+        if replicas > previous:
+            ups = remember_event(self.ups, replicas - previous, longest_period(rules.up), now=now)
+            return replace(self, ups=ups)
+        downs = remember_event(self.downs, previous - replicas, longest_period(rules.down), now=now)
+        return replace(self, downs=downs)
+
+
+def memory_for(hpa: HorizontalPodAutoscaler, begin: datetime | None) -> Memory:
+    """Return empty memory, careful if the object is older than the moment we began to act."""
+    created = hpa.metadata.creation_timestamp
+    if begin is None or (created is not None and created >= begin):
+        return Memory()
+    return Memory(after_start=AfterStart())
+
+
+class TurnError(StrEnum):
+    """How a turn can end badly."""
+
+    INVALID_API_VERSION = "invalid_api_version"
+    NO_MAPPING = "no_mapping"
+    GET_SCALE = "get_scale"
+    COMPUTE_REPLICAS = "compute_replicas"
+    PARTIAL_METRICS = "partial_metrics"
+    UPDATE_SCALE = "update_scale"
+    UPDATE_STATUS = "update_status"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The error a turn ends with."""
+
+    kind: TurnError
+    message: str
+
+    @property
+    def label(self) -> str:
+        """The telemetry label: only a target that cannot be read at all is the user's fault."""
+        return "spec" if self.kind is TurnError.INVALID_API_VERSION else "internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The cluster-wide settings that enter a decision."""
+
+    tolerance: float = 0.1
+    configurable_tolerance: bool = False
+    downscale_window: timedelta = timedelta(minutes=5)
+    readiness: ReadinessRules = field(default_factory=ReadinessRules)
+    guard: bool = True
+    """Refuse to shrink on samples that cannot be true or are too old."""
+    max_usage_age: timedelta = timedelta(minutes=5)
+    """How long after the end of its window usage may still shrink a target; 0 for any age."""
+
+
+class ScaleView(msgspec.Struct, frozen=True):
+    """The scale of the target: wanted and observed size, and its pods' selector as text."""
+
+    replicas: int
+    observed: int
+    selector: str
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one turn looks at."""
+
+    hpa: HorizontalPodAutoscaler
+    scale: ScaleView | None
+    scale_problem: Problem | None = None
+    pods: Sequence[Pod] = ()
+    """The pods of the namespace that the selector matches."""
+    claimed_by: tuple[str, ...] = ()
+    """Keys of all autoscalers that claim one of these pods."""
+    readings: tuple[Reading, ...] = ()
+    """One per metric, in order; empty where metrics are not needed."""
+    passed_over: frozenset[str] = frozenset()
+    fallback: Fallback | None = None
+
+
+class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn wants, why, and everything it looked at on the way.
+
+    A Struct, because a decision is built up in steps and there are hundreds a second: replacing fields is cheap.
+    """
+
+    hpa: HorizontalPodAutoscaler
+    at: datetime
+    current: int | None
+    desired: int
+    rescale: bool = False
+    why: str = ""
+    """The reason of the rescale, as people read it."""
+    rule: str
+    """Which rule had the last word on the size."""
+    conditions: Conditions
+    metrics: tuple[dict[str, Any], ...] | None = None
+    memory: Memory
+    events: tuple[Event, ...] = ()
+    problem: Problem | None = None
+    ends: bool = False
+    """The turn ended early: the wanted size stays as the status has it."""
+    results: tuple[MetricResult, ...] = ()
+    choice: Choice | None = None
+    proposal: int | None = None
+    stabilized: Stabilized | None = None
+    limited: Limited | None = None
+    rules: Rules | None = None
+    held: int | None = None
+    """What the care after a restart put into the window."""
+    scale: ScaleView | None = None
+    passed_over: frozenset[str] = frozenset()
+    pods_seen: int = 0
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from a decision: the status to save, what to say before and after, and what to remember."""
+
+    status: HpaStatus
+    memory: Memory
+    events: tuple[Event, ...] = ()
+    events_after_save: tuple[Event, ...] = ()
+    problem: Problem | None = None
+    save_error_counts: bool = True
+    """A failure to save is the error of the turn; in a turn that ended early it is only logged."""
+    action: str = "none"
+
+
+def reconciliation_labels(outcome: Outcome, problem: Problem | None) -> tuple[str, str]:
+    """Return the telemetry labels `action` and `error` of a turn."""
+    return outcome.action, problem.label if problem is not None else "none"
+
+
+def computation_labels(hpa: HorizontalPodAutoscaler, results: Sequence[MetricResult]) -> Iterator[tuple[str, str, str]]:
+    """Return the labels `metric_type`, `action`, `error` of each metric; the status before the turn is the measure."""
+    before = hpa.status.current_replicas
+    for result in results:
+        if result.proposal is None or result.failure is not None:
+            unknown = result.failure is not None and result.failure.kind is ErrorKind.UNKNOWN_TYPE
+            yield result.type, "none", "spec" if unknown else "internal"
+            continue
+        replicas = result.proposal.replicas
+        action = "scale_up" if replicas > before else "scale_down" if replicas < before else "none"
+        yield result.type, action, "none"

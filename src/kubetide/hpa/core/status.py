@@ -1,0 +1,162 @@
+"""The status of an autoscaler: conditions that keep their age, and whether anything changed that is worth a write.
+
+A status is written only when it differs from what is stored. Differences are those a reader could see: quantities
+compare by amount, times by instant, and a list that is missing equals an empty one.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.api.values.conditions import Condition, set_condition
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.errors import QuantityError
+
+ABLE_TO_SCALE = "AbleToScale"
+SCALING_ACTIVE = "ScalingActive"
+SCALING_LIMITED = "ScalingLimited"
+
+_QUANTITIES = {"value", "averageValue"}
+Conditions = tuple[Condition, ...]
+
+
+def whole_seconds(moment: datetime) -> datetime:
+    """Return a time as the API keeps it."""
+    return moment.replace(microsecond=0) if moment.microsecond else moment
+
+
+def with_condition(
+    conditions: Conditions, kind: str, *, holds: bool, reason: str, message: str, now: datetime
+) -> Conditions:
+    """Set one condition; its time moves only if its status flips."""
+    status = "True" if holds else "False"
+    for known in conditions:
+        if known.type == kind and known.status == status and known.reason == reason and known.message == message:
+            return conditions
+    return set_condition(conditions, kind, status, reason=reason, message=message, now=whole_seconds(now))
+
+
+def full_status(
+    before: HpaStatus,
+    conditions: Conditions,
+    *,
+    current: int,
+    desired: int,
+    metrics: tuple[dict[str, Any], ...] | None,
+    scaled_at: datetime | None = None,
+) -> HpaStatus:
+    """Return the status of a turn that got as far as the scale of the target."""
+    return HpaStatus(
+        current_replicas=current,
+        desired_replicas=desired,
+        last_scale_time=whole_seconds(scaled_at) if scaled_at is not None else before.last_scale_time,
+        current_metrics=metrics,
+        conditions=conditions,
+    )
+
+
+def conditions_only(before: HpaStatus, conditions: Conditions) -> HpaStatus:
+    """Return the status of a turn that did not get that far: everything else stays."""
+    return msgspec.structs.replace(before, conditions=conditions)
+
+
+def same_status(one: HpaStatus, other: HpaStatus) -> bool:
+    """Tell whether two statuses say the same."""
+    return (
+        one.current_replicas == other.current_replicas
+        and one.desired_replicas == other.desired_replicas
+        and one.last_scale_time == other.last_scale_time
+        and one.observed_generation == other.observed_generation
+        and (one.conditions or ()) == (other.conditions or ())
+        and _same(one.current_metrics or (), other.current_metrics or ())
+    )
+
+
+def status_body(status: HpaStatus) -> dict[str, Any]:
+    """Return the status as the API takes it."""
+    body: dict[str, Any] = {
+        "currentReplicas": status.current_replicas,
+        "desiredReplicas": status.desired_replicas,
+        "currentMetrics": list(status.current_metrics) if status.current_metrics is not None else None,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "lastTransitionTime": _time(condition.last_transition_time),
+                "reason": condition.reason,
+                "message": condition.message,
+            }
+            for condition in status.conditions or ()
+        ],
+    }
+    if status.last_scale_time is not None:
+        body["lastScaleTime"] = _time(status.last_scale_time)
+    if status.observed_generation is not None:
+        body["observedGeneration"] = status.observed_generation
+    return body
+
+
+def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, Any]:
+    """Return the object for a write of its status.
+
+    Such a write replaces the metadata too, so all of it is sent back; the resourceVersion makes the write fail if
+    somebody else was faster. The spec is not sent: the server keeps the stored one.
+    """
+    metadata = msgspec.to_builtins(msgspec.structs.replace(hpa.metadata, managed_fields=None))
+    for reference in metadata.get("ownerReferences", ()):
+        for optional in ("controller", "blockOwnerDeletion"):
+            if reference.get(optional) is None:
+                reference.pop(optional, None)
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "status": status_body(status),
+    }
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one == other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return _same_members(one, other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return False
+
+
+def _same_members(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Compare member by member; amounts last, because reading them takes longest."""
+    amounts = []
+    for name in {**one, **other}:
+        mine, theirs = one.get(name), other.get(name)
+        if mine == theirs:
+            continue
+        if name in _QUANTITIES:
+            amounts.append((mine, theirs))
+        elif not _same(_shown(mine), _shown(theirs)):
+            return False
+    return all(_same_amount(mine, theirs) for mine, theirs in amounts)
+
+
+def _same_amount(one: Any, other: Any) -> bool:
+    try:
+        return parse_quantity(one).nanos == parse_quantity(other).nanos
+    except QuantityError:
+        return False
+
+
+def _shown(value: Any) -> Any:
+    return None if value == {} else value
+
+
+def _time(moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is not UTC or moment.microsecond:
+        moment = moment.astimezone(UTC).replace(microsecond=0)
+    # Unlike strftime this writes the zeros of the year 1.
+    text: str = msgspec.to_builtins(moment)
+    return text

@@ -1,0 +1,286 @@
+"""Asks the metrics APIs, once for all who want to know the same.
+
+All autoscalers of a namespace (or of the cluster) share one list of pod usage per sync period, and equal questions to
+the custom and external metrics APIs are asked once. No autoscaler is given the same answer twice: it would act again
+on what it has already acted on. What fails is shared like what works, so that an outage is not made worse.
+
+A sample that cannot be read concerns the autoscaler of its pod and no other. A list that cannot be read at all is asked
+for in parts, one selector at a time, but only so many per sync period: a bad answer must not turn into a call for every
+autoscaler.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from kubetide.api.objects.capacity import UNKNOWN, Capacity
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.values.selectors import Selector
+from kubetide.clock import Clock
+from kubetide.errors import DecodeError, KubetideError
+from kubetide.hpa.core.queries import Asker, ExternalQuery, ObjectQuery, PodsQuery, Query, ResourceQuery
+from kubetide.hpa.core.samples import (
+    ErrorKind,
+    MetricFailure,
+    NamespaceSamples,
+    PodReading,
+    Reading,
+    by_namespace,
+    external_reading,
+    object_reading,
+    pods_reading,
+    resource_reading,
+    without_impossible,
+)
+from kubetide.hpa.settings import HpaSettings, MetricsScope
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.decoding import Rejected
+from kubetide.kube.client.errors import ApiError, ResponseTooLarge, ServerTimeout, ServiceUnavailable
+from kubetide.kube.metrics import CustomMetrics, ExternalMetrics, ResourceMetrics
+from kubetide.log import get_logger
+
+T = TypeVar("T")
+
+log = get_logger("hpa")
+
+PARTS = 32
+"""So many selectors are asked for one by one per sync period, where lists cannot be read."""
+
+
+class Tally(Protocol):
+    """Counts what was asked."""
+
+    def asked(self, api: str, error: str) -> None:
+        """Count a request."""
+        ...
+
+    def shared(self, api: str) -> None:
+        """Count an answer that came from another turn."""
+        ...
+
+    def refused(self, reason: str) -> None:
+        """Count a sample that cannot be true."""
+        ...
+
+
+@dataclass(slots=True)
+class _Answer:
+    serial: int
+    asked_at: float
+    task: "asyncio.Task[Any]"
+
+
+class SharedAnswers:
+    """Answers that many turns use, each autoscaler each answer once."""
+
+    def __init__(self, clock: Clock, timeout: timedelta, tally: Tally | None = None) -> None:
+        self._clock = clock
+        self._timeout = timeout.total_seconds()
+        self._tally = tally
+        self._answers: dict[Hashable, _Answer] = {}
+        self._serial = 0
+
+    async def get(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], asker: Asker) -> T:
+        """Return the answer to a question: one that is young enough and new to this asker, or a fresh one."""
+        now = self._clock.monotonic()
+        answer = self._answers.get(question)
+        if answer is None or not asker.may_use(question, answer.serial, now - answer.asked_at):
+            self._serial += 1
+            answer = _Answer(self._serial, now, asyncio.get_running_loop().create_task(self._ask(api, ask)))
+            # A failure that nobody waits for any more is no error of the loop.
+            answer.task.add_done_callback(_seen)
+            self._answers[question] = answer
+            self._drop_older_than(now - max(asker.max_age.total_seconds(), 60.0))
+        elif self._tally is not None:
+            self._tally.shared(api)
+        asker.used[question] = answer.serial
+        found: T = answer.task.result() if answer.task.done() else await asyncio.shield(answer.task)
+        return found
+
+    async def _ask(self, api: str, ask: Callable[[], Awaitable[T]]) -> T:
+        error = "internal"
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await ask()
+            error = "none"
+            return answer
+        finally:
+            if self._tally is not None:
+                self._tally.asked(api, error)
+
+    def _drop_older_than(self, limit: float) -> None:
+        for question in [key for key, answer in self._answers.items() if answer.asked_at < limit]:
+            del self._answers[question]
+
+
+def _seen(task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+class _Usage:
+    """One list of pod usage, split and filed by namespace when first needed."""
+
+    def __init__(self, items: Sequence[PodMetrics], rejected: Sequence[Rejected], namespace: str) -> None:
+        # What a namespace answers is of that namespace, also where the samples do not say so.
+        self._split: dict[str, Sequence[PodMetrics]] = {namespace: items} if namespace else {**by_namespace(items)}
+        self._filed: dict[str, NamespaceSamples] = {}
+        self._unreadable = {(namespace or bad.key.namespace, bad.key.name): bad.error for bad in rejected}
+
+    def select(self, namespace: str, selector: Selector, pods: Sequence[Pod]) -> list[PodMetrics]:
+        """Return the samples of the pods that the selector matches; raise if one of them cannot be read."""
+        names = [pod.metadata.name for pod in pods]
+        if self._unreadable:
+            for name in names:
+                if (error := self._unreadable.get((namespace, name))) is not None:
+                    raise error
+        if namespace not in self._filed:
+            self._filed[namespace] = NamespaceSamples(self._split.pop(namespace, ()))
+        return self._filed[namespace].select(selector, names)
+
+
+class _Parts:
+    """Which selectors may be asked for one by one in this sync period."""
+
+    def __init__(self, clock: Clock, period: timedelta) -> None:
+        self._clock = clock
+        self._period = period.total_seconds()
+        self._ends = float("-inf")
+        self._asked: set[Hashable] = set()
+
+    def may_ask(self, question: Hashable) -> bool:
+        """Say whether a question may be asked, and count it."""
+        now = self._clock.monotonic()
+        if now >= self._ends:
+            self._ends = now + self._period
+            self._asked.clear()
+        if len(self._asked) < PARTS:
+            self._asked.add(question)
+        return question in self._asked
+
+
+class MetricsReader:
+    """Reads what metrics need from the three APIs."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: HpaSettings,
+        *,
+        tally: Tally | None = None,
+        cluster_wide: Callable[[], bool] = lambda: False,
+        capacity: Callable[[], Capacity] = lambda: UNKNOWN,
+    ) -> None:
+        self._settings = settings
+        self._tally = tally
+        self._capacity = capacity
+        self._cluster_wide = cluster_wide
+        self._resource = ResourceMetrics(client)
+        self._custom = CustomMetrics(client, rediscover=settings.sync_period)
+        self._external = ExternalMetrics(client)
+        self._answers = SharedAnswers(clock, settings.metrics_timeout, tally)
+        self._parts = _Parts(clock, settings.sync_period)
+
+    async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
+        """Return the answer to a query, or how it failed."""
+        try:
+            if isinstance(query, ResourceQuery):
+                items = await self._usage(query, selector, pods, asker)
+                reading = resource_reading(items, query.resource, query.container)
+                return self._counted(without_impossible(reading, query.resource, pods, self._capacity()))
+            return await self._values(query, asker)
+        except MetricFailure as failure:
+            return failure
+        except TimeoutError:
+            seconds = self._settings.metrics_timeout.total_seconds()
+            return MetricFailure(ErrorKind.FETCH_FAILED, f"the metrics API did not answer within {seconds:g} s")
+        except KubetideError as error:
+            return MetricFailure(ErrorKind.FETCH_FAILED, f"the metrics API could not be read: {error}")
+
+    def _counted(self, reading: PodReading) -> PodReading:
+        """Count what was refused."""
+        if self._tally is not None:
+            for refused in reading.refused.values():
+                self._tally.refused(refused.reason)
+        return reading
+
+    async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, asker: Asker) -> Reading:
+        """Return the values of a custom or external metric."""
+        match query:
+            case PodsQuery():
+                values = await self._answers.get(
+                    "custom",
+                    query,
+                    lambda: self._custom.for_pods(
+                        query.namespace,
+                        query.metric,
+                        pod_selector=query.selector,
+                        metric_selector=query.metric_selector,
+                    ),
+                    asker,
+                )
+                return pods_reading(values)
+            case ObjectQuery():
+                value = await self._answers.get(
+                    "custom",
+                    query,
+                    lambda: self._custom.for_object(
+                        query.namespace, query.described, query.metric, metric_selector=query.metric_selector
+                    ),
+                    asker,
+                )
+                return object_reading((value,))
+            case ExternalQuery():
+                found = await self._answers.get(
+                    "external",
+                    query,
+                    lambda: self._external.values(query.namespace, query.metric, selector=query.metric_selector),
+                    asker,
+                )
+                return external_reading(found)
+
+    async def _usage(
+        self, query: ResourceQuery, selector: Selector, pods: Sequence[Pod], asker: Asker
+    ) -> Sequence[PodMetrics]:
+        """Return the selected samples of pod usage, from a list that many share if there can be one."""
+        namespace = query.namespace
+        failure: KubetideError | None = None
+        for scope in self._scopes(namespace):
+            try:
+                usage = await self._answers.get("resource", ("usage", scope), partial(self._list, scope), asker)
+            except (ServiceUnavailable, ServerTimeout):
+                # Nobody is there: asking for less would not help.
+                raise
+            except (ApiError, DecodeError, ResponseTooLarge) as error:
+                log.debug("cannot list pod usage", scope=scope or "cluster", error=str(error))
+                failure = error
+            else:
+                return usage.select(namespace, selector, pods)
+        question = ("selected", namespace, query.selector)
+        if failure is not None and not self._parts.may_ask(question):
+            raise failure
+        return await self._answers.get(
+            "resource", question, lambda: self._resource.pods(namespace, query.selector), asker
+        )
+
+    def _scopes(self, namespace: str) -> list[str]:
+        match self._settings.metrics_scope:
+            case MetricsScope.NAMESPACE:
+                return [namespace]
+            case MetricsScope.CLUSTER:
+                return ["", namespace]
+            case MetricsScope.AUTO:
+                return ["", namespace] if self._cluster_wide() else [namespace]
+
+    async def _list(self, namespace: str) -> _Usage:
+        items, rejected = await self._resource.readable_pods(namespace or None)
+        for bad in rejected:
+            if not bad.key.name:
+                # Nobody can say whose sample it is, so it may be anybody's.
+                raise bad.error
+        return _Usage(items, rejected, namespace)

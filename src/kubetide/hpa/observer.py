@@ -1,0 +1,191 @@
+"""What a turn looks at, gathered: the scale of the target, its pods from the cache, and readings of its metrics."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, MetricSpec
+from kubetide.api.objects.meta import key_of
+from kubetide.api.values.selectors import Selector
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError, SelectorError
+from kubetide.hpa.core.claims import Claims, anchors, selector_of
+from kubetide.hpa.core.decide import metrics_of, needs_metrics
+from kubetide.hpa.core.observation import Observation, Problem, ScaleView, TurnError
+from kubetide.hpa.core.pods import PodList
+from kubetide.hpa.core.queries import Asker, Query, query_of
+from kubetide.hpa.core.rollout import rollout_pods
+from kubetide.hpa.core.samples import MetricFailure, Reading
+from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.cache.store import Store
+from kubetide.kube.scale import InvalidApiVersion, NoMapping, ScaleClient, ScaleTarget
+
+LABEL_INDEX = "label"
+
+
+class Metrics(Protocol):
+    """Where readings come from."""
+
+    async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
+        """Return the answer to a query, or how it failed."""
+        ...
+
+
+class Pods(Protocol):
+    """Where the pods of a target are found."""
+
+    def matching(self, namespace: str, selector: Selector) -> Sequence[Pod]:
+        """Return the pods of the namespace that the selector matches."""
+        ...
+
+
+class PodCache:
+    """Pods from an informer's store that is indexed by label.
+
+    Most turns find the pods that the turn before found: while nothing in the store changes, the same list is given.
+    """
+
+    def __init__(self, store: Store[Pod]) -> None:
+        self._store = store
+        self._found: dict[tuple[str, Selector], Sequence[Pod]] = {}
+        self._found_at = -1
+
+    def matching(self, namespace: str, selector: Selector) -> Sequence[Pod]:
+        """Return the pods of the namespace that the selector matches."""
+        if self._found_at != self._store.changes:
+            self._found_at = self._store.changes
+            self._found = {}
+        asked = namespace, selector
+        found = self._found.get(asked)
+        if found is None:
+            found = self._found[asked] = self._select(namespace, selector)
+        return found
+
+    def _select(self, namespace: str, selector: Selector) -> Sequence[Pod]:
+        pairs = anchors(selector)
+        if not pairs:
+            candidates: Iterable[Pod] = self._store.in_namespace(namespace)
+        else:
+            candidates = [
+                pod
+                for name, value in pairs
+                for pod in self._store.by_index(LABEL_INDEX, label_key(namespace, name, value))
+            ]
+        return PodList(pod for pod in candidates if selector.matches(pod.metadata.labels))
+
+
+def label_key(namespace: str, name: str, value: str) -> str:
+    """Return the index value of a label in a namespace."""
+    return f"{namespace}/{name}={value}"
+
+
+def pod_labels(pod: Pod) -> Iterable[str]:
+    """Return the index values of a pod."""
+    meta = pod.metadata
+    return [label_key(meta.namespace, name, value) for name, value in (meta.labels or {}).items()]
+
+
+class Seen(msgspec.Struct):
+    """An observation, and the scale that a write would change."""
+
+    observation: Observation
+    target: ScaleTarget | None = None
+    fresh: bool = True
+    """The scale was read from the server just now; only then may it be written."""
+
+
+class KnownScales(Protocol):
+    """Scales that are known without asking."""
+
+    def get(self, namespace: str, reference: CrossVersionObjectReference) -> ScaleTarget | None:
+        """Return the scale as last seen; None if the server has to be asked."""
+        ...
+
+
+class Observer:
+    """Gathers observations for many autoscalers."""
+
+    def __init__(
+        self,
+        scales: ScaleClient,
+        clock: Clock,
+        settings: HpaSettings,
+        pods: Pods,
+        claims: Claims,
+        metrics: Metrics,
+        known: KnownScales | None = None,
+    ) -> None:
+        self._scales = scales
+        self._clock = clock
+        self._settings = settings
+        self._pods = pods
+        self._claims = claims
+        self._metrics = metrics
+        self._known = known
+
+    async def observe(self, hpa: HorizontalPodAutoscaler, asker: Asker, *, live: bool = False) -> Seen:
+        """Look at everything that one turn needs; what cannot be read is part of the observation.
+
+        With `live` the scale is read from the server; otherwise one that is followed may be a moment old.
+        """
+        namespace, reference = hpa.metadata.namespace, hpa.spec.scale_target_ref
+        known = self._known.get(namespace, reference) if self._known is not None and not live else None
+        try:
+            target = known or await self._scales.get(namespace, reference)
+        except InvalidApiVersion as error:
+            return _unreadable(hpa, TurnError.INVALID_API_VERSION, error)
+        except NoMapping as error:
+            return _unreadable(hpa, TurnError.NO_MAPPING, error)
+        except KubetideError as error:
+            return _unreadable(hpa, TurnError.GET_SCALE, error)
+        scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
+        wishes = asker.wishes
+        selector = _readable_selector(scale) if needs_metrics(hpa.spec, scale) else None
+        if selector is None:
+            return Seen(Observation(hpa=hpa, scale=scale, fallback=wishes.fallback), target, known is None)
+        pods = self._pods.matching(namespace, selector)
+        key = key_of(hpa)
+        self._claims.claim(key, selector)
+        claimed = self._claims.claimants_for(key, pods)
+        readings: tuple[Reading, ...] = ()
+        if len(claimed) < 2:
+            asked, metrics = (namespace, scale.selector), metrics_of(hpa.spec)
+            readings = tuple([await self._read(metric, asked, selector, pods, asker) for metric in metrics])
+        aware = self._settings.rollout_aware if wishes.rollout_aware is None else wishes.rollout_aware
+        observation = Observation(
+            hpa=hpa,
+            scale=scale,
+            pods=pods,
+            claimed_by=claimed,
+            readings=readings,
+            passed_over=rollout_pods(pods, scale.replicas, now=self._clock.now()) if aware else frozenset(),
+            fallback=wishes.fallback,
+        )
+        return Seen(observation, target, known is None)
+
+    async def _read(
+        self,
+        metric: MetricSpec,
+        asked: tuple[str, str],
+        selector: Selector,
+        pods: Sequence[Pod],
+        asker: Asker,
+    ) -> Reading:
+        try:
+            query = query_of(metric, *asked)
+        except MetricFailure as failure:
+            return failure
+        return await self._metrics.read(query, selector, pods, asker)
+
+
+def _readable_selector(scale: ScaleView) -> Selector | None:
+    try:
+        return selector_of(scale.selector) if scale.selector else None
+    except SelectorError:
+        return None
+
+
+def _unreadable(hpa: HorizontalPodAutoscaler, kind: TurnError, error: Exception) -> Seen:
+    return Seen(Observation(hpa=hpa, scale=None, scale_problem=Problem(kind, str(error))))

@@ -1,0 +1,108 @@
+"""Writes what was decided: the scale of the target, the status of the autoscaler, the events about both."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from kubetide.api.objects.events import Event
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.api.objects.meta import key_of
+from kubetide.api.objects.scheme import HPAS
+from kubetide.errors import KubetideError
+from kubetide.hpa.core import events
+from kubetide.hpa.core.conclude import conclude
+from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, TurnError
+from kubetide.hpa.core.status import object_body, same_status
+from kubetide.hpa.core.takeover import FIELD_MANAGER
+from kubetide.kube.client.client import Client
+from kubetide.kube.scale import ScaleClient, ScaleTarget
+from kubetide.log import get_logger
+
+log = get_logger("hpa")
+
+
+class Recorder(Protocol):
+    """Where events go."""
+
+    def publish(self, event: Event) -> None:
+        """Write an event soon, never waiting."""
+        ...
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a decision."""
+
+    outcome: Outcome
+    problem: Problem | None
+    rescaled: bool
+    saved: HorizontalPodAutoscaler | None
+    """The autoscaler as the server has it after the write of its status; None if there was none."""
+
+
+class Writer:
+    """Applies decisions, each write at most once per turn."""
+
+    def __init__(self, client: Client, scales: ScaleClient, recorder: Recorder) -> None:
+        self._client = client
+        self._scales = scales
+        self._recorder = recorder
+
+    async def apply(self, decision: ScaleDecision, target: ScaleTarget | None) -> Written:
+        """Write the scale and the status as decided, and tell people."""
+        hpa = decision.hpa
+        scale_error: str | None = None
+        if decision.rescale and target is not None:
+            scale_error = await self._rescale(decision, target)
+        outcome = conclude(decision, scale_error=scale_error)
+        self.publish(outcome.events)
+        problem = outcome.problem
+        saved, save_error = await self._save(hpa, outcome.status)
+        if save_error is not None:
+            self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, save_error),))
+            if outcome.save_error_counts:
+                problem = Problem(TurnError.UPDATE_STATUS, save_error)
+        self.publish(outcome.events_after_save)
+        rescaled = decision.rescale and scale_error is None
+        return Written(outcome=outcome, problem=problem, rescaled=rescaled, saved=saved)
+
+    def publish(self, published: Iterable[Event]) -> None:
+        """Hand events to the recorder."""
+        for event in published:
+            self._recorder.publish(event)
+
+    async def _rescale(self, decision: ScaleDecision, target: ScaleTarget) -> str | None:
+        try:
+            await self._scales.set(target, decision.desired, field_manager=FIELD_MANAGER)
+        except KubetideError as error:
+            return str(error)
+        log.info(
+            "scaled",
+            autoscaler=str(key_of(decision.hpa)),
+            target=f"{target.resource.kind}/{target.name}",
+            previous=decision.current,
+            replicas=decision.desired,
+            reason=decision.why,
+        )
+        return None
+
+    async def _save(
+        self, hpa: HorizontalPodAutoscaler, status: HpaStatus
+    ) -> tuple[HorizontalPodAutoscaler | None, str | None]:
+        """Write the status if it says anything new; return what the server made of it, or the error."""
+        if same_status(hpa.status, status):
+            return None, None
+        meta = hpa.metadata
+        try:
+            saved = await self._client.update(
+                HPAS,
+                meta.name,
+                object_body(hpa, status),
+                namespace=meta.namespace,
+                subresource="status",
+                field_manager=FIELD_MANAGER,
+            )
+        except KubetideError as error:
+            log.warning("cannot write the status", autoscaler=str(key_of(hpa)), error=str(error))
+            return None, str(error)
+        return saved, None

@@ -1,0 +1,174 @@
+"""What was decided lately: traces and a short history for people, counters under the upstream names for Prometheus."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, computation_labels, reconciliation_labels
+from kubetide.hpa.core.samples import RefusalReason
+from kubetide.hpa.core.takeover import Stance
+from kubetide.hpa.core.trace import Line, line_of, shown_line, trace_of
+from kubetide.telemetry import Telemetry
+
+BUCKETS = tuple(0.001 * 2**i for i in range(15))
+QUEUE_NAME = "horizontalpodautoscaler"
+_PREFIX = "horizontal_pod_autoscaler_controller"
+_QUEUE_BUCKETS = tuple(10.0**i for i in range(-8, 2))
+
+
+class Record(msgspec.Struct):
+    """The last decision about one autoscaler, and lines about those before."""
+
+    decision: ScaleDecision
+    outcome: Outcome
+    problem: Problem | None
+    stance: Stance
+    past: deque[Line] = msgspec.field(default_factory=deque)
+
+
+class History:
+    """Decisions by autoscaler. Traces are made when somebody asks, not every turn."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._records: dict[ObjectKey, Record] = {}
+
+    def add(
+        self,
+        key: ObjectKey,
+        decision: ScaleDecision,
+        outcome: Outcome,
+        problem: Problem | None,
+        *,
+        stance: Stance,
+        wrote: bool,
+    ) -> None:
+        """Keep a decision as the last one."""
+        known = self._records.get(key)
+        past = known.past if known is not None else deque(maxlen=max(1, self._length))
+        past.append(line_of(decision, problem, wrote=wrote))
+        self._records[key] = Record(decision, outcome, problem, stance, past)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop all that is known of an autoscaler."""
+        self._records.pop(key, None)
+
+    def trace(self, key: ObjectKey) -> dict[str, Any] | None:
+        """Return the last decision with its history, or None."""
+        record = self._records.get(key)
+        if record is None:
+            return None
+        return {
+            **trace_of(record.decision, record.outcome, record.problem),
+            "acts": record.stance.acts,
+            "stance": record.stance.why,
+            "history": [shown_line(line) for line in record.past],
+        }
+
+    def records(self) -> Iterator[tuple[ObjectKey, Record]]:
+        """Return the last decision about every autoscaler."""
+        return iter(tuple(self._records.items()))
+
+
+class Instruments:
+    """The controller's own telemetry."""
+
+    def __init__(self, telemetry: Telemetry, history: History) -> None:
+        self._turns = telemetry.durations(
+            f"{_PREFIX}_reconciliation_duration_seconds",
+            "How long a turn took.",
+            ("action", "error"),
+            BUCKETS,
+            counted_as=(f"{_PREFIX}_reconciliations_total", "Turns of autoscalers."),
+        )
+        self._metrics = telemetry.durations(
+            f"{_PREFIX}_metric_computation_duration_seconds",
+            "How long a metric took.",
+            ("action", "error", "metric_type"),
+            BUCKETS,
+            counted_as=(f"{_PREFIX}_metric_computation_total", "Metrics computed."),
+        )
+        self.fights = telemetry.counter(
+            "kubetide_hpa_built_in_controller_conflicts_total",
+            "Turns in which kubetide acted although the built-in controller had just written.",
+        )
+        self._asked = telemetry.counts(
+            "kubetide_hpa_metrics_requests_total", "Requests to the metrics APIs.", ("api", "error")
+        )
+        self._shared = telemetry.counts(
+            "kubetide_hpa_metrics_shared_total", "Answers of the metrics APIs that a turn took from another.", ("api",)
+        )
+        self._refused = telemetry.counts(
+            "kubetide_hpa_refused_samples_total", "Samples of pods that cannot be true, by why.", ("reason",)
+        )
+        for reason in RefusalReason:
+            self._refused.show(reason.value)
+        name = ("name",)
+        self._adds = telemetry.counts("workqueue_adds_total", "Keys added to the queue.", name)
+        self._retries = telemetry.counts("workqueue_retries_total", "Keys added again after a turn.", name)
+        self._waited = telemetry.durations(
+            "workqueue_queue_duration_seconds", "How long a key waited.", name, _QUEUE_BUCKETS
+        )
+        self._worked = telemetry.durations(
+            "workqueue_work_duration_seconds", "How long a key was worked on.", name, _QUEUE_BUCKETS
+        )
+        for shown in (self._adds, self._retries, self._waited, self._worked):
+            shown.show(QUEUE_NAME)
+        telemetry.register(_Sizes(history))
+
+    def turn(self, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float) -> None:
+        """Count a turn and the metrics in it."""
+        self._turns.add(seconds, *reconciliation_labels(outcome, problem))
+        results = decision.results
+        for kind, action, error in computation_labels(decision.hpa, results):
+            self._metrics.add(seconds / len(results), action, error, kind)
+
+    def broken(self, seconds: float) -> None:
+        """Count a turn that ended in an error nobody thought of."""
+        self._turns.add(seconds, "none", "internal")
+
+    def asked(self, api: str, error: str) -> None:
+        """Count a request to a metrics API."""
+        self._asked.add(api, error)
+
+    def shared(self, api: str) -> None:
+        """Count an answer that came from another turn."""
+        self._shared.add(api)
+
+    def refused(self, reason: str) -> None:
+        """Count a sample that cannot be true."""
+        self._refused.add(reason)
+
+    def added(self) -> None:
+        """Count a key that was put into the queue; for the original each one is a retry too, so both grow alike."""
+        self._adds.add(QUEUE_NAME)
+        self._retries.add(QUEUE_NAME)
+
+    def worked(self, waited: float, seconds: float) -> None:
+        """Note how long a key waited for its turn, and how long that took."""
+        self._waited.add(max(0.0, waited), QUEUE_NAME)
+        self._worked.add(seconds, QUEUE_NAME)
+
+
+class _Sizes(Collector):
+    """Wanted and present size of every target, as decided; also where nothing is written."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        labels = ("namespace", "name")
+        desired = GaugeMetricFamily("kubetide_hpa_desired_replicas", "The size that was decided on.", labels=labels)
+        current = GaugeMetricFamily("kubetide_hpa_current_replicas", "The size that was found.", labels=labels)
+        acting = GaugeMetricFamily("kubetide_hpa_acting", "1 where kubetide writes, 0 where it looks.", labels=labels)
+        for key, record in self._history.records():
+            desired.add_metric(key, float(record.decision.desired))
+            if record.decision.current is not None:
+                current.add_metric(key, float(record.decision.current))
+            acting.add_metric(key, float(record.stance.acts))
+        return (desired, current, acting)

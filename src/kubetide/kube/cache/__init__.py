@@ -1,0 +1,1 @@
+"""Local copies of cluster state: list and watch into indexed stores."""

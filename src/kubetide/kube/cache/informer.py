@@ -1,0 +1,349 @@
+"""List and watch one resource into a store, and never lose or invent an object on the way.
+
+What a stream may do wrong, and what follows:
+
+- it ends or breaks: it is taken up a little before the last change seen (`kube.versions`), and what comes twice is
+  recognised by its version. Streams that break again and again without bringing news lead to a new list.
+- it repeats or mixes up changes: each key takes only versions newer than the one it has, deletions included
+  (`kube.versions`).
+- it sends what is no event, or an error such as 410: the objects are listed again.
+- an object does not fit its struct: the last good one stays in force, and the fault is logged and counted.
+- it says nothing of what a restore from a backup took away: the copy is compared with the server now and then
+  (`kube.consistency`), and listed again where it differs.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import Resource
+from kubetide.clock import Clock
+from kubetide.errors import DecodeError, KubetideError
+from kubetide.kube.cache.consistency import Collection, Consistency
+from kubetide.kube.cache.store import IndexFunction, Store
+from kubetide.kube.cache.versions import Versions, newer, went_back
+from kubetide.kube.client.client import LONGEST_RETRY_AFTER, Client, Listing
+from kubetide.kube.client.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify
+from kubetide.kube.client.errors import ApiError, Gone
+from kubetide.kube.pacing import Backoff, Retry
+from kubetide.log import get_logger
+
+T = TypeVar("T")
+
+Handler = Callable[[T | None, T | None], None]
+
+# A flood of changes must not keep other tasks from their turn.
+EVENTS_PER_TURN = 64
+WATCH_SECONDS = (300, 600)
+ATTEMPTS_BEFORE_RELIST = 3
+# A stream that is alive and silent for this long has nothing left to deliver.
+QUIET_SECONDS = 10.0
+
+log = get_logger("informer")
+
+
+class Informer(Generic[T]):
+    """A local copy of one resource. Handlers are called with (old, new): None means absent."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        *,
+        clock: Clock,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        indexes: Mapping[str, IndexFunction[T]] | None = None,
+        resync: timedelta | None = None,
+        slim: Callable[[T], T] | None = None,
+        backoff: Backoff | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.resource = resource
+        self.store: Store[T] = Store(indexes)
+        self.rejected: dict[ObjectKey, DecodeError] = {}
+        self.relists = 0
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._resync = resync
+        self._slim = slim
+        self._chance = chance or client.chance
+        self._retry = Retry(backoff or Backoff(), self._chance)
+        self._handlers: list[Handler[T]] = []
+        self._versions = Versions()
+        self._fruitless = 0
+        self._only_repeats = False
+        self._synced = asyncio.Event()
+        self._last_contact: float | None = None
+        self._log = log.bind(resource=str(resource), namespace=namespace or "")
+        self._stream: asyncio.Timeout | None = None
+        """The scope of the stream that is open: ending it early leads to a new list."""
+        self._wrong = False
+        """What is held was found to differ from the server, so that equal versions prove nothing."""
+        self._consistency = Consistency(
+            Collection(
+                client=client,
+                resource=resource,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+            ),
+            self.store,
+            self._versions,
+            interval=client.cache_check,
+            chance=self._chance,
+            count=self._count,
+            stream=lambda: self._stream,
+            relist=self._start_over,
+        )
+        client.announce(self)
+
+    @property
+    def name(self) -> str:
+        """What the manager calls it."""
+        return f"informer/{self.resource}"
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the store was complete at least once."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Wait until the store is complete."""
+        await self._synced.wait()
+
+    def staleness(self) -> timedelta | None:
+        """Return how long ago the server last said anything; None before the first list."""
+        if self._last_contact is None:
+            return None
+        return timedelta(seconds=self._clock.monotonic() - self._last_contact)
+
+    def ready(self) -> bool:
+        """Whether there is something to decide on."""
+        return self.has_synced
+
+    def healthy(self) -> bool:
+        """An informer that cannot reach the server keeps trying; killing it would not help."""
+        return True
+
+    def add_handler(self, handler: Handler[T]) -> None:
+        """Call `handler(old, new)` for every change; for what is already there, at once."""
+        self._handlers.append(handler)
+        for value in self.store.values():
+            self._call(handler, None, value)
+
+    async def run(self) -> None:
+        """Follow the resource until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._resync is not None:
+                group.create_task(self._resync_forever(self._resync.total_seconds()))
+            group.create_task(self._consistency.run())
+            await self._follow()
+
+    async def _follow(self) -> None:
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._relist()
+                version = await self._watch_from(version)
+            except Gone:
+                self._log.info("resource version is too old, listing again")
+                version = ""
+                await self._pause_after_gone()
+            except (KubetideError, OSError) as error:
+                version = self._resume_point(error)
+                delay = self._retry.next_delay()
+                self._log.warning(
+                    "watch failed", error=str(error), kind=type(error).__name__, retry_seconds=round(delay, 3)
+                )
+                await asyncio.sleep(_at_least(delay, error))
+
+    async def _watch_from(self, version: str) -> str:
+        """Follow a stream to its end and return where to go on; nowhere if it was ended to list again."""
+        try:
+            async with asyncio.timeout(None) as self._stream:
+                await self._watch(version)
+        except TimeoutError:
+            if not self._wrong:
+                raise
+            return ""
+        finally:
+            self._stream = None
+        return self._resume_point(None)
+
+    def _start_over(self, reason: str) -> None:
+        """List again, because the copy was found to be wrong."""
+        self._log.warning("local copy differs from the server, listing again", reason=reason)
+        self._wrong = True
+        if self._stream is not None:
+            self._stream.reschedule(asyncio.get_running_loop().time())
+
+    def _count(self) -> int:
+        """Return how many objects of the server are known, those that cannot be read included."""
+        return len(self.store) + sum(key not in self.store for key in self.rejected)
+
+    async def _pause_after_gone(self) -> None:
+        # Once is normal. A server that says so again and again must not be listed in a tight loop.
+        delay = self._retry.next_delay()
+        if self._retry.failures > 1:
+            await asyncio.sleep(delay)
+
+    def _resume_point(self, error: Exception | None) -> str:
+        """Return the version to go on from after a stream; empty to list again.
+
+        A line that cannot be read would be sent again; a server that refuses time and again may have lost our
+        version for good (restored from a backup); streams that only repeat what is known might hide a change.
+        All three, and a copy that was found to be wrong, are healed by a list only.
+        """
+        self._fruitless = self._fruitless + 1 if self._only_repeats else 0
+        self._only_repeats = False
+        refused = isinstance(error, ApiError) and self._retry.failures >= ATTEMPTS_BEFORE_RELIST
+        hopeless = isinstance(error, DecodeError) or refused or self._fruitless >= ATTEMPTS_BEFORE_RELIST
+        return "" if hopeless or self._wrong or not self.has_synced else self._versions.resume
+
+    async def _relist(self) -> str:
+        listing = await self._client.list(
+            self.resource,
+            namespace=self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )
+        await self._replace(listing)
+        self._wrong = False
+        self.relists += 1
+        self._fruitless = 0
+        self._touch()
+        self._synced.set()
+        return listing.resource_version
+
+    async def _replace(self, listing: Listing[T]) -> None:
+        """Make the store equal to the list, telling handlers only what changed.
+
+        A server that has lost its past gives versions out a second time: then every object is taken as it comes.
+        """
+        trusted = not self._wrong and not went_back(listing.resource_version, self._versions.latest)
+        self._versions.start(listing.resource_version)
+        seen: set[ObjectKey] = {each.key for each in listing.rejected}
+        self.rejected = {}
+        for each in listing.rejected:
+            self._reject(each.key, each.error)
+        for count, item in enumerate(listing.items):
+            if count % 500 == 499:
+                await asyncio.sleep(0)
+            key, version = identify(item)
+            seen.add(key)
+            old = self.store.get(key)
+            if trusted and old is not None and version and identify(old)[1] == version:
+                continue
+            self._put(key, item)
+        for key in [key for key in self.store.keys() if key not in seen]:  # noqa: SIM118 - a Store is no dict
+            self._remove(key)
+
+    async def _watch(self, version: str) -> None:
+        """Apply changes until the stream ends."""
+        stream = self._client.watch_items(
+            self.resource,
+            namespace=self._namespace,
+            resource_version=version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            timeout_seconds=self._chance.randint(*WATCH_SECONDS),
+        )
+        known = self._versions.latest
+        behind = newer(known, version)
+        before = self._versions.progress
+        count, changes, last_line = 0, 0, self._clock.monotonic()
+        try:
+            async with aclosing(stream):
+                async for event in stream:
+                    self._apply(event)
+                    changes += event.type != BOOKMARK
+                    behind = behind and newer(known, event.resource_version)
+                    last_line = self._touch()
+                    self._retry.succeeded()
+                    count += 1
+                    if count % EVENTS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+        finally:
+            if not behind and self._clock.monotonic() - last_line >= QUIET_SECONDS:
+                self._versions.vouch(self._versions.latest)
+            self._only_repeats = changes > 0 and self._versions.progress == before
+        self._touch()
+        if count == 0 or self._only_repeats:
+            # A server that ends every stream at once, or after what is known, would otherwise be asked in a tight loop.
+            await asyncio.sleep(self._chance.uniform(0.5, 1.0))
+
+    def _apply(self, event: WatchEvent[T] | Rejected) -> None:
+        if event.type == BOOKMARK:
+            if went_back(event.resource_version, self._versions.latest):
+                self._consistency.doubt()
+            self._versions.vouch(event.resource_version)
+            return
+        current = self.store.get(event.key)
+        known = identify(current)[1] if current is not None else ""
+        if not self._versions.accept(event.key, event.resource_version, known, deleted=event.type == DELETED):
+            if went_back(event.resource_version, self._versions.listed):
+                self._consistency.doubt()
+            return
+        if event.type == DELETED:
+            self.rejected.pop(event.key, None)
+            self._remove(event.key)
+        elif isinstance(event, Rejected):
+            self._reject(event.key, event.error)
+        else:
+            self.rejected.pop(event.key, None)
+            self._put(event.key, event.object)
+        if self._consistency.trail is not None:
+            self._consistency.trail.note(event.resource_version, self._count())
+
+    def _put(self, key: ObjectKey, item: T) -> None:
+        try:
+            item = self._slim(item) if self._slim is not None else item
+            old = self.store.put(key, item)
+        except Exception as error:  # noqa: BLE001 - one odd object must not end the copy of all others
+            self._reject(key, DecodeError(f"cannot be indexed: {error!r}", subject=f"{self.resource} {key}"))
+            return
+        self._notify(old, item)
+
+    def _remove(self, key: ObjectKey) -> None:
+        old = self.store.remove(key)
+        if old is not None:
+            self._notify(old, None)
+
+    def _reject(self, key: ObjectKey, error: DecodeError) -> None:
+        self.rejected[key] = error
+        self._log.warning("object cannot be read, keeping the last good one", error=str(error))
+
+    def _notify(self, old: T | None, new: T | None) -> None:
+        for handler in self._handlers:
+            self._call(handler, old, new)
+
+    def _call(self, handler: Handler[T], old: T | None, new: T | None) -> None:
+        try:
+            handler(old, new)
+        except Exception as error:  # noqa: BLE001 - the copy must stay complete whatever a handler does
+            self._log.error("handler failed", error=str(error), kind=type(error).__name__)
+
+    async def _resync_forever(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            for value in self.store.values():
+                self._notify(value, value)
+
+    def _touch(self) -> float:
+        self._last_contact = self._clock.monotonic()
+        return self._last_contact
+
+
+def _at_least(delay: float, error: Exception) -> float:
+    retry_after = error.retry_after if isinstance(error, ApiError) else None
+    return max(delay, min(retry_after or 0.0, LONGEST_RETRY_AFTER))

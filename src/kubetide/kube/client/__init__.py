@@ -1,0 +1,1 @@
+"""A client of the Kubernetes API: transport, credentials, TLS, discovery, typed verbs."""

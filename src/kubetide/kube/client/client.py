@@ -1,0 +1,421 @@
+"""Typed verbs over a transport: read into structs, write as patches.
+
+What the server says decides the pace: 429, and 5xx with Retry-After, are tried again when it says so; a list whose
+continue token has expired starts over in one piece. Everything else that is refused is raised as the error of its
+reason, for the caller to judge.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, Protocol, TypeVar, cast
+from weakref import WeakMethod
+
+from kubetide.api.objects.scheme import PODS, Resource
+from kubetide.api.values.codec import decode, decode_raw, encode
+from kubetide.clock import Clock
+from kubetide.kube.client.answers import AnswerBudget
+from kubetide.kube.client.decoding import Rejected, WatchEvent, decode_page, parse_line
+from kubetide.kube.client.discovery import Discovery
+from kubetide.kube.client.errors import ApiError, Gone, NotFound, error_from
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.kube.pacing import TokenBucket
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT = 60.0
+MAX_RETRIES = 10
+# A server that asks for an hour is better answered by an error and the caller's own backoff.
+LONGEST_RETRY_AFTER = 60.0
+CACHE_CHECK = timedelta(minutes=5)
+
+
+class Patch(Protocol):
+    """A change as a value: `api.patch` has the three kinds."""
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the patch."""
+        ...
+
+    def encode(self) -> bytes:
+        """Return the body to send."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[T]):
+    """A whole list at one resource version; `rejected` names the items that could not be decoded."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    rejected: tuple[Rejected, ...] = field(default=())
+
+
+class Client:
+    """Reads and writes the objects of one API server as one identity.
+
+    `observe(method, status, seconds)` is told of every request; status 0 means that nobody answered. `announce(part)`
+    is told of every informer, elector, recorder and queue that works with this client, so that all can be shown.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Clock,
+        concurrency: int = 64,
+        qps: float | None = None,
+        burst: int | None = None,
+        chance: random.Random | None = None,
+        timeout: float = REQUEST_TIMEOUT,
+        cache_check: timedelta = CACHE_CHECK,
+        observe: Callable[[str, int, float], None] | None = None,
+        announce: Callable[[object], None] | None = None,
+    ) -> None:
+        self.transport = transport
+        self.clock = clock
+        self.chance = chance or random.Random()
+        self.cache_check = cache_check
+        """How often an informer compares what it holds with the server."""
+        self.discovery = Discovery(self.request, clock=clock)
+        self.answers = AnswerBudget()
+        self._timeout = timeout
+        self._slots = asyncio.Semaphore(concurrency)
+        self._observe = observe
+        self._announce = announce
+        self._not_found: list[WeakMethod[Callable[[str], None]]] = []
+        self._bucket = TokenBucket(qps, burst or max(1, int(2 * qps))) if qps else None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float | None = None,
+        retries: int = MAX_RETRIES,
+    ) -> Response:
+        """Send any request; raises the ApiError of a refusal once it is not worth waiting for."""
+        for attempt in range(retries + 1):
+            response = await self._send(
+                method,
+                path,
+                query=query,
+                body=body,
+                content_type=content_type,
+                accept=accept,
+                timeout=timeout or self._timeout,
+            )
+            if response.status < 300:
+                return response
+            error = error_from(response)
+            if isinstance(error, NotFound):
+                self._tell_not_found(path)
+            if attempt == retries or not _worth_waiting(error):
+                raise error
+            await asyncio.sleep(min(LONGEST_RETRY_AFTER, error.retry_after or 1.0))
+        raise AssertionError("unreachable")
+
+    async def _send(self, method: str, path: str, **parts: Any) -> Response:
+        if self._bucket is not None:
+            delay = self._bucket.reserve(self.clock.monotonic())
+            if delay > 0:
+                await asyncio.sleep(delay)
+        async with self._slots:
+            if self._observe is None:
+                return await self.transport.request(method, path, **parts)
+            started = self.clock.monotonic()
+            status = 0
+            try:
+                response = await self.transport.request(method, path, **parts)
+                status = response.status
+                return response
+            finally:
+                self._observe(method, status, self.clock.monotonic() - started)
+
+    async def get(self, resource: Resource[T], name: str, *, namespace: str | None = None) -> T:
+        """Read one object."""
+        path = resource.path(namespace=namespace, name=name)
+        return decode((await self.request("GET", path)).body, resource.type, what=path)
+
+    async def get_raw(
+        self, resource: Resource[Any], name: str, *, namespace: str | None = None, subresource: str | None = None
+    ) -> dict[str, Any]:
+        """Read one object, or a subresource of it, whole."""
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        return cast(dict[str, Any], decode_raw((await self.request("GET", path)).body, what=path))
+
+    async def list(
+        self,
+        resource: Resource[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> Listing[T]:
+        """Read all objects, page by page; `limit=0` asks for one page."""
+        query = _selectors(label_selector, field_selector)
+        try:
+            return await self._list(resource, namespace, query, limit)
+        except Gone:
+            # The continue token outlived the server's memory. One page cannot expire.
+            return await self._list(resource, namespace, query, 0)
+
+    async def _list(
+        self, resource: Resource[T], namespace: str | None, query: Mapping[str, str], limit: int
+    ) -> Listing[T]:
+        path = resource.path(namespace=namespace)
+        items: list[T] = []
+        rejected: list[Rejected] = []
+        token = ""
+        while True:
+            page_query = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
+            response = await self.request("GET", path, query=page_query)
+            meta, page, bad = await decode_page(response.body, resource.type, what=path)
+            items += page
+            rejected += bad
+            token = meta.continue_
+            if not token:
+                version = meta.resource_version
+                return Listing(items=tuple(items), resource_version=version, rejected=tuple(rejected))
+
+    async def watch(
+        self,
+        resource: Resource[T],
+        *,
+        namespace: str | None = None,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: int | None = None,
+        bookmarks: bool = True,
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Yield the changes after `resource_version` until the server ends the stream; close it with `aclosing`."""
+        stream = self.watch_items(
+            resource,
+            namespace=namespace,
+            resource_version=resource_version,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            timeout_seconds=timeout_seconds,
+            bookmarks=bookmarks,
+        )
+        async with aclosing(stream):
+            async for event in stream:
+                if isinstance(event, Rejected):
+                    raise event.error
+                yield event
+
+    async def watch_items(
+        self,
+        resource: Resource[T],
+        *,
+        namespace: str | None = None,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: int | None = None,
+        bookmarks: bool = True,
+    ) -> AsyncGenerator[WatchEvent[T] | Rejected, None]:
+        """Like `watch`, but hand over objects that cannot be decoded instead of stopping at them."""
+        query = {"watch": "true", **_selectors(label_selector, field_selector)}
+        if resource_version:
+            query["resourceVersion"] = resource_version
+        if bookmarks:
+            query["allowWatchBookmarks"] = "true"
+        if timeout_seconds:
+            query["timeoutSeconds"] = str(timeout_seconds)
+        async with AsyncExitStack() as stack:
+            lines = await self._open(stack, resource.path(namespace=namespace), query)
+            async for line in lines:
+                yield parse_line(line, resource.type)
+
+    async def _open(self, stack: AsyncExitStack, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """Open a watch; to the observer it is a request that took as long as its answer needed to begin."""
+        started, status = self.clock.monotonic(), 0
+        try:
+            lines = await stack.enter_async_context(self.transport.watch(path, query=query))
+            status = 200
+            return lines
+        except ApiError as error:
+            status = error.status
+            raise
+        finally:
+            if self._observe is not None:
+                self._observe("GET", status, self.clock.monotonic() - started)
+
+    async def create(
+        self,
+        resource: Resource[T],
+        body: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        field_manager: str | None = None,
+    ) -> T:
+        """Create an object from its raw form."""
+        path = resource.path(namespace=namespace)
+        query = {**_dry(dry_run), **_manager(field_manager)}
+        response = await self.request("POST", path, query=query, body=encode(body))
+        return decode(response.body, resource.type, what=path)
+
+    async def update(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        dry_run: bool = False,
+        field_manager: str | None = None,
+    ) -> T:
+        """Replace an object by a raw one; with a resource version in it, only if it is still that one."""
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        query = {**_dry(dry_run), **_manager(field_manager)}
+        response = await self.request("PUT", path, query=query, body=encode(body))
+        return decode(response.body, resource.type, what=path)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        field_manager: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        """Change an object by a merge, JSON or strategic merge patch."""
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        response = await self.request(
+            "PATCH",
+            path,
+            query={**_dry(dry_run), **_manager(field_manager)},
+            body=patch.encode(),
+            content_type=patch.content_type,
+        )
+        return decode(response.body, resource.type, what=path)
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        *,
+        namespace: str | None = None,
+        grace_period_seconds: int | None = None,
+        propagation: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+    ) -> None:
+        """Delete an object; with `uid` or `resource_version`, only if it is that one."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        if preconditions := _preconditions(uid, resource_version):
+            options["preconditions"] = preconditions
+        await self.request("DELETE", resource.path(namespace=namespace, name=name), body=encode(options))
+
+    async def evict(
+        self,
+        name: str,
+        *,
+        namespace: str,
+        grace_period_seconds: int | None = None,
+        uid: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Ask for the eviction of a pod. A disruption budget that forbids it raises TooManyRequests at once."""
+        options: dict[str, Any] = {}
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        if preconditions := _preconditions(uid, None):
+            options["preconditions"] = preconditions
+        if dry_run:
+            options["dryRun"] = ["All"]
+        eviction: dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        if options:
+            eviction["deleteOptions"] = options
+        # A budget's 429 is an answer for the caller to act on, so it is not waited out here.
+        await self.request(
+            "POST", PODS.path(namespace=namespace, name=name, subresource="eviction"), body=encode(eviction), retries=0
+        )
+
+    def over(self, transport: Transport) -> "Client":
+        """Return a client over another transport that shares this one's limits, discovery and observer."""
+        other = Client(
+            transport,
+            clock=self.clock,
+            chance=self.chance,
+            timeout=self._timeout,
+            cache_check=self.cache_check,
+            observe=self._observe,
+            announce=self._announce,
+        )
+        other.discovery, other._slots, other._bucket = self.discovery, self._slots, self._bucket
+        other.answers = self.answers
+        other._not_found = self._not_found
+        return other
+
+    def announce(self, part: object) -> None:
+        """Tell whoever shows the machinery of this process of a part that works with this client."""
+        if self._announce is not None:
+            self._announce(part)
+
+    def on_not_found(self, heard: Callable[[str], None]) -> None:
+        """Call a method with every path that the server does not know, for as long as its object is alive."""
+        self._not_found.append(WeakMethod(heard))
+
+    def _tell_not_found(self, path: str) -> None:
+        for reference in list(self._not_found):
+            heard = reference()
+            if heard is None:
+                self._not_found.remove(reference)
+            else:
+                heard(path)
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self.transport.close()
+
+
+def _worth_waiting(error: ApiError) -> bool:
+    if error.status == 429:
+        return True
+    return error.status >= 500 and error.retry_after is not None and error.retry_after <= LONGEST_RETRY_AFTER
+
+
+def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    query = {}
+    if label_selector:
+        query["labelSelector"] = label_selector
+    if field_selector:
+        query["fieldSelector"] = field_selector
+    return query
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def _manager(field_manager: str | None) -> dict[str, str]:
+    return {"fieldManager": field_manager} if field_manager else {}
+
+
+def _preconditions(uid: str | None, resource_version: str | None) -> dict[str, str]:
+    return {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value is not None}

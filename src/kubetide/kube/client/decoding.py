@@ -1,0 +1,137 @@
+"""From the bytes of lists and watch lines to typed items, one bad item never spoiling the others.
+
+An item that does not fit its struct is handed back as `Rejected` with its name and what is wrong with it, because
+one object that somebody wrote badly must not hide twenty thousand good ones.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kubetide.api.objects.meta import ObjectKey, TypedObject
+from kubetide.api.values.codec import SLICE, ListMeta, RawList, decode
+from kubetide.errors import DecodeError
+from kubetide.kube.client.errors import error_from_status
+
+T = TypeVar("T")
+
+AT_ONCE = 128 * 1024
+"""Pages of at most so many bytes are decoded in one go: half a millisecond."""
+
+ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
+
+
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
+    """One change, or with type BOOKMARK only the news that all changes up to `resource_version` were delivered."""
+
+    type: str
+    object: T
+    key: ObjectKey
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An object that could not be decoded: what it is called, and why."""
+
+    type: str
+    key: ObjectKey
+    resource_version: str
+    error: DecodeError
+
+
+class _Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
+
+
+class _Line(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    type: str
+    object: T
+
+
+def identify(obj: object) -> tuple[ObjectKey, str]:
+    """Return the key and resource version of a decoded object, struct or dict."""
+    if isinstance(obj, dict):
+        meta: dict[str, Any] = obj.get("metadata") or {}
+        return ObjectKey(meta.get("namespace") or "", meta.get("name") or ""), meta.get("resourceVersion") or ""
+    typed = obj.metadata  # type: ignore[attr-defined]  # every struct of a Resource has metadata
+    return ObjectKey(typed.namespace, typed.name), typed.resource_version
+
+
+_line_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _line_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    found = _line_decoders.get(kind)
+    if found is None:
+        found = _line_decoders[kind] = msgspec.json.Decoder(_Line[kind])
+    return found
+
+
+def parse_line(line: bytes, kind: type[T]) -> WatchEvent[T] | Rejected:
+    """Decode one line of a watch. Raises the ApiError of an ERROR event, and DecodeError for what is no event."""
+    try:
+        parsed: _Line[T] = _line_decoder(kind).decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            parsed = decode(line, _Line[kind])  # type: ignore[valid-type]  # a struct made for the type at run time
+        except DecodeError as error:
+            return _parse_bad_line(line, error)
+    if parsed.type == ERROR:
+        raise _watch_error(line)
+    key, version = identify(parsed.object)
+    if parsed.type == BOOKMARK or (key.name and parsed.type in (ADDED, MODIFIED, DELETED)):
+        return WatchEvent(parsed.type, parsed.object, key, version)
+    raise DecodeError(f"no watch event: type {parsed.type!r} of an object named {key.name!r}", subject="watch")
+
+
+def _parse_bad_line(line: bytes, error: DecodeError) -> Rejected:
+    envelope = decode(line, _Line[msgspec.Raw], what="watch")
+    if envelope.type == ERROR:
+        raise _watch_error(line)
+    known = decode(bytes(envelope.object), TypedObject, what="watch")
+    key, version = identify(known)
+    if not key.name or envelope.type not in (ADDED, MODIFIED, DELETED):
+        raise error
+    return Rejected(envelope.type, key, version, DecodeError(error.message, subject=str(key)))
+
+
+def _watch_error(line: bytes) -> Exception:
+    return error_from_status(bytes(decode(line, _Line[msgspec.Raw], what="watch").object))
+
+
+async def decode_page(body: bytes, kind: type[T], *, what: str = "") -> tuple[ListMeta, list[T], list[Rejected]]:
+    """Decode one page of a list: a short one at once, a long one in slices between turns of the event loop."""
+    if len(body) <= AT_ONCE:
+        try:
+            whole = decode(body, _Page[kind], what=what)  # type: ignore[valid-type]
+        except DecodeError:
+            pass
+        else:
+            return whole.metadata, whole.items or [], []
+    page = decode(body, RawList, what=what)
+    raw = page.items or []
+    items: list[T] = []
+    rejected: list[Rejected] = []
+    for start in range(0, len(raw), SLICE):
+        if start:
+            await asyncio.sleep(0)
+        _decode_slice(raw[start : start + SLICE], kind, items, rejected, what)
+    return page.metadata, items, rejected
+
+
+def _decode_slice(raw: list[msgspec.Raw], kind: type[T], items: list[T], rejected: list[Rejected], what: str) -> None:
+    try:
+        items.extend(decode(b"[" + b",".join(raw) + b"]", list[kind], what=what))  # type: ignore[valid-type]
+        return
+    except DecodeError:
+        pass
+    for each in raw:
+        try:
+            items.append(decode(bytes(each), kind, what=what))
+        except DecodeError as error:
+            key, version = identify(decode(bytes(each), TypedObject, what=what))
+            rejected.append(Rejected(ADDED, key, version, DecodeError(error.message, subject=f"{what} {key}")))

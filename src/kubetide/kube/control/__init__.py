@@ -1,0 +1,1 @@
+"""The controller frame: queues, leader election, events, start and stop."""

@@ -1,0 +1,370 @@
+"""Leader election on a Lease: acquire, renew, release on stop, and stop acting when it cannot renew.
+
+The rule is in `kube.election`. `is_leader` is a question of time, not of a flag: once the renew deadline has passed
+it is False, even if the process was frozen and no task of it has run since. `kube.fence` refuses writes by it.
+"""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from kubetide.api.objects.core import LeaseSpec
+from kubetide.api.objects.scheme import LEASES
+from kubetide.api.values.codec import convert
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError, Unavailable
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.log import get_logger
+
+# Who may lead: the rule of the Lease, as pure functions of what was read and when.
+
+
+class Move(Enum):
+    """What a candidate does next."""
+
+    CREATE = "create"
+    TAKE = "take"
+    RENEW = "renew"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A state of the Lease and when it was first seen (seconds of our own steady clock)."""
+
+    version: str
+    spec: LeaseSpec
+    at: float
+
+
+def see(previous: Sighting | None, version: str, spec: LeaseSpec, *, now: float) -> Sighting:
+    """Return the sighting after reading the Lease; the same state keeps the time it was first seen."""
+    if previous is not None and previous.version == version:
+        return previous
+    return Sighting(version=version, spec=spec, at=now)
+
+
+def next_move(sighting: Sighting | None, identity: str, *, duration: float, now: float) -> Move:
+    """Return what a candidate may do with the Lease in that state."""
+    if sighting is None:
+        return Move.CREATE
+    spec = sighting.spec
+    if spec.holder_identity == identity:
+        return Move.RENEW
+    if not spec.holder_identity:
+        return Move.TAKE
+    return Move.TAKE if now >= sighting.at + (spec.lease_duration_seconds or duration) else Move.WAIT
+
+
+def claim(current: LeaseSpec | None, identity: str, *, duration: float, now: datetime) -> dict[str, Any]:
+    """Return the spec that says `identity` leads from now on, or still does."""
+    stamp = micro_time(now)
+    mine = current is not None and current.holder_identity == identity
+    acquired = micro_time(current.acquire_time) if current is not None and mine and current.acquire_time else stamp
+    # The first holder begins at 0; every change of hands counts one.
+    transitions = 0 if current is None else current.lease_transitions + (0 if mine else 1)
+    return {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": int(duration),
+        "acquireTime": acquired,
+        "renewTime": stamp,
+        "leaseTransitions": transitions,
+    }
+
+
+def released(current: LeaseSpec, *, now: datetime) -> dict[str, Any]:
+    """Return the spec of a Lease that its holder gives back; anyone may take it at once."""
+    stamp = micro_time(now)
+    return {
+        "holderIdentity": "",
+        "leaseDurationSeconds": 1,
+        "acquireTime": stamp,
+        "renewTime": stamp,
+        "leaseTransitions": current.lease_transitions,
+    }
+
+
+def micro_time(at: datetime) -> str:
+    """Return a time as Leases write it: RFC 3339 with microseconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+log = get_logger("leader")
+
+RETRY_JITTER = 1.2
+
+
+class LeaderElector:
+    """Leads while it holds the Lease. The defaults are those of Kubernetes' own controllers."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        lease_name: str,
+        namespace: str,
+        identity: str,
+        lease_duration: timedelta = timedelta(seconds=15),
+        renew_deadline: timedelta = timedelta(seconds=10),
+        retry_period: timedelta = timedelta(seconds=2),
+        chance: random.Random | None = None,
+    ) -> None:
+        if not retry_period * RETRY_JITTER < renew_deadline < lease_duration:
+            raise ValueError("lease duration, renew deadline and retry period must grow shorter in this order")
+        self.identity = identity
+        self.lease_name = lease_name
+        self.name = f"leader/{lease_name}"
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._duration = lease_duration.total_seconds()
+        self._deadline = renew_deadline.total_seconds()
+        self._period = retry_period.total_seconds()
+        self._chance = chance or client.chance
+        self._sighting: Sighting | None = None
+        self._raw: dict[str, Any] = {}
+        self._renewed_at: float | None = None
+        self._log = log.bind(lease=f"{namespace}/{lease_name}", identity=identity)
+        client.announce(self)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act right now."""
+        return self._renewed_at is not None and self._clock.monotonic() < self._renewed_at + self._deadline
+
+    @property
+    def holder(self) -> str:
+        """Who held the Lease when it was last read."""
+        return self._sighting.spec.holder_identity if self._sighting is not None else ""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the Lease, lead, and begin again when it is lost; release it when cancelled or done."""
+        try:
+            while True:
+                await self._acquire()
+                self._log.info("became leader")
+                if await self._lead(lead):
+                    return
+                self._log.warning("lost the lease")
+        finally:
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while True:
+            # An answer that took longer than the renew deadline won a Lease that may not be used any more.
+            if await self._try() and self.is_leader:
+                return
+            await asyncio.sleep(self._period * (1 + (RETRY_JITTER - 1) * self._chance.random()))
+
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """Lead until the work ends (True) or the Lease is lost (False)."""
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(_as_coroutine(lead), name=self.name)
+            renewing = group.create_task(self._renew())
+            try:
+                await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
+                finished = work.done()
+                if not finished:
+                    self._renewed_at = None
+            finally:
+                # Renewing goes on while the work winds down, so that the Lease is not lost under it.
+                if not work.cancelling():
+                    work.cancel()
+                await asyncio.wait({work})
+                renewing.cancel()
+        return finished
+
+    async def _renew(self) -> None:
+        """Renew until it is no longer possible in time, or somebody else holds the Lease."""
+        while True:
+            await asyncio.sleep(self._period)
+            renewed_at = self._renewed_at
+            if renewed_at is None:
+                return
+            left = renewed_at + self._deadline - self._clock.monotonic()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    while not await self._try(renewing=True):
+                        if self._taken_over():
+                            self._renewed_at = None
+                            return
+                        await asyncio.sleep(self._period)
+            except TimeoutError:
+                self._renewed_at = None
+                return
+
+    def _taken_over(self) -> bool:
+        return self.holder not in ("", self.identity)
+
+    async def _try(self, *, renewing: bool = False) -> bool:
+        """Make one attempt to take or renew the Lease. A leader does not take it back from somebody else."""
+        sent = self._clock.monotonic()
+        try:
+            move = await self._look(sent)
+            if move is Move.WAIT or (renewing and self._taken_over()):
+                return False
+            await self._write(move)
+        except (Conflict, AlreadyExists):
+            self._log.debug("somebody else was faster")
+            return False
+        except KubetideError as error:
+            level = self._log.debug if isinstance(error, Unavailable) else self._log.warning
+            level("cannot read or write the lease", error=str(error))
+            return False
+        self._renewed_at = sent
+        return True
+
+    async def _look(self, now: float) -> Move:
+        try:
+            self._raw = await self._client.get_raw(LEASES, self.lease_name, namespace=self._namespace)
+        except NotFound:
+            self._sighting = None
+        else:
+            self._note(self._raw, now)
+        return next_move(self._sighting, self.identity, duration=self._duration, now=now)
+
+    async def _write(self, move: Move) -> None:
+        current = self._sighting.spec if self._sighting is not None else None
+        spec = claim(current, self.identity, duration=self._duration, now=self._clock.now())
+        if move is Move.CREATE:
+            body = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": self.lease_name, "namespace": self._namespace},
+                "spec": spec,
+            }
+            await self._client.create(LEASES, body, namespace=self._namespace)
+            self._sighting = see(None, "", convert(spec, LeaseSpec), now=self._clock.monotonic())
+            return
+        # The whole object goes back, with its resource version: what others wrote in it stays, and a race is lost.
+        body = {**self._raw, "spec": {**(self._raw.get("spec") or {}), **spec}}
+        lease = await self._client.update(LEASES, self.lease_name, body, namespace=self._namespace)
+        self._sighting = see(None, lease.metadata.resource_version, lease.spec, now=self._clock.monotonic())
+
+    def _note(self, raw: dict[str, Any], now: float) -> None:
+        spec = convert(raw.get("spec") or {}, LeaseSpec, what=f"lease {self.lease_name}")
+        version = (raw.get("metadata") or {}).get("resourceVersion") or ""
+        self._sighting = see(self._sighting, version, spec, now=now)
+
+    async def _release(self) -> None:
+        """Give the Lease back, if it is still ours, so that the next leader need not wait."""
+        if self._renewed_at is None:
+            return
+        self._renewed_at = None
+        try:
+            async with asyncio.timeout(self._period):
+                self._raw = await self._client.get_raw(LEASES, self.lease_name, namespace=self._namespace)
+                self._note(self._raw, self._clock.monotonic())
+                if self._sighting is None or self.holder != self.identity:
+                    return
+                spec = released(self._sighting.spec, now=self._clock.now())
+                body = {**self._raw, "spec": {**(self._raw.get("spec") or {}), **spec}}
+                await self._client.update(LEASES, self.lease_name, body, namespace=self._namespace)
+                self._log.info("released the lease")
+        except (KubetideError, TimeoutError) as error:
+            self._log.warning("could not release the lease", error=str(error))
+
+
+async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:
+    await lead()
+
+
+# A transport that lets writes through only while their sender leads.
+
+
+class NotLeading(Unavailable):
+    """A write was held back because this process does not hold the Lease."""
+
+
+class FencedTransport:
+    """Passes requests on; writes only while `may_write` says so."""
+
+    def __init__(self, inner: Transport, may_write: Callable[[], bool]) -> None:
+        self._inner = inner
+        self._may_write = may_write
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float | None = None,
+    ) -> Response:
+        """Send a request, or raise NotLeading."""
+        if method not in ("GET", "HEAD") and not self._may_write():
+            raise NotLeading(f"held back {method} {path}: the lease is not held")
+        return await self._inner.request(
+            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout=timeout
+        )
+
+    def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a watch."""
+        return self._inner.watch(path, query=query)
+
+    async def close(self) -> None:
+        """Close the transport behind."""
+        await self._inner.close()
+
+
+# Leading, as one component sees it: a client that writes only while it leads, and work that runs only then.
+
+
+class Leadership:
+    """Who may act. The defaults are those of Kubernetes' own controllers."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        enabled: bool,
+        lease_name: str,
+        namespace: str,
+        chance: random.Random,
+        identity: str = "",
+        lease_duration: timedelta = timedelta(seconds=15),
+        renew_deadline: timedelta = timedelta(seconds=10),
+        retry_period: timedelta = timedelta(seconds=2),
+    ) -> None:
+        self.writer = client
+        """The client to write with: what it sends stops the moment the Lease could have passed on."""
+        self._elector: LeaderElector | None = None
+        if not enabled:
+            return
+        self._elector = LeaderElector(
+            client,
+            clock=clock,
+            lease_name=lease_name,
+            namespace=namespace,
+            identity=identity or f"{socket.gethostname()}_{chance.getrandbits(64):016x}",
+            lease_duration=lease_duration,
+            renew_deadline=renew_deadline,
+            retry_period=retry_period,
+            chance=chance,
+        )
+        self.writer = client.over(FencedTransport(client.transport, lambda: self.is_leader))
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act right now."""
+        return self._elector is None or self._elector.is_leader
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Run `lead` whenever this process leads, until cancelled."""
+        if self._elector is None:
+            await lead()
+        else:
+            await self._elector.run(lead)

@@ -1,0 +1,146 @@
+"""The loop that turns keys into calls of a reconciler, and outlives every one of them.
+
+A reconciler compares what is with what should be, and may be called twice. What it returns decides what follows:
+a `Result` with `requeue_after` comes back then, a plain one when something changes, an error after a delay that
+doubles with each failure, a `TerminalError` not before the object changes.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from kubetide.errors import TerminalError
+from kubetide.kube.control.workqueue import WorkQueue
+from kubetide.log import get_logger
+
+K = TypeVar("K", bound=Hashable)
+K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
+
+log = get_logger("reconcile")
+
+# Shorter than a Lease's duration less its renew deadline (15 s - 10 s), so that work in flight when leadership is
+# lost has ended before anyone else may begin.
+STOP_GRACE = timedelta(seconds=3)
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows a reconcile that succeeded."""
+
+    requeue_after: timedelta | None = None
+
+
+class Reconciler(Protocol[K_contra]):
+    """Brings one object to where it should be."""
+
+    async def reconcile(self, key: K_contra, /) -> Result:
+        """Compare what is with what should be, and close the gap."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(Generic[K]):
+    """What one reconcile came to: for telemetry and tests."""
+
+    key: K
+    seconds: float
+    error: Exception | None = None
+
+
+class Workers(Generic[K]):
+    """N workers over one queue. One key's failure never stops another's work."""
+
+    def __init__(
+        self,
+        queue: WorkQueue[K],
+        reconciler: Reconciler[K],
+        *,
+        workers: int = 1,
+        name: str = "",
+        stop_grace: timedelta = STOP_GRACE,
+        observe: Callable[[Outcome[K]], None] | None = None,
+    ) -> None:
+        self.queue = queue
+        self.name = name or queue.name
+        self._reconciler = reconciler
+        self._workers = workers
+        self._stop_grace = stop_grace.total_seconds()
+        self._observe = observe
+        self._log = log.bind(controller=self.name)
+        self._busy: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Work until cancelled; what is in flight then gets the stop grace to finish."""
+        self._stopping = False
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._work()) for _ in range(self._workers)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        except asyncio.CancelledError:
+            self._stopping = True
+            for task in tasks:
+                if task not in self._busy:
+                    task.cancel()
+            if self._busy and self._stop_grace > 0:
+                await asyncio.wait(tuple(self._busy), timeout=self._stop_grace)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ended:
+            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
+                raise end
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        while not self._stopping and (key := await self.queue.get()) is not None:
+            self._busy.add(task)
+            try:
+                await self._handle(key)
+            finally:
+                self._busy.discard(task)
+                self.queue.done(key)
+
+    async def _handle(self, key: K) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        error: Exception | None = None
+        try:
+            result = await self._reconciler.reconcile(key)
+        except TerminalError as terminal:
+            error = terminal
+            self.queue.forget(key)
+            self._log.warning("gave up until the object changes", key=str(key), error=str(terminal))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Nobody cancelled this work: something inside it was, and let it show.
+            error = RuntimeError("a part of the work was cancelled")
+            self._failed(key, error)
+        except Exception as failure:  # noqa: BLE001 - the loop must outlive any one object
+            error = failure
+            self._failed(key, failure)
+        else:
+            self.queue.forget(key)
+            if result.requeue_after is not None:
+                self.queue.add_after(key, result.requeue_after)
+        if self._observe is not None:
+            self._observe(Outcome(key=key, seconds=loop.time() - started, error=error))
+
+    def _failed(self, key: K, error: Exception) -> None:
+        delay = self.queue.add_rate_limited(key)
+        self._log.warning(
+            "reconcile failed",
+            key=str(key),
+            error=str(error),
+            kind=type(error).__name__,
+            failures=self.queue.failures(key),
+            retry_seconds=delay,
+        )

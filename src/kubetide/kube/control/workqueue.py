@@ -1,0 +1,279 @@
+"""A work queue that waits: the state of `kube.queueing` with a clock and sleeping workers around it.
+
+A key that fails comes back later each time; with a rate, all failing keys together also come back no faster than
+that, so that a server which refuses ten thousand objects at once is not asked ten thousand times at once again.
+
+Whoever waits sleeps until there is a key for it: one key wakes one worker, and one timer stands for all delays.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Collection, Hashable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from kubetide.clock import Clock
+from kubetide.kube.pacing import Backoff, TokenBucket
+
+# The state of a work queue, without waiting: which keys are due, which are being worked on, which failed how often.
+
+K = TypeVar("K", bound=Hashable)
+
+# Five milliseconds doubled up to 1000 s, the delays that Kubernetes controllers use for a failing key.
+FAILURE_BACKOFF = Backoff(base=0.005, factor=2.0, cap=1000.0, jitter=0.0)
+
+
+class QueueState(Generic[K]):
+    """Which keys wait, run and are delayed."""
+
+    def __init__(self, backoff: Backoff = FAILURE_BACKOFF) -> None:
+        self._backoff = backoff
+        self._waiting: dict[K, None] = {}
+        self._running: dict[K, float] = {}
+        self._again: set[K] = set()
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._sequence = 0
+        self._failures: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """How many keys are being worked on."""
+        return len(self._running)
+
+    def begun(self) -> Collection[float]:
+        """Return when the work under way was begun, for each key."""
+        return self._running.values()
+
+    @property
+    def delayed(self) -> int:
+        """How many keys wait for a time."""
+        return len(self._due)
+
+    def add(self, key: K) -> None:
+        """Ask for work on `key` now."""
+        if key in self._running:
+            self._again.add(key)
+        else:
+            self._waiting.setdefault(key)
+
+    def add_at(self, key: K, due: float, now: float) -> None:
+        """Ask for work on `key` at `due`, or earlier where that was asked before."""
+        if due <= now:
+            self.add(key)
+            return
+        current = self._due.get(key)
+        if current is not None and current <= due:
+            return
+        self._due[key] = due
+        self._sequence += 1
+        heapq.heappush(self._heap, (due, self._sequence, key))
+
+    def add_failed(self, key: K, now: float, at_least: float = 0.0) -> float:
+        """Ask again after the delay that the failures of `key` have earned, or `at_least`, and return it."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = max(at_least, self._backoff.delay(failures))
+        self.add_at(key, now + delay, now)
+        return delay
+
+    def failures(self, key: K) -> int:
+        """Return how often `key` failed since it was last forgotten."""
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """Forget the failures of `key`: it succeeded."""
+        self._failures.pop(key, None)
+
+    def take(self, now: float) -> K | None:
+        """Return the next key to work on, or None when there is none; `done` gives it back."""
+        self.release(now)
+        if not self._waiting:
+            return None
+        key = next(iter(self._waiting))
+        del self._waiting[key]
+        self._running[key] = now
+        return key
+
+    def done(self, key: K) -> None:
+        """Give back a key that `take` returned."""
+        self._running.pop(key, None)
+        if key in self._again:
+            self._again.discard(key)
+            self._waiting.setdefault(key)
+
+    def next_due(self) -> float | None:
+        """Return when the first delayed key becomes due."""
+        heap, due = self._heap, self._due
+        # A key that was asked for earlier later on has left its old entry in the heap.
+        while heap and due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def release(self, now: float) -> None:
+        """Let the delayed keys that are due by now wait for a worker."""
+        heap, due = self._heap, self._due
+        while heap and heap[0][0] <= now:
+            at, _, key = heapq.heappop(heap)
+            if due.get(key) == at:
+                del due[key]
+                self.add(key)
+
+
+class WorkQueue(Generic[K]):
+    """Keys to work on. Adding never waits; `get` waits for the next key, or returns None once shut down."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        name: str = "",
+        backoff: Backoff = FAILURE_BACKOFF,
+        retry_qps: float | None = None,
+        retry_burst: int = 100,
+    ) -> None:
+        self.name = name
+        self._retries = TokenBucket(retry_qps, retry_burst) if retry_qps else None
+        self._clock = clock
+        self._state: QueueState[K] = QueueState(backoff)
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._woken = 0
+        """Workers that were woken and have not looked yet."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._shut = False
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    @property
+    def running(self) -> int:
+        """How many keys are being worked on."""
+        return self._state.running
+
+    def under_way(self) -> list[float]:
+        """Return for how many seconds each of these keys has been worked on."""
+        now = self._clock.monotonic()
+        return [now - begun for begun in self._state.begun()]
+
+    @property
+    def delayed(self) -> int:
+        """How many keys wait for a time."""
+        return self._state.delayed
+
+    def add(self, key: K) -> None:
+        """Ask for work on `key` now; asking twice before it starts is asking once."""
+        if not self._shut:
+            self._state.add(key)
+            self._wake()
+
+    def add_after(self, key: K, delay: timedelta | float) -> None:
+        """Ask for work on `key` after `delay` (a number is seconds); an earlier time asked for before stays."""
+        if not self._shut:
+            seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+            now = self._clock.monotonic()
+            self._state.add_at(key, now + seconds, now)
+            self._wake()
+            self._set_timer(now)
+
+    def add_rate_limited(self, key: K) -> float:
+        """Ask again after a delay that doubles with each failure of `key`; return the seconds."""
+        if self._shut:
+            return 0.0
+        now = self._clock.monotonic()
+        at_least = self._retries.reserve(now) if self._retries is not None else 0.0
+        delay = self._state.add_failed(key, now, at_least)
+        self._wake()
+        self._set_timer(now)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """Forget the failures of `key`: it succeeded."""
+        self._state.forget(key)
+
+    def failures(self, key: K) -> int:
+        """Return how often `key` failed since it was last forgotten."""
+        return self._state.failures(key)
+
+    async def get(self) -> K | None:
+        """Wait for a key and take it; every key taken is given back with `done`. None: the queue is shut down."""
+        while not self._shut:
+            now = self._clock.monotonic()
+            key = self._state.take(now)
+            if key is not None:
+                return key
+            await self._wait(now)
+        return None
+
+    def done(self, key: K) -> None:
+        """Give back a key taken with `get`."""
+        self._state.done(key)
+        self._wake()
+
+    def shut_down(self) -> None:
+        """Hand out nothing more and wake everybody who waits."""
+        self._shut = True
+        self._drop_timer()
+        while self._waiters:
+            self._wake_one()
+
+    async def _wait(self, now: float) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._set_timer(now)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():
+                with suppress(ValueError):
+                    self._waiters.remove(waiter)
+                if not self._waiters:
+                    self._drop_timer()
+            else:
+                # Woken and cancelled at once: the key it was woken for is for the next one.
+                self._woken -= 1
+                self._wake()
+            raise
+        self._woken -= 1
+
+    def _wake(self) -> None:
+        """Wake as many as there are keys for."""
+        if self._waiters:
+            keys = len(self._state)
+            while self._waiters and self._woken < keys:
+                self._wake_one()
+
+    def _wake_one(self) -> None:
+        waiter = self._waiters.popleft()
+        # One that was cancelled in this turn of the loop has not had the time to leave.
+        if not waiter.done():
+            waiter.set_result(None)
+            self._woken += 1
+
+    def _set_timer(self, now: float) -> None:
+        """Let the first delayed key wake somebody, if somebody waits."""
+        if not self._waiters:
+            return
+        due = self._state.next_due()
+        if due is None or (self._timer is not None and self._timer_due <= due):
+            return
+        self._drop_timer()
+        self._timer_due = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._ring)
+
+    def _drop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        self._state.release(now)
+        self._wake()
+        self._set_timer(now)

@@ -1,0 +1,1 @@
+"""What the node agent decides: pure functions from values to plans and reports."""

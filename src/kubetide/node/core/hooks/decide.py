@@ -1,0 +1,224 @@
+"""One pass over all objects of a node: what the hooks want written, without any runtime's help.
+
+Rules are brought up to the snapshot first, so a changed NodeSLO, topology or node takes effect in the same pass.
+Quotas are applied level by level (a parent's quota must not be below its children's), everything else in order: QoS
+directories, then per pod the pod, its sandbox and its containers, then host applications.
+
+CPU burst moves the quota of the same containers that normalization scales. Where burst is on, normalization
+therefore writes a quota once per directory and ratio; burst keeps it from there, starting at the scaled base. A ratio
+that is gone is undone once per directory. Once means: once the kernel took it. What was only planned is planned again.
+
+    needs(snapshot) -> switch(snapshot with kernel values) -> switched(outcomes) -> decide(...) -> applied(outcomes)
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
+from kubetide.errors import InvalidInput
+from kubetide.node.core import files
+from kubetide.node.core.hooks.context import Response
+from kubetide.node.core.hooks.requests import (
+    container_request,
+    container_writes,
+    host_app_request,
+    host_app_writes,
+    pod_request,
+    pod_writes,
+    sandbox_request,
+    tier_writes,
+)
+from kubetide.node.core.hooks.rules import (
+    CORE_SCHED,
+    CPUSET,
+    GROUP_IDENTITY,
+    NORMALIZATION,
+    Plugins,
+    Question,
+    kube_qos_requests,
+)
+from kubetide.node.core.kernel_values import Needs
+from kubetide.node.core.outcomes import Outcomes
+from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
+from kubetide.node.core.sandboxes import sandbox_among, sandbox_id
+from kubetide.node.core.snapshot import PodState, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """The effect of writing a quota that normalization wants: scaled by this ratio, or put back where there is none."""
+
+    ratio: float | None
+
+
+@dataclass(slots=True)
+class HookDecider:
+    """Turns snapshots into the writes of the hook plugins."""
+
+    plugins: Plugins
+    _scaled: dict[str, float] = field(default_factory=dict)
+    """Directories whose quota is scaled, by ratio."""
+    _restoring: set[str] = field(default_factory=set)
+    """Directories whose quota may still be scaled by a ratio that is gone."""
+    _new_identity: bool = False
+    """Whether the values of a new group identity are not all in force yet."""
+    _unread: dict[str, str] = field(default_factory=dict)
+    _problems: dict[str, str] = field(default_factory=dict)
+
+    def needs(self, snapshot: Snapshot) -> Needs:
+        """Return the kernel values that the hooks look at: sandboxes, group identity, processes to be grouped."""
+        active = [pod for pod in snapshot.pods if pod.is_active]
+        identity, cookies = self.plugins.on(GROUP_IDENTITY), self.plugins.on(CORE_SCHED)
+        sandboxes = self.plugins.on(CPUSET) and not cookies  # what is read below a pod tells its children too
+        return Needs(
+            children=[pod.directory for pod in active if pod.containers] if sandboxes else (),
+            texts_below=[(files.PROCS, pod.directory) for pod in active] if cookies else (),
+            settings=(files.SCHED_GROUP_IDENTITY,) if identity else (),
+            present=((files.CPU_BVT, snapshot.paths.kube_root),) if identity else (),
+        )
+
+    def switch(self, snapshot: Snapshot) -> Plan:
+        """Return what switches group identity on where the kernel has a switch: it must be on before any value."""
+        kernel = snapshot.kernel
+        switch = kernel.setting(files.SCHED_GROUP_IDENTITY)
+        self.plugins.bvt_ready = self.plugins.on(GROUP_IDENTITY) and (
+            bool(kernel.has(files.CPU_BVT, snapshot.paths.kube_root)) if switch is None else switch.strip() == "1"
+        )
+        if switch is None or self.plugins.bvt_ready or not self.plugins.on(GROUP_IDENTITY):
+            return Plan()
+        subject = Subject(type="node", name=snapshot.node.metadata.name if snapshot.node else "")
+        write = Write(
+            file=files.SCHED_GROUP_IDENTITY, value="1", target=Target.SYSTEM, reason=GROUP_IDENTITY, subject=subject
+        )
+        return Plan(batches=(Batch.flat(write, cached=False),))
+
+    def switched(self, outcomes: Outcomes) -> None:
+        """Learn whether the switch is on; while it is not, no group identity is written."""
+        if outcomes:
+            self.plugins.bvt_ready = all(outcome.in_force for outcome in outcomes)
+
+    def refresh(self, snapshot: Snapshot) -> frozenset[str]:
+        """Take over the rules of a snapshot; return the plugins whose rule changed. What cannot be read stays."""
+        changed: frozenset[str] = frozenset()
+        scaling = self.plugins.rules.normalization.enable
+        if snapshot.slo is not None:
+            changed |= self.plugins.update_slo(snapshot.slo)
+        for name, update, source in (
+            ("topology", self.plugins.update_topology, snapshot.topology_annotations or None),
+            ("node", self.plugins.update_node, (snapshot.node.metadata.annotations or {}) if snapshot.node else None),
+        ):
+            if source is None:
+                continue
+            try:
+                changed |= update(source)
+                self._unread.pop(name, None)
+            except InvalidInput as error:
+                self._unread[name] = str(error)
+        if self.plugins.rules.normalization.enable:
+            self._restoring.clear()
+        elif scaling:
+            self._restoring = _directories(pod for pod in snapshot.pods if pod.is_active)
+        self._new_identity = self._new_identity or GROUP_IDENTITY in changed
+        return changed
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Return the writes for all objects; the audit names a new group identity as the reason of its values."""
+        changed = self.refresh(snapshot)
+        self._problems = {}
+        above: list[Write] = []
+        for request in kube_qos_requests({name: snapshot.paths.tier(name) for name in KUBE_QOS_CLASSES}):
+            for _, response in self._answers(request.cgroup_parent, self.plugins.kube_qos(request)):
+                above += tier_writes(request.cgroup_parent, response)
+        pods: list[Write] = []
+        inside: list[Write] = []
+        active = [pod for pod in snapshot.pods if pod.is_active]
+        self._forget(active)
+        for pod in active:
+            self._pod(snapshot, pod, pods, inside)
+        host: list[Write] = []
+        for app in snapshot.host_applications:
+            about = host_app_request(app, snapshot.paths)
+            for _, response in self._answers(about.name, self.plugins.host_app(about)):
+                host += host_app_writes(about, response)
+        if self._new_identity:
+            above, pods, host = _identity(above), _identity(pods), _identity(host)
+        quotas = Batch(levels=(_quotas(pods), _quotas(inside)), leveled=True)
+        others = [write for write in [*pods, *inside] if write.file is not files.CPU_QUOTA]
+        trace = {"pods": len(active), "problems": self._unread | self._problems, "changed": sorted(changed)}
+        return Plan(batches=(Batch.flat(*above), Batch.flat(*others), quotas, Batch.flat(*host)), trace=trace)
+
+    def applied(self, plan: Plan, outcomes: Outcomes) -> None:
+        """Learn what became of the writes of a plan."""
+        self._new_identity = self._new_identity and any(
+            outcome.failed for outcome in outcomes if outcome.write.file is files.CPU_BVT
+        )
+        for outcome in outcomes:
+            effect, directory = outcome.write.effect, outcome.write.directory
+            if not isinstance(effect, Scaled) or outcome.failed:
+                continue
+            # A directory that is not there has nothing to put back; it is scaled once it is there.
+            if effect.ratio is None:
+                self._restoring.discard(directory)
+                self._scaled.pop(directory, None)
+            elif outcome.in_force:
+                self._scaled[directory] = effect.ratio
+
+    def _pod(self, snapshot: Snapshot, pod: PodState, pods: list[Write], inside: list[Write]) -> None:
+        request = pod_request(pod)
+        questions = self.plugins.pod(request, restoring=pod.directory in self._restoring)
+        questions = self._due(snapshot, questions, pod.directory)
+        for plugin, response in self._answers(pod.key, questions):
+            pods += self._with_effect(plugin, pod.directory, pod_writes(request, response))
+        requests = [container_request(request, one) for one in pod.containers if one.directory]
+        sandbox = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
+        if sandbox is not None:
+            requests.insert(0, sandbox_request(request, sandbox_id(snapshot.paths, pod, sandbox), sandbox))
+        for one in requests:
+            place = one.cgroup_parent
+            questions = self._due(snapshot, self.plugins.container(one, restoring=place in self._restoring), place)
+            for plugin, response in self._answers(pod.key, questions):
+                inside += self._with_effect(plugin, place, container_writes(one, response))
+
+    def _answers(self, subject: str, questions: Iterable[Question]) -> Iterable[tuple[str, Response]]:
+        """Yield the answers of the plugins; one that fails for this object is noted, and the others are asked."""
+        for plugin, ask in questions:
+            try:
+                answer = ask()
+            except Exception as error:  # noqa: BLE001 - one object must not keep the others from being repaired
+                self._problems[subject] = f"{plugin}: {error}"
+                continue
+            yield plugin, answer
+
+    def _due(self, snapshot: Snapshot, questions: Iterable[Question], directory: str) -> Iterable[Question]:
+        """Leave normalization out where burst has taken over a quota that is scaled by the ratio in force."""
+        done = self._scaled.get(directory) == self.plugins.rules.normalization.ratio
+        if not (done and snapshot.gates.get("CPUBurst", False)) or directory in self._restoring:
+            return questions
+        return (question for question in questions if question[0] != NORMALIZATION)
+
+    def _with_effect(self, plugin: str, directory: str, writes: list[Write]) -> list[Write]:
+        if plugin != NORMALIZATION:
+            return writes
+        restoring = directory in self._restoring
+        if restoring and not writes:
+            self._restoring.discard(directory)  # it has no quota of its own: nothing was ever scaled
+        effect = Scaled(None if restoring else self.plugins.rules.normalization.ratio)
+        return [replace(write, effect=effect) for write in writes]
+
+    def _forget(self, active: Iterable[PodState]) -> None:
+        known = _directories(active)
+        self._scaled = {directory: ratio for directory, ratio in self._scaled.items() if directory in known}
+        self._restoring &= known
+
+
+def _directories(pods: Iterable[PodState]) -> set[str]:
+    """Return the directories of pods and of their containers."""
+    return {place for pod in pods for place in (pod.directory, *(one.directory for one in pod.containers)) if place}
+
+
+def _identity(writes: Iterable[Write]) -> list[Write]:
+    return [replace(write, reason=GROUP_IDENTITY) if write.file is files.CPU_BVT else write for write in writes]
+
+
+def _quotas(writes: Iterable[Write]) -> tuple[Write, ...]:
+    return tuple(write for write in writes if write.file is files.CPU_QUOTA)

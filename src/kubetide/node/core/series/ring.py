@@ -1,0 +1,197 @@
+"""The recent past in memory: float64 rings, one group of series per producer.
+
+All series of a group are sampled together, so they share one ring of timestamps; a value that is missing at a tick
+is NaN. A series is a row of a matrix (contiguous in time, so that a window is a slice); rows are handed out in
+chunks, which are never moved, and come back when a series has had no sample for the whole length of the ring. That
+bounds memory by the number of series alive at once, however many pods come and go.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kubetide.node.core.series.kinds import PROPERTIES, check_query, check_sample
+from kubetide.node.core.series.query import EMPTY, Floats, Millis, Points, points_of
+
+CHUNK_ROWS = 64
+Properties = tuple[tuple[str, str], ...]
+Key = tuple[str, Properties]
+
+
+def series_key(kind: str, properties: Mapping[str, str] | None = None) -> Key:
+    """Return the identity of a series; raise SeriesError if the properties are not those of the kind."""
+    given = properties or {}
+    check_sample(kind, given)
+    return kind, tuple(sorted(given.items()))
+
+
+@dataclass(slots=True)
+class _Row:
+    chunk: Floats
+    index: int
+    last_tick: int
+
+
+@dataclass(slots=True)
+class Group:
+    """Series that are sampled together."""
+
+    capacity: int
+    millis: Millis = field(init=False)
+    tick: int = 0
+    """Number of batches so far; the ring position is `tick % capacity`."""
+    rows: dict[Key, _Row] = field(default_factory=dict)
+    _free: list[_Row] = field(default_factory=list)
+    _chunks: list[Floats] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.millis = np.full(self.capacity, np.iinfo(np.int64).min, dtype=np.int64)
+
+    def append(self, at: int, samples: Iterable[tuple[Key, float]]) -> list[Key]:
+        """Store one batch; return the series that are new."""
+        position = self.tick % self.capacity
+        self._clear_column(position)
+        self.millis[position] = at
+        self.tick += 1
+        new: list[Key] = []
+        for key, value in samples:
+            row = self.rows.get(key)
+            if row is None:
+                row = self.rows[key] = self._allocate()
+                new.append(key)
+            row.chunk[row.index, position] = value
+            row.last_tick = self.tick
+        return new
+
+    def _clear_column(self, position: int) -> None:
+        if self.tick >= self.capacity:
+            for chunk in self._chunks:
+                chunk[:, position] = np.nan
+
+    def _allocate(self) -> _Row:
+        if not self._free:
+            chunk = np.full((CHUNK_ROWS, self.capacity), np.nan, dtype=np.float64)
+            self._chunks.append(chunk)
+            self._free.extend(_Row(chunk, index, 0) for index in range(CHUNK_ROWS - 1, -1, -1))
+        row = self._free.pop()
+        row.last_tick = self.tick
+        return row
+
+    def expire(self) -> list[Key]:
+        """Give back the rows of series that have no sample left in the ring; return their keys."""
+        gone = [key for key, row in self.rows.items() if self.tick - row.last_tick >= self.capacity]
+        for key in gone:
+            row = self.rows.pop(key)
+            row.chunk[row.index, :] = np.nan
+            self._free.append(row)
+        return gone
+
+    def window(self, start: int, end: int) -> Millis:
+        """Return the ring positions whose time lies in [start, end], in stored order."""
+        count = min(self.tick, self.capacity)
+        first = self.tick - count
+        order = (np.arange(first, self.tick, dtype=np.int64)) % self.capacity
+        times = self.millis[order]
+        selected: Millis = order[(times >= start) & (times <= end)]
+        return selected
+
+    def points(self, key: Key, positions: Millis) -> Points:
+        """Return the samples of a series at the given positions."""
+        row = self.rows.get(key)
+        if row is None or not len(positions):
+            return EMPTY
+        values = row.chunk[row.index, positions]
+        present = ~np.isnan(values)
+        return points_of(self.millis[positions][present], values[present])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the ring in bytes."""
+        return self.millis.nbytes + sum(chunk.nbytes for chunk in self._chunks)
+
+
+class Ring:
+    """All groups, and which series of a kind there are."""
+
+    def __init__(self, retention_seconds: float = 2100.0) -> None:
+        self.retention_seconds = retention_seconds
+        self.groups: dict[str, Group] = {}
+        self._by_kind: dict[str, dict[Properties, str]] = {}
+
+    def group(self, name: str, interval_seconds: float) -> Group:
+        """Return a group, made for samples every `interval_seconds` on the first call."""
+        found = self.groups.get(name)
+        if found is None:
+            capacity = max(int(self.retention_seconds / max(interval_seconds, 0.1)), 16)
+            found = self.groups[name] = Group(capacity)
+        return found
+
+    def append(self, name: str, interval_seconds: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
+        """Store one batch of a producer at a time in milliseconds."""
+        for kind, properties in self.group(name, interval_seconds).append(at, samples):
+            self._by_kind.setdefault(kind, {})[properties] = name
+
+    def expire(self) -> int:
+        """Forget series without recent samples; return how many."""
+        forgotten = 0
+        for group in self.groups.values():
+            for kind, properties in group.expire():
+                self._by_kind.get(kind, {}).pop(properties, None)
+                forgotten += 1
+        return forgotten
+
+    def matching(self, kind: str, properties: Mapping[str, str] | None = None) -> Iterator[tuple[Key, Group]]:
+        """Yield the series of a kind that have the given properties."""
+        given = properties or {}
+        check_query(kind, given)
+        series = self._by_kind.get(kind, {})
+        if len(given) == len(PROPERTIES[kind]):
+            exact = tuple(sorted(given.items()))
+            if exact in series:
+                yield (kind, exact), self.groups[series[exact]]
+            return
+        wanted = given.items()
+        for found, name in list(series.items()):
+            if wanted <= dict(found).items():
+                yield (kind, found), self.groups[name]
+
+    def query(self, kind: str, properties: Mapping[str, str] | None, start: int, end: int) -> Points:
+        """Return the samples of all matching series within [start, end] milliseconds, one series after the other."""
+        parts = [
+            points
+            for key, group in self.matching(kind, properties)
+            if len(points := group.points(key, group.window(start, end)))
+        ]
+        if not parts:
+            return EMPTY
+        if len(parts) == 1:
+            return parts[0]
+        return Points(
+            np.concatenate([part.millis for part in parts]),
+            np.concatenate([part.values for part in parts]),
+            span_millis=parts[-1].span_millis,
+        )
+
+    def query_each(self, kind: str, label: str, start: int, end: int) -> dict[str, Points]:
+        """Return the samples of every series of a kind by the value of one property; windows are found once."""
+        result: dict[str, Points] = {}
+        windows: dict[int, Millis] = {}
+        for key, group in self.matching(kind):
+            positions = windows.get(id(group))
+            if positions is None:
+                positions = windows[id(group)] = group.window(start, end)
+            points = group.points(key, positions)
+            if len(points):
+                result[dict(key[1])[label]] = points
+        return result
+
+    @property
+    def series_count(self) -> int:
+        """Number of series with recent samples."""
+        return sum(len(group.rows) for group in self.groups.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all groups in bytes."""
+        return sum(group.nbytes for group in self.groups.values())

@@ -1,0 +1,214 @@
+"""What the agent does beyond seeing: QoS strategies, evictions and runtime hooks, put together for one agent.
+
+    modules = make_modules(agent)      ->  events, strategies, hook reconciler [, NRI plugin] [, hook server]
+
+The parts that need sockets of this machine are left out in simulation.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from kubetide.errors import SettingsError
+from kubetide.kube.control.manager import Component
+from kubetide.kube.control.recorder import EventRecorder
+from kubetide.log import get_logger
+from kubetide.node.agent import NodeAgent
+from kubetide.node.core.hooks.cookies import Cookies
+from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.hooks.rules import CORE_SCHED, Plugins
+from kubetide.node.core.hooks.stages import Stage, failure_policy
+from kubetide.node.core.plan import Eviction
+from kubetide.node.core.qos.blkio import BlkIo
+from kubetide.node.core.qos.burst_limiter import Limiters
+from kubetide.node.core.qos.cpu_burst import CpuBurst
+from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
+from kubetide.node.core.qos.extensions import GROUP, Extension, Extensions, Factory, switched_on
+from kubetide.node.core.qos.memory import MemoryQos
+from kubetide.node.core.qos.resctrl import Resctrl
+from kubetide.node.core.qos.strategy import Strategy
+from kubetide.node.core.qos.suppress import CpuSuppress
+from kubetide.node.core.qos.system import SystemConfig
+from kubetide.node.core.snapshot import Snapshot
+from kubetide.node.executor.evictor import Evictor
+from kubetide.node.hook_reconciler import HookReconciler
+from kubetide.node.kernel_reader import KernelReader
+from kubetide.node.runtime.core_sched import PrctlCookies, enable_core_sched
+from kubetide.node.runtime.resctrl import ResctrlFilesystem
+from kubetide.node.settings import NodeSettings
+from kubetide.node.state.callbacks import News
+from kubetide.node.strategy_runner import QosController
+
+log = get_logger("node")
+
+COMPONENT = "kubetide-node"
+
+
+def make_strategies(
+    settings: NodeSettings, agent: NodeAgent, chance: random.Random, extensions: Extensions
+) -> list[Strategy]:
+    """Return all strategies with their intervals, those of extensions last."""
+    reconcile = timedelta(seconds=settings.reconcile_interval_seconds)
+    return [
+        CpuSuppress(interval=timedelta(seconds=settings.cpu_suppress_interval_seconds)),
+        CpuBurst(Limiters(chance.random), interval=reconcile, extensions=extensions),
+        CpuEvict(
+            agent.clock.now(),
+            interval=timedelta(seconds=settings.cpu_evict_interval_seconds),
+            cool=timedelta(seconds=settings.cpu_evict_cool_time_seconds),
+        ),
+        MemoryEvict(
+            interval=timedelta(seconds=settings.memory_evict_interval_seconds),
+            cool=timedelta(seconds=settings.memory_evict_cool_time_seconds),
+        ),
+        MemoryQos(interval=reconcile, extensions=extensions),
+        BlkIo(interval=reconcile),
+        Resctrl(interval=reconcile),
+        SystemConfig(interval=reconcile),
+        *extensions.strategies(),
+    ]
+
+
+def installed_extensions() -> dict[str, Factory]:
+    """Return the extensions that installed packages offer; none is imported before it is switched on."""
+    return {point.name: partial(_load, point) for point in entry_points(group=GROUP)}
+
+
+def _load(point: EntryPoint) -> Extension:
+    make: Factory = point.load()
+    return make()
+
+
+def make_modules(
+    agent: NodeAgent,
+    *,
+    sockets: bool = True,
+    chance: random.Random | None = None,
+    extensions: Mapping[str, Factory] | None = None,
+) -> Sequence[Component]:
+    """Return the acting parts of an agent; without `sockets` those that talk to a container runtime are left out.
+
+    `extensions` are those that --qos-extension-plugins may name; by default the ones that are installed.
+    """
+    settings = agent.settings
+    chosen = switched_on(settings.qos_extension_plugins, installed_extensions() if extensions is None else extensions)
+    recorder = EventRecorder(agent.client, clock=agent.clock, component=COMPONENT, instance=agent.node_name)
+    evictor = Evictor(
+        agent.client,
+        clock=agent.clock,
+        node_name=agent.node_name,
+        publish=recorder.publish,
+        telemetry=agent.telemetry,
+        audit=agent.audit,
+        stop_containers=_stopper(agent) if sockets else None,
+    )
+    gates = {**agent.gates, **agent.hook_gates}
+
+    def snapshot() -> Snapshot:
+        return replace(agent.snapshot(), gates=gates, evicted=evictor.evicted())
+
+    read = KernelReader(agent.host, agent.layout).read
+    strategies = QosController(
+        make_strategies(settings, agent, chance or random.Random(), chosen),
+        snapshot=snapshot,
+        read=read,
+        executor=agent.executor,
+        evictor=evictor,
+        clock=agent.clock,
+        telemetry=agent.telemetry,
+        node_name=agent.node_name,
+        gates=gates,
+        collect_interval=agent.collect_interval,
+        prepare={"resctrl": ResctrlFilesystem(agent.layout).prepare} if sockets else None,
+        kernel=agent.kernel,
+    )
+    plugins = Plugins(
+        gates=gates,
+        policy=failure_policy(settings.runtime_hooks_plugin_failure_policy),
+        disabled=_stages(settings.runtime_hooks_disable_stages),
+        bvt_ready=False,
+    )
+    hooks = HookReconciler(
+        HookDecider(plugins),
+        snapshot=snapshot,
+        read=read,
+        kernel=agent.kernel,
+        executor=agent.executor,
+        clock=agent.clock,
+        telemetry=agent.telemetry,
+        node_name=agent.node_name,
+        cookies=_cookies(agent) if sockets and gates.get(CORE_SCHED, False) else None,
+        interval=settings.runtime_hooks_reconcile_interval,
+    )
+    for news in News:
+        agent.callbacks.register(news, hooks.name, hooks.wake)
+    modules: list[Component] = [recorder, strategies, hooks]
+    if sockets:
+        modules += _runtime_modules(agent, plugins)
+    return modules
+
+
+def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
+    """Return the ways in for container runtimes; gRPC and protobuf are needed only here."""
+    from kubetide.node.runtime.hook_server import HookServer
+    from kubetide.node.runtime.hook_service import HookService
+    from kubetide.node.runtime.nri import NriPlugin
+
+    settings = agent.settings
+    service = HookService(
+        plugins,
+        agent.executor,
+        agent.layout,
+        default_runtime=settings.default_runtime_type,
+        kernel=agent.kernel,
+    )
+    modules: list[Component] = []
+    if settings.enable_nri_runtime_hook:
+        modules.append(NriPlugin(service, Path(agent.layout.var_run_root) / "nri/nri.sock"))
+    config = Path(settings.runtime_hooks_config_path)
+    if settings.runtime_hooks_config_path and config.is_dir():
+        if settings.runtime_hooks_network != "unix":
+            raise SettingsError("the hook server is served on unix sockets only", field="runtime-hooks-network")
+        modules.append(
+            HookServer(
+                service,
+                socket=Path(settings.runtime_hooks_addr),
+                host_endpoint=settings.runtime_hooks_host_endpoint,
+                config_directory=config,
+                failure_policy=failure_policy(settings.runtime_hooks_failure_policy),
+            )
+        )
+    return modules
+
+
+def _stopper(agent: NodeAgent) -> Callable[[Eviction], Awaitable[None]]:
+    from kubetide.node.runtime.stopper import ContainerStopper
+
+    stopper = ContainerStopper(Path(agent.layout.var_run_root))
+
+    async def stop(eviction: Eviction) -> None:
+        pod = agent.snapshot().pod(eviction.uid)
+        if pod is not None:
+            await stopper.stop(pod)
+
+    return stop
+
+
+def _cookies(agent: NodeAgent) -> Cookies | None:
+    kernel = PrctlCookies()
+    if enable_core_sched(agent.host, agent.layout) or kernel.usable():
+        return Cookies(kernel)
+    log.warning("no core scheduling on this machine: the gate CoreSched sets cpu.idle only")
+    return None
+
+
+def _stages(names: tuple[str, ...]) -> frozenset[Stage]:
+    known = {str(stage): stage for stage in Stage}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SettingsError(f"unknown stage {unknown[0]!r}", field="runtime-hooks-disable-stages")
+    return frozenset(known[name] for name in names)

@@ -1,0 +1,195 @@
+"""Repairs cgroups without any runtime: after every refresh of the pod list, and from time to time.
+
+The runtime's hooks see a container once, when it is made. Rules change later, containers are made while the agent is
+away, and others write too; so the same plugins also run over everything that is there. Wake-ups that arrive during a
+pass collapse into one.
+
+A pass reads what the hooks need, lets them decide from these values, writes, and tells them what became of it. Reading
+and writing happen on the worker that owns the host.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from kubetide.clock import Clock
+from kubetide.log import get_logger
+from kubetide.node.core import files
+from kubetide.node.core.hooks import core_sched
+from kubetide.node.core.hooks.cookies import Cookies
+from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.hooks.rules import CORE_SCHED
+from kubetide.node.core.kernel_values import KernelValues, Needs
+from kubetide.node.core.outcomes import Applies, Outcomes, failures
+from kubetide.node.core.plan import Plan
+from kubetide.node.core.sandboxes import sandbox_among, sandbox_id
+from kubetide.node.core.snapshot import PodState, Snapshot
+from kubetide.node.host.worker import Inline, Worker
+from kubetide.telemetry import Telemetry
+
+log = get_logger("node.hooks")
+
+
+class HookReconciler:
+    """Runs the hook plugins over all objects of the node."""
+
+    def __init__(
+        self,
+        decider: HookDecider,
+        *,
+        snapshot: Callable[[], Snapshot],
+        read: Callable[[Needs], KernelValues],
+        executor: Applies,
+        clock: Clock,
+        telemetry: Telemetry,
+        node_name: str,
+        cookies: Cookies | None = None,
+        kernel: Worker | None = None,
+        interval: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self.name = "runtime-hooks"
+        self.decider = decider
+        self.cookies = cookies
+        self.passes = 0
+        self._snapshot = snapshot
+        self._read = read
+        self._executor = executor
+        self._kernel = kernel or Inline()
+        self._clock = clock
+        self._node_name = node_name
+        self._interval = interval.total_seconds()
+        self._wake = asyncio.Event()
+        self._failing = ""
+        self._last: dict[str, Any] = {}
+        self._cookie_gauge = telemetry.gauge(
+            "koordlet_container_core_sched_cookie",
+            "Core scheduling cookie of containers.",
+            (
+                "node",
+                "pod_namespace",
+                "pod_name",
+                "pod_uid",
+                "container_name",
+                "container_id",
+                "core_sched_group",
+                "core_sched_cookie",
+            ),
+        )
+        self._cookie_status = telemetry.counter(
+            "koordlet_core_sched_cookie_manage_status",
+            "Containers whose cookie was kept or could not be had, by group.",
+            ("node", "core_sched_group", "status"),
+        )
+
+    def ready(self) -> bool:
+        """Whether a first pass was made."""
+        return self.passes > 0
+
+    def healthy(self) -> bool:
+        """A failing pass is logged and tried again."""
+        return True
+
+    def wake(self) -> None:
+        """Ask for a pass soon: the pod list was refreshed, or a rule's object changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Make passes until cancelled."""
+        while True:
+            self._wake.clear()
+            await self.reconcile()
+            try:
+                async with asyncio.timeout(self._interval):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def reconcile(self) -> None:
+        """Make one pass over all objects; an error is logged once until it changes."""
+        decider = self.decider
+        try:
+            snapshot = self._snapshot()
+            needs = decider.needs(snapshot)
+            kernel = await self._kernel.call(partial(self._read, needs), "reading values for the hooks")
+            snapshot = replace(snapshot, kernel=kernel)
+            decider.switched(await self._apply(decider.switch(snapshot)))
+            plan = decider.decide(snapshot)
+            if plan.trace["changed"]:
+                log.info("hook rules changed", plugins=plan.trace["changed"])
+            outcomes = await self._apply(plan)
+            decider.applied(plan, outcomes)
+            if self.cookies is not None and decider.plugins.on(CORE_SCHED):
+                await self._kernel.call(partial(self._reconcile_cookies, snapshot), "sharing core scheduling cookies")
+            self._last = {"at": self._clock.now().isoformat(), "notWritten": failures(outcomes), **plan.trace}
+            self._failing = ""
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if text != self._failing:
+                self._failing = text
+                log.exception("hook pass failed")
+        self.passes += 1
+
+    async def _apply(self, plan: Plan) -> Outcomes:
+        if plan.is_empty:
+            return ()
+        return await self._kernel.call(partial(self._executor.apply, plan), "writing values of the hooks")
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Return what the last pass did on this node."""
+        if kind != "node" or key != self._node_name:
+            return None
+        return {"node": self._node_name, "hooks": dict(self._last), "failing": self._failing}
+
+    def _reconcile_cookies(self, snapshot: Snapshot) -> None:
+        rule = self.decider.plugins.rules.core_sched
+        if self.cookies is None or rule is None:
+            return
+        pods = sorted(
+            (pod for pod in snapshot.pods if pod.is_active and pod.raw_qos != "SYSTEM"),
+            key=lambda pod: pod.pod.metadata.creation_timestamp or snapshot.now,
+        )
+        turns = [
+            (pod, *_group(rule, pod), f"{pod.uid}/{identity}", (name, identity), _pids(snapshot, directory))
+            for pod in pods
+            for name, identity, directory in _places(snapshot, pod)
+        ]
+        if not self.cookies.loaded:
+            self.cookies.load(((key, group, pids) for _, _, group, key, _, pids in turns), snapshot.now)
+            if not self.cookies.loaded:
+                return
+        self._cookie_gauge.clear()
+        for pod, enabled, group, key, named, pids in turns:
+            if not enabled:
+                self.cookies.disable(key, pids, snapshot.now)
+                continue
+            cookie = self.cookies.enable(key, group, pids, snapshot.now)
+            if pids:
+                self._cookie_status.labels(self._node_name, group, "success" if cookie else "fail").inc()
+            if cookie:
+                labels = (self._node_name, pod.namespace, pod.name, pod.uid, *named, group, str(cookie))
+                self._cookie_gauge.labels(*labels).set(float(cookie))
+        self.cookies.sweep(snapshot.now)
+
+
+def _group(rule: core_sched.CoreSchedRule, pod: PodState) -> tuple[bool, str]:
+    return core_sched.group_of(
+        rule, labels=pod.pod.metadata.labels, qos=pod.raw_qos, kube_qos=pod.kube_qos, uid=pod.uid
+    )
+
+
+def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str, str]]:
+    """Yield (name, id, directory) of the sandbox, which has no name, where it is known, and of the containers."""
+    directory = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
+    if directory is not None:
+        yield "", sandbox_id(snapshot.paths, pod, directory), directory
+    for container in pod.containers:
+        if container.directory:
+            yield container.name, container.id, container.directory
+
+
+def _pids(snapshot: Snapshot, directory: str) -> tuple[int, ...]:
+    words = (snapshot.kernel.text(files.PROCS, directory) or "").split()
+    return tuple(int(word) for word in words if word.isdigit())

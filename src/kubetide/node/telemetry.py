@@ -1,0 +1,79 @@
+"""Gauges whose set of series is made anew each round, without touching those of other nodes in the same process."""
+
+from prometheus_client import Gauge
+
+from kubetide.node.core import files
+from kubetide.node.core.outcomes import Outcomes
+from kubetide.node.core.plan import Plan, Write
+from kubetide.telemetry import Telemetry
+
+
+class RoundGauge:
+    """Remembers which series it set, and removes those that a round did not set again."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._shown: set[tuple[str, ...]] = set()
+        self._round: set[tuple[str, ...]] = set()
+
+    def begin(self) -> None:
+        """Start a round."""
+        self._round = set()
+
+    def set(self, labels: tuple[str, ...], value: float) -> None:
+        """Set one series."""
+        self._gauge.labels(*labels).set(value)
+        self._round.add(labels)
+
+    def end(self) -> None:
+        """Remove what this round did not set."""
+        for labels in self._shown - self._round:
+            self._gauge.remove(*labels)
+        self._shown = self._round
+
+
+# Shows what the strategies decided, and what of it is in force, as gauges under upstream's names.
+
+CONTAINER_LABELS = ("node", "pod_namespace", "pod_name", "container_id", "container_name")
+
+
+class Gauges:
+    """Gauges of the QoS strategies of one node."""
+
+    def __init__(self, telemetry: Telemetry, node_name: str) -> None:
+        self._node = node_name
+        self._suppress = telemetry.gauge(
+            "koordlet_be_suppress_cpu_cores", "CPU left for best-effort work.", ("node", "type")
+        )
+        self._used = telemetry.gauge(
+            "koordlet_be_suppress_ls_used_cpu_cores", "CPU used by pods that are not best effort.", ("node",)
+        )
+        self._burst = telemetry.gauge(
+            "koordlet_container_scaled_cfs_burst_us", "cfs burst of containers.", CONTAINER_LABELS
+        )
+        self._quota = telemetry.gauge(
+            "koordlet_container_scaled_cfs_quota_us", "CFS quota that burst gave containers.", CONTAINER_LABELS
+        )
+
+    def show(self, strategy: str, plan: Plan, outcomes: Outcomes) -> None:
+        """Show the decision of one sync; of values of containers those that the kernel took."""
+        if strategy == "cpu-suppress" and "leftMilli" in plan.trace:
+            self._suppress.labels(self._node, str(plan.trace["policy"])).set(plan.trace["leftMilli"] / 1000)
+            self._used.labels(self._node).set(plan.trace["podsUsedCores"])
+        elif strategy == "cpu-burst":
+            self._show_containers(outcomes)
+
+    def _show_containers(self, outcomes: Outcomes) -> None:
+        self._burst.clear()
+        self._quota.clear()
+        for outcome in outcomes:
+            write = outcome.write
+            if not (write.subject.container and outcome.in_force):
+                continue
+            gauge = {files.CPU_BURST.name: self._burst, files.CPU_QUOTA.name: self._quota}.get(write.file.name)
+            if gauge is not None:
+                gauge.labels(*self._labels(write)).set(float(write.value))
+
+    def _labels(self, write: Write) -> tuple[str, ...]:
+        about = write.subject
+        return self._node, about.namespace, about.name, about.container_id, about.container

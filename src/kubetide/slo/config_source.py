@@ -1,0 +1,59 @@
+"""The configuration in force: follows the ConfigMap, keeps the last good state, says once per text what is wrong."""
+
+from typing import Protocol
+
+from kubetide.api.objects.core import ConfigMap
+from kubetide.api.objects.events import Event, reference_to, warning
+from kubetide.log import get_logger
+from kubetide.slo.core.config import ColocationState, NodeSLOConfig, NormalizationState, Problem
+from kubetide.slo.telemetry import Audit
+
+log = get_logger("slo")
+
+
+class Recorder(Protocol):
+    """Takes events."""
+
+    def publish(self, event: Event) -> None:
+        """Write the event soon."""
+        ...
+
+
+class Configuration:
+    """What the ConfigMap says, key by key. Nothing is available before one state of it has been taken in."""
+
+    def __init__(self, recorder: Recorder, audit: Audit) -> None:
+        self._recorder = recorder
+        self._audit = audit
+        self._problems: set[Problem] = set()
+        self.slo = NodeSLOConfig()
+        self.colocation = ColocationState()
+        self.normalization = NormalizationState()
+
+    @property
+    def broken_keys(self) -> set[str]:
+        """The keys whose last text could not be used."""
+        return {problem.key for problem in self._problems}
+
+    def take_in(self, config: ConfigMap | None) -> bool:
+        """Take in a state of the ConfigMap (None: there is none); return whether anything changed."""
+        data = None if config is None else (config.data or {})
+        before = (self.slo, self.colocation, self.normalization)
+        self.slo, slo_problems = self.slo.updated(data)
+        self.colocation, colocation_problems = self.colocation.updated(data)
+        self.normalization, normalization_problems = self.normalization.updated(data)
+        problems = (*slo_problems, *colocation_problems, *normalization_problems)
+        for problem in problems:
+            self._audit.config_problem(problem)
+            if config is not None and problem not in self._problems:
+                self._say(config, problem)
+        self._problems = set(problems)
+        changed = before != (self.slo, self.colocation, self.normalization)
+        if changed:
+            log.info("configuration changed", colocation=self.colocation.config.get("enable"))
+        return changed
+
+    def _say(self, config: ConfigMap, problem: Problem) -> None:
+        log.warning("configuration cannot be used", key=problem.key, reason=problem.reason, error=problem.message)
+        about = reference_to(config, kind="ConfigMap", api_version="v1")
+        self._recorder.publish(warning(about, problem.reason, problem.message))

@@ -1,0 +1,1 @@
+"""What a node overcommits and what its NodeSLO says: pure decisions."""

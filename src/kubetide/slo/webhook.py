@@ -1,0 +1,105 @@
+"""Validating webhooks: the ConfigMap before it takes effect, and nodes whose new labels match two entries.
+
+Off unless a feature gate switches them on, as in the original. The rules are those of `slo.validate`: what the webhook
+refuses and what the controller would report are found by the same code.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from kubetide.api.objects.admission import AdmissionRequest, AdmissionReview, review_response
+from kubetide.api.objects.core import ConfigMap, Node
+from kubetide.api.objects.scheme import CONFIG_MAPS, NODES
+from kubetide.api.values.codec import decode
+from kubetide.errors import KubetideError
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.tls import Certificate, Pem
+from kubetide.kube.connections import Limits
+from kubetide.kube.webhook import WebhookServer
+from kubetide.log import get_logger
+from kubetide.slo.core.validate import Refusal, conflicting_entries, validate_configmap
+from kubetide.slo.settings import SloSettings
+from kubetide.telemetry import Telemetry
+
+log = get_logger("slo-webhook")
+
+CONFIG_PATH = "/validate-configmap"
+NODE_PATH = "/validate-node"
+CONFIG_GATE = "ConfigMapValidatingWebhook"
+NODE_GATE = "NodeValidatingWebhook"
+FRAMEWORK_GATE = "WebhookFramework"
+_REFUSED = 400
+
+
+class SloReviews:
+    """Answers admission reviews."""
+
+    def __init__(self, client: Client, settings: SloSettings) -> None:
+        self._client = client
+        self._settings = settings
+
+    async def review_config(self, review: AdmissionReview) -> dict[str, Any]:
+        """Refuse a ConfigMap that the controller could not use; others pass."""
+        request = review.request or AdmissionRequest()
+        ours = (request.namespace, request.name) == (self._settings.config_namespace, self._settings.config_name)
+        if not ours or request.operation == "DELETE":
+            return review_response(request.uid)
+        new = decode(bytes(request.object), ConfigMap, what="ConfigMap")
+        old = None if request.operation == "CREATE" else decode(bytes(request.old_object), ConfigMap, what="ConfigMap")
+        nodes = await self._client.list(NODES)
+        refusal = validate_configmap(
+            None if old is None else old.data,
+            new.data,
+            nodes=nodes.items,
+            names_needed=self._settings.names_needed,
+        )
+        return _answer(request.uid, refusal)
+
+    async def review_node(self, review: AdmissionReview) -> dict[str, Any]:
+        """Refuse a change of labels after which two entries would match the node."""
+        request = review.request or AdmissionRequest()
+        if request.operation != "UPDATE":
+            return review_response(request.uid)
+        new = decode(bytes(request.object), Node, what="Node")
+        old = decode(bytes(request.old_object), Node, what="Node")
+        if (new.metadata.labels or {}) == (old.metadata.labels or {}):
+            return review_response(request.uid)
+        try:
+            config = await self._client.get(
+                CONFIG_MAPS, self._settings.config_name, namespace=self._settings.config_namespace
+            )
+        except KubetideError as error:
+            log.warning("cannot read the configuration, the node passes", node=request.name, error=str(error))
+            return review_response(request.uid)
+        return _answer(request.uid, conflicting_entries(config.data, new.metadata.labels or {}))
+
+
+def webhook_server(
+    client: Client, settings: SloSettings, *, telemetry: Telemetry | None = None, limits: Limits | None = None
+) -> WebhookServer | None:
+    """Return the server of the webhooks that are switched on, or None."""
+    reviews = SloReviews(client, settings)
+    handlers = {}
+    if settings.gate(CONFIG_GATE):
+        handlers[CONFIG_PATH] = reviews.review_config
+    if settings.gate(NODE_GATE):
+        handlers[NODE_PATH] = reviews.review_node
+    if not handlers or not settings.gate(FRAMEWORK_GATE, default=True):
+        return None
+    folder = Path(settings.webhook_cert_dir)
+    certificate = Certificate(certificate=Pem(path=folder / "tls.crt"), key=Pem(path=folder / "tls.key"))
+    return WebhookServer(
+        handlers,
+        certificate=certificate,
+        port=settings.webhook_port,
+        name="slo-webhook",
+        telemetry=telemetry,
+        limits=limits,
+    )
+
+
+def _answer(uid: str, refusal: Refusal | None) -> dict[str, Any]:
+    if refusal is None:
+        return review_response(uid)
+    log.info("refused", reason=refusal.reason, error=refusal.message)
+    return review_response(uid, allowed=False, code=_REFUSED, message=refusal.text)

@@ -1,0 +1,208 @@
+"""A pod and its recommendation to a patch.
+
+    fit(...)             what every container of the pod gets: adjusted to policy and LimitRanges, and to what the
+                         safety rules allow; a container that the API server would refuse is left alone
+    resource_patch(...)  the JSON patch for the containers' requests and limits (the updater resizes with it too)
+    pod_patch(...)       that, and the two annotations that say what was done
+
+Only resources that change hands are written: others of the container, init containers and ephemeral containers
+stay as they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kubetide.api.objects.core import Container, Pod
+from kubetide.api.objects.resources import add, parse_list, pod_requests, subtract
+from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
+from kubetide.api.values.quantity import Quantity
+from kubetide.errors import InvalidInput
+from kubetide.vpa.core.capping import Adjusted, NewResources, adjust, container_resources, refuse_invalid
+from kubetide.vpa.core.limits import NamespaceLimits
+from kubetide.vpa.core.policy import MEMORY, Amounts, ContainerAmounts, container_amounts, recommendations
+from kubetide.vpa.core.safety import Usage, fit, hold_memory
+
+UPDATES = "vpaUpdates"
+OBSERVED = "vpaObservedContainers"
+
+Operation = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the safety rules look at; the default is that they look at nothing (upstream behaviour)."""
+
+    usage: Usage | None = None
+    """Memory in use by container; None switches the memory rule off, a missing container is unknown usage."""
+    headroom: float = 0.2
+    nodes: Sequence[Mapping[str, Quantity]] = ()
+    """What each node offers; empty switches the node rule off."""
+
+
+UNLIMITED = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A recommendation fitted to one pod: to judge the pod by, and to write into it."""
+
+    adjusted: Adjusted | None
+    containers: tuple[NewResources, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether any container gets anything."""
+        return any(new.requests or new.limits for new in self.containers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPatch:
+    """The operations on a pod, and per container (`container 0`) what was done to it."""
+
+    operations: tuple[Operation, ...]
+    updates: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    observed: str = ""
+
+
+def amounts_of(pod: Pod) -> list[ContainerAmounts]:
+    """Return requests and limits of the containers: as the kubelet reports them where it does, else the spec's."""
+    reported = {s.name: s.resources for s in pod.status.container_statuses or () if s.resources is not None}
+    return [container_amounts(c.name, reported.get(c.name, c.resources)) for c in pod.spec.containers or ()]
+
+
+def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limits: Limits = UNLIMITED) -> Fitted:
+    """Return what the containers of a pod get from this VPA."""
+    containers = amounts_of(pod)
+    given = recommendations(vpa.status.recommendation if vpa.status is not None else None)
+    policy = vpa.spec.resource_policy
+    adjusted = adjust(given, policy, containers, ranges)
+    if adjusted is not None:
+        adjusted = _within_nodes(_with_memory(adjusted, containers, limits), pod, containers, limits)
+    found = container_resources(given, adjusted, policy, containers, ranges, mode=update_mode(vpa))
+    _refuse_negative(found)
+    return Fitted(
+        adjusted=adjusted,
+        containers=tuple(refuse_invalid(new, own) for new, own in zip(found, containers, strict=True)),
+    )
+
+
+def _refuse_negative(found: Sequence[NewResources]) -> None:
+    """Raise where a recommendation or a policy asks for less than nothing: no such pod could be made."""
+    for new in found:
+        for name, amount in (*new.requests.items(), *new.limits.items()):
+            if amount.sign < 0:
+                raise InvalidInput(f"container {new.name} would get {name} {amount}")
+
+
+def resource_patch(containers: Sequence[Container], new: Sequence[NewResources]) -> list[list[Operation]]:
+    """Return the operations that give each container its new requests and limits, by container."""
+    return [_container_patch(index, own, got) for index, (own, got) in enumerate(zip(containers, new, strict=True))]
+
+
+def pod_patch(
+    containers: Sequence[Container], new: Sequence[NewResources], *, mode: str, vpa_name: str, annotated: bool
+) -> PodPatch:
+    """Return the patch of a new pod; `annotated` says whether it has annotations already."""
+    operations: list[Operation] = [] if annotated else [_add("/metadata/annotations", {})]
+    updates: dict[str, tuple[str, ...]] = {}
+    patches = [] if mode == OFF else resource_patch(containers, new)
+    for index, (patch, got) in enumerate(zip(patches, new, strict=False)):
+        operations += patch
+        if got.refused:
+            updates[f"container {index}"] = (f"not changed, {got.refused} request would exceed its limit",)
+        elif patch:
+            updates[f"container {index}"] = (
+                *got.notes,
+                *(f"{resource} request" for resource in got.requests),
+                *(f"{resource} limit" for resource in got.limits),
+            )
+    if updates:
+        told = "; ".join(f"{which}: {', '.join(what)}" for which, what in updates.items())
+        operations.append(_add(f"/metadata/annotations/{UPDATES}", f"Pod resources updated by {vpa_name}: {told}"))
+    observed = ", ".join(container.name for container in containers)
+    operations.append(_add(f"/metadata/annotations/{OBSERVED}", observed))
+    return PodPatch(operations=tuple(operations), updates=updates, observed=observed)
+
+
+def _container_patch(index: int, container: Container, new: NewResources) -> list[Operation]:
+    own = container.resources
+    requests, limits = (own.requests, own.limits) if own is not None else (None, None)
+    path = f"/spec/containers/{index}/resources"
+    operations: list[Operation] = []
+    if requests is None and limits is None:
+        operations.append(_add(path, {}))
+    for part, has, gets in (("requests", requests, new.requests), ("limits", limits, new.limits)):
+        if has is None and gets:
+            operations.append(_add(f"{path}/{part}", {}))
+        operations += [_add(f"{path}/{part}/{_escape(name)}", str(amount)) for name, amount in gets.items()]
+    return operations
+
+
+def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], limits: Limits) -> Adjusted:
+    """Raise memory targets to what is in use plus headroom."""
+    if limits.usage is None:
+        return adjusted
+    own = {container.name: container for container in containers}
+    notes = dict(adjusted.notes)
+    held = []
+    for one in adjusted.recommendations:
+        target = one.target.get(MEMORY)
+        if target is not None:
+            request = own[one.container].requests.get(MEMORY)
+            kept, why = hold_memory(target, request, limits.usage.get(one.container), headroom=limits.headroom)
+            if why:
+                # What may not shrink is not too large: otherwise the pod would be changed for nothing, again and again.
+                upper = one.upper and {**one.upper, MEMORY: max(one.upper.get(MEMORY, kept), kept)}
+                one = replace(one, target={**one.target, MEMORY: kept}, upper=upper)
+                notes[one.container] = (*notes.get(one.container, ()), why)
+        held.append(one)
+    return Adjusted(tuple(held), notes)
+
+
+def _within_nodes(adjusted: Adjusted, pod: Pod, containers: Sequence[ContainerAmounts], limits: Limits) -> Adjusted:
+    """Scale targets down until the pod fits some node."""
+    if not limits.nodes:
+        return adjusted
+    own = {container.name: container for container in containers}
+    wanted = {one.container: one.target for one in adjusted.recommendations}
+    today: dict[str, Amounts] = {name: own[name].requests for name in wanted}
+    beside = add(
+        _besides_containers(pod),
+        *(
+            {r: amount for r, amount in container.requests.items() if r not in wanted.get(container.name, {})}
+            for container in containers
+        ),
+    )
+    fitted, scaled = fit(wanted, today, beside, limits.nodes)
+    if not scaled:
+        return adjusted
+    notes = dict(adjusted.notes)
+    result = []
+    for one in adjusted.recommendations:
+        target = fitted[one.container]
+        shrunk = sorted(name for name in scaled if name in target and target[name] != one.target[name])
+        if shrunk:
+            said = tuple(f"{name} capped to what the largest node offers" for name in shrunk)
+            notes[one.container] = (*notes.get(one.container, ()), *said)
+            lower = one.lower and {n: min(a, target[n]) if n in shrunk else a for n, a in one.lower.items()}
+            one = replace(one, target=target, lower=lower)
+        result.append(one)
+    return Adjusted(tuple(result), notes)
+
+
+def _besides_containers(pod: Pod) -> Amounts:
+    """Return what a pod asks for besides its containers: overhead, sidecars, init containers that ask for more."""
+    spec = pod.spec
+    if not spec.init_containers and not spec.overhead and spec.resources is None:
+        return {}
+    containers = add(*(parse_list(c.resources.requests if c.resources else None) for c in spec.containers or ()))
+    return subtract(pod_requests(pod), containers)
+
+
+def _add(path: str, value: Any) -> Operation:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

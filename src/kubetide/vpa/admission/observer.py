@@ -1,0 +1,141 @@
+"""What the webhook has to know about a pod: its VPA, the limits of its namespace, usage and nodes."""
+
+import asyncio
+import random
+
+from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.objects.resources import parse_list
+from kubetide.api.objects.scheme import NODES
+from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
+from kubetide.api.values.quantity import Quantity, parse_quantity
+from kubetide.api.values.selectors import EVERYTHING, Selector
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.metrics import ResourceMetrics
+from kubetide.log import get_logger
+from kubetide.vpa.admission.core.mutate import Fitted, Limits, amounts_of, fit_pod
+from kubetide.vpa.admission.core.review import PodContext, shrinks_memory
+from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.core.boost import Boosted, boost, has_boost
+from kubetide.vpa.core.limits import NamespaceLimits
+from kubetide.vpa.core.safety import Usage, largest, largest_usage, memory_usage
+from kubetide.vpa.targets import Targets
+from kubetide.vpa.updater.settings import gate_enabled
+
+log = get_logger("admission")
+
+USAGE_FRESH = 30.0
+USAGE_TIMEOUT = 1.0
+"""A pod must not wait long for numbers that only make its memory a little larger."""
+
+
+class AdmissionView:
+    """Local copies of what the webhook needs, and the questions it asks of them."""
+
+    def __init__(self, client: Client, *, clock: Clock, settings: AdmissionSettings, chance: random.Random) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._metrics = ResourceMetrics(client)
+        self._boosts = gate_enabled(settings.feature_gates, "CPUStartupBoost")
+        largest_boost = settings.max_allowed_cpu_boost
+        self._largest_boost = parse_quantity(largest_boost) if largest_boost else None
+        self._usage: dict[tuple[str, str], tuple[float, Usage | None]] = {}
+        self._offers: tuple[dict[str, Quantity], ...] | None = None
+        self.targets = Targets(
+            client,
+            clock=clock,
+            namespace=settings.vpa_object_namespace,
+            ignored=settings.ignored_vpa_object_namespaces,
+            chance=chance,
+        )
+        self.nodes: Informer[Node] | None = None
+        if settings.fit_nodes and not settings.upstream_behavior:
+            self.nodes = Informer(client, NODES, clock=clock)
+            self.nodes.add_handler(lambda old, new: self._node_changed())
+
+    async def run(self) -> None:
+        """Keep the copies fresh until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.targets.run(), name="targets")
+            if self.nodes is not None:
+                group.create_task(self.nodes.run(), name=self.nodes.name)
+
+    async def wait_synced(self) -> None:
+        """Wait until every copy is complete."""
+        await self.targets.wait_synced()
+        if self.nodes is not None:
+            await self.nodes.wait_synced()
+
+    @property
+    def synced(self) -> bool:
+        return self.targets.synced and (self.nodes is None or self.nodes.has_synced)
+
+    async def selected(self) -> list[tuple[str, Selector]]:
+        """Return the namespaces and selectors of all VPAs that have a say about new pods."""
+        found = []
+        for vpa in self.targets.all_vpas():
+            if vpa.spec.target_ref is not None and self._counts(vpa):
+                candidate = await self.targets.candidate(vpa)
+                # A target that is gone may come back at any time, and its pods with it.
+                found.append((vpa.metadata.namespace, EVERYTHING if candidate is None else candidate.selector))
+        return found
+
+    async def context(self, pod: Pod, namespace: str) -> PodContext | None:
+        """Return what decides about a pod, or None when no VPA controls it."""
+        if not self.targets.has_vpas(namespace):
+            return None
+        vpa = await self.targets.controlling(pod.metadata, namespace, counts=self._counts)
+        if vpa is None:
+            return None
+        ranges = self.targets.limits_in(namespace)
+        if self._settings.upstream_behavior:
+            fitted = fit_pod(pod, vpa, ranges)
+            return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
+        headroom = self._settings.memory_headroom
+        fitted = fit_pod(pod, vpa, ranges, Limits(nodes=self._nodes()))
+        if headroom >= 0 and shrinks_memory(pod, fitted):
+            usage = await self._usage_of(vpa, namespace)
+            fitted = fit_pod(pod, vpa, ranges, Limits(usage=usage, headroom=headroom, nodes=self._nodes()))
+        return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
+
+    def _boost(self, pod: Pod, vpa: VerticalPodAutoscaler, fitted: Fitted, ranges: NamespaceLimits) -> Boosted | None:
+        if not self._boosts or not has_boost(vpa):
+            return None
+        return boost(vpa, amounts_of(pod), fitted.containers, ranges, maximum=self._largest_boost)
+
+    def _counts(self, vpa: VerticalPodAutoscaler) -> bool:
+        """Tell whether a VPA has a say about new pods."""
+        return update_mode(vpa) != OFF or (self._boosts and has_boost(vpa))
+
+    async def _usage_of(self, vpa: VerticalPodAutoscaler, namespace: str) -> Usage | None:
+        """Return the memory in use by the workload. Nothing running: no rule (None). Unreadable: all unknown."""
+        candidate = await self.targets.candidate(vpa)
+        key = (namespace, str(candidate.selector) if candidate is not None else "")
+        now = self._clock.monotonic()
+        known = self._usage.get(key)
+        if known is not None and now - known[0] < USAGE_FRESH:
+            return known[1]
+        try:
+            async with asyncio.timeout(USAGE_TIMEOUT):
+                listed: tuple[PodMetrics, ...] = await self._metrics.pods(namespace, key[1])
+        except (KubetideError, TimeoutError) as error:
+            log.warning("usage cannot be read, memory is not shrunk", namespace=namespace, error=str(error))
+            return {}
+        usage = largest_usage(memory_usage(pod) for pod in listed) if listed else None
+        if len(self._usage) > 10_000:
+            self._usage.clear()
+        self._usage[key] = (now, usage)
+        return usage
+
+    def _nodes(self) -> tuple[dict[str, Quantity], ...]:
+        if self.nodes is None:
+            return ()
+        if self._offers is None:
+            self._offers = largest(parse_list(node.status.allocatable) for node in self.nodes.store.values())
+        return self._offers
+
+    def _node_changed(self) -> None:
+        self._offers = None

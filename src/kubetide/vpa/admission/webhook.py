@@ -1,0 +1,318 @@
+"""The admission controller: an HTTPS webhook that registers itself and tells the updater that it works.
+
+    start      copies of VPAs and controllers -> certificates -> HTTPS server -> (10 s) -> webhook configuration
+    every 10 s certificates rotated where due, configuration brought up to date, a dry run as a probe, lease renewed
+
+On an embedded API server in the same process the webhook is a function (`local://NAME`) instead of a server, so that
+it works in virtual time.
+"""
+
+import asyncio
+import base64
+import random
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from kubetide.api.objects.core import Lease
+from kubetide.api.objects.scheme import LEASES, MUTATING_WEBHOOKS, PODS
+from kubetide.api.values.codec import convert
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError, SettingsError, Unavailable
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
+from kubetide.kube.client.tls import Certificate, Pem
+from kubetide.kube.connections import Limits
+from kubetide.kube.control.leader_election import micro_time
+from kubetide.kube.webhook import WebhookServer
+from kubetide.log import get_logger
+from kubetide.telemetry import Telemetry
+from kubetide.vpa.admission.certificates import Certificates
+from kubetide.vpa.admission.core.ciphers import openssl_ciphers
+from kubetide.vpa.admission.core.heartbeat import annotations, read_heartbeat
+from kubetide.vpa.admission.core.registration import (
+    CONFIGURATION,
+    WITHOUT_CONDITIONS,
+    ConditionTrial,
+    Registration,
+    conditions,
+    configuration,
+    parse_labels,
+    probe_namespace,
+    replacement,
+    same_webhooks,
+)
+from kubetide.vpa.admission.core.review import PROBE
+from kubetide.vpa.admission.observer import AdmissionView
+from kubetide.vpa.admission.reviewer import Reviewer
+from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.targets import own_namespace
+
+log = get_logger("admission")
+
+NEVER = timedelta(days=36500)
+TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
+
+LocalHook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class LocalWebhooks(Protocol):
+    """Where an embedded API server takes webhooks that are functions."""
+
+    def register_local(self, name: str, hook: LocalHook) -> None:
+        """Let `local://NAME` call a function."""
+        ...
+
+
+class AdmissionController:
+    """The component. `run` serves, registers and keeps the lease until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: AdmissionSettings,
+        telemetry: Telemetry,
+        recorder: object,
+        rng: random.Random,
+        *,
+        local: LocalWebhooks | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.name = "admission"
+        self._client = client
+        self._clock = clock
+        self._settings = settings
+        self._namespace = own_namespace(settings.namespace)
+        self._local = local
+        self._telemetry = telemetry
+        self._limits = limits
+        self._view = AdmissionView(client, clock=clock, settings=settings, chance=rng)
+        self.reviewer = Reviewer(self._view, settings, telemetry, clock=clock)
+        self._holder = socket.gethostname()
+        self.certificates: Certificates | None = None
+        self.server: WebhookServer | None = None
+        self._trial = ConditionTrial(wanted=settings.webhook_match_conditions and local is None)
+        self._probed_in = self._probe_namespace()
+
+    def ready(self) -> bool:
+        """Whether reviews are answered."""
+        return self._view.synced and (self._local is not None or (self.server is not None and self.server.ready()))
+
+    def healthy(self) -> bool:
+        """As the original: a webhook that is not asked is not ill."""
+        return True
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """The updater explains pods."""
+        return None
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._view.run(), name="admission informers")
+            await self._view.wait_synced()
+            try:
+                if self._local is not None:
+                    self._local.register_local(self._settings.local_name or self.name, self.reviewer.review_raw)
+                else:
+                    self.server = await self._make_server()
+                    group.create_task(self.server.run(), name="webhook")
+                    await asyncio.sleep(self._settings.register_delay.total_seconds())
+                await self._keep()
+            finally:
+                if self.certificates is not None:
+                    self.certificates.close()
+
+    async def _keep(self) -> None:
+        """Keep certificates, configuration and lease up to date."""
+        while True:
+            for task in (self._refresh_certificates, self._register, self._renew):
+                try:
+                    await task()
+                except KubetideError as error:
+                    log.warning("will try again", task=task.__name__.strip("_"), error=str(error))
+            await asyncio.sleep(self._settings.lease_period.total_seconds())
+
+    async def _make_server(self) -> WebhookServer:
+        settings = self._settings
+        if settings.min_tls_version not in TLS_VERSIONS:
+            raise SettingsError(f"{settings.min_tls_version!r} is neither tls1_2 nor tls1_3", field="min-tls-version")
+        if settings.tls_cert_file.exists() or not settings.generate_certificates:
+            files = Certificate(certificate=Pem(path=settings.tls_cert_file), key=Pem(path=settings.tls_private_key))
+        else:
+            service = f"{settings.webhook_service}.{self._namespace}.svc"
+            address = [settings.webhook_address] if settings.register_by_url and settings.webhook_address else []
+            self.certificates = Certificates(
+                self._client,
+                clock=self._clock,
+                namespace=self._namespace,
+                secret=settings.tls_secret,
+                dns_names=[service, *(each for each in address if not _is_address(each))],
+                addresses=[each for each in address if _is_address(each)],
+                server_lifetime=settings.certificate_lifetime,
+                ca_lifetime=settings.ca_lifetime,
+                notice=settings.ca_notice,
+            )
+            await self.certificates.refresh()
+            files = self.certificates.files
+        return WebhookServer(
+            {"/": self.reviewer.review},
+            certificate=files,
+            host=settings.host or "0.0.0.0",
+            port=settings.port,
+            reload_interval=settings.lease_period if settings.reload_cert else NEVER,
+            min_version=TLS_VERSIONS[settings.min_tls_version],
+            ciphers=openssl_ciphers(settings.tls_ciphers),
+            name="vpa-webhook",
+            stopwatch=self.reviewer.step,
+            telemetry=self._telemetry,
+            limits=self._limits,
+        )
+
+    async def _refresh_certificates(self) -> None:
+        if self.certificates is not None and await self.certificates.refresh() and self.server is not None:
+            self.server.reload()
+
+    async def _register(self) -> None:
+        """Write the webhook configuration where it does not say what it should."""
+        if not self._settings.register_webhook:
+            return
+        try:
+            current: dict[str, Any] | None = await self._client.get_raw(MUTATING_WEBHOOKS, CONFIGURATION)
+        except NotFound:
+            current = None
+        if current is not None and WITHOUT_CONDITIONS in (current["metadata"].get("annotations") or {}):
+            # Another replica found out; two that disagree would undo each other's work for ever.
+            self._trial.convict()
+        wanted = configuration(await self._registration())
+        if current is None:
+            try:
+                await self._client.create(MUTATING_WEBHOOKS, wanted)
+            except AlreadyExists:
+                return
+            log.info("registered the webhook")
+            return
+        if same_webhooks(current, wanted):
+            return
+        # Replaced in one step: there is no moment without a webhook, as deleting and creating would leave.
+        await self._client.update(MUTATING_WEBHOOKS, CONFIGURATION, replacement(current, wanted))
+        log.info("updated the webhook configuration")
+
+    async def _registration(self) -> Registration:
+        settings = self._settings
+        return Registration(
+            client=self._client_config(),
+            ca_bundle=self._ca_bundle(),
+            timeout_seconds=settings.webhook_timeout_seconds,
+            fail_closed=settings.webhook_failure_policy_fail,
+            labels=parse_labels(settings.webhook_labels),
+            only_namespace=settings.vpa_object_namespace,
+            ignored_namespaces=settings.ignored_vpa_object_namespaces,
+            own_namespace=self._namespace,
+            conditions=conditions(await self._view.selected()) if self._trial.used else (),
+            annotations={WITHOUT_CONDITIONS: "true"} if self._trial.convicted else {},
+        )
+
+    def _client_config(self) -> dict[str, Any]:
+        settings = self._settings
+        if self._local is not None:
+            return {"url": f"local://{settings.local_name or self.name}"}
+        if settings.register_by_url:
+            port = settings.webhook_port or str(self.server.port if self.server is not None else settings.port)
+            host = f"[{settings.webhook_address}]" if ":" in settings.webhook_address else settings.webhook_address
+            return {"url": f"https://{host}:{port}/"}
+        return {"service": {"namespace": self._namespace, "name": settings.webhook_service}}
+
+    def _ca_bundle(self) -> str:
+        if self._local is not None:
+            return ""
+        if self.certificates is not None and self.certificates.bundle is not None:
+            text = self.certificates.bundle.trusted
+        else:
+            text = Pem(path=self._settings.client_ca_file).read()
+        return base64.b64encode(text.encode()).decode()
+
+    async def _renew(self) -> None:
+        """Renew the lease, and say whether pods come back patched."""
+        patching = await self._probe()
+        name, namespace = self._settings.lease_name, self._namespace
+        now = self._clock.now()
+        spec = {"holderIdentity": self._holder, "leaseDurationSeconds": 10, "renewTime": micro_time(now)}
+        try:
+            raw = await self._client.get_raw(LEASES, name, namespace=namespace)
+        except NotFound:
+            notes = annotations(patching, now)
+            body = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": name, "namespace": namespace, "annotations": _set(notes, {})},
+                "spec": spec,
+            }
+            try:
+                await self._client.create(LEASES, body, namespace=namespace)
+            except AlreadyExists:
+                log.debug("somebody else made the lease")
+            return
+        meta = raw.get("metadata") or {}
+        notes = annotations(patching, self._patching_since(raw, now))
+        body = {
+            **raw,
+            "metadata": {**meta, "annotations": _set(notes, meta.get("annotations") or {})},
+            "spec": {**(raw.get("spec") or {}), **spec},
+        }
+        try:
+            await self._client.update(LEASES, name, body, namespace=namespace)
+        except Conflict:
+            log.debug("somebody else renewed the lease")
+
+    def _patching_since(self, raw: dict[str, Any], now: datetime) -> datetime:
+        """Return since when pods have come back patched: what the lease says, unless it had lapsed."""
+        known = read_heartbeat(convert(raw, Lease, what="lease"), now=now)
+        return known.since if known.fresh and known.patching and known.since is not None else now
+
+    def _probe_namespace(self) -> str | None:
+        settings = self._settings
+        if not settings.probe_webhook or settings.upstream_behavior or not settings.register_webhook:
+            return None
+        own = (self._namespace,) if settings.webhook_failure_policy_fail else ()
+        found = probe_namespace(
+            settings.probe_namespace,
+            only=settings.vpa_object_namespace,
+            exempt=(*settings.ignored_vpa_object_namespaces, *own),
+        )
+        if found is None:
+            log.warning("the webhook is not probed: not asked about this namespace", namespace=settings.probe_namespace)
+        return found
+
+    async def _probe(self) -> bool | None:
+        """Create a pod as a dry run; tell whether the API server called us about it, None when it cannot be told."""
+        if self._probed_in is None:
+            return None
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "kubetide-probe-", "labels": {PROBE: "true"}},
+            "spec": {"containers": [{"name": "probe", "image": "kubetide.invalid/probe"}]},
+        }
+        try:
+            pod = await self._client.create(PODS, body, namespace=self._probed_in, dry_run=True)
+        except Unavailable:
+            return None
+        except KubetideError as error:
+            log.debug("cannot probe the webhook", error=str(error))
+            return None
+        patched = PROBE in (pod.metadata.annotations or {})
+        self._trial.probed(patched)
+        return patched
+
+
+def _set(notes: dict[str, str | None], existing: dict[str, str]) -> dict[str, str]:
+    merged: dict[str, str | None] = {**existing, **notes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _is_address(text: str) -> bool:
+    return ":" in text or text.replace(".", "").isdigit()

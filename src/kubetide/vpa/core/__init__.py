@@ -1,0 +1,1 @@
+"""What recommender, updater and admission share: policies, capping, limits, matching."""

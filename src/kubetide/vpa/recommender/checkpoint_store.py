@@ -1,0 +1,272 @@
+"""Checkpoints in the API: read when a VPA is first tracked, written every loop, deleted when their VPA is gone.
+
+Three rules keep history safe:
+
+- a VPA whose checkpoints could not be read yet is not written (`Unread`), and not recommended for either;
+- a checkpoint that cannot be understood is kept and reported, and nothing is written over it;
+- a checkpoint is not replaced by one that holds fewer samples, unless the model has forgotten old ones on purpose or
+  the stored ones have outlived the length of history.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import VPA_CHECKPOINTS, VPAS
+from kubetide.api.objects.vpa import VerticalPodAutoscalerCheckpoint
+from kubetide.api.values.patch import JsonPatch
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ApiError, NotFound
+from kubetide.log import get_logger
+from kubetide.vpa.recommender.core.checkpoint import (
+    WINDOWS_ANNOTATION,
+    Checkpoint,
+    Mark,
+    Restored,
+    UnreadableCheckpoint,
+    checkpoint_name,
+    read_checkpoint,
+    status_body,
+    windows_text,
+)
+from kubetide.vpa.recommender.core.oom import Floor, floor_text, read_floor
+
+log = get_logger("vpa.checkpoints")
+
+FLOOR_ANNOTATION = "kubetide.io/oom-floor"
+REFRESH = timedelta(hours=1)
+"""How old `lastUpdateTime` of a checkpoint may become that has nothing new to say."""
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Stored:
+    """What is known of a checkpoint object."""
+
+    count: int
+    since: datetime
+    updated: datetime | None
+    annotated: bool
+    mark: Mark | None = None
+    floor: Floor | None = None
+    complained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint as it was found."""
+
+    content: Checkpoint
+    updated: datetime | None
+    floor: Floor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All checkpoints of one VPA: those that can be used, and what is wrong with the others."""
+
+    loaded: tuple[Loaded, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+class CheckpointStore:
+    """Reads, writes and deletes checkpoint objects."""
+
+    def __init__(self, client: Client, *, clock: Clock, keep_for: timedelta) -> None:
+        self._client = client
+        self._clock = clock
+        self._keep_for = keep_for
+        self._stored: dict[tuple[ObjectKey, str], Stored] = {}
+        self._restored: dict[tuple[ObjectKey, str], Restored] = {}
+        self._owners: dict[ObjectKey, tuple[str, str]] = {}
+        self._blocked: dict[ObjectKey, str] = {}
+
+    async def read(self, namespace: str, vpas: Iterable[str]) -> dict[str, Found]:
+        """Return what is stored for VPAs of one namespace; raises when the list fails."""
+        listing = await self._client.list(VPA_CHECKPOINTS, namespace=namespace)
+        wanted = set(vpas)
+        loaded: dict[str, list[Loaded]] = {name: [] for name in wanted}
+        problems: dict[str, dict[str, str]] = {name: {} for name in wanted}
+        for rejected in listing.rejected:
+            # Its spec cannot be read either, so every VPA whose checkpoint could have this name hears of it.
+            self._blocked[rejected.key] = str(rejected.error)
+            for name in wanted:
+                if rejected.key.name.startswith(f"{name}-"):
+                    problems[name][rejected.key.name] = str(rejected.error)
+        for item in listing.items:
+            name = item.spec.vpa_object_name
+            key = ObjectKey(namespace, item.metadata.name)
+            self._owners[key] = (name, item.spec.container_name)
+            if name not in wanted:
+                continue
+            try:
+                loaded[name].append(self._take(key, item))
+            except UnreadableCheckpoint as error:
+                self.block(key, str(error))
+                problems[name][key.name] = str(error)
+        return {name: Found(tuple(loaded[name]), problems[name]) for name in wanted}
+
+    def _take(self, key: ObjectKey, item: VerticalPodAutoscalerCheckpoint) -> Loaded:
+        content = read_checkpoint(item)
+        status = item.status
+        assert status is not None
+        annotations = item.metadata.annotations or {}
+        name = (ObjectKey(key.namespace, item.spec.vpa_object_name), content.container)
+        now, written = self._clock.now(), status.last_update_time
+        if written is not None and written > now:
+            # Whoever wrote it did not know the time, so nobody can tell which kills it knows of.
+            written = None
+        self._stored[name] = Stored(content.count, now, written, bool(annotations))
+        self._restored[name] = Restored(written, content.with_windows)
+        self._blocked.pop(key, None)
+        return Loaded(content, status.last_update_time, read_floor(annotations.get(FLOOR_ANNOTATION, "")))
+
+    def block(self, key: ObjectKey, problem: str) -> None:
+        """Never write over this object: what it holds could not be used."""
+        self._blocked[key] = problem
+
+    def restored(self, vpa: ObjectKey, container: str) -> Restored | None:
+        """Return the checkpoint that a container started from, which knows of older kills."""
+        return self._restored.get((vpa, container))
+
+    def holds(self, vpa: ObjectKey, container: str, mark: Mark, floor: Floor | None) -> bool:
+        """Tell whether this very content was stored within the last hour."""
+        stored = self._stored.get((vpa, container))
+        if stored is None or stored.updated is None or self._clock.now() - stored.updated >= REFRESH:
+            return False
+        return stored.mark == mark and stored.floor == floor
+
+    def forget(self, vpa: ObjectKey) -> None:
+        """Drop what is known of a VPA that is no longer tracked."""
+        for key in [key for key in self._stored if key[0] == vpa]:
+            del self._stored[key]
+        for key in [key for key in self._restored if key[0] == vpa]:
+            del self._restored[key]
+
+    def allow_less(self, vpa: ObjectKey, container: str) -> None:
+        """Accept fewer samples from now on: the model has forgotten some on purpose."""
+        stored = self._stored.get((vpa, container))
+        if stored is not None:
+            stored.count = 0
+
+    async def write(self, vpa: ObjectKey, contents: Sequence[Checkpoint], floors: Mapping[str, Floor]) -> None:
+        """Store the checkpoints of one VPA."""
+        for one in contents:
+            if self._may_write(vpa, one):
+                await self._write(vpa, one, floors.get(one.container))
+
+    def _may_write(self, vpa: ObjectKey, one: Checkpoint) -> bool:
+        key = ObjectKey(vpa.namespace, checkpoint_name(vpa.name, one.container))
+        owner = self._owners.get(key)
+        if key in self._blocked:
+            return False
+        if owner is not None and owner != (vpa.name, one.container):
+            log.debug("checkpoint name belongs to another container", checkpoint=str(key), owner="/".join(owner))
+            return False
+        stored = self._stored.get((vpa, one.container))
+        if stored is None or one.count >= stored.count or self._clock.now() - stored.since >= self._keep_for:
+            return True
+        if not stored.complained:
+            stored.complained = True
+            log.warning("checkpoint holds more than the model, keeping it", checkpoint=str(key), stored=stored.count)
+        return False
+
+    async def _write(self, vpa: ObjectKey, one: Checkpoint, floor: Floor | None) -> None:
+        now = self._clock.now().replace(microsecond=0)
+        name = checkpoint_name(vpa.name, one.container)
+        notes = {WINDOWS_ANNOTATION: windows_text(one, now=now)}
+        if floor is not None:
+            notes[FLOOR_ANNOTATION] = floor_text(floor)
+        status = status_body(one, now=now)
+        stored = self._stored.get((vpa, one.container))
+        try:
+            await self._patch(vpa.namespace, name, status, notes, annotated=stored is None or stored.annotated)
+        except NotFound:
+            body = {
+                "apiVersion": VPA_CHECKPOINTS.api_version,
+                "kind": VPA_CHECKPOINTS.kind,
+                "metadata": {"name": name, "namespace": vpa.namespace, "annotations": notes},
+                "spec": {"vpaObjectName": vpa.name, "containerName": one.container},
+                "status": status,
+            }
+            await self._client.create(VPA_CHECKPOINTS, body, namespace=vpa.namespace)
+        self._stored[vpa, one.container] = Stored(one.count, now, now, annotated=True, mark=one.mark, floor=floor)
+        self._owners[ObjectKey(vpa.namespace, name)] = (vpa.name, one.container)
+
+    async def _patch(
+        self, namespace: str, name: str, status: Mapping[str, Any], notes: Mapping[str, str], *, annotated: bool
+    ) -> None:
+        replace_status = {"op": "add", "path": "/status", "value": status}
+        each = [
+            {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": value}
+            for key, value in notes.items()
+        ]
+        whole = [{"op": "add", "path": "/metadata/annotations", "value": dict(notes)}]
+        first, second = (each, whole) if annotated else (whole, each)
+        try:
+            await self._client.patch(VPA_CHECKPOINTS, name, JsonPatch([replace_status, *first]), namespace=namespace)
+        except NotFound:
+            raise
+        except ApiError as error:
+            if error.status not in (400, 422):
+                raise
+            # Somebody added or removed the annotations since we looked.
+            await self._client.patch(VPA_CHECKPOINTS, name, JsonPatch([replace_status, *second]), namespace=namespace)
+
+    async def collect_garbage(
+        self, namespace: str | None, *, ignored: Iterable[str], exists: Callable[[ObjectKey], bool]
+    ) -> int:
+        """Delete checkpoints whose VPA is gone, whoever served it; ignored namespaces are left alone."""
+        skipped, deleted = set(ignored), 0
+        listing = await self._client.list(VPA_CHECKPOINTS, namespace=namespace)
+        for item in listing.items:
+            meta = item.metadata
+            vpa = ObjectKey(meta.namespace, item.spec.vpa_object_name)
+            if meta.namespace in skipped or exists(vpa):
+                continue
+            # The local copy may lag behind: only the server's own word deletes history.
+            try:
+                await self._client.get(VPAS, vpa.name, namespace=vpa.namespace)
+                continue
+            except NotFound:
+                pass
+            try:
+                await self._client.delete(VPA_CHECKPOINTS, meta.name, namespace=meta.namespace, uid=meta.uid or None)
+                deleted += 1
+            except NotFound:
+                pass
+            self._owners.pop(ObjectKey(meta.namespace, meta.name), None)
+            self._blocked.pop(ObjectKey(meta.namespace, meta.name), None)
+        return deleted
+
+
+async def each(
+    items: Iterable[T], workers: int, work: Callable[[T], Awaitable[None]], *, deadline: float, clock: Clock
+) -> list[T]:
+    """Run `work` on all items with that many workers; past the deadline each worker still does one. Return the rest.
+
+    An error of one item is logged and does not keep the others from their turn.
+    """
+    queue = list(items)
+    queue.reverse()
+
+    async def worker() -> None:
+        done = 0
+        while queue and (done == 0 or clock.monotonic() < deadline):
+            item = queue.pop()
+            done += 1
+            try:
+                await work(item)
+            except KubetideError as error:
+                log.warning("write failed", error=str(error), kind=type(error).__name__)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(max(1, min(workers, len(queue)))):
+            group.create_task(worker())
+    queue.reverse()
+    return queue

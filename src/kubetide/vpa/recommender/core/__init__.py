@@ -1,0 +1,1 @@
+"""From samples to recommendations: pure functions and the model they work on."""

@@ -1,0 +1,305 @@
+"""From observed pods, usage and kills to the model.
+
+Pods are compared by identity with what was applied last, so a loop costs what changed. Usage of all containers
+becomes one batch of arrays. Kills are handed in after the samples of the same loop, except those that happened before
+the recommender looked (a restart, a watch gap): these come first, so that they open the memory window instead of
+being too old for it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.values.quantity import cpu_millis, memory_bytes
+from kubetide.errors import QuantityError
+from kubetide.stats.buckets import Floats, Ints
+from kubetide.stats.instants import microseconds
+from kubetide.vpa.core.policy import CPU, MEMORY
+from kubetide.vpa.recommender.core.checkpoint import Restored, Window
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.oom import Oom, request_source
+from kubetide.vpa.recommender.core.plausible import UNCOUNTABLE, Bounds, RefusalReason
+from kubetide.vpa.recommender.core.samples import NO_AGGREGATE, Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Usage of many containers: rows of the container table, times, millicores, bytes."""
+
+    rows: Ints
+    times: Ints
+    cpu: Ints
+    memory: Ints
+    unknown: int = 0
+    """Containers that the model does not know."""
+    refused: Mapping[RefusalReason, "Refused"] = field(default_factory=dict)
+    """Samples that cannot be true."""
+
+    def without(self, rows: Iterable[int]) -> "Batch":
+        """Return the batch without some containers."""
+        kept = ~np.isin(self.rows, np.fromiter(rows, dtype=np.int64))
+        return self.keeping(kept)
+
+    def keeping(self, kept: Mask) -> "Batch":
+        """Return the batch with some of its samples only."""
+        return replace(self, rows=self.rows[kept], times=self.times[kept], cpu=self.cpu[kept], memory=self.memory[kept])
+
+
+@dataclass(slots=True)
+class Refused:
+    """Samples refused for one reason: how many, and the pod of the first."""
+
+    count: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """Which samples of a batch were accepted."""
+
+    cpu: Mask
+    memory: Mask
+
+
+@dataclass(slots=True)
+class PodFeed:
+    """Keeps the model's pods equal to the observed ones."""
+
+    track_all: bool = True
+    """False: only pods that some VPA matches (memory saver)."""
+    init_containers: dict[ObjectKey, frozenset[str]] = field(default_factory=dict)
+    nodes: dict[ObjectKey, str] = field(default_factory=dict)
+    """The node that each pod of the model runs on."""
+    _sources: dict[str, int] = field(default_factory=dict)
+    _applied: dict[ObjectKey, Pod] = field(default_factory=dict)
+
+    def sync(self, model: Model, pods: Iterable[Pod], *, now: datetime, all_again: bool = False) -> list[ObjectKey]:
+        """Apply what changed; return the pods that are new to the model."""
+        if all_again:
+            self._applied.clear()
+        fresh, seen = [], set()
+        for pod in pods:
+            key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
+            seen.add(key)
+            if self._applied.get(key) is pod:
+                continue
+            if not self.track_all and not model.matches_any(key.namespace, pod.metadata.labels):
+                model.delete_pod(key)
+                self._applied[key] = pod
+                continue
+            if self._apply(model, key, pod, now):
+                fresh.append(key)
+        for key in [key for key in model.pods if key not in seen]:
+            model.delete_pod(key)
+        for key in [key for key in self._applied if key not in seen]:
+            del self._applied[key]
+            self.init_containers.pop(key, None)
+            self.nodes.pop(key, None)
+        return fresh
+
+    def take_sources(self) -> dict[str, int]:
+        """Return and forget how often the requests of a container were looked up since the last call, by source."""
+        found, self._sources = self._sources, {}
+        return found
+
+    def _apply(self, model: Model, key: ObjectKey, pod: Pod, now: datetime) -> bool:
+        known = model.pods.get(key)
+        # A pod of the same name but another uid (a StatefulSet's) is another pod: its windows start anew.
+        if known is not None and known.uid and pod.metadata.uid and known.uid != pod.metadata.uid:
+            model.delete_pod(key)
+            known = None
+        model.set_pod(key, pod.metadata.labels, pod.status.phase, now=now, uid=pod.metadata.uid)
+        for container in pod.spec.containers or ():
+            model.set_container(key, container.name, now=now)
+            source = request_source(pod, container.name)
+            self._sources[source] = self._sources.get(source, 0) + 1
+        init = frozenset(container.name for container in pod.spec.init_containers or ())
+        if init:
+            self.init_containers[key] = init
+        self.nodes[key] = pod.spec.node_name
+        self._applied[key] = pod
+        return known is None
+
+
+NO_BOUNDS = Bounds()
+
+
+def gather(
+    model: Model,
+    usage: Sequence[PodMetrics],
+    *,
+    now: datetime,
+    init: Mapping[ObjectKey, frozenset[str]],
+    bounds: Bounds = NO_BOUNDS,
+) -> Batch:
+    """Return the usage of known containers as arrays: a missing resource is 0, what cannot be true is left out."""
+    rows: list[int] = []
+    times: list[int] = []
+    cpu: list[int] = []
+    memory: list[int] = []
+    unknown = 0
+    refused: dict[RefusalReason, Refused] = {}
+    stamp: datetime | None = None
+    at, future = 0, False
+    for pod in usage:
+        if pod.timestamp is None:
+            continue
+        if pod.timestamp != stamp:
+            # Pods of one node, often of all, share a time.
+            stamp = pod.timestamp
+            at, future = microseconds(stamp), bounds.is_future(stamp, now)
+        key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
+        if future:
+            _refuse(refused, RefusalReason.FUTURE, len(pod.containers or ()), str(key))
+            continue
+        state, skipped = model.pods.get(key), init.get(key, ())
+        known = state.containers if state is not None else {}
+        for container in pod.containers or ():
+            name, used = container.name, container.usage or {}
+            if name in skipped:
+                continue
+            row = known.get(name)
+            try:
+                millis, amount = cpu_millis(used.get(CPU, 0)), memory_bytes(used.get(MEMORY, 0))
+            except QuantityError:
+                row = None
+            if row is None:
+                unknown += 1
+                continue
+            rows.append(row)
+            times.append(at)
+            cpu.append(millis)
+            memory.append(amount)
+    found = _ints(rows)
+    orphans = set(found[model.containers.aggregate[found] == NO_AGGREGATE].tolist())
+    if orphans:
+        _adopt(model, orphans, now)
+    batch = Batch(found, _ints(times), _ints(cpu), _ints(memory), unknown, refused)
+    if found.size and np.bincount(found).max() > 1:
+        batch = _without_repeated(model, usage, batch, refused)
+    possible = bounds.possible(model.pods.values(), batch.rows, batch.cpu, batch.memory)
+    if possible.all():
+        return batch
+    gone = set(batch.rows[~possible].tolist())
+    example = next(str(pod.key) for pod in model.pods.values() if not gone.isdisjoint(pod.containers.values()))
+    _refuse(refused, RefusalReason.ABOVE_NODE, len(gone), example)
+    return batch.keeping(possible)
+
+
+def _without_repeated(
+    model: Model, usage: Iterable[PodMetrics], batch: Batch, refused: dict[RefusalReason, Refused]
+) -> Batch:
+    """Leave out the pods that list a container more than once; one that occurs in several items is another matter."""
+    rows: set[int] = set()
+    for pod in usage:
+        names = [container.name for container in pod.containers or ()]
+        state = model.pods.get(ObjectKey(pod.metadata.namespace, pod.metadata.name))
+        if state is not None and len(set(names)) < len(names):
+            rows.update(state.containers.values())
+            _refuse(refused, RefusalReason.DUPLICATE_CONTAINER, len(names), str(state.key))
+    return batch.without(rows)
+
+
+def _refuse(refused: dict[RefusalReason, Refused], reason: RefusalReason, count: int, example: str) -> None:
+    refused.setdefault(reason, Refused(0, example)).count += count
+
+
+def _adopt(model: Model, rows: set[int], now: datetime) -> None:
+    """Give containers whose aggregate was collected a new one: they report again."""
+    for pod in model.pods.values():
+        for name, row in pod.containers.items():
+            if row in rows:
+                model.row(pod.key, name, now=now)
+
+
+def feed(model: Model, batch: Batch) -> Fed:
+    """Add a batch to the model."""
+    return Fed(
+        cpu=model.containers.add_cpu(batch.rows, batch.times, batch.cpu),
+        memory=model.containers.add_memory(batch.rows, batch.times, batch.memory),
+    )
+
+
+def _ints(values: list[int]) -> Ints:
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        # Amounts beyond 64 bits cannot be usage.
+        return np.array([max(min(value, UNCOUNTABLE), -1) for value in values], dtype=np.int64)
+
+
+def feed_oom(model: Model, oom: Oom, *, now: datetime) -> bool | None:
+    """Add one kill; return whether it counted, or None when the container is unknown."""
+    try:
+        row = model.row(ObjectKey(oom.namespace, oom.pod), oom.container, now=now)
+    except KeyError:
+        return None
+    return model.containers.add_oom(row, microseconds(oom.at), oom.memory_bytes)
+
+
+def missed(ooms: Iterable[Oom], model: Model, restored: Callable[[ObjectKey, str], Restored | None]) -> Iterator[Oom]:
+    """Yield the kills that no checkpoint knows from which a VPA of the container started."""
+    for oom in ooms:
+        pod = model.pods.get(ObjectKey(oom.namespace, oom.pod))
+        if pod is None or not any(_in_checkpoint(oom, vpa, model, restored) for vpa in pod.labels.vpas.values()):
+            yield oom
+
+
+def _in_checkpoint(
+    oom: Oom, vpa: VpaState, model: Model, restored: Callable[[ObjectKey, str], Restored | None]
+) -> bool:
+    checkpoint = restored(vpa.key, oom.container)
+    interval = vpa.tuning(oom.container, model.aggregates.default).interval
+    return checkpoint is not None and checkpoint.knows(oom.at, interval)
+
+
+@dataclass(slots=True)
+class OpenWindows:
+    """Windows that were open when the checkpoints were written, waiting for their containers to show up."""
+
+    waiting: dict[ObjectKey, dict[str, dict[tuple[str, str], Window]]] = field(default_factory=dict)
+    """By VPA, container name and (pod name, uid)."""
+
+    def offer(self, vpa: ObjectKey, container: str, windows: Iterable[Window]) -> None:
+        """Keep windows of a checkpoint for their containers."""
+        found = {(window.pod, window.uid): window for window in windows}
+        if found:
+            self.waiting.setdefault(vpa, {})[container] = found
+
+    def claim(self, model: Model) -> None:
+        """Continue the windows of containers that are there; close those whose container is gone."""
+        for key, by_container in self.waiting.items():
+            vpa = model.vpas.get(key)
+            for container, windows in by_container.items() if vpa is not None else ():
+                assert vpa is not None
+                gone = [window for window in windows.values() if not _continued(model, key, container, window)]
+                slot = vpa.history.get(container)
+                if slot is not None and gone:
+                    peaks: Floats = np.array([max(window.peak, window.oom_peak) for window in gone])
+                    ends = np.array([window.end for window in gone], dtype=np.int64)
+                    model.aggregates.memory.apply(np.full(len(gone), slot), peaks, 1.0, ends, back=False)
+        self.waiting.clear()
+
+
+def _continued(model: Model, vpa: ObjectKey, container: str, window: Window) -> bool:
+    pod = model.pods.get(ObjectKey(vpa.namespace, window.pod))
+    row = pod.containers.get(container) if pod is not None and pod.uid == window.uid else None
+    if row is None:
+        return False
+    # Two VPAs may have saved the same window; it is continued once.
+    if model.containers.window_end[row] < window.end:
+        model.containers.restore_window(
+            row,
+            end=window.end,
+            peak=window.peak,
+            oom_peak=window.oom_peak,
+            last=window.last,
+            last_cpu=window.last_cpu,
+        )
+    return True

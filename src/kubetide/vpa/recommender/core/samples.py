@@ -1,0 +1,174 @@
+"""Samples of containers: which count, and what they do to the aggregates.
+
+    CPU      accepted when not negative and newer than the last one; weight 0.1 at its time
+    memory   accepted when not negative and not older than the last one; only the peak of each window counts,
+             with weight 1 at the window's end, replaced by subtract and add when it grows
+    OOM      max(used + minimum bump, used × ratio), used = max(request, usage peak); discarded when older than the
+             running window; may move the time of the last sample back
+
+A window opens with the first sample and ends one interval (24 h) later. Containers are rows of a table, so that a
+whole cluster's samples are a handful of array operations.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kubetide.stats.block import ranks
+from kubetide.stats.buckets import Floats, Ints
+from kubetide.stats.instants import ZERO_TIME
+from kubetide.vpa.recommender.core.aggregate import MINIMAL_WEIGHT, Aggregates
+
+Mask = npt.NDArray[np.bool_]
+
+NO_AGGREGATE = -1
+"""The aggregate was collected; the next sample makes a new one."""
+DETACHED = -2
+"""A relabelled container whose aggregate was collected: its samples go nowhere, as in the reference."""
+_INTEGERS = ("aggregate", "home", "last_cpu", "last_memory", "window_end")
+_FLOATS = ("peak", "oom_peak")
+
+
+class Containers:
+    """The table of live containers.
+
+    `relinked` marks those tied to their aggregate directly by a label change, `home` is the aggregate that holds the
+    peak of the running window: after a label change it is not the container's own.
+    """
+
+    def __init__(self, aggregates: Aggregates) -> None:
+        self._aggregates = aggregates
+        self._free: list[int] = []
+        self._size = 0
+        self.aggregate: Ints = np.zeros(0, dtype=np.int64)
+        self.home: Ints = np.zeros(0, dtype=np.int64)
+        self.last_cpu: Ints = np.zeros(0, dtype=np.int64)
+        self.last_memory: Ints = np.zeros(0, dtype=np.int64)
+        self.window_end: Ints = np.zeros(0, dtype=np.int64)
+        self.peak: Floats = np.zeros(0)
+        self.oom_peak: Floats = np.zeros(0)
+        self.relinked: Mask = np.zeros(0, dtype=np.bool_)
+
+    def __len__(self) -> int:
+        return self._size - len(self._free)
+
+    def allocate(self, aggregate: int) -> int:
+        """Return the row of a new container."""
+        if not self._free:
+            self._grow()
+        row = self._free.pop()
+        self.aggregate[row] = aggregate
+        self.home[row] = NO_AGGREGATE
+        self.last_cpu[row] = self.last_memory[row] = self.window_end[row] = ZERO_TIME
+        self.peak[row] = self.oom_peak[row] = 0.0
+        self.relinked[row] = False
+        return row
+
+    def free(self, row: int) -> None:
+        """Forget a container."""
+        self._free.append(row)
+
+    def current_peak(self, row: int) -> float:
+        """Return the peak of the running window."""
+        return float(max(self.peak[row], self.oom_peak[row]))
+
+    def add_cpu(self, rows: Ints, times: Ints, millis: Ints) -> Mask:
+        """Add CPU samples in order; return which were accepted."""
+        accepted = np.zeros(rows.size, dtype=np.bool_)
+        for turn in ranks(rows):
+            row, time = rows[turn], times[turn]
+            good = (millis[turn] >= 0) & (time > self.last_cpu[row])
+            accepted[turn] = good
+            self.last_cpu[row[good]] = time[good]
+        taken = accepted & (self.aggregate[rows] >= 0)
+        slots, when = self.aggregate[rows[taken]], times[taken]
+        self._aggregates.note_cpu(slots, when)
+        self._aggregates.cpu.apply(slots, millis[taken] / 1000.0, MINIMAL_WEIGHT, when, back=False)
+        return accepted
+
+    def add_memory(self, rows: Ints, times: Ints, amounts: Ints, *, oom: bool = False) -> Mask:
+        """Add memory samples in order; return which were accepted."""
+        accepted = np.zeros(rows.size, dtype=np.bool_)
+        for turn in ranks(rows):
+            accepted[turn] = self._memory_turn(rows[turn], times[turn], amounts[turn], oom=oom)
+        return accepted
+
+    def _memory_turn(self, rows: Ints, times: Ints, amounts: Ints, *, oom: bool) -> Mask:
+        good = amounts >= 0
+        if not oom:
+            good &= times >= self.last_memory[rows]
+        row, time, amount = rows[good], times[good], amounts[good].astype(np.float64)
+        self.last_memory[row] = time
+        unset = self.window_end[row] == ZERO_TIME
+        self.window_end[row[unset]] = time[unset]
+        end = self.window_end[row]
+        old = np.maximum(self.peak[row], self.oom_peak[row])
+        inside = time < end
+        grows = inside & (old != 0) & (amount > old)
+        opens = ~inside
+        slots = self.aggregate[row]
+        interval = self._intervals(slots)
+        new_end = np.where(opens, end + (time - end) // interval * interval + interval, end)
+        self.window_end[row] = new_end
+        self.peak[row[opens]] = 0.0
+        self.oom_peak[row[opens]] = 0.0
+        counts = grows | opens
+        (self.oom_peak if oom else self.peak)[row[counts]] = amount[counts]
+        self.home[row[counts]] = slots[counts]
+        self._replace(slots, old, amount, new_end, grows, counts)
+        return good
+
+    def _replace(self, slots: Ints, old: Floats, new: Floats, ends: Ints, grows: Mask, counts: Mask) -> None:
+        """Take back the old peaks that grew and add the new ones, container by container."""
+        tied = slots >= 0
+        which = np.flatnonzero(counts & tied)
+        if not which.size:
+            return
+        pairs = np.repeat(which, 2)
+        back = np.tile([True, False], which.size)
+        keep = ~back | grows[pairs]
+        pairs, back = pairs[keep], back[keep]
+        values = np.where(back, old[pairs], new[pairs])
+        self._aggregates.memory.apply(slots[pairs], values, 1.0, ends[pairs], back)
+
+    def _intervals(self, slots: Ints) -> Ints:
+        default = self._aggregates.default.interval.total_seconds() * 1_000_000
+        known = self._aggregates.interval[np.maximum(slots, 0)] if self._aggregates.interval.size else slots
+        intervals: Ints = np.where(slots >= 0, known, int(default))
+        return intervals
+
+    def add_oom(self, row: int, time: int, memory: int) -> bool:
+        """Add one out-of-memory kill; return whether it counted."""
+        slot = int(self.aggregate[row])
+        interval = int(self._intervals(np.array([slot]))[0])
+        if self.window_end[row] != ZERO_TIME and time < self.window_end[row] - interval:
+            return False
+        needed = self.oom_need(row, memory)
+        return bool(self.add_memory(np.array([row]), np.array([time]), np.array([needed]), oom=True)[0])
+
+    def oom_need(self, row: int, memory: int) -> int:
+        """Return the memory that a container killed with this request, or usage, is taken to need."""
+        slot, tuning = int(self.aggregate[row]), self._aggregates.default
+        ratio, least = tuning.oom_ratio, tuning.oom_min_bytes
+        if slot >= 0:
+            ratio, least = float(self._aggregates.oom_ratio[slot]), float(self._aggregates.oom_min[slot])
+        used = max(float(memory), float(self.peak[row]))
+        return int(max(min(used + least, 1e14), min(float(int(used * ratio)), 1e14)))
+
+    def restore_window(self, row: int, *, end: int, peak: float, oom_peak: float, last: int, last_cpu: int) -> None:
+        """Continue a window that was open when the last checkpoint was written, putting its peak back."""
+        self.window_end[row], self.last_memory[row] = end, last
+        self.peak[row], self.oom_peak[row] = peak, oom_peak
+        self.last_cpu[row] = last_cpu
+        slot = self.home[row] = int(self.aggregate[row])
+        highest = max(peak, oom_peak)
+        if slot >= 0 and highest > 0:
+            self._aggregates.memory.apply(np.array([slot]), np.array([highest]), 1.0, np.array([end]), back=False)
+
+    def _grow(self) -> None:
+        start, self._size = self._size, max(256, self._size * 3 // 2)
+        for name in (*_INTEGERS, *_FLOATS, "relinked"):
+            old = getattr(self, name)
+            grown = np.zeros(self._size, dtype=old.dtype)
+            grown[:start] = old
+            setattr(self, name, grown)
+        self._free.extend(range(self._size - 1, start - 1, -1))

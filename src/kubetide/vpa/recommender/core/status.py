@@ -1,0 +1,156 @@
+"""What the recommender says about a VPA: conditions and the status it writes.
+
+    RecommendationProvided   True with at least one container recommendation, else False, with the reason why if known
+    NoPodsMatched            True when no pod of the model matches; gone otherwise
+    ConfigUnsupported        True with what is wrong with selector or target; gone otherwise
+    ConfigDeprecated         always gone
+
+`lastTransitionTime` moves only when the status flips. Conditions of others (the updater's among them) are kept.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from kubetide.api.objects.core import ResourceList
+from kubetide.api.objects.vpa import (
+    CONFIG_DEPRECATED,
+    CONFIG_UNSUPPORTED,
+    NO_PODS_MATCHED,
+    RECOMMENDATION_PROVIDED,
+    PodRecommendation,
+    VerticalPodAutoscalerStatus,
+)
+from kubetide.api.values.conditions import Condition, find_condition, is_true, set_condition, without_condition
+from kubetide.api.values.quantity import Notation, Quantity
+from kubetide.errors import QuantityError
+from kubetide.vpa.core.policy import Amounts, Recommended, amounts
+
+NO_PODS_MESSAGE = "No pods match this VPA object"
+
+
+def conditions_after(
+    conditions: Iterable[Condition] | None,
+    *,
+    provided: bool,
+    pods: int,
+    problem: str | None,
+    now: datetime,
+) -> tuple[Condition, ...]:
+    """Return the conditions after an evaluation, sorted by type; `problem` is what ConfigUnsupported says."""
+    found = without_condition(conditions, CONFIG_DEPRECATED)
+    if problem is None:
+        found = without_condition(found, CONFIG_UNSUPPORTED)
+    else:
+        found = set_condition(found, CONFIG_UNSUPPORTED, "True", reason="", message=problem, now=now)
+    if pods > 0:
+        found = without_condition(found, NO_PODS_MATCHED)
+    else:
+        found = set_condition(found, NO_PODS_MATCHED, "True", reason=NO_PODS_MATCHED, message=NO_PODS_MESSAGE, now=now)
+    if provided:
+        found = set_condition(found, RECOMMENDATION_PROVIDED, "True", reason="", message="", now=now)
+    else:
+        why = find_condition(found, NO_PODS_MATCHED) if is_true(found, NO_PODS_MATCHED) else None
+        reason, message = (why.reason, why.message) if why is not None else ("", "")
+        found = set_condition(found, RECOMMENDATION_PROVIDED, "False", reason=reason, message=message, now=now)
+    return tuple(sorted(found, key=lambda condition: condition.type))
+
+
+def recommendation_body(given: Sequence[Recommended]) -> dict[str, Any]:
+    """Return `status.recommendation`; an empty result is an empty object."""
+    if not given:
+        return {}
+    entries = []
+    for one in sorted(given, key=lambda one: one.container):
+        target = _texts(one.target)
+        entry: dict[str, Any] = {"containerName": one.container, "target": target}
+        for name, bound in (("lowerBound", one.lower), ("upperBound", one.upper), ("uncappedTarget", one.uncapped)):
+            if bound is not None:
+                entry[name] = target if bound is one.target else _texts(bound)
+        entries.append(entry)
+    return {"containerRecommendations": entries}
+
+
+def _texts(listed: Amounts) -> dict[str, str]:
+    return {name: _text(amount.nanos, amount.notation) for name, amount in listed.items()}
+
+
+# The same few bucket edges are spelled over and over.
+@lru_cache(maxsize=65536)
+def _text(nanos: int, notation: Notation) -> str:
+    return str(Quantity(nanos, notation))
+
+
+def condition_body(condition: Condition) -> dict[str, Any]:
+    """Return a condition as the API writes it: absent members left out, times in whole seconds."""
+    body: dict[str, Any] = {"type": condition.type, "status": condition.status}
+    if condition.last_transition_time is not None:
+        body["lastTransitionTime"] = f"{condition.last_transition_time.isoformat()[:19]}Z"
+    if condition.reason:
+        body["reason"] = condition.reason
+    if condition.message:
+        body["message"] = condition.message
+    if condition.observed_generation is not None:
+        body["observedGeneration"] = condition.observed_generation
+    return body
+
+
+def change(
+    old: VerticalPodAutoscalerStatus | None,
+    recommendation: Sequence[Recommended],
+    conditions: Sequence[Condition],
+    generation: int,
+) -> dict[str, Any] | None:
+    """Return the whole status to write, or None when the object says all of this already."""
+    body = recommendation_body(recommendation)
+    if (
+        old is not None
+        and (old.observed_generation or 0) == generation
+        and _same_conditions(old.conditions or (), conditions)
+        and _same_recommendation(old.recommendation, body)
+    ):
+        return None
+    written: dict[str, Any] = {
+        "recommendation": body,
+        "conditions": [condition_body(condition) for condition in conditions],
+    }
+    if generation:
+        written["observedGeneration"] = generation
+    return written
+
+
+def _same_conditions(old: Sequence[Condition], new: Sequence[Condition]) -> bool:
+    if len(old) != len(new):
+        return False
+    return all(a is b or condition_body(a) == condition_body(b) for a, b in zip(old, new, strict=True))
+
+
+_BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
+
+
+def _same_recommendation(old: PodRecommendation | None, body: Mapping[str, Any]) -> bool:
+    """Tell whether a stored recommendation has the same amounts, however they are spelled."""
+    if old is None:
+        return False
+    entries, wanted = old.container_recommendations or (), body.get("containerRecommendations") or ()
+    if [entry.container_name for entry in entries] != [entry["containerName"] for entry in wanted]:
+        return False
+    for entry, want in zip(entries, wanted, strict=True):
+        had = (entry.target, entry.lower_bound, entry.upper_bound, entry.uncapped_target)
+        if not all(_same(listed, want.get(name)) for listed, name in zip(had, _BOUNDS, strict=True)):
+            return False
+    return True
+
+
+def _same(old: ResourceList | None, new: Mapping[str, str] | None) -> bool:
+    have, want = old or {}, new or {}
+    if have == want:
+        return True
+    if have.keys() != want.keys():
+        return False
+    try:
+        return amounts(have) == amounts(dict(want))
+    except QuantityError:
+        # What is stored cannot be read, so it is certainly not the same.
+        return False

@@ -1,0 +1,273 @@
+"""What is decided about each VPA beside its numbers: is its history known, is its target usable, what does it say.
+
+A VPA whose target or policy cannot be used keeps its last good recommendation, and `ConfigUnsupported` says why. One
+whose history has not been read yet is not judged at all: recommending from the few samples since a restart would be
+bolder than anything it said before.
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from kubetide.api.objects.vpa import (
+    DEFAULT_RECOMMENDER,
+    FETCHING_HISTORY,
+    LOW_CONFIDENCE,
+    RECOMMENDATION_PROVIDED,
+    CrossVersionObjectReference,
+    VerticalPodAutoscaler,
+)
+from kubetide.api.values.conditions import Condition, is_true, set_condition, without_condition
+from kubetide.errors import KubetideError
+from kubetide.stats.instants import microseconds
+from kubetide.vpa.core.policy import Recommended, amounts, recommendations
+from kubetide.vpa.recommender.core.aggregate import Aggregates, Tuning
+from kubetide.vpa.recommender.core.conflicts import HPA_CONFLICT, REASON, message
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.estimator import Estimation
+from kubetide.vpa.recommender.core.oom import Floor
+from kubetide.vpa.recommender.core.recommend import Options
+from kubetide.vpa.recommender.core.status import change, conditions_after
+from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a verdict rested on."""
+
+    state: VpaState
+    current: VerticalPodAutoscaler
+    found: tuple[Recommended, ...]
+    pods: int
+    problem: str | None
+    contested: Mapping[str, str]
+
+    def rests_on(self, other: "Judged") -> bool:
+        """Tell whether nothing is different; objects and recommendations are the same ones, not just equal."""
+        if self.state is not other.state or self.current is not other.current or self.found is not other.found:
+            return False
+        return (self.pods, self.problem, self.contested) == (other.pods, other.problem, other.contested)
+
+
+@dataclass(slots=True)
+class Tracked:
+    """What is remembered of a VPA beside the model."""
+
+    problem: str | None = None
+    """What ConfigUnsupported says; None while selector, target and policy are fine."""
+    history: bool = False
+    """Whether everything stored for it has been read."""
+    estimation: Estimation | None = None
+    floors: dict[str, Floor] = field(default_factory=dict)
+    contested: Mapping[str, str] = field(default_factory=dict)
+    said_missing: datetime | None = None
+    tuning_problems: tuple[str, ...] = ()
+    taken: tuple[object, ...] | None = None
+    """What the model's VPA was last made from; None when it has to be made again."""
+    judged: Judged | None = None
+    """What the last verdict rested on; None while something is left to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a VPA says from now on; `status` is the body to write, or None when it says so already."""
+
+    recommendation: tuple[Recommended, ...]
+    conditions: tuple[Condition, ...]
+    status: Mapping[str, Any] | None
+
+
+def judge(
+    current: VerticalPodAutoscaler,
+    state: VpaState,
+    tracked: Tracked,
+    found: tuple[Recommended, ...],
+    *,
+    aggregates: Aggregates,
+    settings: RecommenderSettings,
+    now: datetime,
+) -> Verdict:
+    """Return what the status of a VPA becomes, given the recommendation found for it."""
+    if tracked.problem is not None:
+        found = stored_recommendation(current) or found
+    conditions = conditions_after(
+        current.status.conditions if current.status is not None else None,
+        provided=bool(found),
+        pods=state.pod_count,
+        problem=tracked.problem,
+        now=now,
+    )
+    conditions = _extra_conditions(state, tracked, conditions, aggregates, settings, now)
+    return Verdict(found, conditions, change(current.status, found, conditions, current.metadata.generation))
+
+
+def fetching(current: VerticalPodAutoscaler, *, now: datetime) -> Mapping[str, Any] | None:
+    """Return the status that says that history is being read, or None when it says so already."""
+    old = current.status.conditions if current.status is not None else None
+    conditions = set_condition(old, FETCHING_HISTORY, "True", reason="", message="", now=now)
+    return change(current.status, stored_recommendation(current) or (), conditions, current.metadata.generation)
+
+
+def _extra_conditions(
+    state: VpaState,
+    tracked: Tracked,
+    conditions: tuple[Condition, ...],
+    aggregates: Aggregates,
+    settings: RecommenderSettings,
+    now: datetime,
+) -> tuple[Condition, ...]:
+    """Return the conditions with those that only some settings ask for."""
+    if settings.hpa_conflicts is not HpaConflicts.IGNORE:
+        if tracked.contested:
+            text = message(tracked.contested, avoided=settings.hpa_conflicts is HpaConflicts.AVOID)
+            conditions = set_condition(conditions, HPA_CONFLICT, "True", reason=REASON, message=text, now=now)
+        else:
+            conditions = without_condition(conditions, HPA_CONFLICT)
+    if settings.low_confidence_condition:
+        longest = max(settings.confidence_interval_cpu, settings.confidence_interval_memory).total_seconds()
+        firsts = [int(aggregates.first[slot]) for _, slot in state.aggregates() if aggregates.count[slot]]
+        if not firsts or (microseconds(now) - min(firsts)) / 1e6 < longest:
+            conditions = set_condition(
+                conditions, LOW_CONFIDENCE, "True", reason=LOW_CONFIDENCE, message="History is short", now=now
+            )
+        else:
+            conditions = without_condition(conditions, LOW_CONFIDENCE)
+    if settings.fetching_history_condition:
+        conditions = without_condition(conditions, FETCHING_HISTORY)
+    return tuple(sorted(conditions, key=lambda condition: condition.type))
+
+
+def memory_floors(tracked: Tracked, settings: RecommenderSettings, now: datetime) -> dict[str, int]:
+    """Return the memory that killed containers keep, by name."""
+    if not settings.oom_floor:
+        return {}
+    half_life = settings.oom_floor_half_life
+    return {name: int(floor.now(now, half_life)) for name, floor in tracked.floors.items()}
+
+
+def left_alone(tracked: Tracked, settings: RecommenderSettings) -> frozenset[str]:
+    """Return the resources that are not recommended because an HPA scales on them."""
+    return frozenset(tracked.contested if settings.hpa_conflicts is HpaConflicts.AVOID else ())
+
+
+def may_save(state: VpaState, tracked: Tracked, settings: RecommenderSettings) -> bool:
+    """Tell whether checkpoints of a VPA may be written: all it had is known, and its pods are."""
+    if not tracked.history or tracked.problem is not None:
+        return False
+    return settings.fetching_history_condition or not is_true(state.conditions, FETCHING_HISTORY)
+
+
+def stored_recommendation(vpa: VerticalPodAutoscaler) -> tuple[Recommended, ...] | None:
+    """Return what the object recommends now, if it says that it does."""
+    status = vpa.status
+    if status is None or not is_true(status.conditions, RECOMMENDATION_PROVIDED):
+        return None
+    try:
+        return recommendations(status.recommendation)
+    except KubetideError:
+        return None
+
+
+def policy_problem(vpa: VerticalPodAutoscaler) -> str | None:
+    """Return what is wrong with the amounts of a resource policy."""
+    policy = vpa.spec.resource_policy
+    for i, entry in enumerate((policy.container_policies if policy is not None else None) or ()):
+        for name, listed in (("minAllowed", entry.min_allowed), ("maxAllowed", entry.max_allowed)):
+            try:
+                amounts(listed)
+            except KubetideError as error:
+                return f"spec.resourcePolicy.containerPolicies[{i}].{name}: {error}"
+    return None
+
+
+def tuning_of(settings: RecommenderSettings) -> Tuning:
+    """Return how samples are weighed by default."""
+    return Tuning(
+        cpu_half_life=settings.cpu_histogram_decay_half_life,
+        memory_half_life=settings.memory_histogram_decay_half_life,
+        interval=settings.memory_aggregation_interval,
+        interval_count=settings.memory_aggregation_interval_count,
+        oom_ratio=settings.oom_bump_up_ratio,
+        oom_min_bytes=settings.oom_min_bump_up_bytes,
+    )
+
+
+def options_of(settings: RecommenderSettings) -> Options:
+    """Return how recommendations are made by default."""
+    return Options(
+        estimation=Estimation(
+            target_cpu=settings.target_cpu_percentile,
+            target_memory=settings.target_memory_percentile,
+            lower_cpu=settings.lower_bound_cpu_percentile,
+            lower_memory=settings.lower_bound_memory_percentile,
+            upper_cpu=settings.upper_bound_cpu_percentile,
+            upper_memory=settings.upper_bound_memory_percentile,
+            margin=settings.margin_fraction,
+            confidence_cpu=settings.confidence_interval_cpu,
+            confidence_memory=settings.confidence_interval_memory,
+            min_cpu_millis=settings.pod_min_cpu_millicores,
+            min_memory_bytes=settings.pod_min_memory_mb * 1024 * 1024,
+        ),
+        round_cpu_millis=settings.round_cpu_millicores,
+        round_memory_bytes=settings.round_memory_bytes,
+        humanize_memory=settings.humanize_memory,
+        integer_cpu=settings.cpu_integer_post_processor_enabled,
+        largest=settings.largest,
+    )
+
+
+# Which VPAs a recommender serves, and what is wrong with those whose target cannot be used.
+
+
+def serves(settings: RecommenderSettings, vpa: VerticalPodAutoscaler) -> bool:
+    """Tell whether this recommender is responsible for a VPA."""
+    namespace, name = vpa.metadata.namespace, vpa.metadata.name
+    if namespace in settings.ignored_vpa_object_namespaces:
+        return False
+    if settings.vpa_object_namespace and namespace != settings.vpa_object_namespace:
+        return False
+    number, count = settings.shard_of
+    return names_recommender(settings.recommender_name, vpa) and shard(namespace, name, count) == number
+
+
+def names_recommender(own: str, vpa: VerticalPodAutoscaler) -> bool:
+    """Tell whether a VPA asks for the recommender of that name."""
+    named = vpa.spec.recommenders or ()
+    if not named:
+        return own == DEFAULT_RECOMMENDER
+    return any(one.name == own for one in named)
+
+
+def shard(namespace: str, name: str, count: int) -> int:
+    """Return the shard of a VPA."""
+    return zlib.crc32(f"{namespace}/{name}".encode()) % count
+
+
+def target_text(target: CrossVersionObjectReference | None) -> str:
+    """Return a target as messages name it."""
+    return "" if target is None else f"{target.api_version}.{target.kind}/{target.name}"
+
+
+_TOPMOST = "a topmost well-known or scalable controller"
+
+
+def unreadable_target(reason: str) -> str:
+    """Return what ConfigUnsupported says when the selector cannot be read."""
+    return f"Cannot read targetRef. Reason: {reason}" if reason else "Cannot read targetRef"
+
+
+def failed_check(target: CrossVersionObjectReference, reason: str) -> str:
+    """Return what ConfigUnsupported says when the owners of the target cannot be followed."""
+    return f"Error checking if target {target_text(target)} is {_TOPMOST}: {reason}"
+
+
+def no_controller(target: CrossVersionObjectReference) -> str:
+    """Return what ConfigUnsupported says when nothing scalable was found."""
+    return f"Unknown error during checking if target {target_text(target)} is {_TOPMOST}"
+
+
+def has_parent(target: CrossVersionObjectReference) -> str:
+    """Return what ConfigUnsupported says when the target is itself controlled."""
+    return f"The target {target_text(target)} has a parent controller but it should point to {_TOPMOST}"

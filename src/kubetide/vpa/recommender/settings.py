@@ -1,0 +1,261 @@
+"""Settings of the recommender: flags and defaults of VPA 1.7.1 first, then what kubetide adds (all off)."""
+
+import re
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from kubetide.api.objects.vpa import DEFAULT_RECOMMENDER
+from kubetide.api.values.quantity import Quantity, parse_quantity
+from kubetide.config import Doc, Settings
+from kubetide.errors import InvalidInput, SettingsError
+
+PROMETHEUS = "prometheus"
+DEFAULT_LEASE = "vpa-recommender-lease"
+OLD_LEASE = "vpa-recommender"
+"""The lease of versions before 1.3: while one of them holds it, kubetide waits."""
+_DAY = timedelta(days=1)
+_PROMETHEUS_UNITS = {"y": 365 * 86400.0, "w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PROMETHEUS_PART = re.compile(r"([0-9]+)(ms|[ywdhms])")
+
+
+class HpaConflicts(StrEnum):
+    """What to do about an HPA that scales the same workload on a resource that the VPA controls."""
+
+    IGNORE = "ignore"
+    REPORT = "report"
+    AVOID = "avoid"
+
+
+class RecommenderSettings(Settings, frozen=True, kw_only=True):
+    section: ClassVar[str] = "recommender"
+
+    recommender_name: Annotated[
+        str, Doc("Which VPAs to serve: those naming this recommender; `default` also takes those naming none.")
+    ] = "default"
+    interval: Annotated[
+        timedelta,
+        Doc("How often usage is read and recommendations are computed.", flag="recommender-interval"),
+    ] = timedelta(minutes=1)
+    checkpoints_gc_interval: Annotated[timedelta, Doc("How often checkpoints whose VPA is gone are deleted.")] = (
+        timedelta(minutes=10)
+    )
+    checkpoints_timeout: Annotated[
+        timedelta, Doc("How long one loop may spend writing checkpoints; the rest are written first in the next.")
+    ] = timedelta(minutes=1)
+    min_checkpoints: Annotated[int, Doc("Accepted for compatibility; has no effect.")] = 10
+    update_worker_count: Annotated[
+        int, Doc("How many statuses or checkpoints are written at once. More is faster and loads the server more.")
+    ] = 10
+    storage: Annotated[
+        str, Doc("Where history comes from at start: `prometheus`, or anything else for checkpoints.")
+    ] = ""
+    prometheus_address: Annotated[str, Doc("Where Prometheus listens.")] = "http://prometheus.monitoring.svc"
+    prometheus_cadvisor_job_name: Annotated[
+        str, Doc("Value of the job label of container usage; empty for no such matcher.")
+    ] = "kubernetes-cadvisor"
+    prometheus_query_timeout: Annotated[str, Doc("How long one query may take, e.g. 5m.")] = "5m"
+    prometheus_insecure: Annotated[bool, Doc("Accept any certificate of Prometheus.")] = False
+    prometheus_bearer_token: Annotated[str, Doc("Token to send to Prometheus.")] = ""
+    prometheus_bearer_token_file: Annotated[str, Doc("File with the token to send to Prometheus.")] = ""
+    username: Annotated[str, Doc("User name for Prometheus; needs --password too.")] = ""
+    password: Annotated[str, Doc("Password for Prometheus.")] = ""
+    history_length: Annotated[str, Doc("How far back Prometheus is asked, e.g. 8d.")] = "8d"
+    history_resolution: Annotated[str, Doc("Step between samples of history, e.g. 1h.")] = "1h"
+    history_cpu_metric: Annotated[str, Doc("The counter of CPU seconds.")] = "container_cpu_usage_seconds_total"
+    history_memory_metric: Annotated[str, Doc("The gauge of memory in use.")] = "container_memory_working_set_bytes"
+    pod_label_prefix: Annotated[str, Doc("What precedes pod labels in the label metric.")] = "pod_label_"
+    metric_for_pod_labels: Annotated[
+        str, Doc("Query that returns pod labels; a plain selector is asked over the whole history.")
+    ] = 'up{job="kubernetes-pods"}'
+    pod_namespace_label: Annotated[str, Doc("Label of the label metric that holds the namespace.")] = (
+        "kubernetes_namespace"
+    )
+    pod_name_label: Annotated[str, Doc("Label of the label metric that holds the pod name.")] = "kubernetes_pod_name"
+    container_namespace_label: Annotated[str, Doc("Label of the usage metrics that holds the namespace.")] = "namespace"
+    container_pod_name_label: Annotated[str, Doc("Label of the usage metrics that holds the pod name.")] = "pod_name"
+    container_name_label: Annotated[str, Doc("Label of the usage metrics that holds the container name.")] = "name"
+    memory_saver: Annotated[
+        bool, Doc("Track only pods that some VPA matches. Saves memory; a new VPA then starts without history.")
+    ] = False
+    memory_aggregation_interval: Annotated[
+        timedelta, Doc("Length of a memory window: one peak per container and window counts.")
+    ] = _DAY
+    memory_aggregation_interval_count: Annotated[
+        int, Doc("Number of windows after which an aggregate without samples is forgotten.")
+    ] = 8
+    memory_histogram_decay_half_life: Annotated[timedelta, Doc("After this time a memory peak counts half.")] = _DAY
+    cpu_histogram_decay_half_life: Annotated[timedelta, Doc("After this time a CPU sample counts half.")] = _DAY
+    oom_bump_up_ratio: Annotated[float, Doc("Factor on memory after a container ran out of it.")] = 1.2
+    oom_min_bump_up_bytes: Annotated[float, Doc("Least memory added after a container ran out of it.")] = 104857600.0
+    margin_fraction: Annotated[
+        float,
+        Doc("Share added to every estimate as a safety margin.", flag="recommendation-margin-fraction"),
+    ] = 0.15
+    pod_min_cpu_millicores: Annotated[
+        float,
+        Doc("Least CPU recommended for a pod.", flag="pod-recommendation-min-cpu-millicores"),
+    ] = 25.0
+    pod_min_memory_mb: Annotated[
+        float,
+        Doc("Least memory recommended for a pod, in MiB.", flag="pod-recommendation-min-memory-mb"),
+    ] = 250.0
+    target_cpu_percentile: Annotated[float, Doc("Percentile of CPU usage that becomes the target.")] = 0.9
+    target_memory_percentile: Annotated[float, Doc("Percentile of memory peaks that becomes the target.")] = 0.9
+    lower_bound_cpu_percentile: Annotated[
+        float,
+        Doc("Percentile of CPU usage for the lower bound.", flag="recommendation-lower-bound-cpu-percentile"),
+    ] = 0.5
+    lower_bound_memory_percentile: Annotated[
+        float,
+        Doc("Percentile of memory peaks for the lower bound.", flag="recommendation-lower-bound-memory-percentile"),
+    ] = 0.5
+    upper_bound_cpu_percentile: Annotated[
+        float,
+        Doc("Percentile of CPU usage for the upper bound.", flag="recommendation-upper-bound-cpu-percentile"),
+    ] = 0.95
+    upper_bound_memory_percentile: Annotated[
+        float,
+        Doc("Percentile of memory peaks for the upper bound.", flag="recommendation-upper-bound-memory-percentile"),
+    ] = 0.95
+    confidence_interval_cpu: Annotated[timedelta, Doc("Length of history at which CPU bounds are trusted fully.")] = (
+        _DAY
+    )
+    confidence_interval_memory: Annotated[
+        timedelta, Doc("Length of history at which memory bounds are trusted fully.")
+    ] = _DAY
+    round_cpu_millicores: Annotated[int, Doc("Round CPU up to a multiple of this many millicores.")] = 1
+    round_memory_bytes: Annotated[int, Doc("Round memory up to a multiple of this many bytes.")] = 1
+    humanize_memory: Annotated[
+        bool, Doc("Print memory with two decimals of a large unit; deprecated, changes the value a little.")
+    ] = False
+    max_allowed_cpu: Annotated[
+        str,
+        Doc(
+            "Most CPU recommended where no maxAllowed is set.",
+            flag="container-recommendation-max-allowed-cpu",
+        ),
+    ] = ""
+    max_allowed_memory: Annotated[
+        str,
+        Doc(
+            "Most memory recommended where no maxAllowed is set.",
+            flag="container-recommendation-max-allowed-memory",
+        ),
+    ] = ""
+    cpu_integer_post_processor_enabled: Annotated[bool, Doc("Honour the annotation that asks for whole cores.")] = False
+    use_external_metrics: Annotated[bool, Doc("Read usage from external metrics instead of metrics.k8s.io.")] = False
+    external_metrics_cpu_metric: Annotated[str, Doc("External metric with CPU usage.")] = ""
+    external_metrics_memory_metric: Annotated[str, Doc("External metric with memory usage.")] = ""
+    vpa_object_namespace: Annotated[str, Doc("Serve the VPAs of this namespace only; empty: all.")] = ""
+    ignored_vpa_object_namespaces: Annotated[
+        tuple[str, ...], Doc("Namespaces whose VPAs are left alone. Not together with --vpa-object-namespace.")
+    ] = ()
+    feature_gates: Annotated[
+        tuple[str, ...], Doc("Alpha features as Name=true: PerVPAConfig lets a container policy tune OOM and windows.")
+    ] = ()
+    address: Annotated[str, Doc("Where metrics and health are served.")] = ":8942"
+    profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
+    leader_elect: Annotated[
+        bool, Doc("Act only while holding the lease. Off in the original; on here, so that two never act at once.")
+    ] = True
+    leader_elect_resource_name: Annotated[str, Doc("Name of the leader lease.")] = DEFAULT_LEASE
+    leader_elect_resource_namespace: Annotated[str, Doc("Namespace of the leader lease.")] = "kube-system"
+    leader_elect_lease_duration: Annotated[timedelta, Doc("How long others wait for a silent leader.")] = timedelta(
+        seconds=15
+    )
+    leader_elect_renew_deadline: Annotated[timedelta, Doc("How long a leader tries to renew.")] = timedelta(seconds=10)
+    leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried.")] = timedelta(seconds=2)
+
+    max_sample_skew: Annotated[
+        timedelta,
+        Doc(
+            "How far ahead of our clock a usage sample may be dated. What is dated later is refused and counted, and "
+            "checkpoints that lie further ahead are brought back to the present."
+        ),
+    ] = timedelta(minutes=5)
+    step_timeout: Annotated[
+        timedelta, Doc("How long reading VPAs, usage or writing statuses may take in one loop; what is left waits.")
+    ] = timedelta(minutes=1)
+    history_deadline: Annotated[
+        timedelta,
+        Doc("How long to wait for Prometheus at start before going on without history. 0 waits for ever."),
+    ] = timedelta(minutes=30)
+    shard: Annotated[
+        str, Doc("`i/n`: serve only the VPAs whose stable hash modulo n is i, for clusters that outgrow one process.")
+    ] = ""
+    per_vpa_tuning: Annotated[
+        bool, Doc("Honour annotations `kubetide.io/…` by which a VPA sets percentiles, margin, half-lives, OOM bump.")
+    ] = False
+    oom_floor: Annotated[
+        bool, Doc("After an OOM keep memory at the raised value, which then decays slowly, so it is not shrunk again.")
+    ] = False
+    oom_floor_half_life: Annotated[timedelta, Doc("How fast the OOM floor decays.")] = timedelta(days=7)
+    hpa_conflicts: Annotated[
+        HpaConflicts,
+        Doc(
+            "An HPA that scales the same workload on cpu or memory: `ignore` it, `report` it in a condition, "
+            "or report it and `avoid` that resource."
+        ),
+    ] = HpaConflicts.IGNORE
+    low_confidence_condition: Annotated[
+        bool, Doc("Set the condition LowConfidence while history is shorter than the confidence interval.")
+    ] = False
+    fetching_history_condition: Annotated[
+        bool, Doc("Set the condition FetchingHistory while the history of a VPA is not loaded.")
+    ] = False
+
+    def gate(self, name: str) -> bool:
+        """Tell whether an alpha feature is switched on."""
+        return f"{name}=true" in self.feature_gates
+
+    @property
+    def shard_of(self) -> tuple[int, int]:
+        """Return (own number, number of shards); (0, 1) without sharding."""
+        if not self.shard:
+            return 0, 1
+        match = re.fullmatch(r"([0-9]+)/([0-9]+)", self.shard)
+        if match is None or int(match[2]) == 0 or int(match[1]) >= int(match[2]):
+            raise SettingsError(f"{self.shard!r} is not i/n with i below n", subject="recommender", field="shard")
+        return int(match[1]), int(match[2])
+
+    @property
+    def lease_name(self) -> str:
+        """Return the name of the lease; each recommender name and each shard has its own."""
+        number, count = self.shard_of
+        name = self.leader_elect_resource_name
+        if self.recommender_name != DEFAULT_RECOMMENDER and name == DEFAULT_LEASE:
+            name = f"{name}-{self.recommender_name}"
+        return name if count == 1 else f"{name}-{number}-of-{count}"
+
+    @property
+    def largest(self) -> dict[str, Quantity]:
+        """Return the amounts that stand in for a missing maxAllowed."""
+        given = {"cpu": self.max_allowed_cpu, "memory": self.max_allowed_memory}
+        return {name: parse_quantity(text) for name, text in given.items() if text}
+
+    def checked(self) -> "RecommenderSettings":
+        """Return self, or raise SettingsError for values that cannot stand together."""
+        if self.vpa_object_namespace and self.ignored_vpa_object_namespaces:
+            raise SettingsError(
+                "cannot stand together with ignored_vpa_object_namespaces",
+                subject="recommender",
+                field="vpa_object_namespace",
+            )
+        if self.interval <= timedelta(0):
+            raise SettingsError("must be positive", subject="recommender", field="interval")
+        if self.max_sample_skew < timedelta(0):
+            raise SettingsError("must be 0 or above", subject="recommender", field="max_sample_skew")
+        for name in ("history_length", "history_resolution", "prometheus_query_timeout"):
+            if prometheus_duration(getattr(self, name)) <= timedelta(0):
+                raise SettingsError("must be positive", subject="recommender", field=name)
+        _ = self.shard_of, self.largest
+        return self
+
+
+def prometheus_duration(text: str) -> timedelta:
+    """Return a duration as Prometheus writes it: whole numbers with units from y down to ms."""
+    parts = _PROMETHEUS_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise InvalidInput(f"{text!r} is not a duration such as 8d, 1h or 30m")
+    return timedelta(seconds=sum(int(number) * _PROMETHEUS_UNITS[unit] for number, unit in parts))

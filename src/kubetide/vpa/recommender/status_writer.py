@@ -1,0 +1,226 @@
+"""What the model knows into the API: the status of every VPA, and its checkpoints.
+
+Both steps go through the VPAs in parts, so that leases are renewed and watches read in between, and both write only
+what differs. A VPA that was judged before and whose object, amounts and pods are the same since is not judged again.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import VPAS
+from kubetide.api.objects.vpa import VerticalPodAutoscaler
+from kubetide.api.values.patch import JsonPatch
+from kubetide.clock import Clock
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ApiError, NotFound
+from kubetide.log import get_logger
+from kubetide.vpa.core.policy import Recommended
+from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
+from kubetide.vpa.recommender.core.checkpoint import Checkpoint, Mark, checkpoints
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.oom import Floor
+from kubetide.vpa.recommender.core.recommend import Memo, Options, recommend
+from kubetide.vpa.recommender.core.tracking import (
+    Judged,
+    Tracked,
+    fetching,
+    judge,
+    left_alone,
+    may_save,
+    memory_floors,
+)
+from kubetide.vpa.recommender.settings import RecommenderSettings
+from kubetide.vpa.recommender.telemetry import RecommenderTelemetry, Review
+from kubetide.vpa.recommender.vpa_watch import VPAS_PER_TURN, VpaWatch
+
+log = get_logger("vpa.recommender")
+
+MISSING_LOG_INTERVAL = timedelta(minutes=30)
+
+Write = tuple[VerticalPodAutoscaler, Mapping[str, Any]]
+Contents = Mapping[str, Sequence[Checkpoint]]
+Floors = Mapping[ObjectKey, Mapping[str, Floor]]
+
+
+class Statuses:
+    """Keeps the status of every VPA equal to what the model recommends."""
+
+    def __init__(
+        self,
+        client: Client,
+        vpas: VpaWatch,
+        model: Model,
+        *,
+        clock: Clock,
+        settings: RecommenderSettings,
+        options: Options,
+        telemetry: RecommenderTelemetry,
+    ) -> None:
+        self._client = client
+        self._vpas = vpas
+        self._model = model
+        self._clock = clock
+        self._settings = settings
+        self._options = options
+        self._telemetry = telemetry
+        self._memo = Memo()
+
+    async def update(self) -> None:
+        """Recommend for every VPA whose history is known, and write what changed."""
+        now, tracked = self._clock.now(), self._vpas.tracked
+        deadline = self._clock.monotonic() + self._settings.step_timeout.total_seconds()
+        known = [vpa for key, vpa in self._model.vpas.items() if tracked[key].history]
+        self._memo.keep(self._model.vpas)
+        review = Review()
+        for start in range(0, len(known), VPAS_PER_TURN):
+            part = known[start : start + VPAS_PER_TURN]
+            found = self._recommend(part, now)
+            writes = [write for vpa in part if (write := self._judge(vpa, found[vpa.key], now, review)) is not None]
+            await self._write_all(writes, deadline)
+        if self._settings.fetching_history_condition:
+            await self._write_all(self._fetching(now), deadline)
+        review.show(self._telemetry)
+
+    def _recommend(self, part: Sequence[VpaState], now: datetime) -> dict[ObjectKey, tuple[Recommended, ...]]:
+        estimations, floors, excluded = {}, {}, {}
+        for vpa in part:
+            tracked = self._vpas.tracked[vpa.key]
+            if tracked.estimation is not None:
+                estimations[vpa.key] = tracked.estimation
+            for name, floor in memory_floors(tracked, self._settings, now).items():
+                floors[vpa.key, name] = floor
+            if alone := left_alone(tracked, self._settings):
+                excluded[vpa.key] = alone
+        return recommend(
+            self._model,
+            part,
+            self._options,
+            estimations=estimations,
+            memory_floors=floors,
+            excluded=excluded,
+            memo=self._memo,
+        )
+
+    def _judge(self, vpa: VpaState, found: tuple[Recommended, ...], now: datetime, review: Review) -> Write | None:
+        """Decide what a VPA says, note it, and return the write that is needed, if one is."""
+        current, tracked, old = self._vpas.get(vpa.key), self._vpas.tracked[vpa.key], vpa.recommendation
+        if current is None:
+            return None
+        ground = Judged(vpa, current, found, vpa.pod_count, tracked.problem, tracked.contested)
+        status = None
+        # Whether confidence is low depends on the time alone, so with that condition every loop has to look.
+        settled = tracked.judged is not None and tracked.judged.rests_on(ground)
+        if not settled or self._settings.low_confidence_condition:
+            aggregates = self._model.aggregates
+            verdict = judge(current, vpa, tracked, found, aggregates=aggregates, settings=self._settings, now=now)
+            vpa.conditions, vpa.recommendation, status = verdict.conditions, verdict.recommendation, verdict.status
+            # Only what needs no write is settled: one that fails is tried again.
+            tracked.judged = ground if status is None else None
+            review.moved(vpa, old, verdict.recommendation)
+        review.count(vpa, unsupported=tracked.problem is not None)
+        review.hold(vpa)
+        if vpa.recommendation and not old and vpa.created is not None:
+            self._telemetry.latency.observe(max(0.0, (now - vpa.created).total_seconds()))
+        silent = tracked.said_missing is None or now - tracked.said_missing >= MISSING_LOG_INTERVAL
+        if not vpa.recommendation and silent:
+            tracked.said_missing = now
+            log.info("no recommendation", vpa=str(vpa.key), pods=vpa.pod_count, problem=tracked.problem or "")
+        return None if status is None else (current, status)
+
+    def _fetching(self, now: datetime) -> list[Write]:
+        writes = []
+        for key, tracked in self._vpas.tracked.items():
+            current = None if tracked.history else self._vpas.get(key)
+            status = fetching(current, now=now) if current is not None else None
+            if current is not None and status is not None:
+                writes.append((current, status))
+        return writes
+
+    async def _write_all(self, writes: Sequence[Write], deadline: float) -> None:
+        workers = self._settings.update_worker_count
+        left = await each(writes, workers, self._write, deadline=deadline, clock=self._clock)
+        if left:
+            log.info("statuses left for the next loop", count=len(left))
+        await asyncio.sleep(0)
+
+    async def _write(self, write: Write) -> None:
+        vpa, status = write
+        meta = vpa.metadata
+        # The condition of another component may have been written since this object was read: then the next loop
+        # starts from there, instead of this one writing over it.
+        operations: list[Mapping[str, Any]] = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        try:
+            await self._client.patch(
+                VPAS, meta.name, JsonPatch(operations), namespace=meta.namespace, subresource="status"
+            )
+        except NotFound:
+            return
+        except ApiError as error:
+            if error.status not in (409, 422):
+                raise
+            log.debug("vpa changed meanwhile, writing in the next loop", vpa=f"{meta.namespace}/{meta.name}")
+
+
+class Checkpoints:
+    """Keeps the checkpoints of every VPA equal to the model, oldest first."""
+
+    def __init__(
+        self, store: CheckpointStore, vpas: VpaWatch, model: Model, *, clock: Clock, settings: RecommenderSettings
+    ) -> None:
+        self._store = store
+        self._vpas = vpas
+        self._model = model
+        self._clock = clock
+        self._settings = settings
+        self._collected = clock.now()
+
+    async def write(self) -> None:
+        """Write what changed, as far as the time for it allows."""
+        now = self._clock.now()
+        deadline = self._clock.monotonic() + self._settings.checkpoints_timeout.total_seconds()
+        tracked = self._vpas.tracked
+        due = [vpa for key, vpa in self._model.vpas.items() if may_save(vpa, tracked[key], self._settings)]
+        due.sort(key=lambda vpa: vpa.checkpoint_written.timestamp() if vpa.checkpoint_written is not None else 0.0)
+        for start in range(0, len(due), VPAS_PER_TURN):
+            part = due[start : start + VPAS_PER_TURN]
+            floors = {vpa.key: self._floors(tracked[vpa.key]) for vpa in part}
+
+            def stored(key: ObjectKey, name: str, mark: Mark, floors: Floors = floors) -> bool:
+                return self._store.holds(key, name, mark, floors[key].get(name))
+
+            contents = checkpoints(self._model, part, now=now, stored=stored)
+
+            async def write(vpa: VpaState, contents: Contents = contents, floors: Floors = floors) -> None:
+                await self._store.write(vpa.key, contents[str(vpa.key)], floors[vpa.key])
+                vpa.checkpoint_written = self._clock.now()
+
+            workers = self._settings.update_worker_count
+            left = await each(part, workers, write, deadline=deadline, clock=self._clock)
+            if left:
+                log.info("checkpoints left for the next loop", count=len(left) + len(due) - start - len(part))
+                return
+            await asyncio.sleep(0)
+
+    def _floors(self, tracked: Tracked) -> Mapping[str, Floor]:
+        return tracked.floors if self._settings.oom_floor else {}
+
+    async def collect_garbage(self) -> None:
+        """Delete the checkpoints of VPAs that are gone, once per interval."""
+        now = self._clock.now()
+        if now - self._collected <= self._settings.checkpoints_gc_interval:
+            return
+        self._collected = now
+        deleted = await self._store.collect_garbage(
+            self._settings.vpa_object_namespace or None,
+            ignored=self._settings.ignored_vpa_object_namespaces,
+            exists=self._vpas.exists,
+        )
+        if deleted:
+            log.info("deleted checkpoints of VPAs that are gone", count=deleted)

@@ -1,0 +1,256 @@
+"""VPAs into the model: which ones, with which selector, tuning and history.
+
+Checkpoints are read per namespace for the VPAs that are new to this process. Until that has succeeded a VPA is known
+but neither recommended for nor saved.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping
+
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.api.objects.scheme import HPAS
+from kubetide.api.objects.vpa import CONFIG_UNSUPPORTED, VerticalPodAutoscaler, update_mode
+from kubetide.api.values.conditions import find_condition
+from kubetide.api.values.selectors import NOTHING
+from kubetide.clock import Clock
+from kubetide.errors import KubetideError
+from kubetide.kube.cache.informer import Informer
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.recorder import EventRecorder
+from kubetide.kube.owners import OwnerChain
+from kubetide.kube.scale import ScaleClient
+from kubetide.log import get_logger
+from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
+from kubetide.vpa.recommender.core import events
+from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoint_name
+from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.feeding import OpenWindows
+from kubetide.vpa.recommender.core.healing import Present, healed
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.oom import Floor
+from kubetide.vpa.recommender.core.tracking import (
+    Tracked,
+    options_of,
+    policy_problem,
+    serves,
+    stored_recommendation,
+    tuning_of,
+)
+from kubetide.vpa.recommender.core.tuning import tuned
+from kubetide.vpa.recommender.observer import Target, resolve
+from kubetide.vpa.recommender.settings import PROMETHEUS, HpaConflicts, RecommenderSettings
+from kubetide.vpa.targets import Targets
+
+log = get_logger("vpa.recommender")
+
+# VPAs handled between two turns of other tasks, so that leases are renewed and watches read meanwhile.
+VPAS_PER_TURN = 500
+
+
+class VpaWatch:
+    """The VPAs that this recommender serves, and what is known of each."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        settings: RecommenderSettings,
+        recorder: EventRecorder,
+        chance: random.Random,
+    ) -> None:
+        self.tracked: dict[ObjectKey, Tracked] = {}
+        self.resolves: dict[ObjectKey, bool] = {}
+        """Whether the target of a VPA is there; unknown counts as there."""
+        self._clock = clock
+        self._settings = settings
+        self._recorder = recorder
+        self._tuning, self._estimation = tuning_of(settings), options_of(settings).estimation
+        namespace = settings.vpa_object_namespace
+        self._targets = Targets(client, clock=clock, namespace=namespace, limit_ranges=False, chance=chance)
+        self._owners = OwnerChain(
+            client,
+            ScaleClient(client),
+            clock=clock,
+            stores={kind: informer.store for kind, informer in self._targets.controllers.items()},
+            chance=chance,
+        )
+        self._hpas: Informer[HorizontalPodAutoscaler] | None = None
+        if settings.hpa_conflicts is not HpaConflicts.IGNORE:
+            self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace or None)
+
+    def begin(self, model: Model, store: CheckpointStore, windows: OpenWindows) -> None:
+        """Fill this model from now on; nothing is known of any VPA yet."""
+        self._model, self._store, self._windows = model, store, windows
+        self.tracked.clear()
+        self.resolves.clear()
+
+    async def run(self) -> None:
+        """Keep the local copies fresh until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._targets.run(), name="recommender/targets")
+            if self._hpas is not None:
+                group.create_task(self._hpas.run(), name=self._hpas.name)
+
+    async def wait_synced(self) -> None:
+        """Wait until the local copies are complete."""
+        await self._targets.wait_synced()
+        if self._hpas is not None:
+            await self._hpas.wait_synced()
+
+    def get(self, key: ObjectKey) -> VerticalPodAutoscaler | None:
+        """Return a VPA as it is now."""
+        return self._targets.vpas.store.get(key)
+
+    def exists(self, key: ObjectKey) -> bool:
+        """Tell whether a VPA exists, whoever serves it."""
+        return key in self._targets.vpas.store
+
+    async def load(self) -> None:
+        """Bring the model's VPAs up to date and read the history of new ones."""
+        mine = {key_of(vpa): vpa for vpa in self._targets.all_vpas() if serves(self._settings, vpa)}
+        targets = await self._resolve(mine.values())
+        contested = index_by_target(self._hpas.store.values()) if self._hpas is not None else {}
+        for count, (key, vpa) in enumerate(mine.items()):
+            if count % VPAS_PER_TURN == VPAS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            self._take(key, vpa, targets[key])
+            if self._hpas is not None:
+                self.tracked[key].contested = conflicts(key.namespace, vpa.spec.target_ref, contested)
+        for key in [key for key in self._model.vpas if key not in mine]:
+            self._model.delete_vpa(key)
+            self.tracked.pop(key, None)
+            self.resolves.pop(key, None)
+            self._store.forget(key)
+            self._windows.waiting.pop(key, None)
+        if self._settings.storage != PROMETHEUS:
+            await self._load_checkpoints(mine)
+
+    async def _resolve(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[ObjectKey, Target]:
+        found: dict[ObjectKey, Target] = {}
+
+        async def one(vpa: VerticalPodAutoscaler) -> None:
+            found[key_of(vpa)] = await resolve(vpa, self._targets, self._owners)
+
+        remote = []
+        for count, vpa in enumerate(vpas):
+            if count % VPAS_PER_TURN == VPAS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            target = vpa.spec.target_ref
+            if target is not None and target.kind not in self._targets.controllers:
+                remote.append(vpa)
+            else:
+                await one(vpa)
+        deadline = self._clock.monotonic() + self._settings.step_timeout.total_seconds() / 2
+        left = await each(remote, self._settings.update_worker_count, one, deadline=deadline, clock=self._clock)
+        for vpa in left:
+            found[key_of(vpa)] = Target(NOTHING, None, transient=True)
+        return found
+
+    def _take(self, key: ObjectKey, vpa: VerticalPodAutoscaler, target: Target) -> None:
+        known, settings = self._model.vpas.get(key), self._settings
+        tracked = self.tracked.setdefault(key, Tracked(history=settings.storage == PROMETHEUS))
+        conditions = (vpa.status.conditions if vpa.status is not None else None) or ()
+        meta = vpa.metadata
+        # Writing the status leaves the generation alone, so what the spec says need not be looked at again.
+        basis = None
+        if meta.generation and not target.transient:
+            basis = (meta.uid, meta.generation, meta.creation_timestamp, meta.annotations, target)
+        if known is not None and basis is not None and tracked.taken == basis:
+            known.conditions = conditions
+            return
+        tracked.taken = basis
+        selector, policy = target.selector, vpa.spec.resource_policy
+        tracked.problem = target.problem
+        if target.transient and known is not None:
+            # Nothing is known of the target just now, so what was known stays.
+            selector = known.selector
+            said = find_condition(conditions, CONFIG_UNSUPPORTED)
+            tracked.problem = said.message if said is not None and selector.nothing else None
+        self.resolves[key] = target.transient or not selector.nothing
+        if (problem := policy_problem(vpa)) is not None:
+            tracked.problem, policy = problem, None
+        annotations = vpa.metadata.annotations or {}
+        tuning = tuned(
+            policy,
+            annotations,
+            tuning=self._tuning,
+            estimation=self._estimation,
+            policies=settings.gate("PerVPAConfig"),
+            by_annotation=settings.per_vpa_tuning,
+        )
+        if tuning.problems != tracked.tuning_problems:
+            tracked.tuning_problems = tuning.problems
+            for text in tuning.problems:
+                self._recorder.publish(events.invalid_tuning(vpa, text))
+        tracked.estimation = tuning.estimation
+        state = VpaState(
+            key,
+            selector,
+            created=vpa.metadata.creation_timestamp,
+            target=vpa.spec.target_ref,
+            policy=policy,
+            mode=update_mode(vpa),
+            annotations=annotations,
+            generation=vpa.metadata.generation,
+            conditions=conditions,
+            recommendation=stored_recommendation(vpa) if known is None else None,
+            tunings=tuning.tunings,
+        )
+        self._model.set_vpa(state, keep_history=True)
+
+    async def _load_checkpoints(self, mine: Mapping[ObjectKey, VerticalPodAutoscaler]) -> None:
+        waiting: dict[str, list[str]] = {}
+        for key, tracked in self.tracked.items():
+            if not tracked.history:
+                waiting.setdefault(key.namespace, []).append(key.name)
+        for namespace, names in waiting.items():
+            try:
+                found = await self._store.read(namespace, names)
+            except KubetideError as error:
+                log.warning("checkpoints cannot be read yet", namespace=namespace, error=str(error))
+                continue
+            for name, one in found.items():
+                vpa = mine[ObjectKey(namespace, name)]
+                tracked = self.tracked[key_of(vpa)]
+                tracked.history = True
+                for loaded in one.loaded:
+                    self._restore(vpa, tracked, loaded.content, loaded.floor)
+                for checkpoint, problem in one.problems.items():
+                    self._report(vpa, checkpoint, problem)
+            await asyncio.sleep(0)
+
+    def _restore(self, vpa: VerticalPodAutoscaler, tracked: Tracked, content: Checkpoint, floor: Floor | None) -> None:
+        key, now, settings = key_of(vpa), self._clock.now(), self._settings
+        state, name = self._model.vpas[key], checkpoint_name(key.name, content.container)
+        tuning = state.tuning(content.container, self._tuning)
+        present = Present(now=now, skew=settings.max_sample_skew, loop=settings.interval)
+        content, problem = healed(content, tuning, present)
+        if problem:
+            log.warning("checkpoint lies in the future, brought back", vpa=str(key), checkpoint=name, found=problem)
+            self._recorder.publish(events.healed_checkpoint(vpa, name, problem))
+        try:
+            self._model.restore(
+                state,
+                content.container,
+                cpu=content.cpu,
+                memory=content.memory,
+                first=content.first,
+                last=content.last,
+                count=content.count,
+                now=now,
+            )
+        except ValueError as error:
+            self._store.block(ObjectKey(key.namespace, name), str(error))
+            self._report(vpa, name, str(error))
+            return
+        self._windows.offer(key, content.container, content.windows)
+        if floor is not None:
+            tracked.floors[content.container] = floor
+
+    def _report(self, vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> None:
+        log.warning("checkpoint cannot be read, keeping it", vpa=str(key_of(vpa)), checkpoint=checkpoint, error=problem)
+        self._recorder.publish(events.unreadable_checkpoint(vpa, checkpoint, problem))

@@ -1,0 +1,184 @@
+"""What a run does to pods, and what it remembers of it: evictions, resizes, and the words for both."""
+
+from collections.abc import Callable
+from itertools import chain
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.api.objects.vpa import IN_PLACE, IN_PLACE_OR_RECREATE
+from kubetide.clock import Clock
+from kubetide.log import get_logger
+from kubetide.vpa.admission.core.mutate import resource_patch
+from kubetide.vpa.core.boost import ANNOTATION, boosted_containers
+from kubetide.vpa.updater.core import events
+from kubetide.vpa.updater.core.breaker import CLOSED
+from kubetide.vpa.updater.core.budget import Creator, creator_of
+from kubetide.vpa.updater.core.inplace import may_evict, pod_resize_state
+from kubetide.vpa.updater.core.memory import Eviction, Memory, disruption_of
+from kubetide.vpa.updater.core.plan import Judgement, Method, Step, VpaPlan, new_requests
+from kubetide.vpa.updater.core.priority import actual_requests
+from kubetide.vpa.updater.core.resizing import Resize, ResizePhase, fell_back, resize_of
+from kubetide.vpa.updater.evictor import Evictor, Outcome
+from kubetide.vpa.updater.executor import UNANNOUNCED, Result
+from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
+from kubetide.vpa.updater.telemetry import Audit
+
+log = get_logger("updater")
+
+
+class Disruptor:
+    """Carries out decisions about pods and keeps what people may ask about them."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        breakers: BreakerWatch,
+        *,
+        evictor: Evictor,
+        audit: Audit,
+        recorder: Recorder,
+        clock: Clock,
+        workload: Callable[[Creator], list[Pod]],
+        cautious: bool,
+    ) -> None:
+        self._memory = memory
+        self._breakers = breakers
+        self._evictor = evictor
+        self._audit = audit
+        self._recorder = recorder
+        self._clock = clock
+        self._workload = workload
+        self._cautious = cautious
+        self._steps: dict[ObjectKey, Step] = {}
+        self._last_steps: dict[ObjectKey, Step] = {}
+        self._resizes: dict[str, Resize] = {}
+
+    def begin_run(self, uids: set[str]) -> None:
+        """Forget the decisions of the run before the last one, and pods that are gone."""
+        self._last_steps, self._steps = self._steps, {}
+        self._resizes = {uid: resize for uid, resize in self._resizes.items() if uid in uids}
+
+    def step_of(self, judgement: Judgement) -> Step:
+        """Return what was decided last about a pod; in the middle of a run, before its turn, in the run before."""
+        key, judged = key_of(judgement.pod), Step(judgement.method, judgement.reason)
+        if key in self._steps or judgement.method is Method.NONE:
+            return self._steps.get(key, judged)
+        return self._last_steps.get(key, judged)
+
+    def resize_of(self, pod: Pod) -> Resize | None:
+        """Return where the resize of a pod stood when it was last looked at."""
+        return self._resizes.get(pod.metadata.uid)
+
+    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+        """Evict a pod, and remember it where it happened or may have happened."""
+        fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
+        if not await self.announce(plan, pod):
+            self._steps[key_of(pod)] = Step(Method.WAIT, UNANNOUNCED)
+            return Result.NOTHING
+        eviction = self._eviction(plan, candidate, pod)
+        # Before the request: nobody may think meanwhile that no replacement is awaited.
+        self._memory.begin(eviction, judged=self._breakers.enabled)
+        outcome, error = await self._evictor.evict(pod)
+        size = len(plan.judged)
+        if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and self._cautious):
+            plan.budget.record_eviction(pod)
+        if outcome not in (Outcome.DONE, Outcome.UNKNOWN):
+            self._memory.undo(eviction)
+            self._breakers.refused(plan.key)
+        if outcome is not Outcome.DONE:
+            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
+            self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
+            log.warning("could not evict", **fields, outcome=outcome.value, error=error)
+            return Result.COUNTS if outcome is Outcome.UNKNOWN else Result.NOTHING
+        self._audit.count_eviction(plan.key, pods=size, mode=plan.mode)
+        self._steps[key_of(pod)] = Step(Method.EVICT, reason)
+        if plan.mode == IN_PLACE_OR_RECREATE:
+            self._resizes[pod.metadata.uid] = fell_back(reason)
+        for event in events.evicted(pod, plan.vpa):
+            self._recorder.publish(event)
+        log.info("evicted", **fields)
+        return Result.COUNTS
+
+    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+        """Resize a pod in place; a refusal for good may ask for an eviction instead."""
+        assert candidate.fitted is not None
+        uid = pod.metadata.uid
+        if plan.mode == IN_PLACE and _last_was_infeasible(pod) and plan.targets is not None:
+            self._memory.infeasible[uid] = plan.targets
+            self._audit.count_failed_resize(plan.key, pods=len(plan.judged), reason="InPlaceUpdateInfeasible")
+        patch = resource_patch(pod.spec.containers or (), candidate.fitted.containers)
+        gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
+        outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)), without=gone)
+        size = len(plan.judged)
+        fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
+        if outcome in (Outcome.DONE, Outcome.UNKNOWN):
+            plan.budget.record_resize(pod)
+            known = {each.metadata.uid for each in self._workload(creator_of(pod))}
+            record = disruption_of(name=pod.metadata.name, uid=uid, at=self._clock.now(), evicted=False, known=known)
+            self._memory.record(creator_of(pod), record)
+        if outcome is Outcome.DONE:
+            self._audit.count_resize(plan.key, pods=size)
+            self._steps[key_of(pod)] = Step(Method.RESIZE, reason)
+            self._recorder.publish(events.resized(pod))
+            log.info("resized in place", **fields)
+            return Result.COUNTS
+        reason_of_failure = "UnboostError" if candidate.unboost else "InPlaceUpdateError"
+        self._audit.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
+        self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
+        log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
+        if outcome is Outcome.FAILED and plan.mode == IN_PLACE and plan.targets is not None:
+            # What the server refuses today it refuses tomorrow: wait for another recommendation.
+            self._memory.infeasible[uid] = plan.targets
+        if outcome is not Outcome.FAILED or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
+            return Result.COUNTS if outcome is Outcome.UNKNOWN else Result.NOTHING
+        waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
+        paused = self._memory.breakers.get(plan.key, CLOSED).paused
+        if paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited):
+            return Result.NOTHING
+        return Result.EVICT_INSTEAD
+
+    async def announce(self, plan: VpaPlan, pod: Pod) -> bool:
+        """Write down that a pod is about to be evicted; False when it must not be, because that failed."""
+        return await self._breakers.announce(plan.key, pod, now=self._clock.now())
+
+    def look(self, plan: VpaPlan) -> None:
+        """Judge the replacements that have come by now, before anything else is done to the workload."""
+        if plan.key in self._memory.breakers:
+            self._breakers.look(plan.key, now=self._clock.now())
+
+    def too_late(self, plan: VpaPlan, method: Method) -> None:
+        """Count that a limiter would have let a disruption pass only after the end of the run."""
+        size = len(plan.judged)
+        if method is Method.EVICT:
+            reason = "EvictionRateLimiterWaitFailed"
+            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason=reason)
+        else:
+            self._audit.count_failed_resize(plan.key, pods=size, reason="InPlaceUpdateRateLimiterWaitFailed")
+
+    def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
+        """Keep what was decided about a pod."""
+        self._steps[key_of(candidate.pod)] = step
+
+    def _eviction(self, plan: VpaPlan, candidate: Judgement, pod: Pod) -> Eviction:
+        meta, creator = pod.metadata, creator_of(pod)
+        known = {each.metadata.uid for each in self._workload(creator)}
+        return Eviction(
+            vpa=plan.key,
+            creator=creator,
+            disruption=disruption_of(name=meta.name, uid=meta.uid, at=self._clock.now(), evicted=True, known=known),
+            before={c.name: actual_requests(pod, c) for c in pod.spec.containers or ()},
+            expected=new_requests(candidate.fitted) if candidate.fitted is not None else {},
+        )
+
+    def follow_resize(self, pod: Pod) -> None:
+        """Log a resize as it goes from one phase to the next."""
+        standing = resize_of(pod)
+        if standing is None or self._resizes.get(pod.metadata.uid) == standing:
+            return
+        self._resizes[pod.metadata.uid] = standing
+        log.info("resize", pod=str(key_of(pod)), phase=standing.phase.value, reason=standing.reason)
+
+
+def _last_was_infeasible(pod: Pod) -> bool:
+    standing = resize_of(pod)
+    return standing is not None and standing.phase is ResizePhase.INFEASIBLE

@@ -1,0 +1,54 @@
+"""What the updater tells people, as events."""
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.events import Event, normal, reference_to, warning
+from kubetide.api.objects.meta import ObjectReference
+from kubetide.api.objects.vpa import VerticalPodAutoscaler
+
+EVICTED_BY_VPA = "EvictedByVPA"
+EVICTED_POD = "EvictedPod"
+RESIZED_BY_VPA = "InPlaceResizedByVPA"
+UPDATES_PAUSED = "UpdatesPaused"
+UPDATES_RESUMED = "UpdatesResumed"
+INVALID_RECOMMENDATION = "InvalidRecommendation"
+
+
+def evicted(pod: Pod, vpa: VerticalPodAutoscaler) -> tuple[Event, Event]:
+    """Return the events on the pod and on the VPA."""
+    name = pod.metadata.name
+    return (
+        normal(_pod(pod), EVICTED_BY_VPA, "Pod was evicted by VPA Updater to apply resource recommendation."),
+        normal(_vpa(vpa), EVICTED_POD, f"VPA Updater evicted Pod {name} to apply resource recommendation."),
+    )
+
+
+def resized(pod: Pod) -> Event:
+    """Return the event on a pod that was resized."""
+    return normal(_pod(pod), RESIZED_BY_VPA, "Pod was resized in place by VPA Updater.")
+
+
+def paused(vpa: VerticalPodAutoscaler, detail: str) -> Event:
+    """Return the event on a VPA whose workload is left alone from now on."""
+    return warning(_vpa(vpa), UPDATES_PAUSED, detail)
+
+
+def resumed(vpa: VerticalPodAutoscaler, detail: str) -> Event:
+    """Return the event on a VPA whose workload is updated again."""
+    return normal(_vpa(vpa), UPDATES_RESUMED, detail)
+
+
+def invalid(vpa: VerticalPodAutoscaler, pod: Pod, container: str, resource: str) -> Event:
+    """Return the event on a VPA whose recommendation would make a pod that the API server refuses."""
+    message = (
+        f"Container {container} of Pod {pod.metadata.name} is left alone: "
+        f"its {resource} request would exceed its limit."
+    )
+    return warning(_vpa(vpa), INVALID_RECOMMENDATION, message)
+
+
+def _pod(pod: Pod) -> ObjectReference:
+    return reference_to(pod, kind="Pod", api_version="v1")
+
+
+def _vpa(vpa: VerticalPodAutoscaler) -> ObjectReference:
+    return reference_to(vpa, kind="VerticalPodAutoscaler", api_version="autoscaling.k8s.io/v1")

@@ -1,0 +1,382 @@
+"""Evict, resize, or leave alone: a VPA and its pods to candidates in order, everything else with its reason.
+
+`plan` ranks the pods once per run. Because each disruption uses up budget, `next_step` decides again right before
+anything is done to a pod, on what the pod and its workload are then.
+
+    group left out, budget used up, not far enough off, requirements not met   -> no candidate
+    replacement of an earlier one not Ready                                    -> waits
+    mode Recreate, Auto                                                        -> evict
+    mode InPlaceOrRecreate    approved: resize · fallback due, QoS class would change: evict
+    mode InPlace              approved: resize · otherwise wait; never evicted
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import Enum
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.api.objects.vpa import (
+    AUTO,
+    IN_PLACE,
+    IN_PLACE_OR_RECREATE,
+    RECREATE,
+    VerticalPodAutoscaler,
+    update_mode,
+)
+from kubetide.errors import InvalidInput
+from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, Limits, fit_pod
+from kubetide.vpa.core.boost import boosted_containers, expired, unboost
+from kubetide.vpa.core.capping import NewResources
+from kubetide.vpa.core.limits import NamespaceLimits
+from kubetide.vpa.core.policy import Recommended, container_policy, is_off, recommendations
+from kubetide.vpa.updater.core.breaker import CLOSED, STRIKES, BreakerState
+from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, Group, build_budget, is_pending
+from kubetide.vpa.updater.core.inplace import (
+    InPlaceDecision,
+    InPlaceRules,
+    ResizeState,
+    Targets,
+    Verdict,
+    decide,
+    lower_somewhere,
+    may_evict,
+    pod_resize_state,
+)
+from kubetide.vpa.updater.core.memory import Memory
+from kubetide.vpa.updater.core.priority import Fitting, Ranked, RankRules, admitted, in_order, rank
+from kubetide.vpa.updater.core.resizing import already_asked, changes_qos
+from kubetide.vpa.updater.core.settling import blockers, replicas_to_wait_for
+
+IN_PLACE_MODES = frozenset({IN_PLACE, IN_PLACE_OR_RECREATE})
+UPDATING_MODES = IN_PLACE_MODES | {RECREATE, AUTO}
+
+
+class Method(Enum):
+    """What is done to a pod."""
+
+    EVICT = "evict"
+    RESIZE = "resize"
+    WAIT = "wait"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRules:
+    """What holds for all VPAs in a run."""
+
+    rank: RankRules = field(default_factory=RankRules)
+    min_replicas: int = 2
+    tolerance: float = 0.5
+    skip_budget: bool = False
+    in_place_gate: bool = False
+    per_vpa_gate: bool = False
+    boost_gate: bool = False
+    settle: bool = True
+    """Wait for replacements, and do not resize what the kubelet has deferred (mode InPlace)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One VPA and what it controls at one moment."""
+
+    vpa: VerticalPodAutoscaler
+    pods: tuple[Pod, ...]
+    """Its live pods: on a node, neither finished nor being deleted."""
+    stated: Mapping[Creator, int | None] = field(default_factory=dict)
+    ranges: NamespaceLimits = field(default_factory=NamespaceLimits)
+    limits: Limits = UNLIMITED
+    not_ready: str = ""
+    """Why the recommendation must not be acted on yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What would be done to a pod now, and why."""
+
+    pod: Pod
+    method: Method
+    reason: str
+    ranked: Ranked | None = None
+    fitted: Fitted | None = None
+    group: Group | None = None
+    unboost: bool = False
+    """Takes a startup boost back; always a resize."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VpaPlan:
+    """The candidates of one VPA in order, and a judgement of every pod."""
+
+    vpa: VerticalPodAutoscaler
+    mode: str
+    rules: PlanRules
+    budget: Budget
+    targets: Targets | None
+    candidates: tuple[Judgement, ...]
+    judged: tuple[Judgement, ...]
+
+    @property
+    def key(self) -> ObjectKey:
+        return key_of(self.vpa)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do to a candidate at this moment."""
+
+    method: Method
+    reason: str
+
+
+def plan(observation: Observation, memory: Memory, rules: PlanRules, *, now: datetime) -> VpaPlan:
+    """Rank the pods of a VPA and say what should be done to each."""
+    vpa = observation.vpa
+    mode = update_mode(vpa)
+    policy = vpa.spec.update_policy
+    required = (policy.min_replicas if policy is not None else None) or rules.min_replicas
+    budget = build_budget(
+        observation.pods,
+        observation.stated,
+        BudgetRules(
+            min_replicas=required,
+            tolerance=rules.tolerance,
+            keep_below_minimum=(rules.skip_budget and mode in IN_PLACE_MODES)
+            or (rules.boost_gate and any(map(boosted_containers, observation.pods))),
+            count_live_pods=rules.settle,
+        ),
+    )
+    planner = _Planner(observation, memory, replace(rules, rank=_rank_rules(vpa, rules)), budget, mode, now)
+    judged = [planner.judge(pod) for pod in observation.pods]
+    chosen = (j for j in judged if j.method is not Method.NONE and not j.unboost)
+    by_pod = {id(j.ranked): j for j in chosen if j.ranked is not None}
+    order = [by_pod[id(entry)] for entry in in_order(j.ranked for j in by_pod.values() if j.ranked is not None)]
+    requirements = None if policy is None else policy.eviction_requirements or ()
+    candidates = [judgement for judgement in judged if judgement.unboost]
+    refused: dict[ObjectKey, Judgement] = {}
+    for judgement in order:
+        if admitted(judgement.pod, fitting_of(judgement.fitted), requirements):
+            candidates.append(judgement)
+        else:
+            refused[key_of(judgement.pod)] = replace(
+                judgement, method=Method.NONE, reason="the eviction requirements of the VPA are not met"
+            )
+    return VpaPlan(
+        vpa=vpa,
+        mode=mode,
+        rules=planner.rules,
+        budget=budget,
+        targets=planner.targets,
+        candidates=tuple(candidates),
+        judged=tuple(refused.get(key_of(j.pod), j) for j in judged),
+    )
+
+
+def next_step(
+    plan: VpaPlan, candidate: Judgement, pod: Pod, workload: Sequence[Pod], memory: Memory, *, now: datetime
+) -> Step:
+    """Decide what to do to a candidate right now; `pod` and `workload` are as they are at this moment."""
+    group = plan.budget.group_of(pod)
+    if group is None:
+        return Step(Method.NONE, plan.budget.why_left_out(pod))
+    if plan.rules.settle:
+        done = memory.disruptions.get(group.creator, ())
+        wanted = replicas_to_wait_for(group.creator, group.configured)
+        for blocker in blockers(workload, done, configured=wanted, now=now):
+            if blocker.stands_against(pod):
+                return Step(Method.WAIT, blocker.reason)
+    waited = memory.clock.waited(pod.metadata.uid, pod_resize_state(pod), now=now)
+    if candidate.unboost:
+        return _unboost_step(candidate, pod, group)
+    if plan.mode in IN_PLACE_MODES:
+        step = _in_place_step(plan, candidate, pod, group, memory, waited=waited)
+        if step.method is not Method.EVICT:
+            return step
+        reason = step.reason
+    else:
+        reason = candidate.reason
+    state = memory.breakers.get(plan.key, CLOSED)
+    if state.paused:
+        return Step(Method.NONE, _paused(state))
+    if plan.key in memory.inherited:
+        return Step(Method.WAIT, "what came of an eviction before the last start has not been seen yet")
+    if state.strikes + len(memory.evictions.get(plan.key, ())) >= STRIKES:
+        return Step(Method.WAIT, "the replacements of evicted pods have not been looked at yet")
+    if not may_evict(pod, group, waited=waited):
+        return Step(Method.NONE, "the disruption budget of its group is used up")
+    return Step(Method.EVICT, reason)
+
+
+def fitting_of(fitted: Fitted | None) -> Fitting:
+    """Return the recommendation to judge a pod by; containers that the API server would refuse do not count."""
+    if fitted is None or fitted.adjusted is None:
+        return {}
+    refused = {new.name for new in fitted.containers if new.refused}
+    return {one.container: one for one in fitted.adjusted.recommendations if one.container not in refused}
+
+
+def new_requests(fitted: Fitted) -> Targets:
+    """Return the requests that the containers of a pod should have."""
+    return {new.name: dict(new.requests) for new in fitted.containers if new.requests}
+
+
+def status_targets(vpa: VerticalPodAutoscaler) -> Targets | None:
+    """Return the targets in the status; None when there is no recommendation, or none that can be read."""
+    try:
+        given = recommendations(vpa.status.recommendation if vpa.status is not None else None)
+    except InvalidInput:
+        return None
+    return None if given is None else _targets(given)
+
+
+class _Planner:
+    def __init__(
+        self,
+        observation: Observation,
+        memory: Memory,
+        rules: PlanRules,
+        budget: Budget,
+        mode: str,
+        now: datetime,
+    ) -> None:
+        self.observation = observation
+        self.memory = memory
+        self.rules = rules
+        self.budget = budget
+        self.mode = mode
+        self.now = now
+        self.targets = status_targets(observation.vpa)
+
+    def judge(self, pod: Pod) -> Judgement:
+        group = self.budget.group_of(pod)
+        boosted = self.rules.boost_gate and boosted_containers(pod)
+        if self.observation.not_ready:
+            if boosted:
+                # A boost is taken back all the same, to what the pod had asked for.
+                untouched = tuple(NewResources(name=container.name) for container in pod.spec.containers or ())
+                return self._judge_boosted(pod, group, Fitted(adjusted=None, containers=untouched))
+            return Judgement(pod=pod, method=Method.NONE, reason=self.observation.not_ready, group=group)
+        try:
+            fitted = fit_pod(pod, self.observation.vpa, self.observation.ranges, self.observation.limits)
+        except InvalidInput as error:
+            return Judgement(pod=pod, method=Method.NONE, reason=f"the recommendation cannot be used: {error}")
+        if boosted:
+            return self._judge_boosted(pod, group, fitted)
+        if self.mode not in UPDATING_MODES:
+            return Judgement(pod=pod, method=Method.NONE, reason=f"mode {self.mode} leaves running pods alone")
+        fitting = fitting_of(fitted)
+        ranked = rank(pod, fitting, self.rules.rank, scaled=self._scaled, now=self.now)
+        method, reason = self._method(pod, group, fitting, ranked)
+        return Judgement(pod=pod, method=method, reason=reason, ranked=ranked, fitted=fitted, group=group)
+
+    def _judge_boosted(self, pod: Pod, group: Group | None, fitted: Fitted) -> Judgement:
+        """A pod that still starts takes no part in updates; one that has started gives its surplus back."""
+        vpa = self.observation.vpa
+        if group is None:
+            return Judgement(pod=pod, method=Method.NONE, reason=self.budget.why_left_out(pod), fitted=fitted)
+        if not expired(pod, vpa, now=self.now):
+            reason = "its CPU is boosted while it starts"
+            return Judgement(pod=pod, method=Method.NONE, reason=reason, fitted=fitted, group=group)
+        taken_back = replace(fitted, containers=unboost(pod, vpa, fitted.containers))
+        return Judgement(
+            pod=pod,
+            method=Method.RESIZE,
+            reason="its startup boost is over",
+            fitted=taken_back,
+            group=group,
+            unboost=True,
+        )
+
+    def _method(self, pod: Pod, group: Group | None, fitting: Fitting, ranked: Ranked) -> tuple[Method, str]:
+        if group is None:
+            return Method.NONE, self.budget.why_left_out(pod)
+        if not ranked.accepted:
+            return Method.NONE, ranked.reason
+        waited = self.memory.clock.waited(pod.metadata.uid, pod_resize_state(pod), now=self.now)
+        if self.mode not in IN_PLACE_MODES:
+            if not may_evict(pod, group, waited=waited):
+                return Method.NONE, f"the disruption budget of {group.creator} is used up"
+            return Method.EVICT, ranked.reason
+        decision = _decide(self.rules, self.mode, self.targets, self.memory, pod, group, waited=waited)
+        remembered = self.memory.infeasible.get(pod.metadata.uid) if self.mode == IN_PLACE else None
+        if remembered is not None and not lower_somewhere(_targets(fitting.values()), remembered):
+            return Method.NONE, "the node could not give it before, and it has not become smaller"
+        if decision.verdict is Verdict.EVICT:
+            return Method.EVICT, decision.reason
+        if decision.verdict in _resized_by(self.mode, self.rules):
+            return Method.RESIZE, ranked.reason
+        return Method.NONE, decision.reason
+
+    def _scaled(self, container: str) -> bool:
+        return not is_off(container_policy(self.observation.vpa.spec.resource_policy, container))
+
+
+def _unboost_step(candidate: Judgement, pod: Pod, group: Group) -> Step:
+    if is_pending(pod):
+        return Step(Method.NONE, "the pod is pending")
+    if pod_resize_state(pod) is not ResizeState.NONE:
+        return Step(Method.NONE, "another resize is under way")
+    if not group.disruptable() and not group.below_minimum:
+        return Step(Method.NONE, "the disruption budget of its group is used up")
+    if candidate.fitted is None or not candidate.fitted.changes:
+        return Step(Method.NONE, "there is nothing to take back")
+    return Step(Method.RESIZE, candidate.reason)
+
+
+def _in_place_step(
+    plan: VpaPlan, candidate: Judgement, pod: Pod, group: Group, memory: Memory, *, waited: timedelta
+) -> Step:
+    decision = _decide(plan.rules, plan.mode, plan.targets, memory, pod, group, waited=waited)
+    if decision.verdict is Verdict.EVICT:
+        return Step(Method.EVICT, decision.reason)
+    if decision.verdict not in _resized_by(plan.mode, plan.rules):
+        return Step(Method.NONE, decision.reason)
+    if candidate.fitted is None or not candidate.fitted.changes:
+        return Step(Method.NONE, "there is nothing to write")
+    if decision.verdict is Verdict.APPROVED and already_asked(pod, candidate.fitted.containers):
+        return Step(Method.NONE, "the new resources are written, and the kubelet has not answered yet")
+    change = changes_qos(pod, candidate.fitted.containers)
+    if change:
+        if plan.mode == IN_PLACE:
+            return Step(Method.NONE, f"the QoS class would change from {change}, which a resize cannot do")
+        return Step(Method.EVICT, f"the QoS class changes from {change}, which a resize cannot do: evicted instead")
+    return Step(Method.RESIZE, candidate.reason)
+
+
+def _decide(
+    rules: PlanRules,
+    mode: str,
+    targets: Targets | None,
+    memory: Memory,
+    pod: Pod,
+    group: Group,
+    *,
+    waited: timedelta,
+) -> InPlaceDecision:
+    in_place = InPlaceRules(only_in_place=mode == IN_PLACE, gate=rules.in_place_gate, skip_budget=rules.skip_budget)
+    infeasible = memory.infeasible.get(pod.metadata.uid)
+    return decide(pod, group, in_place, targets=targets, infeasible=infeasible, waited=waited)
+
+
+def _resized_by(mode: str, rules: PlanRules) -> frozenset[Verdict]:
+    """Return the verdicts that lead to a resize. The original resizes deferred pods of mode InPlace all the same."""
+    if mode != IN_PLACE:
+        return frozenset({Verdict.APPROVED})
+    if rules.settle:
+        return frozenset({Verdict.APPROVED, Verdict.INFEASIBLE})
+    return frozenset({Verdict.APPROVED, Verdict.INFEASIBLE, Verdict.DEFERRED})
+
+
+def _rank_rules(vpa: VerticalPodAutoscaler, rules: PlanRules) -> RankRules:
+    policy = vpa.spec.update_policy
+    seconds = policy.evict_after_oom_seconds if policy is not None and rules.per_vpa_gate else None
+    return replace(rules.rank, quick_oom=timedelta(seconds=seconds)) if seconds else rules.rank
+
+
+def _targets(given: Iterable[Recommended]) -> Targets:
+    return {one.container: dict(one.target) for one in given}
+
+
+def _paused(state: BreakerState) -> str:
+    return f"updates of this workload are paused: {state.detail}"

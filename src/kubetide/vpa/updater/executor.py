@@ -1,0 +1,290 @@
+"""Carries out a run: candidates one after the other, each decided again at the moment it is its turn.
+
+Candidates wait in a queue per workload, most urgent workload first. A few workers take the next workload that may be
+disturbed; a workload that has to wait for a replacement comes back when one of its pods changes. Before anything is
+done a worker waits for the budget of the cluster; when its turn would come after the end of the run, the run is over.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Protocol
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.meta import key_of
+from kubetide.clock import Clock
+from kubetide.kube.cache.store import Store
+from kubetide.vpa.updater.core.budget import Creator, creator_of
+from kubetide.vpa.updater.core.disruption import DisruptionBudget, TokenBucket
+from kubetide.vpa.updater.core.memory import Memory
+from kubetide.vpa.updater.core.plan import Judgement, Method, Step, VpaPlan, next_step
+
+UNANNOUNCED = "its eviction could not be written into the status of the VPA"
+OUT_OF_TIME = "its turn did not come in this run"
+OUT_OF_BUDGET = "the disruption budget of the cluster is used up for this run"
+
+
+class Result(Enum):
+    """How an attempt ended."""
+
+    COUNTS = "it happened, or may have happened"
+    NOTHING = "nothing happened"
+    EVICT_INSTEAD = "the resize was refused for good"
+
+
+class Effects(Protocol):
+    """What a run does to the cluster."""
+
+    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+        """Evict a pod and remember it."""
+        ...
+
+    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+        """Resize a pod and remember it."""
+        ...
+
+    async def announce(self, plan: VpaPlan, pod: Pod) -> bool:
+        """Write down that a pod is about to be evicted; False when it must not be, because that failed."""
+        ...
+
+    def look(self, plan: VpaPlan) -> None:
+        """Judge the replacements that have come by now."""
+        ...
+
+    def too_late(self, plan: VpaPlan, method: Method) -> None:
+        """Count that a limiter would have let a disruption pass only after the end of the run."""
+        ...
+
+    def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
+        """Keep what was decided, for people."""
+        ...
+
+
+class Limiters:
+    """Everything that may hold a disruption back for a while."""
+
+    def __init__(self, budget: DisruptionBudget, evictions: TokenBucket, resizes: TokenBucket) -> None:
+        self._budget = budget
+        self._buckets = {Method.EVICT: evictions, Method.RESIZE: resizes}
+
+    def ready_at(self, method: Method, now: datetime) -> datetime:
+        """Return when one more may go."""
+        return max(self._budget.next_at(now), self._buckets[method].ready_at(now))
+
+    def used(self, now: datetime) -> int:
+        """Return how many disruptions the last minute saw."""
+        return self._budget.used(now)
+
+    def give_back(self, method: Method, at: datetime) -> None:
+        """Uncount what was counted at `at` and did not happen."""
+        self._budget.give_back(at)
+        self._buckets[method].give_back()
+
+    def take(self, method: Method, now: datetime) -> None:
+        """Count one."""
+        self._budget.record(now)
+        self._buckets[method].take(now)
+
+
+class Round:
+    """One run."""
+
+    def __init__(
+        self,
+        plans: Iterable[VpaPlan],
+        *,
+        effects: Effects,
+        limiters: Limiters,
+        memory: Memory,
+        pods: Store[Pod],
+        workload: Callable[[Creator], list[Pod]],
+        clock: Clock,
+        deadline: datetime,
+        workers: int,
+    ) -> None:
+        self._effects = effects
+        self._limiters = limiters
+        self._memory = memory
+        self._pods = pods
+        self._workload = workload
+        self._clock = clock
+        self._deadline = deadline
+        self._workers = max(workers, 1)
+        self._queues: dict[Creator, deque[tuple[VpaPlan, Judgement]]] = {}
+        self._ready: list[tuple[tuple[bool, float], int, Creator]] = []
+        self._waiting: set[Creator] = set()
+        self._again: set[Creator] = set()
+        self._busy = 0
+        self._under_way = 0
+        self._returned = asyncio.Event()
+        self._over = ""
+        self._wake = asyncio.Event()
+        for plan in plans:
+            for candidate in plan.candidates:
+                self._queues.setdefault(creator_of(candidate.pod), deque()).append((plan, candidate))
+        for number, (creator, queue) in enumerate(self._queues.items()):
+            heapq.heappush(self._ready, (_urgency(queue[0][1]), number, creator))
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Give a waiting workload another chance."""
+        pod = new if new is not None else old
+        if pod is None:
+            return
+        creator = creator_of(pod)
+        if creator in self._waiting:
+            self._waiting.discard(creator)
+            self._push(creator)
+        elif creator in self._queues:
+            # Its worker is at it: what it saw may be outdated by the time it puts the workload aside.
+            self._again.add(creator)
+
+    async def run(self) -> None:
+        """Work until nothing is left, nothing may go any more, or time is over."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._workers, max(len(self._queues), 1))):
+                group.create_task(self._work())
+        for queue in self._queues.values():
+            for plan, candidate in queue:
+                self._effects.note(plan, candidate, Step(Method.WAIT, self._over or OUT_OF_TIME))
+
+    async def _work(self) -> None:
+        while True:
+            creator = await self._next()
+            if creator is None:
+                return
+            self._busy += 1
+            self._again.discard(creator)
+            try:
+                await self._handle(creator)
+            finally:
+                self._busy -= 1
+                self._wake.set()
+
+    async def _next(self) -> Creator | None:
+        while not self._over:
+            if self._ready:
+                return heapq.heappop(self._ready)[2]
+            left = (self._deadline - self._clock.now()).total_seconds()
+            if left <= 0 or (not self._waiting and not self._busy):
+                return None
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
+            except TimeoutError:
+                return None
+        return None
+
+    async def _handle(self, creator: Creator) -> None:
+        """Disturb one workload as far as it may be, then leave it to the next event or run."""
+        queue = self._queues[creator]
+        while queue and not self._over:
+            plan, candidate = queue[0]
+            pod = self._current(candidate)
+            if pod is None:
+                queue.popleft()
+                continue
+            step = self._decide(plan, candidate, pod, creator)
+            if step.method is Method.NONE:
+                self._effects.note(plan, candidate, step)
+                queue.popleft()
+            elif step.method is Method.WAIT:
+                self._effects.note(plan, candidate, step)
+                self._put_aside(creator)
+                return
+            elif not await self._wait_for_turn(step.method):
+                self._effects.too_late(plan, step.method)
+                return
+            elif step.method is Method.EVICT and not await self._effects.announce(plan, pod):
+                self._effects.note(plan, candidate, Step(Method.WAIT, UNANNOUNCED))
+                self._put_aside(creator)
+                return
+            else:
+                # Waiting took time: only what still holds is done, and nothing else runs between here and the request.
+                await self._act(plan, candidate, creator)
+
+    async def _act(self, plan: VpaPlan, candidate: Judgement, creator: Creator) -> None:
+        pod = self._current(candidate)
+        now = self._clock.now()
+        if pod is None:
+            return
+        step = self._decide(plan, candidate, pod, creator)
+        if step.method not in (Method.EVICT, Method.RESIZE) or self._limiters.ready_at(step.method, now) > now:
+            return
+        self._limiters.take(step.method, now)
+        self._queues[creator].popleft()
+        self._under_way += 1
+        try:
+            result = await self._disturb(plan, candidate, pod, step)
+        finally:
+            self._under_way -= 1
+            self._returned.set()
+        if result is Result.NOTHING:
+            # Pods that nobody may touch must not use up the turns of others.
+            self._limiters.give_back(step.method, now)
+
+    async def _disturb(self, plan: VpaPlan, candidate: Judgement, pod: Pod, step: Step) -> Result:
+        if step.method is Method.EVICT:
+            return await self._effects.evict(plan, candidate, pod, step.reason)
+        result = await self._effects.resize(plan, candidate, pod, step.reason)
+        if result is not Result.EVICT_INSTEAD:
+            return result
+        # The resize that was counted did not happen; the eviction in its place uses its turn.
+        return await self._effects.evict(plan, candidate, pod, "the resize in place was refused: evicted instead")
+
+    async def _wait_for_turn(self, method: Method) -> bool:
+        """Wait until the limiters let one more pass; False when that is after the end of the run."""
+        while not self._over:
+            now = self._clock.now()
+            at = self._limiters.ready_at(method, now)
+            if now >= self._deadline or (at > self._deadline and not self._under_way):
+                self._over = OUT_OF_TIME if now >= self._deadline else OUT_OF_BUDGET
+                self._wake.set()
+                self._returned.set()
+                return False
+            if at <= now:
+                return True
+            # What is under way may come to nothing and give its turn back before then.
+            self._returned.clear()
+            try:
+                # Rounded up: a timer that fires a hair early would only be asked again.
+                delay = min(at, self._deadline) - now + timedelta(milliseconds=1)
+                async with asyncio.timeout(delay.total_seconds()):
+                    await self._returned.wait()
+            except TimeoutError:
+                continue
+        return False
+
+    def _decide(self, plan: VpaPlan, candidate: Judgement, pod: Pod, creator: Creator) -> Step:
+        self._effects.look(plan)
+        return next_step(plan, candidate, pod, self._workload(creator), self._memory, now=self._clock.now())
+
+    def _current(self, candidate: Judgement) -> Pod | None:
+        """Return the pod as it is now; None when it is gone, going, or another of the same name."""
+        seen = candidate.pod.metadata
+        pod = self._pods.get(key_of(candidate.pod))
+        if pod is None or pod.metadata.uid != seen.uid or pod.metadata.deletion_timestamp is not None:
+            return None
+        return pod
+
+    def _put_aside(self, creator: Creator) -> None:
+        if creator in self._again:
+            self._again.discard(creator)
+            self._push(creator)
+        else:
+            self._waiting.add(creator)
+
+    def _push(self, creator: Creator) -> None:
+        queue = self._queues.get(creator)
+        if queue:
+            heapq.heappush(self._ready, (_urgency(queue[0][1]), id(queue), creator))
+            self._wake.set()
+
+
+def _urgency(candidate: Judgement) -> tuple[bool, float]:
+    """Return the sort key of a workload: those that need more first, then the larger difference."""
+    ranked = candidate.ranked
+    return (not ranked.priority.scale_up, -ranked.priority.diff) if ranked is not None else (True, 0.0)

@@ -1,0 +1,373 @@
+"""The updater: observe, plan, apply, once per interval and only while leading.
+
+admission lease not fresh, or pods come back unpatched  -> nothing is done in this run
+replacements of earlier evictions                        -> breakers (`updater.breaker`)
+VPAs with their pods                                     -> candidates (`updater.plan`)
+candidates                                               -> evictions and resizes (`updater.reconciler`)
+"""
+
+import asyncio
+import random
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.events import Event
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.clock import Clock
+from kubetide.errors import InvalidInput, KubetideError, Unavailable
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.leader_election import Leadership
+from kubetide.log import get_logger
+from kubetide.telemetry import Telemetry
+from kubetide.vpa.admission.core.heartbeat import Heartbeat
+from kubetide.vpa.updater.actions import Disruptor
+from kubetide.vpa.updater.core import events
+from kubetide.vpa.updater.core.breaker import CLOSED, state_from
+from kubetide.vpa.updater.core.budget import creator_of
+from kubetide.vpa.updater.core.disruption import DisruptionBudget, TokenBucket
+from kubetide.vpa.updater.core.memory import Memory
+from kubetide.vpa.updater.core.plan import Judgement, Method, Observation, PlanRules, VpaPlan, plan
+from kubetide.vpa.updater.core.priority import RankRules
+from kubetide.vpa.updater.core.settling import outstanding, replicas_to_wait_for
+from kubetide.vpa.updater.evictor import Evictor
+from kubetide.vpa.updater.executor import Limiters, Round
+from kubetide.vpa.updater.explain import trace
+from kubetide.vpa.updater.observer import ClusterView
+from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
+from kubetide.vpa.updater.settings import UpdaterSettings
+from kubetide.vpa.updater.telemetry import Audit, size_log2
+
+log = get_logger("updater")
+
+RECOMPUTE_SECONDS = 60.0
+
+
+class Updater:
+    """The component. `run` leads, waits for its informers and runs once per interval."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: UpdaterSettings,
+        telemetry: Telemetry,
+        recorder: Recorder,
+        rng: random.Random,
+    ) -> None:
+        self.name = "updater"
+        self._clock = clock
+        self._settings = settings
+        self._recorder = recorder
+        self._rng = rng
+        self._leadership = Leadership(
+            client,
+            clock=clock,
+            enabled=settings.leader_elect,
+            lease_name=settings.leader_elect_resource_name,
+            namespace=settings.leader_elect_resource_namespace,
+            chance=rng,
+            lease_duration=settings.leader_elect_lease_duration,
+            renew_deadline=settings.leader_elect_renew_deadline,
+            retry_period=settings.leader_elect_retry_period,
+        )
+        self._view = ClusterView(client, clock=clock, settings=settings, chance=rng)
+        self._evictor = Evictor(self._leadership.writer, chance=rng)
+        self._audit = Audit(telemetry, clock=clock)
+        self._rules = _rules(settings)
+        self._memory, self._breakers, self._disruptor = self._new_memory()
+        self._limiters = self._new_limiters(clock.now())
+        self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
+        self._refused: set[tuple[ObjectKey, str, str]] = set()
+        self._problem = ""
+        self._round: Round | None = None
+        self._last_run: datetime | None = None
+        self._active_since: datetime | None = None
+        self._view.pods.add_handler(self._pod_changed)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act."""
+        return self._leadership.is_leader
+
+    @property
+    def problem(self) -> str:
+        """Why the last run did nothing; empty when it did its work."""
+        return self._problem
+
+    def ready(self) -> bool:
+        """Whether all copies are complete."""
+        return self._view.synced
+
+    def healthy(self) -> bool:
+        """Whether the last run ended less than five intervals ago; one that does not lead is always healthy."""
+        since = self._last_run or self._active_since
+        return since is None or self._clock.now() - since <= 5 * self._settings.interval
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.watch_cluster(), name="updater informers")
+            await self.synced()
+            await self._leadership.run(self._lead)
+
+    async def watch_cluster(self) -> None:
+        """Keep the copies of the cluster fresh until cancelled."""
+        await self._view.run()
+
+    async def synced(self) -> None:
+        """Wait until all copies are complete."""
+        await self._view.wait_synced()
+
+    async def _lead(self) -> None:
+        """Run once per interval. A new leader knows nothing of what the last one did in the past minute."""
+        self._memory, self._breakers, self._disruptor = self._new_memory()
+        self._active_since = self._clock.now()
+        self._last_run = None
+        self._limiters = self._new_limiters(self._active_since)
+        try:
+            due = self._clock.monotonic()
+            while True:
+                due += self._settings.interval.total_seconds()
+                await asyncio.sleep(max(due - self._clock.monotonic(), 0.0))
+                due = max(due, self._clock.monotonic() - self._settings.interval.total_seconds())
+                try:
+                    await self.run_once()
+                except* KubetideError as errors:
+                    for error in errors.exceptions:
+                        log.warning("run failed", error=str(error))
+                self._last_run = self._clock.now()
+        finally:
+            self._active_since = self._last_run = None
+
+    async def run_once(self) -> None:
+        """Look at everything once and change what should and may be changed."""
+        began = self._clock.now()
+        self._audit.begin_run()
+        with self._audit.step("total"):
+            with self._audit.step("AdmissionInit"):
+                heartbeat = await self._heartbeat()
+            self._problem = heartbeat.problem if heartbeat is not None else ""
+            with self._audit.step("ListVPAs"):
+                vpas = self._view.updated_vpas()
+            with self._audit.step("ListPods"):
+                observations = await self._view.observe(vpas)
+            with self._audit.step("FilterPods"):
+                self._forget(observations)
+                await self._breakers.begin_run(observations, heartbeat, now=self._clock.now())
+                plans = await self._plan(observations)
+            if self._problem:
+                log.warning("nothing is updated", reason=self._problem)
+                return
+            with self._audit.step("EvictPods"):
+                await self._carry_out(plans, deadline=began + self._settings.interval)
+        self._audit.disruptions.set(self._limiters.used(self._clock.now()))
+
+    async def look_once(self) -> None:
+        """Judge every pod as a run would, and change nothing."""
+        heartbeat = await self._heartbeat()
+        self._problem = heartbeat.problem if heartbeat is not None else ""
+        observations = await self._view.observe(self._view.updated_vpas())
+        for observation in observations:
+            status = observation.vpa.status
+            known = state_from(status.conditions if status is not None else None)
+            self._memory.breakers[key_of(observation.vpa)] = known
+        await self._plan(observations)
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Say what would be done to a pod now, and why or why not."""
+        if kind != "pod":
+            return None
+        found = self._plans.get(ObjectKey.parse(key))
+        if found is None:
+            return None
+        made, judgement = found
+        return trace(
+            made,
+            judgement,
+            self._disruptor.step_of(judgement),
+            breaker=self._memory.breakers.get(made.key, CLOSED),
+            resize=self._disruptor.resize_of(judgement.pod),
+            run_at=self._last_run or self._clock.now(),
+            problem=self._problem,
+        )
+
+    async def _heartbeat(self) -> Heartbeat | None:
+        if not self._settings.use_admission_controller_status:
+            return None
+        found = await self._view.heartbeat()
+        return Heartbeat(fresh=found.fresh) if self._settings.upstream_behavior else found
+
+    def _forget(self, observations: list[Observation]) -> None:
+        pods = self._view.pods.store.values()
+        self._memory.forget(
+            uids=(pod.metadata.uid for pod in pods),
+            creators=chain(
+                (creator_of(pod) for pod in pods),
+                # A workload whose only pod was just evicted has none for a moment.
+                (c for c in self._memory.disruptions if self._view.targets.stated_replicas(*c)),
+            ),
+            vpas=(key_of(observation.vpa) for observation in observations),
+        )
+        now = self._clock.now()
+        for creator, done in list(self._memory.disruptions.items()):
+            wanted = replicas_to_wait_for(creator, self._view.targets.stated_replicas(*creator) or 0)
+            left = outstanding(self._view.workload(creator), done, configured=wanted, now=now)
+            self._memory.settle(creator, left)
+        self._disruptor.begin_run({pod.metadata.uid for pod in pods})
+
+    async def _plan(self, observations: list[Observation]) -> list[VpaPlan]:
+        now = self._clock.now()
+        plans = []
+        self._plans = {}
+        refused: set[tuple[ObjectKey, str, str]] = set()
+        for count, observation in enumerate(observations):
+            if count % 50 == 49:
+                await asyncio.sleep(0)
+            if not observation.pods:
+                continue
+            try:
+                made = plan(observation, self._memory, self._rules, now=now)
+            except InvalidInput as error:
+                # One object that cannot be read must not keep the others from being looked at.
+                log.warning("VPA cannot be planned", vpa=str(key_of(observation.vpa)), error=str(error))
+                continue
+            plans.append(made)
+            self._count(made)
+            for judgement in made.judged:
+                self._plans[key_of(judgement.pod)] = (made, judgement)
+                self._disruptor.follow_resize(judgement.pod)
+            self._tell_refused(made, refused)
+        self._refused = refused
+        return plans
+
+    def _tell_refused(self, made: VpaPlan, refused: set[tuple[ObjectKey, str, str]]) -> None:
+        """Say once which containers are left alone because the API server would refuse what they should get."""
+        for judgement in made.judged:
+            for new in judgement.fitted.containers if judgement.fitted is not None else ():
+                key = (made.key, new.name, new.refused)
+                if new.refused and key not in refused:
+                    refused.add(key)
+                    if key not in self._refused:
+                        self._recorder.publish(events.invalid(made.vpa, judgement.pod, new.name, new.refused))
+
+    async def _carry_out(self, plans: list[VpaPlan], *, deadline: datetime) -> None:
+        self._round = Round(
+            plans,
+            effects=self._disruptor,
+            limiters=self._limiters,
+            memory=self._memory,
+            pods=self._view.pods.store,
+            workload=self._view.workload,
+            clock=self._clock,
+            deadline=deadline,
+            workers=self._settings.concurrency,
+        )
+        try:
+            await self._round.run()
+        finally:
+            self._round = None
+        await self._breakers.publish(now=self._clock.now())
+        self._audit.paused.set(self._breakers.paused)
+        for made in plans:
+            size = size_log2(len(made.judged))
+            groups = {id(j.group): j.group for j in made.judged if j.group is not None}.values()
+            if any(group.evicted for group in groups):
+                self._audit.vpas_evicted.labels(size, made.mode).inc()
+            if any(group.initiated for group in groups):
+                self._audit.vpas_updated.labels(size).inc()
+
+    def _count(self, made: VpaPlan) -> None:
+        size = size_log2(len(made.judged))
+        self._audit.controlled.labels(size, made.mode).inc(len(made.judged))
+        evictable = sum(candidate.method is Method.EVICT for candidate in made.candidates)
+        updatable = sum(candidate.method is Method.RESIZE for candidate in made.candidates)
+        if evictable:
+            self._audit.evictable.labels(size, made.mode).inc(evictable)
+            self._audit.vpas_evictable.labels(size, made.mode).inc()
+        if updatable:
+            self._audit.updatable.labels(size).inc(updatable)
+            self._audit.vpas_updatable.labels(size).inc()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if self._round is not None:
+            self._round.pod_changed(old, new)
+
+    def _new_memory(self) -> tuple[Memory, BreakerWatch, Disruptor]:
+        memory = Memory()
+        watch = BreakerWatch(
+            memory,
+            workload=self._view.workload,
+            evictor=self._evictor,
+            recorder=self._recorder,
+            tolerance=self._rules.rank.minimum_change,
+            enabled=self._settings.pause_on_unchanged and not self._settings.upstream_behavior,
+        )
+        disruptor = Disruptor(
+            memory,
+            watch,
+            evictor=self._evictor,
+            audit=self._audit,
+            recorder=self._recorder,
+            clock=self._clock,
+            workload=self._view.workload,
+            cautious=self._rules.settle,
+        )
+        return memory, watch, disruptor
+
+    def _new_limiters(self, now: datetime) -> Limiters:
+        settings = self._settings
+        per_minute = 0 if settings.upstream_behavior else settings.disruptions_per_minute
+        rate, burst = settings.eviction_rate_limit, settings.eviction_rate_burst
+        return Limiters(
+            DisruptionBudget(per_minute=per_minute, burst=settings.disruption_burst, started=now),
+            TokenBucket(rate=rate, burst=burst, now=now),
+            TokenBucket(rate=rate, burst=burst, now=now),
+        )
+
+
+def _rules(settings: UpdaterSettings) -> PlanRules:
+    return PlanRules(
+        rank=RankRules(
+            minimum_change=settings.pod_update_threshold,
+            minimum_age=settings.lifetime_threshold,
+            quick_oom=settings.evict_after_oom_threshold,
+        ),
+        min_replicas=settings.min_replicas,
+        tolerance=settings.eviction_tolerance,
+        skip_budget=settings.in_place_skip_disruption_budget,
+        in_place_gate=settings.gate("InPlace"),
+        per_vpa_gate=settings.gate("PerVPAConfig"),
+        boost_gate=settings.gate("CPUStartupBoost"),
+        settle=settings.wait_for_replacements and not settings.upstream_behavior,
+    )
+
+
+async def recompute(client: Client, clock: Clock, settings: UpdaterSettings, key: ObjectKey) -> dict[str, Any]:
+    """Say what an updater that has just started would do to a pod."""
+    alone = msgspec.structs.replace(settings, leader_elect=False)
+    updater = Updater(client, clock, alone, Telemetry(), _Silent(), random.Random(0))
+    async with asyncio.TaskGroup() as group:
+        informers = group.create_task(updater.watch_cluster(), name="informers")
+        try:
+            async with asyncio.timeout(RECOMPUTE_SECONDS):
+                await updater.synced()
+                await updater.look_once()
+        except TimeoutError as error:
+            raise Unavailable("the cluster could not be read in time") from error
+        finally:
+            informers.cancel()
+    found = updater.explain("pod", str(key))
+    if found is None:
+        raise KubetideError(f"pod {key} is not controlled by a VPA that changes running pods")
+    return found
+
+
+class _Silent:
+    """A recorder for looking on."""
+
+    def publish(self, event: Event) -> None:
+        """Keep it to oneself."""

@@ -1,0 +1,85 @@
+"""What the updater did and saw: telemetry under the original's names, and how long each step took."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import Gauge
+
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.clock import Clock
+from kubetide.telemetry import Telemetry
+
+PREFIX = "vpa_updater"
+LATENCY_BUCKETS = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0),
+    *(120.0, 150.0, 240.0, 300.0),
+)
+LARGEST_SIZE = 20
+
+
+def size_log2(pods: int) -> str:
+    """Return floor(log2(pods)) as a label; 0 for none, at most 20."""
+    return str(min(max(pods, 1).bit_length() - 1, LARGEST_SIZE))
+
+
+class Audit:
+    """The updater's instruments."""
+
+    def __init__(self, telemetry: Telemetry, *, clock: Clock) -> None:
+        self._clock = clock
+        moded, plain = ("vpa_size_log2", "update_mode"), ("vpa_size_log2",)
+        named = ("vpa_name", "vpa_namespace")
+
+        def gauge(name: str, text: str, labels: tuple[str, ...]) -> Gauge:
+            return telemetry.gauge(f"{PREFIX}_{name}", text, labels)
+
+        self.controlled = gauge("controlled_pods_total", "Pods controlled by a VPA.", moded)
+        self.evictable = gauge("evictable_pods_total", "Pods that match the eviction criteria.", moded)
+        self.vpas_evictable = gauge("vpas_with_evictable_pods_total", "VPAs with such a pod.", moded)
+        self.vpas_evicted = gauge("vpas_with_evicted_pods_total", "VPAs with an evicted pod.", moded)
+        self.updatable = gauge("in_place_updatable_pods_total", "Pods that can be resized in place.", plain)
+        self.vpas_updatable = gauge("vpas_with_in_place_updatable_pods_total", "VPAs with such a pod.", plain)
+        self.vpas_updated = gauge("vpas_with_in_place_updated_pods_total", "VPAs with a resized pod.", plain)
+        self.evicted = telemetry.counter(f"{PREFIX}_evicted_pods_total", "Pods evicted.", (*moded, *named))
+        self.updated = telemetry.counter(
+            f"{PREFIX}_in_place_updated_pods_total", "Pods resized in place.", (*plain, *named)
+        )
+        self.failed_evictions = telemetry.counter(
+            f"{PREFIX}_failed_eviction_attempts_total", "Evictions that failed.", (*moded, "reason", *named)
+        )
+        self.failed_updates = telemetry.counter(
+            f"{PREFIX}_failed_in_place_update_attempts_total", "Resizes that failed.", (*plain, "reason", *named)
+        )
+        self.latency = telemetry.histogram(
+            f"{PREFIX}_execution_latency_seconds", "Time spent in the steps of a run.", ("step",), LATENCY_BUCKETS
+        )
+        self.paused = telemetry.gauge("kubetide_updater_paused_vpas", "VPAs whose updates are paused.")
+        self.disruptions = telemetry.gauge("kubetide_updater_disruptions_last_minute", "Disruptions in a minute.")
+
+    def begin_run(self) -> None:
+        """Forget the gauges of the last run."""
+        for gauge in (self.controlled, self.evictable, self.vpas_evictable, self.vpas_evicted):
+            gauge.clear()
+        for gauge in (self.updatable, self.vpas_updatable, self.vpas_updated):
+            gauge.clear()
+
+    def count_eviction(self, key: ObjectKey, *, pods: int, mode: str) -> None:
+        self.evicted.labels(size_log2(pods), mode, key.name, key.namespace).inc()
+
+    def count_resize(self, key: ObjectKey, *, pods: int) -> None:
+        self.updated.labels(size_log2(pods), key.name, key.namespace).inc()
+
+    def count_failed_eviction(self, key: ObjectKey, *, pods: int, mode: str, reason: str) -> None:
+        self.failed_evictions.labels(size_log2(pods), mode, reason, key.name, key.namespace).inc()
+
+    def count_failed_resize(self, key: ObjectKey, *, pods: int, reason: str) -> None:
+        self.failed_updates.labels(size_log2(pods), reason, key.name, key.namespace).inc()
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Measure one step of a run."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self.latency.labels(name).observe(self._clock.monotonic() - began)

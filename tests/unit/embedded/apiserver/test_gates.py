@@ -1,0 +1,84 @@
+"""Feature gates: how they are spelt, and what the API server does with and without them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kubetide.embedded.apiserver.gates import DEFAULT_GATES, parse_gates
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.errors import InvalidInput
+
+PATH = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+EXTERNAL = {
+    "type": "External",
+    "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "1"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "on"),
+    [
+        pytest.param("", {"HPAConfigurableTolerance"}, id="as-they-are"),
+        pytest.param("HPAConfigurableTolerance=false", set(), id="one-off"),
+        pytest.param(
+            " HPAScaleToZero = True ,", {"HPAConfigurableTolerance", "HPAScaleToZero"}, id="spaces-and-capitals"
+        ),
+        pytest.param("HPAScaleToZero=1,HPAScaleToZero=0", {"HPAConfigurableTolerance"}, id="the-last-one-counts"),
+    ],
+)
+def test_gates_are_spelt_as_a_real_server_takes_them(text: str, on: set[str]) -> None:
+    assert parse_gates(text) == on
+
+
+@pytest.mark.parametrize("text", ["Tolerance=true", "HPAScaleToZero", "HPAScaleToZero=maybe", "=true"])
+def test_what_is_no_gate_or_no_switch_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--feature-gates"):
+        parse_gates(text)
+
+
+async def send(api: EmbeddedApi, method: str, path: str, body: dict[str, Any], kind: str = "json") -> tuple[int, Any]:
+    request = Request(method, path, body=json.dumps(body).encode(), content_type=f"application/{kind}")
+    answer = await api.handle(request)
+    assert isinstance(answer, Answer)
+    return answer.status, json.loads(answer.body)
+
+
+def hpa(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "web"}, "spec": {"maxReplicas": 3, "scaleTargetRef": TARGET, **spec}}
+
+
+def tolerances(obj: dict[str, Any]) -> tuple[str | None, str | None]:
+    behavior = obj["spec"]["behavior"]
+    return behavior["scaleUp"].get("tolerance"), behavior["scaleDown"].get("tolerance")
+
+
+def test_without_the_gate_a_tolerance_is_dropped_unless_there_is_one_already() -> None:
+    async def main() -> list[tuple[str | None, str | None]]:
+        seen = []
+        behavior = {"behavior": {"scaleUp": {"tolerance": "200m"}}}
+        more = {"spec": {"behavior": {"scaleDown": {"tolerance": "300m"}}}}
+        less = {"spec": {"behavior": {"scaleUp": {"tolerance": None}, "scaleDown": {"tolerance": None}}}}
+        with_gate = EmbeddedApi(clock=virtual_clock(), gates=DEFAULT_GATES)
+        _, made = await send(with_gate, "POST", PATH, hpa(**behavior))
+        seen.append(tolerances(made))
+        without = EmbeddedApi(clock=virtual_clock(), gates=frozenset(), store=with_gate.store)
+        for patch in (more, less, more):
+            _, patched = await send(without, "PATCH", f"{PATH}/web", patch, "merge-patch+json")
+            seen.append(tolerances(patched))
+        return seen
+
+    kept, gone = ("200m", "300m"), (None, None)
+    assert run_virtual(main()) == [("200m", None), kept, gone, gone]
+
+
+@pytest.mark.parametrize(("text", "status"), [("", 422), ("HPAScaleToZero=true", 201)])
+def test_a_minimum_of_zero_needs_its_gate(text: str, status: int) -> None:
+    async def main() -> int:
+        api = EmbeddedApi(clock=virtual_clock(), gates=parse_gates(text))
+        return (await send(api, "POST", PATH, hpa(minReplicas=0, metrics=[EXTERNAL])))[0]
+
+    assert run_virtual(main()) == status

@@ -1,0 +1,43 @@
+"""From settings to a client, and the collector that is kept from the decoder."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubetide.clock import SystemClock
+from kubetide.kube.client.connect import connect
+from kubetide.kube.client.settings import KubeSettings
+from kubetide.kube.gc_tuning import THRESHOLDS, tune_gc
+
+
+def kubeconfig(folder: Path) -> Path:
+    path = folder / "config"
+    body = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://example.com"}}],
+        "contexts": [{"name": "one", "context": {"cluster": "c", "namespace": "shop"}}],
+    }
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+async def test_settings_name_the_cluster_and_the_context(tmp_path: Path) -> None:
+    settings = KubeSettings(kubeconfig=kubeconfig(tmp_path), context="one", qps=5, burst=10)
+    client, access = connect(settings, clock=SystemClock())
+    assert (access.server, access.namespace, access.context) == ("https://example.com", "shop", "one")
+    await client.close()
+
+
+def test_one_answer_cannot_take_all_memory() -> None:
+    assert KubeSettings().body_limit == 256 * 1024 * 1024
+
+
+def test_the_collector_is_tuned_only_where_it_runs_inside_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(gc, "set_threshold", lambda *values: calls.append(f"threshold {values}"))
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    needed = sys.version_info < (3, 12)
+    assert tune_gc() is needed
+    assert calls == ([f"threshold {THRESHOLDS}", "freeze"] if needed else [])

@@ -1,0 +1,175 @@
+"""Workers: results, errors, isolation, and a stop that lets work finish."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.errors import TerminalError
+from kubetide.kube.control.reconcile import Outcome, Result, Workers
+from kubetide.kube.control.workqueue import WorkQueue
+from kubetide.kube.pacing import Backoff
+
+
+class Calls:
+    """A reconciler that notes when it was called, and does as it is told."""
+
+    def __init__(self, behave: Callable[[str, int], Awaitable[Result]]) -> None:
+        self._behave = behave
+        self.times: dict[str, list[float]] = {}
+        self.finished: list[str] = []
+
+    async def reconcile(self, key: str) -> Result:
+        times = self.times.setdefault(key, [])
+        times.append(asyncio.get_running_loop().time())
+        result = await self._behave(key, len(times))
+        self.finished.append(key)
+        return result
+
+
+async def running(calls: Calls, keys: str, seconds: float, *, workers: int = 1, grace: float = 3) -> WorkQueue[str]:
+    queue: WorkQueue[str] = WorkQueue(clock=virtual_clock(), backoff=Backoff(base=1, cap=8, jitter=0))
+    for key in keys:
+        queue.add(key)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(
+            Workers(queue, calls, workers=workers, name="test", stop_grace=timedelta(seconds=grace)).run()
+        )
+        await asyncio.sleep(seconds)
+        task.cancel()
+    return queue
+
+
+def test_a_result_says_when_to_come_back() -> None:
+    async def behave(key: str, call: int) -> Result:
+        return Result(requeue_after=timedelta(seconds=15))
+
+    calls = Calls(behave)
+    run_virtual(running(calls, "a", 50))
+    assert calls.times["a"] == [0, 15, 30, 45]
+
+
+def test_a_plain_result_waits_for_a_change() -> None:
+    async def behave(key: str, call: int) -> Result:
+        return Result()
+
+    calls = Calls(behave)
+    run_virtual(running(calls, "a", 1000))
+    assert calls.times["a"] == [0]
+
+
+def test_errors_are_tried_again_with_growing_delays_until_one_succeeds() -> None:
+    async def behave(key: str, call: int) -> Result:
+        if call <= 3:
+            raise ValueError("not yet")
+        return Result()
+
+    calls = Calls(behave)
+    queue = run_virtual(running(calls, "a", 100))
+    assert calls.times["a"] == [0, 1, 3, 7]
+    assert queue.failures("a") == 0
+
+
+def test_a_terminal_error_is_not_tried_again() -> None:
+    async def behave(key: str, call: int) -> Result:
+        raise TerminalError("the spec makes no sense")
+
+    calls = Calls(behave)
+    run_virtual(running(calls, "a", 1000))
+    assert calls.times["a"] == [0]
+
+
+def test_one_key_that_fails_does_not_hold_up_another() -> None:
+    async def behave(key: str, call: int) -> Result:
+        if key == "a":
+            raise RuntimeError("bug")
+        return Result(requeue_after=timedelta(seconds=10))
+
+    calls = Calls(behave)
+    run_virtual(running(calls, "ab", 25))
+    assert calls.times["b"] == [0, 10, 20]
+
+
+def test_workers_run_side_by_side_but_never_on_the_same_key() -> None:
+    async def behave(key: str, call: int) -> Result:
+        await asyncio.sleep(1)
+        return Result()
+
+    calls = Calls(behave)
+    run_virtual(running(calls, "abcd", 1.5, workers=4))
+    assert {key: times[0] for key, times in calls.times.items()} == dict.fromkeys("abcd", 0)
+
+
+def test_work_in_flight_finishes_when_stopped_in_time() -> None:
+    async def behave(key: str, call: int) -> Result:
+        await asyncio.sleep(2)
+        return Result()
+
+    calls = Calls(behave)
+    run_virtual(running(calls, "a", 0.5, grace=3))
+    assert calls.finished == ["a"]
+
+
+def test_work_that_does_not_finish_is_cut_off_after_the_grace() -> None:
+    async def main() -> float:
+        async def behave(key: str, call: int) -> Result:
+            await asyncio.sleep(1000)
+            return Result()
+
+        await running(Calls(behave), "a", 0.5, grace=3)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == pytest.approx(3.5)
+
+
+def test_outcomes_are_shown() -> None:
+    async def main() -> list[Outcome[str]]:
+        async def behave(key: str, call: int) -> Result:
+            await asyncio.sleep(2)
+            if key == "b":
+                raise ValueError("no")
+            return Result()
+
+        seen: list[Outcome[str]] = []
+        queue: WorkQueue[str] = WorkQueue(clock=virtual_clock(), backoff=Backoff(base=100))
+        queue.add("a")
+        queue.add("b")
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(Workers(queue, Calls(behave), observe=seen.append).run())
+            await asyncio.sleep(10)
+            task.cancel()
+        return seen
+
+    first, second = run_virtual(main())
+    assert (first.key, first.seconds, first.error) == ("a", 2, None)
+    assert isinstance(second.error, ValueError)
+
+
+def test_a_queue_that_is_shut_down_lets_its_workers_go() -> None:
+    async def main() -> None:
+        async def behave(key: str, call: int) -> Result:
+            return Result(requeue_after=timedelta(seconds=1))
+
+        queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
+        queue.add("a")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Workers(queue, Calls(behave), workers=3).run())
+            await asyncio.sleep(5)
+            queue.shut_down()
+            queue.add("b")
+        assert len(queue) <= 1
+
+    run_virtual(main(), limit=timedelta(minutes=1))
+
+
+def test_a_cancellation_that_leaks_from_inside_does_not_cost_a_worker() -> None:
+    async def behave(key: str, call: int) -> Result:
+        if call == 1:
+            raise asyncio.CancelledError
+        return Result()
+
+    calls = Calls(behave)
+    run_virtual(running(calls, "a", 10))
+    assert calls.times["a"] == [0, 1]

@@ -1,0 +1,150 @@
+"""What is wrong with a VPA object, and where."""
+
+from typing import Any
+
+import pytest
+
+from kubetide.testing.builders import make_vpa
+from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
+
+ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True)
+
+
+def vpa(**spec: Any) -> dict[str, Any]:
+    made = make_vpa("web", target="web", mode="Recreate")
+    made["spec"].update(spec)
+    return {**made, "spec": {key: value for key, value in made["spec"].items() if value is not None}}
+
+
+def policy(**entry: Any) -> dict[str, Any]:
+    return vpa(resourcePolicy={"containerPolicies": [{"containerName": "main", **entry}]})
+
+
+FIRST = "spec.resourcePolicy.containerPolicies[0]"
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "words"),
+    [
+        pytest.param(vpa(updatePolicy={}), "spec.updatePolicy.updateMode", "is required", id="mode-missing"),
+        pytest.param(
+            vpa(updatePolicy={"updateMode": "auto"}), "spec.updatePolicy.updateMode", "unexpected UpdateMode", id="mode"
+        ),
+        pytest.param(
+            vpa(updatePolicy={"updateMode": "Off", "minReplicas": 0}),
+            "spec.updatePolicy.minReplicas",
+            "has to be positive, got 0",
+            id="min-replicas",
+        ),
+        pytest.param(vpa(targetRef=None), "spec.targetRef", "TargetRef is required", id="no-target"),
+        pytest.param(
+            vpa(recommenders=[{"name": "a"}, {"name": "b"}]), "spec.recommenders", "more than one", id="recommenders"
+        ),
+        pytest.param(policy(containerName=""), f"{FIRST}.containerName", "is required", id="no-name"),
+        pytest.param(policy(mode="On"), f"{FIRST}.mode", "unexpected Mode value On", id="scaling-mode"),
+        pytest.param(
+            policy(minAllowed={"cpu": "250u"}),
+            f"{FIRST}.minAllowed.cpu",
+            "MinAllowed: CPU [250u]",
+            id="half-a-millicore",
+        ),
+        pytest.param(
+            policy(maxAllowed={"memory": "1500m"}), f"{FIRST}.maxAllowed.memory", "whole number of bytes", id="bytes"
+        ),
+        pytest.param(
+            policy(minAllowed={"cpu": "2"}, maxAllowed={"cpu": "1"}),
+            f"{FIRST}.maxAllowed.cpu",
+            "lower than min",
+            id="max-below-min",
+        ),
+        pytest.param(policy(minAllowed={"cpu": "lots"}), f"{FIRST}.minAllowed.cpu", "not a quantity", id="no-quantity"),
+        pytest.param(
+            policy(mode="Off", controlledValues="RequestsAndLimits"),
+            f"{FIRST}.controlledValues",
+            "scaling mode is off",
+            id="values-of-nothing",
+        ),
+        pytest.param(
+            vpa(updatePolicy={"updateMode": "InPlace"}),
+            "spec.updatePolicy.updateMode",
+            "feature gate InPlace",
+            id="gate",
+        ),
+        pytest.param(policy(oomBumpUpRatio="1.5"), f"{FIRST}.oomBumpUpRatio", "PerVPAConfig", id="gate-of-tuning"),
+        pytest.param(
+            vpa(startupBoost={"cpu": {"type": "Factor", "factor": 2}}),
+            "spec.startupBoost",
+            "CPUStartupBoost",
+            id="boost",
+        ),
+    ],
+)
+def test_a_mistake_names_its_field(given: dict[str, Any], field: str, words: str) -> None:
+    found = {error.field: error.message for error in validate(given, creating=True)}
+    assert words in found[field]
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        pytest.param(policy(oomBumpUpRatio="0.5"), f"{FIRST}.oomBumpUpRatio", id="ratio-below-one"),
+        pytest.param(policy(oomMinBumpUp="-1"), f"{FIRST}.oomMinBumpUp", id="negative-bump"),
+        pytest.param(
+            policy(memoryAggregationIntervalCount=0), f"{FIRST}.memoryAggregationIntervalCount", id="no-interval"
+        ),
+        pytest.param(
+            vpa(startupBoost={"cpu": {"type": "Factor", "factor": 0}}), "spec.startupBoost.cpu.factor", id="factor"
+        ),
+        pytest.param(
+            vpa(startupBoost={"cpu": {"type": "Quantity", "quantity": "250u"}}),
+            "spec.startupBoost.cpu.quantity",
+            id="boost",
+        ),
+        pytest.param(vpa(startupBoost={"cpu": {"type": "Other"}}), "spec.startupBoost.cpu.type", id="boost-type"),
+        pytest.param(
+            vpa(updatePolicy={"updateMode": "Off", "evictAfterOOMSeconds": 0}),
+            "spec.updatePolicy.evictAfterOOMSeconds",
+            id="oom-seconds",
+        ),
+    ],
+)
+def test_gated_fields_are_checked_when_their_gate_is_open(given: dict[str, Any], field: str) -> None:
+    assert field in {error.field for error in validate(given, creating=True, gates=ALL)}
+
+
+def test_what_an_object_uses_already_may_stay_when_its_gate_is_closed() -> None:
+    old = policy(oomBumpUpRatio="1.5")
+    old["spec"]["updatePolicy"] = {"updateMode": "InPlace"}
+    assert validate(old, creating=False, old=old) == ()
+    assert len(validate(old, creating=False)) == 2
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    wrong = policy(mode="On", minAllowed={"cpu": "250u"})
+    wrong["spec"]["updatePolicy"] = {"updateMode": "Never", "minReplicas": -1}
+    assert len(validate(wrong, creating=True)) == 4
+
+
+def test_an_update_need_not_name_a_target() -> None:
+    assert validate(vpa(targetRef=None), creating=False) == ()
+
+
+def test_a_missing_update_policy_is_filled_in() -> None:
+    given = vpa(updatePolicy=None)
+    assert validate(given, creating=True) == ()
+    assert default_patch(given) == [
+        {"op": "add", "path": "/spec/updatePolicy", "value": {"updateMode": "Recreate"}},
+    ]
+    assert default_patch(vpa()) == []
+
+
+def test_mode_auto_is_accepted_with_a_warning() -> None:
+    given = vpa(updatePolicy={"updateMode": "Auto"})
+    assert validate(given, creating=True) == ()
+    assert "deprecated" in warnings(given)[0]
+    assert warnings(vpa()) == []
+
+
+@pytest.mark.parametrize("spec", [None, [], "x", {"updatePolicy": "Auto"}, {"resourcePolicy": [1]}])
+def test_nonsense_is_no_crash(spec: Any) -> None:
+    validate({"spec": spec}, creating=True)

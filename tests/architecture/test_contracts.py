@@ -29,9 +29,9 @@ def test_the_contracts_hold() -> None:
         pytest.param(
             "hpa/core/decide.py", "import kubetide.vpa.core.policy", "Imports go downward only", id="sideways"
         ),
-        pytest.param("hpa/core/decide.py", "import asyncio", "Decisions are pure", id="io-in-a-decision"),
+        pytest.param("hpa/core/decide.py", "import asyncio", "Cores are pure", id="io-in-a-decision"),
         pytest.param(
-            "vpa/core/policy.py", "import kubetide.kube.client.client", "Decisions are pure", id="client-in-a-decision"
+            "vpa/core/policy.py", "import kubetide.kube.client.client", "Cores are pure", id="client-in-a-decision"
         ),
         pytest.param(
             "embedded/apiserver/rest/verbs.py",
@@ -40,7 +40,7 @@ def test_the_contracts_hold() -> None:
             id="no-control-plane",
         ),
         pytest.param(
-            "slo/core/validate.py", "import kubetide.slo.controller", "Shells are put", id="shell-in-a-decision"
+            "slo/core/validate.py", "import kubetide.slo.controller", "Shells are imported", id="shell-in-a-decision"
         ),
         pytest.param("utils.py", '"""Odds and ends."""', "Imports go downward only", id="a-name-without-a-place"),
     ],

@@ -1,6 +1,6 @@
 """A recommendation explained on a terminal: `kubetide explain vpa NAMESPACE/NAME`.
 
-`render` turns the trace of `kubetide.vpa.recommender.core.trace` into text. Per container it shows what was measured, each
+`render` turns the trace of `recommender.core.trace` into text. Per container it shows what was measured, each
 step from the percentile to the final amount, and a small histogram with the target marked.
 """
 

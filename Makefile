@@ -3,8 +3,14 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
+# Pinned dependencies, with hashes: what runs, what runs with every extra, what builds the package, what tests it.
+RUNTIME_LOCK := requirements/runtime.lock
+ALL_LOCK := requirements/all.lock
+DEV_LOCK := requirements/dev.lock
+BUILD_LOCK := requirements/build.lock
+INSTALLED := $(VENV)/.runtime
 READY := $(VENV)/.ready
-LOCK := requirements.lock
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
@@ -14,17 +20,24 @@ WORKERS ?= 2
 help: ## Show what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(READY): $(LOCK) pyproject.toml
+$(INSTALLED): $(RUNTIME_LOCK) $(BUILD_LOCK) pyproject.toml
 	@python=""; for candidate in "$$PYTHON" python3.11 python3.12 python3.13 python3; do \
 	  if [ -n "$$candidate" ] && "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python="$$candidate"; break; fi; done; \
 	if [ -z "$$python" ]; then echo "kubetide needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; fi; \
 	echo "Making $(VENV) with $$("$$python" --version)…"; \
 	"$$python" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP) install --require-hashes -r $(RUNTIME_LOCK)
+	@# The build backend stays out of the environment: it is needed for this one step.
+	@backend=$$(mktemp -d) && trap 'rm -rf "$$backend"' EXIT && $(PIP) install --require-hashes --target "$$backend" -r $(BUILD_LOCK) && \
+	  PYTHONPATH="$$backend" $(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(READY) ## A simulated cluster under load with every controller at work
+$(READY): $(INSTALLED) $(DEV_LOCK)
+	@echo "Adding the development tools to $(VENV)…"
+	@$(PIP) install --require-hashes -r $(DEV_LOCK)
+	@touch $@
+
+demo: $(INSTALLED) ## A simulated cluster under load with every controller at work
 	@$(BIN)/kubetide demo
 
 test: $(READY) ## All tests this machine can run; says which were skipped and why
@@ -71,9 +84,13 @@ docs: $(READY) ## Write the pages that are generated from the code
 	@$(BIN)/kubetide settings --format markdown > docs/reference/settings.md
 	@$(BIN)/kubetide manifests all --image kubetide:latest > deploy/kubetide.yaml
 
-lock: $(READY) ## Resolve the dependencies anew
+lock: $(READY) ## Resolve the dependencies anew: runtime, all extras, development
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group dev --all-extras pyproject.toml -o $(LOCK)
+	@compile="$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml"; \
+	$$compile --group dev --all-extras -o $(DEV_LOCK); \
+	$$compile --all-extras -c $(DEV_LOCK) -o $(ALL_LOCK); \
+	$$compile -c $(DEV_LOCK) -o $(RUNTIME_LOCK); \
+	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header - -c $(DEV_LOCK) -o $(BUILD_LOCK)
 
 clean: ## Remove what was made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

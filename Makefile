@@ -79,6 +79,7 @@ bench: $(READY) ## Benchmarks: ratios against a stated baseline, in one run, wit
 soak: $(READY) ## Hours of simulated churn
 	@$(BIN)/python -m benchmarks.soak_node
 	@$(BIN)/python -m benchmarks.soak_recommender
+	@$(BIN)/python -m benchmarks.soak_determinism
 
 docs: $(READY) ## Write the pages that are generated from the code
 	@$(BIN)/kubetide settings --format markdown > docs/reference/settings.md

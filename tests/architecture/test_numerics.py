@@ -37,7 +37,7 @@ EXCEPTIONS = {
     "quantity.py: 10 ** shift": "integers",
     "quantity.py: 10 ** (-shift)": "integers",
     "recommend.py: 1024 ** power": "integers, for people to read",
-    "backoff.py: self.factor ** min(failures, 64)": "small whole factors: exact until the cap is reached",
+    "pacing.py: self.factor ** min(failures, 64)": "small whole factors: exact until the cap is reached",
     "config.py: 2 ** (bits - 1)": "integers",
     "metric.py: 5 ** attempt": "integers",
     "topology.py: 5 ** attempt": "integers",

@@ -44,8 +44,8 @@ EXCEPTIONS = {
     "powers.py: 2 ** (bits - 52)": "integers",
     "powers.py: (-1) ** k": "integers",
     "quality.py: 2.0 ** k": "powers of two, exact; edges of a metric",
-    "history.py: 2 ** i": "integers; edges of a metric",
-    "history.py: 10.0 ** i": "edges of a metric, which nothing decides on",
+    "telemetry.py: 2 ** i": "integers; edges of a metric",
+    "telemetry.py: 10.0 ** i": "edges of a metric, which nothing decides on",
 }
 
 

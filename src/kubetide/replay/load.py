@@ -1,12 +1,13 @@
 """The line protocol for replica counts: services in lock-step, told one step, asked for counts, told the next.
 
     begin   step, start_seconds, pod_cores, min, max, services [{name, time, replicas}]
-    step    services {name: [cores used, cores' worth of requests that arrived, ready, asked for]} -> {"replicas": {name: count}}
+    step    services {name: [cores used, cores' worth of requests that arrived, ready, asked for]}
+            is answered by {"replicas": {name: count}}
     end
 
-Policies: `hpa:70` (any percent) is the HPA's own rule on the CPU that pods used, as late as a metrics pipeline shows it. `headroom` is
-the learned headroom alone, on arrivals. `headroom-safe` is the larger of `headroom` and `hpa:70`: never below what the reactive
-rule asks for. Nothing outlives a session.
+Policies: `hpa:70` (any percent) is the HPA's own rule on the CPU that pods used, as late as a metrics pipeline shows
+it. `headroom` is the learned headroom alone, on arrivals. `headroom-safe` is what the annotation does to an HPA at
+70 %: the larger of both once the headroom has proved itself, the plain rule until then. Nothing outlives a session.
 """
 
 from collections import deque
@@ -18,13 +19,14 @@ import msgspec
 
 from kubetide.api.objects.core import Container, Pod, PodSpec, ResourceRequirements
 from kubetide.api.objects.meta import ObjectMeta
+from kubetide.api.values.quantity import QuantityText
 from kubetide.errors import InvalidInput
 from kubetide.hpa.core.behavior import limit_plain
 from kubetide.hpa.core.headroom import Headroom, Terms
 from kubetide.hpa.core.pods import PodGroups, PodList
 from kubetide.hpa.core.replicas import Tolerance, propose_utilization
 from kubetide.hpa.core.samples import PodReading, Sample
-from kubetide.hpa.core.stabilization import Recommendation, stabilize
+from kubetide.hpa.core.stabilization import Recommendation, Recommendations, stabilize
 
 HPA_SAFE_PERCENT: Final = 70
 _DOWNSCALE_WINDOW: Final = timedelta(minutes=5)
@@ -63,12 +65,16 @@ class Policy(Protocol):
     def decide(self, at_seconds: int, *, used: float, arrived: float, ready: int, asked: int) -> int: ...
 
 
+def terms_of(begin: Begin) -> Terms:
+    """Return what is fixed for every service of a session."""
+    return Terms(step_seconds=begin.step, start_seconds=begin.start_seconds, minimum=begin.min, maximum=begin.max)
+
+
 class LearnedHeadroom:
     """The learned headroom, told what arrived."""
 
     def __init__(self, begin: Begin, service: ServiceBegin) -> None:
-        terms = Terms(step_seconds=begin.step, start_seconds=begin.start_seconds, minimum=begin.min, maximum=begin.max)
-        self._headroom = Headroom(terms, replicas=service.replicas)
+        self._headroom = Headroom(terms_of(begin), replicas=service.replicas)
         self._pod_cores = begin.pod_cores
 
     def decide(self, at_seconds: int, *, used: float, arrived: float, ready: int, asked: int) -> int:
@@ -81,7 +87,8 @@ class PlainHpa:
     def __init__(self, begin: Begin, service: ServiceBegin, *, percent: int) -> None:
         self._begin, self._percent = begin, percent
         self._used: deque[float] = deque((0.0, 0.0, 0.0), maxlen=3)
-        self._past = (Recommendation(service.replicas, datetime.fromtimestamp(service.time, UTC)),)
+        begins = datetime.fromtimestamp(service.time, UTC)
+        self._past: Recommendations = (Recommendation(service.replicas, begins),)
         self._pods: dict[int, PodList] = {}
 
     def decide(self, at_seconds: int, *, used: float, arrived: float, ready: int, asked: int) -> int:
@@ -112,7 +119,7 @@ class PlainHpa:
     def _pods_of(self, count: int) -> PodList:
         """Return as many pods of the service's size, made once: what is decided depends on their number alone."""
         if count not in self._pods:
-            request = {"cpu": f"{round(self._begin.pod_cores * 1000)}m"}
+            request: dict[str, QuantityText] = {"cpu": f"{round(self._begin.pod_cores * 1000)}m"}
             spec = PodSpec(containers=(Container(name="app", resources=ResourceRequirements(requests=request)),))
             self._pods[count] = PodList(
                 Pod(metadata=ObjectMeta(name=f"pod-{which}"), spec=spec) for which in range(count)
@@ -121,18 +128,18 @@ class PlainHpa:
 
 
 class SafeHeadroom:
-    """The larger of the learned headroom and the reactive rule."""
+    """The reactive rule, raised by the learned headroom once that has proved itself."""
 
     def __init__(self, begin: Begin, service: ServiceBegin) -> None:
-        self._parts: tuple[Policy, Policy] = (
-            LearnedHeadroom(begin, service),
-            PlainHpa(begin, service, percent=HPA_SAFE_PERCENT),
-        )
+        self._plain = PlainHpa(begin, service, percent=HPA_SAFE_PERCENT)
+        self._headroom = Headroom(terms_of(begin), replicas=service.replicas, floor=True)
+        self._pod_cores = begin.pod_cores
 
     def decide(self, at_seconds: int, *, used: float, arrived: float, ready: int, asked: int) -> int:
-        return max(
-            part.decide(at_seconds, used=used, arrived=arrived, ready=ready, asked=asked) for part in self._parts
-        )
+        plain = self._plain.decide(at_seconds, used=used, arrived=arrived, ready=ready, asked=asked)
+        demand = arrived / self._pod_cores
+        advice = self._headroom.advise(at_seconds, demand, ready=ready, asked=asked, plain=plain)
+        return max(plain, advice.replicas) if advice.proven else plain
 
 
 def policy_maker(name: str) -> Callable[[Begin, ServiceBegin], Policy]:

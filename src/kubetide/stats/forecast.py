@@ -1,22 +1,28 @@
 """Short forecasts that earn their weight: the largest value expected before a pod asked for now is ready.
 
-Six simple forecasters look at the same series: the last value, its trend, its recent mean, and how the same minutes of the last
-hours, days and weeks moved. Each is charged its absolute error with slow forgetting, and the forecast is their mean weighted by
+Six simple forecasters look at the same series: the last value, its trend, its recent mean, and how the same minutes of
+the last hours, days and weeks moved. Each is charged its absolute error with slow forgetting, and the forecast is their
+mean weighted by
 
     1 / error^6
 
-so that the best two or three speak and the others are ready for the day on which they are right. A season forecasts the *movement*
-from this minute to the next ones and not the level: a quiet day keeps its own level and still sees the jump at nine o'clock.
+so that the best two or three decide and the others are ready for the day on which they are right. A season forecasts
+the *movement* from this minute to the next ones and not the level: a quiet day keeps its own level and still sees the
+jump at nine o'clock.
 
 Only additions, products and divisions: the same series gives the same numbers on every machine.
 """
 
+import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kubetide.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 
@@ -140,3 +146,20 @@ class Ensemble:
     def saved(self) -> dict[str, Any]:
         """Return what was learned about the forecasters; seasons fill again from the series itself."""
         return {"errors": [round(error, 5) for error in self.errors], "counts": list(self.counts)}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `saved` returned; raise InvalidInput where it cannot be used."""
+        errors = finite_numbers(saved, "errors", len(FORECASTERS))
+        counts = finite_numbers(saved, "counts", len(FORECASTERS))
+        self.errors, self.counts = errors, [int(count) for count in counts]
+
+
+def finite_numbers(saved: Mapping[str, Any], name: str, length: int) -> list[float]:
+    """Return a list of numbers from 0 up that was saved under a name; raise InvalidInput where it is none."""
+    values = saved.get(name)
+    if not isinstance(values, list) or len(values) != length:
+        raise InvalidInput(f"it is not a list of {length} numbers", field=name)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            raise InvalidInput(f"{value!r} is not a finite number from 0 up", field=name)
+    return [float(value) for value in values]

@@ -1,18 +1,23 @@
 """How wrong forecasts were, and the level that is cheapest given that.
 
-Errors are kept as a histogram of ratios, (what came + 1) / (forecast + 1), with slow forgetting. From it the cheapest level of
-capacity follows, for a price of not having enough:
+Errors are kept as a histogram of ratios, (what came + 1) / (forecast + 1), with slow forgetting. From it the cheapest
+level of capacity follows, for a price of not having enough:
 
     level + price x sum over ratios above the level of (share x what would come)
 
-Calm and stirred times have histograms of their own: an error is more likely right after errors. While one is thin, the pooled
-one stands in. Adding 1 keeps small loads from looking wild: one request instead of none is not an infinite surprise.
+Calm and stirred times have histograms of their own: an error is more likely right after errors. While one is thin, the
+pooled one stands in. Adding 1 keeps small loads from looking wild: one request instead of none is not an infinite
+surprise.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kubetide.errors import InvalidInput
+from kubetide.stats.forecast import finite_numbers
 
 Floats = NDArray[np.float64]
 
@@ -85,11 +90,32 @@ class ForecastErrors:
         return np.asarray(levels[costs.argmin(axis=1)], dtype=np.float64)
 
     def saved(self) -> dict[str, Any]:
-        """Return the histograms as short lists of buckets that hold something."""
+        """Return the histograms as alternating buckets and weights, those that hold something."""
         rows = (self._pooled, *self._states)
         return {
-            "count": self.count,
-            "fast": round(self._fast, 5),
-            "slow": round(self._slow, 5),
-            "ratios": [[[int(i), round(float(row[i]), 2)] for i in np.nonzero(row >= 0.01)[0]] for row in rows],
+            "moments": [self.count, round(self._fast, 5), round(self._slow, 5)],
+            "ratios": [
+                [x for i in np.nonzero(row >= 0.05)[0] for x in (int(i), round(float(row[i]), 1))] for row in rows
+            ],
         }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `saved` returned; raise InvalidInput where it cannot be used."""
+        count, fast, slow = finite_numbers(saved, "moments", 3)
+        ratios = saved.get("ratios")
+        if not isinstance(ratios, list) or len(ratios) != 3:
+            raise InvalidInput("it is not three histograms", field="ratios")
+        rows = [self._row(row) for row in ratios]
+        self.count, self._fast, self._slow = int(count), fast, slow
+        self._pooled, self._states = rows[0], (rows[1], rows[2])
+
+    @staticmethod
+    def _row(pairs: Any) -> Floats:
+        length = len(pairs) if isinstance(pairs, list) else 0
+        numbers = finite_numbers({"ratios": pairs}, "ratios", length)
+        row = _prior(RATIOS) * 0.01  # never empty: a level must come out of any histogram
+        if length % 2 or any(bucket >= _BUCKETS for bucket in numbers[::2]):
+            raise InvalidInput(f"a bucket is not one of {_BUCKETS}", field="ratios")
+        for bucket, weight in zip(numbers[::2], numbers[1::2], strict=True):
+            row[int(bucket)] += weight
+        return row

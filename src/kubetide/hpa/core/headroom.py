@@ -1,43 +1,56 @@
 """Headroom that is learned: how many replicas a workload should have for what may come while a pod starts.
 
-A pod asked for now serves only after its start time. What is decided is therefore the count that the demand *then* is likely to
-need, from a forecast and from how wrong the forecasts of this very workload have been (`kubetide.stats.forecast`). How much
-risk to take and how long to hold a peak is not set but learned too: 35 candidates, every pair of
+A pod asked for now serves only after its start time. What is decided is therefore the count that the demand *then* is
+likely to need, from a forecast and from how wrong the forecasts of this very workload have been (`kubetide.stats`). How
+much risk to take and how long to hold a peak is not set but learned too: 35 candidates, every pair of
 
     price   how many replicas one replica's worth of late work is taken to cost when a level is chosen
     hold    how many steps a lower need must last before replicas are given up
 
-are rehearsed all the time on the same demand, each with a small model of the workload (pods that start, a queue), and charged
+are rehearsed all the time on the same demand, each with a small model of the workload (pods that start, a queue), and
+charged, with slow forgetting,
 
-    replicas + LATE_PRICE x late or lost work + a price for every change of direction
+    replicas + LATE_PRICE x late or lost work + REVERSAL_PRICE steps of all this for every change of direction
 
-with slow forgetting. The one that would have been cheapest is followed. A candidate is only left for one that is clearly cheaper,
-a rise is followed at once, and a fall only after its hold, down to the largest need seen meanwhile: calm by construction.
+The candidate that would have been cheapest is followed, and left only for one that is clearly cheaper. A rise is
+followed at once; a fall only after its hold, down to the largest need seen meanwhile, and only if it is worth it: calm
+by construction.
+
+Where a plain rule is told too, it is rehearsed and charged like a candidate. Advice is `proven` once there was an hour
+of evidence in which following it would have been cheaper than the plain rule, and until that is no longer so.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kubetide.stats.forecast import Ensemble, Forecast
+from kubetide.errors import InvalidInput
+from kubetide.stats.forecast import Ensemble, Forecast, finite_numbers
 from kubetide.stats.forecast_errors import ForecastErrors
 
 Floats = NDArray[np.float64]
 
 PRICES: Final = (1.0, 4.0, 10.0, 20.0, 30.0)
 HOLDS: Final = (4, 8, 16, 32, 64, 128, 400)
-LATE_PRICE: Final = 20.0
-"""Replica-steps that one replica-step of late work costs: the judge's price, and a usual order between a pod and a lost customer."""
+LATE_PRICE: Final = 25.0
+"""Replica-steps that one replica-step of late or lost work costs."""
 REVERSAL_PRICE: Final = 8.0
-"""Steps of the whole workload that a change of direction costs."""
+"""Steps of the workload's usual cost that a change of direction costs."""
+WORTHWHILE: Final = 0.1
+"""The share of the replicas that a fall must save: the HPA's own tolerance."""
 LATE_SECONDS: Final = 1.0
+"""A request that waits longer is late: more than a person forgives, less than most clients' time-outs."""
 LOST_SECONDS: Final = 60.0
+"""A request that would wait longer has been given up."""
 
-_FORGET: Final = 1 - 1 / 5760  # costs are forgotten over a day of 15 s steps
-_CLEARLY_CHEAPER: Final = 0.98
+_MEMORY: Final = 1 / 5760  # costs are forgotten over a day of 15 s steps
+_CLEARLY: Final = 0.02  # another candidate must have been cheaper by this share of the cost ...
+_CLEARLY_STEPS: Final = 20.0  # ... and by this many steps of the usual cost: in the first hour costs are mostly chance
+_PROOF_STEPS: Final = 240
 _FIRST: Final = 1 * len(PRICES) + 2  # followed until there is evidence: price 10, hold of two minutes
 
 
@@ -66,12 +79,16 @@ class Advice:
     level: int
     price: float
     hold_steps: int
-    cost: float
     backlog_seconds: float
+    cost: float
+    """What following the candidate would have cost of late, in replicas."""
+    plain_cost: float | None
+    """The same of the plain rule, if it is known."""
+    proven: bool
 
 
 class Plants:
-    """The same demand met by many counts at once: one row for each candidate, the last one for the workload itself."""
+    """The same demand met by many counts at once, a row for each."""
 
     def __init__(self, rows: int, replicas: int, terms: Terms) -> None:
         self._step = float(terms.step_seconds)
@@ -113,7 +130,7 @@ class Plants:
         self.starting[-1, row] = max(0, asked - ready)
 
     def catch_up(self, demand: float, forecast: float) -> Floats:
-        """Return the counts that work off the backlog in the step in which pods asked for now serve, 0 where none waits."""
+        """Return the counts that work off the backlog in the first step of pods asked for now; 0 where none waits."""
         waits = self.queue > self.ready * (LATE_SECONDS / 2)
         if not waits.any():
             return np.zeros_like(self.queue)
@@ -126,31 +143,41 @@ class Plants:
 
 
 class Headroom:
-    """What is learned about one workload. Tell it every step with `advise`."""
+    """What is learned about one workload. Tell it every step with `advise`.
 
-    def __init__(self, terms: Terms, *, replicas: int) -> None:
+    Rows: the candidates, the plain rule, the workload itself. With `floor` no candidate goes below the plain rule.
+    """
+
+    def __init__(self, terms: Terms, *, replicas: int, floor: bool = False) -> None:
         self._terms = terms
         self._ensemble = Ensemble(step_seconds=terms.step_seconds, lead_steps=terms.lead_steps)
         self._errors = ForecastErrors()
         self._pending: deque[tuple[float, bool]] = deque()
         self._recent: deque[float] = deque(maxlen=terms.lead_steps)
-        rows = len(PRICES) * len(HOLDS) + 1
+        self._floor = floor
+        rows = len(PRICES) * len(HOLDS) + 2
         self._prices = np.array(PRICES)
         self._price_of = np.arange(rows) % len(PRICES)
-        self._holds = np.append(np.repeat(np.array(HOLDS, dtype=np.float64), len(PRICES)), 0.0)
+        self._holds = np.append(np.repeat(np.array(HOLDS, dtype=np.float64), len(PRICES)), (0.0, 0.0))
         self._plants = Plants(rows, replicas, terms)
         self._next: Floats = self._plants.asked.copy()
         self._direction: Floats = np.zeros(rows)
         self._quiet: Floats = np.zeros(rows)
         self._peak: Floats = np.zeros(rows)
-        self._size = float(replicas)
+        self._rate = float(replicas)
+        self._steps = 0
+        self._weight = 0.0
         self.costs: Floats = np.zeros(rows - 1)
         self.followed = _FIRST
+        self._proven = False
 
-    def advise(self, at_seconds: int, demand: float, *, ready: int, asked: int) -> Advice:
-        """Return the count for the steps to come, from the demand (in replicas) of the step that began at `at_seconds`."""
+    def advise(self, at_seconds: int, demand: float, *, ready: int, asked: int, plain: int | None = None) -> Advice:
+        """Return the count for the next steps, from the demand (in replicas) of the step begun at `at_seconds`.
+
+        `plain` is what the plain rule asks for now, where there is one to be measured against.
+        """
         self._rehearse(demand)
-        self._plants.correct(len(self.costs), ready=ready, asked=asked)
+        self._plants.correct(-1, ready=ready, asked=asked)
         self._learn(demand)
         forecast = self._ensemble.update(at_seconds, demand)
         self._pending.append((forecast.value, self._errors.stirred))
@@ -158,7 +185,8 @@ class Headroom:
         levels = self._errors.levels(forecast.value, self._prices, slack=slack)
         self._follow()
         level = int(levels[self.followed % len(PRICES)])
-        self._hold(levels, self._plants.catch_up(demand, forecast.value))
+        self._hold(levels, self._plants.catch_up(demand, forecast.value), plain)
+        self._prove(plain)
         return Advice(
             replicas=int(self._next[-1]),
             forecast=forecast,
@@ -166,20 +194,25 @@ class Headroom:
             level=level,
             price=PRICES[self.followed % len(PRICES)],
             hold_steps=HOLDS[self.followed // len(PRICES)],
-            cost=float(self.costs[self.followed]),
             backlog_seconds=float(self._plants.queue[-1] / max(1.0, self._plants.ready[-1])),
+            cost=float(self.costs[self.followed]) / self._weight,
+            plain_cost=None if plain is None else float(self.costs[-1]) / self._weight,
+            proven=self._proven,
         )
 
     def _rehearse(self, demand: float) -> None:
         """Let every candidate meet the demand and charge it."""
-        self._size += (1 - _FORGET) * (max(1.0, demand) - self._size)
         turned = np.sign(self._plants.scale(self._next))
         late, lost = self._plants.serve(demand)
         charge = self._plants.asked + LATE_PRICE * (lost + demand * late)
+        self._steps += 1
+        self._rate += max(_MEMORY, 1 / (self._steps + 20)) * (float(charge[-1]) - self._rate)
         if turned.any():
-            charge = charge + (REVERSAL_PRICE * self._size) * (turned * self._direction < 0)
+            charge += (REVERSAL_PRICE * self._rate) * (turned * self._direction < 0)
             self._direction = np.where(turned != 0, turned, self._direction)
-        self.costs = self.costs * _FORGET + charge[:-1]
+        self._weight = self._weight * (1 - _MEMORY) + 1
+        self.costs *= 1 - _MEMORY
+        self.costs += charge[:-1]
 
     def _learn(self, demand: float) -> None:
         """Compare the forecast whose horizon has just ended with what came."""
@@ -189,29 +222,79 @@ class Headroom:
             self._errors.learn(forecast, max(self._recent), stirred=stirred)
 
     def _follow(self) -> None:
-        best = int(self.costs.argmin())
-        if self.costs[best] < self.costs[self.followed] * _CLEARLY_CHEAPER:
+        best = int(self.costs[:-1].argmin())
+        if self.costs[best] < self.costs[self.followed] * (1 - _CLEARLY) - _CLEARLY_STEPS * self._rate:
             self.followed = best
         self._price_of[-1] = self.followed % len(PRICES)
         self._holds[-1] = HOLDS[self.followed // len(PRICES)]
 
-    def _hold(self, levels: Floats, backlog: Floats) -> None:
+    def _prove(self, plain: int | None) -> None:
+        """Trust what is followed while it has been cheaper than the plain rule for long enough."""
+        if plain is None or self._steps < _PROOF_STEPS:
+            self._proven = False
+        elif self._proven:
+            self._proven = bool(self.costs[self.followed] <= self.costs[-1])
+        else:
+            self._proven = bool(self.costs[self.followed] < self.costs[-1] * (1 - _CLEARLY))
+
+    def _hold(self, levels: Floats, backlog: Floats, plain: int | None) -> None:
         """Rise at once; fall after the hold, to the largest need seen in it."""
-        needs = np.clip(np.maximum(levels[self._price_of], backlog), self._terms.minimum, self._terms.maximum)
+        needs = np.maximum(levels[self._price_of], backlog)
+        if plain is not None and self._floor:
+            needs = np.maximum(needs, float(plain))
+        needs = np.minimum(np.maximum(needs, self._terms.minimum), self._terms.maximum)
         asked = self._plants.asked
         below = needs < asked
-        self._peak = np.where(below, np.maximum(self._peak, needs), 0.0)
-        self._quiet = np.where(below, self._quiet + 1, 0.0)
-        falls = below & (self._quiet >= self._holds)
-        self._next = np.where(falls, self._peak, np.where(below, asked, needs))
-        self._peak[falls] = self._quiet[falls] = 0.0
+        self._next = np.where(below, asked, needs)
+        self._peak = np.maximum(self._peak, needs) * below
+        self._quiet = (self._quiet + 1) * below
+        due = below & (self._quiet >= self._holds)
+        if due.any():
+            falls = due & (asked - self._peak >= WORTHWHILE * asked)
+            self._next[falls] = self._peak[falls]
+            self._peak[due] = self._quiet[due] = 0.0
+        if plain is not None:
+            self._next[-2] = plain
 
     def saved(self) -> dict[str, Any]:
-        """Return what was learned, small enough to live in an annotation."""
+        """Return what was learned, small enough to live in an annotation; seasons and backlogs are not part of it."""
         return {
+            "start": self._terms.start_seconds,
+            "step": self._terms.step_seconds,
             "forecasters": self._ensemble.saved(),
             "errors": self._errors.saved(),
-            "costs": [round(float(cost), 1) for cost in self.costs],
+            "costs": [round(float(cost) / max(1.0, self._weight), 3) for cost in self.costs],
+            "rate": round(self._rate, 3),
+            "steps": self._steps,
+            "weight": round(self._weight, 1),
             "followed": self.followed,
-            "size": round(self._size, 3),
+            "proven": self._proven,
         }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what was saved; raise InvalidInput where it cannot be used, and change nothing then."""
+        terms = self._terms
+        if (saved.get("start"), saved.get("step")) != (terms.start_seconds, terms.step_seconds):
+            raise InvalidInput("it was learned with another start time or sync period", field="start")
+        costs, followed = finite_numbers(saved, "costs", len(self.costs)), saved.get("followed")
+        rate, steps, weight = (finite_numbers({name: [saved.get(name)]}, name, 1)[0] for name in _SCALARS)
+        if not isinstance(followed, int) or not 0 <= followed < len(PRICES) * len(HOLDS):
+            raise InvalidInput(f"{followed!r} is not a candidate", field="followed")
+        ensemble = Ensemble(step_seconds=terms.step_seconds, lead_steps=terms.lead_steps)
+        errors = ForecastErrors()
+        ensemble.restore(_part(saved, "forecasters"))
+        errors.restore(_part(saved, "errors"))
+        self._ensemble, self._errors = ensemble, errors
+        self._weight, self._rate, self._steps = weight, rate, int(steps)
+        self.costs = np.array(costs) * max(1.0, weight)
+        self.followed, self._proven = followed, bool(saved.get("proven"))
+
+
+_SCALARS: Final = ("rate", "steps", "weight")
+
+
+def _part(saved: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = saved.get(name)
+    if not isinstance(part, Mapping):
+        raise InvalidInput("it is missing", field=name)
+    return part

@@ -1,1 +1,4 @@
-"""Replay of recorded series under any policy, through the same cores that decide live."""
+"""Replay: what a policy would have decided, period by period, fed with what happened.
+
+Replay calls the pure cores of the capabilities, never their shells: what is judged here is what runs in a cluster.
+"""

@@ -164,6 +164,10 @@ class Cluster:
         """What the API server does wrong on purpose: errors, conflicts, latency, lost watch events."""
         return self._cluster.api.faults
 
+    def compact(self) -> None:
+        """Forget the history of changes, as a compaction of etcd does: watches that lag behind get 410 Gone."""
+        self._cluster.api.store.compact()
+
     # -- kubetide's own controllers
 
     async def start(self, *components: str, **settings: Mapping[str, Any]) -> None:

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kubetide.api.objects.scheme import PODS
 from kubetide.embedded.sim.time.loop import Deadlock, TimeLimitReached
 from kubetide.errors import InvalidInput, SettingsError
-from kubetide.kube.client.errors import Forbidden
+from kubetide.kube.client.errors import Forbidden, Gone
 from kubetide.testing import Cluster, make_deployment, make_hpa, virtual_time
 from kubetide.wiring import World
 
@@ -59,6 +60,18 @@ async def test_objects_are_patched_and_deleted_with_what_they_own() -> None:
         await cluster.wait_for(lambda: len(cluster.ready_pods(labels={"app": "web"})) == 2)
         await cluster.delete("deploy", "web")
         await cluster.wait_for(lambda: not cluster.list("pods"))
+
+
+@virtual_time
+async def test_a_watch_from_before_a_compaction_is_gone() -> None:
+    async with Cluster() as cluster:
+        await cluster.apply(make_deployment("web"))
+        await cluster.run_for(timedelta(minutes=1))
+        cluster.compact()
+        with pytest.raises(Gone):
+            async for _ in cluster.client().watch(PODS, resource_version="1"):
+                pass
+        assert len(cluster.ready_pods()) == 1
 
 
 def history(seed: int) -> list[str]:

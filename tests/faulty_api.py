@@ -14,7 +14,7 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import Clock, SystemClock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.resources import ApiResource
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.time.loop import virtual_clock
 from kubetide.kube.client.errors import error_from
@@ -43,7 +43,7 @@ class FaultyApi:
     """The server, and short ways to its store by collection (`/api/v1/pods`)."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self.server = EmbeddedApi(clock=clock or _clock())
+        self.server = ApiServer(clock=clock or _clock())
         self.requests: list[tuple[str, str, dict[str, str], bytes | None]] = []
 
     @property

@@ -42,7 +42,7 @@ def access(url: str) -> Access:
 
 @asynccontextmanager
 async def client_of(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = Client(HttpTransport(access(url), **options), clock=SystemClock(), chance=random.Random(1))
+    client = Client(HttpTransport(access(url), **options), clock=SystemClock(), rng=random.Random(1))
     try:
         yield client
     finally:
@@ -145,15 +145,15 @@ class Storm(FaultPlan):
     """For a while, most things go wrong."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.raging = True
         self.count = 0
 
     def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
-        if not self.raging or self.chance.random() < 0.3:
+        if not self.raging or self.rng.random() < 0.3:
             return None
         self.count += 1
-        kind = self.chance.choice(("reset", "busy", "broken"))
+        kind = self.rng.choice(("reset", "busy", "broken"))
         if kind == "reset":
             raise ConnectionLost("reset")
         if kind == "busy":
@@ -161,9 +161,9 @@ class Storm(FaultPlan):
         return Response(500, {}, b'{"kind":"Status","code":500,"reason":"InternalError"}')
 
     def lines(self, line: bytes) -> Iterable[bytes | Exception]:
-        if not self.raging or self.chance.random() < 0.6:
+        if not self.raging or self.rng.random() < 0.6:
             return (line,)
-        return (line[: self.chance.randrange(len(line))], ConnectionLost("reset"))
+        return (line[: self.rng.randrange(len(line))], ConnectionLost("reset"))
 
 
 @pytest.mark.parametrize("seed", range(3))

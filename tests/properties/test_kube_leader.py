@@ -66,7 +66,7 @@ def test_no_two_candidates_act_at_the_same_time(plan: list[tuple[str, int, int]]
         transports = [SlowTransport(api, network) for network in networks]
         electors = [
             LeaderElector(
-                Client(transport, clock=clock, chance=random.Random(seed + index)),
+                Client(transport, clock=clock, rng=random.Random(seed + index)),
                 clock=clock,
                 lease_name="hpa",
                 namespace="kube-system",

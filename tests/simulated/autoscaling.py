@@ -155,7 +155,7 @@ async def autoscaler(
     meddler.interfere = interfere
     telemetry = Telemetry()
     announce = Instruments(telemetry).of("hpa")
-    client = Client(meddler, clock=cluster.clock, chance=Random(seed), announce=announce)
+    client = Client(meddler, clock=cluster.clock, rng=Random(seed), announce=announce)
     recorder = EventRecorder(client, clock=cluster.clock, component="horizontal-pod-autoscaler")
     controller = HpaController(client, cluster.clock, settings or HpaSettings(), telemetry, recorder, Random(seed))
     async with running(controller, recorder):

@@ -160,7 +160,7 @@ async def _serve(
     from kubetide.embedded.apiserver.auth.identity import make_identity
     from kubetide.embedded.apiserver.http import serve
     from kubetide.embedded.apiserver.rest.requests import ADMIN
-    from kubetide.embedded.apiserver.server import EmbeddedApi
+    from kubetide.embedded.apiserver.server import ApiServer
     from kubetide.embedded.apiserver.storage.datadir import write_private
     from kubetide.embedded.apiserver.storage.journal import Journal, resume_time
 
@@ -173,7 +173,7 @@ async def _serve(
         now = real.now()
         begin = resume_time(store.everything(), now) if store is not None else now
         clock: Clock = LoopClock(begin) if pace is not None or begin > now else real
-        api = EmbeddedApi(
+        api = ApiServer(
             clock=clock,
             seed=None,
             store=store,

@@ -82,7 +82,7 @@ class OwnerChain:
         freshness: timedelta = timedelta(minutes=10),
         lifetime: timedelta = timedelta(hours=1),
         jitter: float = 1.0,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.name = "owners"
         self._client = client
@@ -93,7 +93,7 @@ class OwnerChain:
             freshness=freshness.total_seconds(),
             lifetime=lifetime.total_seconds(),
             jitter=jitter,
-            chance=chance or client.chance,
+            rng=rng or client.rng,
         )
 
     async def topmost(self, key: ControllerKey) -> ControllerKey | None:

@@ -36,7 +36,7 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.control.manager import Manager
 from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry
-from kubetide.wiring import World, build
+from kubetide.wiring import Dependencies, build
 
 Raw = dict[str, Any]
 Objects = list[Raw]
@@ -185,9 +185,9 @@ class Cluster:
                 manager.add(component)
             self._tasks.append(self._group.create_task(manager.run(), name=name))
 
-    def _world(self, name: str) -> World:
+    def _world(self, name: str) -> Dependencies:
         cluster = self._cluster
-        return World(
+        return Dependencies(
             client=cluster.client(),
             clock=cluster.clock,
             telemetry=Telemetry(),

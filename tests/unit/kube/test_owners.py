@@ -49,7 +49,7 @@ class World:
         self.api = FaultyApi()
         self.clock = virtual_clock()
         self.scales = Scales(answers or {})
-        self.client = Client(FaultyTransport(self.api), clock=self.clock, chance=random.Random(1))
+        self.client = Client(FaultyTransport(self.api), clock=self.clock, rng=random.Random(1))
         self.owners = OwnerChain(self.client, self.scales, clock=self.clock)
 
     def add(self, plural: str, name: str, *owners: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ def test_a_refresher_keeps_answers_fresh_and_drops_what_nobody_asks_for() -> Non
 
 
 def test_freshness_is_spread_by_chance() -> None:
-    lookups: Lookups[int, str] = Lookups(freshness=600, lifetime=3600, jitter=1.0, chance=random.Random(3))
+    lookups: Lookups[int, str] = Lookups(freshness=600, lifetime=3600, jitter=1.0, rng=random.Random(3))
     for number in range(100):
         lookups.put(number, "x", now=0)
     assert lookups.due(599) == []
@@ -176,7 +176,7 @@ def test_freshness_is_spread_by_chance() -> None:
 
 
 def test_asking_prolongs_life_and_renewing_does_not() -> None:
-    lookups: Lookups[str, str] = Lookups(freshness=10_000, lifetime=100, jitter=0, chance=random.Random(0))
+    lookups: Lookups[str, str] = Lookups(freshness=10_000, lifetime=100, jitter=0, rng=random.Random(0))
     lookups.put("asked", "x", now=0)
     lookups.put("renewed", "x", now=0)
     assert lookups.get("asked", now=90) == (True, "x")

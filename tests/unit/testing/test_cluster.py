@@ -10,7 +10,7 @@ from kubetide.embedded.sim.time.loop import Deadlock, TimeLimitReached
 from kubetide.errors import InvalidInput, SettingsError
 from kubetide.kube.client.errors import Forbidden, Gone
 from kubetide.testing import Cluster, make_deployment, make_hpa, virtual_time
-from kubetide.wiring import World
+from kubetide.wiring import Dependencies
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -101,7 +101,7 @@ def test_a_component_that_fails_fails_the_test(monkeypatch: pytest.MonkeyPatch) 
             await asyncio.sleep(5)
             raise LookupError("bug")
 
-    def built(name: str, world: World, settings: object) -> list[Broken]:
+    def built(name: str, world: Dependencies, settings: object) -> list[Broken]:
         return [Broken()]
 
     monkeypatch.setattr("kubetide.testing.cluster.build", built)

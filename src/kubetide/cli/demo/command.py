@@ -318,14 +318,14 @@ def demo_components(cluster: SimCluster, seed: int) -> list[Component]:
     """Return every controller there is, and an agent for each node, on clients of the simulated cluster."""
     from kubetide.cli.node.simulated import make_agent
     from kubetide.settings import COMPONENTS
-    from kubetide.wiring import World, build
+    from kubetide.wiring import Dependencies, build
 
     components: list[Component] = []
     for name, kind in COMPONENTS.items():
         settings = kind()
         if hasattr(settings, "leader_elect"):  # one of each: nobody to elect
             settings = msgspec.structs.replace(settings, leader_elect=False)
-        world = World(
+        world = Dependencies(
             client=cluster.client(),
             clock=cluster.clock,
             telemetry=Telemetry(),

@@ -12,7 +12,7 @@ from random import Random
 from kubetide import crds
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
 from kubetide.embedded.apiserver.rest.strategy import CRDS
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.expiry import EVENT_TTL, EventExpiry
 from kubetide.embedded.sim.controllers.garbage import Garbage
@@ -22,7 +22,7 @@ from kubetide.kube.control.manager import running
 
 
 @asynccontextmanager
-async def housekeeping(api: EmbeddedApi, *, event_ttl: timedelta = EVENT_TTL) -> AsyncIterator[None]:
+async def housekeeping(api: ApiServer, *, event_ttl: timedelta = EVENT_TTL) -> AsyncIterator[None]:
     """Install kubetide's custom resources and keep house while the context lasts."""
     for definition in crds.load_all():
         if api.store.get(CRDS, StoreKey("", definition["metadata"]["name"])) is None:

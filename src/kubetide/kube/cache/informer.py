@@ -62,7 +62,7 @@ class Informer(Generic[T]):
         resync: timedelta | None = None,
         slim: Callable[[T], T] | None = None,
         backoff: Backoff | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.resource = resource
         self.store: Store[T] = Store(indexes)
@@ -75,8 +75,8 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._resync = resync
         self._slim = slim
-        self._chance = chance or client.chance
-        self._retry = Retry(backoff or Backoff(), self._chance)
+        self._rng = rng or client.rng
+        self._retry = Retry(backoff or Backoff(), self._rng)
         self._handlers: list[Handler[T]] = []
         self._versions = Versions()
         self._fruitless = 0
@@ -99,7 +99,7 @@ class Informer(Generic[T]):
             self.store,
             self._versions,
             interval=client.cache_check,
-            chance=self._chance,
+            rng=self._rng,
             count=self._count,
             stream=lambda: self._stream,
             relist=self._start_over,
@@ -256,7 +256,7 @@ class Informer(Generic[T]):
             resource_version=version,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
-            timeout_seconds=self._chance.randint(*WATCH_SECONDS),
+            timeout_seconds=self._rng.randint(*WATCH_SECONDS),
         )
         known = self._versions.latest
         behind = newer(known, version)
@@ -280,7 +280,7 @@ class Informer(Generic[T]):
         self._touch()
         if count == 0 or self._only_repeats:
             # A server that ends every stream at once, or after what is known, would otherwise be asked in a tight loop.
-            await asyncio.sleep(self._chance.uniform(0.5, 1.0))
+            await asyncio.sleep(self._rng.uniform(0.5, 1.0))
 
     def _apply(self, event: WatchEvent[T] | Rejected) -> None:
         if event.type == BOOKMARK:

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.control.leader_election import LeaderElector
-from kubetide.kube.control.reconcile import Outcome
+from kubetide.kube.control.reconcile import Reconciled
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.telemetry import Telemetry
@@ -35,7 +35,7 @@ class Reconciles:
             "controller_runtime_reconcile_time_seconds", "How long one reconciliation took.", ("controller",), SECONDS
         )
 
-    def outcome(self, controller: str, outcome: Outcome[Any]) -> None:
+    def outcome(self, controller: str, outcome: Reconciled[Any]) -> None:
         """Note a reconciliation: with the controller's name bound, the `observe` of Workers."""
         self._count.labels(controller, "error" if outcome.error is not None else "success").inc()
         self._seconds.labels(controller).observe(outcome.seconds)

@@ -186,7 +186,7 @@ class EventRecorder:
             except (Unavailable, ApiError) as error:
                 if attempt == ATTEMPTS - 1 or (isinstance(error, ApiError) and error.status < 500):
                     raise
-                await asyncio.sleep(RETRY.delay(attempt, self._client.chance))
+                await asyncio.sleep(RETRY.delay(attempt, self._client.rng))
 
     async def _write(self, series: Series) -> str:
         namespace = series.event.regarding.namespace or "default"
@@ -213,7 +213,7 @@ class EventRecorder:
             "resourceVersion": regarding.resource_version,
             "fieldPath": regarding.field_path,
         }
-        stamp = int(series.last.timestamp() * 1_000_000) * 1000 + self._client.chance.randrange(1000)
+        stamp = int(series.last.timestamp() * 1_000_000) * 1000 + self._client.rng.randrange(1000)
         return {
             "apiVersion": "v1",
             "kind": "Event",

@@ -16,7 +16,7 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.kube.control.instruments import Instruments, Reconciles
 from kubetide.kube.control.leader_election import LeaderElector
-from kubetide.kube.control.reconcile import Outcome
+from kubetide.kube.control.reconcile import Reconciled
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.telemetry import Telemetry
@@ -39,8 +39,8 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
         recorder = EventRecorder(client, clock=clock, component="hpa")
         recorder.dropped = 2
         client.announce(queue)
-        reconciles.outcome("hpa", Outcome(key="a", seconds=0.5))
-        reconciles.outcome("hpa", Outcome(key="a", seconds=0.5, error=ValueError()))
+        reconciles.outcome("hpa", Reconciled(key="a", seconds=0.5))
+        reconciles.outcome("hpa", Reconciled(key="a", seconds=0.5, error=ValueError()))
         api.put("/api/v1/configmaps", {"metadata": {"namespace": "x", "name": "a"}})
         with pytest.raises(NotFound):
             await client.get(CONFIG_MAPS, "nothing", namespace="x")

@@ -16,7 +16,7 @@ import msgspec
 
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.filters import Filter, Render
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 from kubetide.embedded.apiserver.storage.objects import Change, Entry, EventLog, LogEvent, ObjectStore, watch_line
 from kubetide.kube.wire import Timer, Timers, rest
 
@@ -77,7 +77,7 @@ class WatchPlan:
                 frozen = self.frozen is not None and self.frozen()
                 try:
                     events = [] if frozen else self.log.read(self.position)
-                except Refusal as refusal:
+                except StatusError as refusal:
                     yield [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
                     return
                 if events and self.pause and await pace.waited():
@@ -114,7 +114,7 @@ class WatchPlan:
         try:
             if self.prepare is not None:
                 await self.prepare(entries)
-        except Refusal as refusal:
+        except StatusError as refusal:
             return [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
         return []
 

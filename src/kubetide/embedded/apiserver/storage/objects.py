@@ -281,7 +281,7 @@ class Persistence(Protocol):
         ...
 
     def write(self, resource: ResourceKey, event: LogEvent, *, derived: bool) -> None:
-        """Make a change durable, or raise a Refusal if that cannot be done.
+        """Make a change durable, or raise a StatusError if that cannot be done.
 
         Derived changes follow from other objects and are made again after a restart: they may be written later.
         """

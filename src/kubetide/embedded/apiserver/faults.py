@@ -56,9 +56,9 @@ class Faults:
             return
         if self.latency:
             await asyncio.sleep(self.latency.total_seconds())
-        refusal = self._drawn(verb, group, plural, name)
-        if refusal is not None:
-            raise refusal
+        error = self._drawn(verb, group, plural, name)
+        if error is not None:
+            raise error
 
     def _drawn(self, verb: str, group: str, plural: str, name: str) -> StatusError | None:
         rate = self.errors.get(verb, self.errors.get("*", 0.0))

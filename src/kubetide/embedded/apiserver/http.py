@@ -130,8 +130,8 @@ class _Front:
         try:
             request = await self._request(http)
             answer = await self._api.handle(request)
-        except StatusError as refusal:
-            answer = _refused(refusal)
+        except StatusError as error:
+            answer = _refused(error)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -254,9 +254,9 @@ def _unquote(text: str) -> str:
     return unquote(text.replace("+", " "), errors="strict")
 
 
-def _refused(refusal: StatusError) -> Answer:
-    told = answer_raw(refusal.to_raw(), refusal.code)
-    return Answer(told.status, told.body, headers={"www-authenticate": "Bearer"} if refusal.code == 401 else {})
+def _refused(error: StatusError) -> Answer:
+    told = answer_raw(error.to_raw(), error.code)
+    return Answer(told.status, told.body, headers={"www-authenticate": "Bearer"} if error.code == 401 else {})
 
 
 def _response(answer: Answer) -> web.Response:

@@ -135,9 +135,9 @@ class ApiServer:
         """Answer one request; a watch is answered with a plan for its stream. Never raises a StatusError."""
         try:
             answer = await self._handle(request)
-        except StatusError as refusal:
-            headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after is not None else {}
-            told = answer_raw(refusal.to_raw(), refusal.code)
+        except StatusError as error:
+            headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else {}
+            told = answer_raw(error.to_raw(), error.code)
             answer = Answer(told.status, told.body, headers=headers)
         except RecursionError:
             answer = answer_raw(bad_request("the object is nested too deeply").to_raw(), 400)
@@ -240,8 +240,8 @@ class ApiServer:
                     else:
                         asked = self.admission.concerns(call.resource)
                         admitted = await self.admission.admit(call) if asked else call.obj
-                except StatusError as refusal:
-                    call = steps.throw(refusal)
+                except StatusError as error:
+                    call = steps.throw(error)
                 else:
                     call = steps.send(admitted)
         except StopIteration as finished:

@@ -38,7 +38,7 @@ from kubetide.embedded.sim.load.manifests import node_manifest, workload_manifes
 from kubetide.embedded.sim.load.model import Model, WorkloadKey
 from kubetide.embedded.sim.load.profile import Profile
 from kubetide.embedded.sim.load.scenario import Amount, Scenario, make_curve, make_profile, seconds
-from kubetide.embedded.sim.load.scenario_events import happen, set_node_outage
+from kubetide.embedded.sim.load.scenario_events import play, set_node_outage
 from kubetide.embedded.sim.metrics import SimMetrics
 from kubetide.embedded.sim.node.hosts import SimHost
 from kubetide.embedded.sim.node.kernel import Kernel
@@ -143,7 +143,7 @@ class SimCluster:
         for obj in (*scenario.objects, *map(workload_manifest, scenario.workloads)):
             await self._apply_one(obj, replace_existing=False)
         for event in scenario.events:
-            self._spawn(happen(self, event), f"sim-event-{event.do}")
+            self._spawn(play(self, event), f"sim-event-{event.do}")
         return self
 
     async def __aexit__(

@@ -47,7 +47,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Sender(Protocol):
-    """Carries a request to the API server and brings the answer; a refusal is an answer with its status."""
+    """Carries a request to the API server and brings the answer; an error is an answer with its status."""
 
     def __call__(self, request: Request) -> Awaitable[Answer]: ...
 

@@ -1,4 +1,4 @@
-"""Does the local copy still equal the server's collection? Finds what no error of a stream tells.
+"""Does the cache still equal the server's collection? Finds what no error of a stream reports.
 
 A server that was restored from an older backup goes on as if nothing had happened: nobody sends the deletion of objects
 that the backup does not have, and the copy would hold them for ever. Three signs lead to a new list:
@@ -65,7 +65,7 @@ class Trail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection(Generic[T]):
-    """What an informer copies, and from where."""
+    """What an informer caches, and from where."""
 
     client: Client
     resource: Resource[T]

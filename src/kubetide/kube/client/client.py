@@ -102,7 +102,7 @@ class Client:
         timeout: float | None = None,
         retries: int = MAX_RETRIES,
     ) -> Response:
-        """Send any request; raises the ApiError of a refusal once it is not worth waiting for."""
+        """Send any request; raises the ApiError of an error status once retrying is not worth it."""
         for attempt in range(retries + 1):
             response = await self._send(
                 method,

@@ -1,7 +1,8 @@
 """Leader election on a Lease: acquire, renew, release on stop, and stop acting when it cannot renew.
 
-The rule is pure (`next_move`, `claim`). `is_leader` is a question of time, not of a flag: once the renew deadline has passed
-it is False, even if the process was frozen and no task of it has run since. `FencedTransport` holds writes back by it.
+The rule is pure (`next_move`, `claim`). `is_leader` is a question of time, not of a flag: once the renew deadline has
+passed it is False, even if the process was frozen and no task of it has run since. `FencedTransport` holds writes back
+by it.
 """
 
 import asyncio

@@ -51,7 +51,7 @@ class Explains(Protocol):
 
 @runtime_checkable
 class Notes(Protocol):
-    """A component that has something to tell to who asks for its health, though all is well."""
+    """A component with something to report beside its health, though it is healthy."""
 
     def notes(self) -> Sequence[str]:
         """Return a line for each thing that people should know; it is read by everybody, so it names no object."""
@@ -91,7 +91,7 @@ class Manager:
         return all(entry.component.healthy() for entry in self._entries)
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
-        """Ask the components in turn."""
+        """Ask one component after the other."""
         for component in self.components:
             if isinstance(component, Explains) and (answer := component.explain(kind, key)) is not None:
                 return answer

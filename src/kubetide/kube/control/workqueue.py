@@ -256,7 +256,7 @@ class WorkQueue(Generic[K]):
 
     def _wake_one(self) -> None:
         waiter = self._waiters.popleft()
-        # One that was cancelled in this turn of the loop has not had the time to leave.
+        # One that was cancelled in this iteration of the loop has not had the time to leave.
         if not waiter.done():
             waiter.set_result(None)
             self._woken += 1

@@ -75,7 +75,7 @@ class Admission:
         return bool(self._mutating or self._validating) and not is_exempt(resource)
 
     async def admit(self, call: AdmissionCall) -> Raw | None:
-        """Return the object as webhooks leave it, or raise the refusal of one of them."""
+        """Return the object as webhooks leave it, or raise the error of one that denies it."""
         obj = await self._mutate(call)
         final = call.with_object(obj)
         await self._validate(final)
@@ -107,19 +107,19 @@ class Admission:
         ]
         if not asked:
             return
-        refusals: list[StatusError] = []
+        denied: list[StatusError] = []
 
         async def ask(hook: Hook, resource: ApiResource) -> None:
             try:
                 await self._ask(hook, resource, call)
-            except StatusError as refusal:
-                refusals.append(refusal)
+            except StatusError as error:
+                denied.append(error)
 
         async with asyncio.TaskGroup() as group:
             for hook, resource in asked:
                 group.create_task(ask(hook, resource))
-        if refusals:
-            raise refusals[0]
+        if denied:
+            raise denied[0]
 
     async def _wants(self, hook: Hook, call: AdmissionCall) -> ApiResource | None:
         equivalents = [
@@ -191,7 +191,7 @@ class Admission:
         return resource.crd.store(obj) if resource.crd is not None else obj
 
     async def _ask(self, hook: Hook, resource: ApiResource, call: AdmissionCall) -> Raw:
-        """Return the response of a hook, an empty one if it failed and may fail; raise its refusal."""
+        """Return the response of a hook, an empty one if it failed and may fail; raise the error of a denial."""
         call = await self._in_version(call, resource)
         review = self._review(call, resource)
         uid = review["request"]["uid"]

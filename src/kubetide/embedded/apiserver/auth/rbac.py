@@ -84,7 +84,7 @@ class Authorizer:
     def check(self, user: User, wanted: Attributes) -> None:
         """Refuse what no rule allows."""
         if not self.allows(user, wanted):
-            raise refusal(user, wanted)
+            raise access_denied(user, wanted)
 
     def allows(self, user: User, wanted: Attributes) -> bool:
         """Whether a rule allows it."""
@@ -150,7 +150,7 @@ def _path_matches(pattern: str, path: str) -> bool:
     return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern[:-1]))
 
 
-def refusal(user: User, wanted: Attributes) -> StatusError:
+def access_denied(user: User, wanted: Attributes) -> StatusError:
     """Return the 403 that says who may not do what, where."""
     if wanted.path:
         text = f'forbidden: User "{user.name}" cannot {wanted.verb} path "{wanted.path}"'

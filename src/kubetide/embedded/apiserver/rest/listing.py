@@ -78,8 +78,8 @@ def _fresh(
 def _state_at(collection: Collection, wanted: Filter, revision: int, expired: str = "") -> list[Entry]:
     try:
         return collection.entries_at(revision, wanted.namespace)
-    except StatusError as refusal:
-        raise gone(expired or refusal.message) from refusal
+    except StatusError as error:
+        raise gone(expired or error.message) from error
 
 
 def request_filter(resource: ApiResource, target: Target, request: Request) -> Filter:
@@ -148,9 +148,9 @@ def parse_version(text: str) -> int:
 
 def too_new(asked: int, current: int) -> StatusError:
     """A revision that does not exist yet: the client must ask again later."""
-    refusal = timed_out(f"Too large resource version: {asked}, current: {current}")
-    refusal.causes = (Cause("", "ResourceVersionTooLarge", "Too large resource version"),)
-    return refusal
+    error = timed_out(f"Too large resource version: {asked}, current: {current}")
+    error.causes = (Cause("", "ResourceVersionTooLarge", "Too large resource version"),)
+    return error
 
 
 def _number(text: str | None, name: str) -> int:

@@ -188,7 +188,7 @@ def timed_out(message: str, *, retry_after: int = 1) -> StatusError:
 SUCCESS: Raw = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-# Causes of refusal that validation makes: a field that is missing, wrong, or none of what it may be.
+# Causes of a Status that validation gives: a field that is missing, wrong, or none of what it may be.
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")

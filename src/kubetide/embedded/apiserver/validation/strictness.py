@@ -182,7 +182,7 @@ def _yaml_duplicates(body: bytes) -> list[str]:
 
 
 def _joined(found: list[str]) -> list[str]:
-    """Return complaints as a refusal lists them: those about YAML lines are one."""
+    """Return complaints as a Status lists them: those about YAML lines are one."""
     lines = [text for text in found if text.endswith(_SET_TWICE)]
     if not lines:
         return found

@@ -101,7 +101,7 @@ class HpaController:
             enabled=settings.leader_elect,
             lease_name=settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             identity=settings.identity,
         )
         self._client = self._leadership.writer

@@ -36,7 +36,7 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.control.manager import Manager
 from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry
-from kubetide.wiring import World, build
+from kubetide.wiring import Dependencies, build
 
 Raw = dict[str, Any]
 Objects = list[Raw]
@@ -164,6 +164,10 @@ class Cluster:
         """What the API server does wrong on purpose: errors, conflicts, latency, lost watch events."""
         return self._cluster.api.faults
 
+    def compact(self) -> None:
+        """Forget the history of changes, as a compaction of etcd does: watches that lag behind get 410 Gone."""
+        self._cluster.api.store.compact()
+
     # -- kubetide's own controllers
 
     async def start(self, *components: str, **settings: Mapping[str, Any]) -> None:
@@ -181,9 +185,9 @@ class Cluster:
                 manager.add(component)
             self._tasks.append(self._group.create_task(manager.run(), name=name))
 
-    def _world(self, name: str) -> World:
+    def _world(self, name: str) -> Dependencies:
         cluster = self._cluster
-        return World(
+        return Dependencies(
             client=cluster.client(),
             clock=cluster.clock,
             telemetry=Telemetry(),

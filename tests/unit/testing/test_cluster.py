@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kubetide.api.objects.scheme import PODS
 from kubetide.embedded.sim.time.loop import Deadlock, TimeLimitReached
 from kubetide.errors import InvalidInput, SettingsError
-from kubetide.kube.client.errors import Forbidden
+from kubetide.kube.client.errors import Forbidden, Gone
 from kubetide.testing import Cluster, make_deployment, make_hpa, virtual_time
-from kubetide.wiring import World
+from kubetide.wiring import Dependencies
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -61,6 +62,18 @@ async def test_objects_are_patched_and_deleted_with_what_they_own() -> None:
         await cluster.wait_for(lambda: not cluster.list("pods"))
 
 
+@virtual_time
+async def test_a_watch_from_before_a_compaction_is_gone() -> None:
+    async with Cluster() as cluster:
+        await cluster.apply(make_deployment("web"))
+        await cluster.run_for(timedelta(minutes=1))
+        cluster.compact()
+        with pytest.raises(Gone):
+            async for _ in cluster.client().watch(PODS, resource_version="1"):
+                pass
+        assert len(cluster.ready_pods()) == 1
+
+
 def history(seed: int) -> list[str]:
     @virtual_time
     async def main() -> list[str]:
@@ -88,7 +101,7 @@ def test_a_component_that_fails_fails_the_test(monkeypatch: pytest.MonkeyPatch) 
             await asyncio.sleep(5)
             raise LookupError("bug")
 
-    def built(name: str, world: World, settings: object) -> list[Broken]:
+    def built(name: str, world: Dependencies, settings: object) -> list[Broken]:
         return [Broken()]
 
     monkeypatch.setattr("kubetide.testing.cluster.build", built)

@@ -10,6 +10,7 @@ it. `headroom` is the learned headroom alone, on arrivals. `headroom-safe` is wh
 70 %: the larger of both once the headroom has proved itself, the plain rule until then. Nothing outlives a session.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -191,6 +192,8 @@ class LoadSession:
             known = self._services.get(name)
             if known is None:
                 raise InvalidInput(f"{name!r} was not in begin", subject="load message step", field="services")
+            if not (0 <= used < math.inf and 0 <= arrived < math.inf and ready >= 0 and asked >= 0):
+                raise InvalidInput(f"{name!r} has a number that is negative or not finite", subject="load message step")
             begins, policy = known
             at = begins + step.k * self._begin.step
             counts[name] = policy.decide(at, used=used, arrived=arrived, ready=ready, asked=asked)

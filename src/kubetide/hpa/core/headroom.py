@@ -121,13 +121,17 @@ class Plants:
         self.queue = np.minimum(left, self.ready * LOST_SECONDS)
         return self.queue > self.ready * LATE_SECONDS, (left - self.queue) / self._step
 
-    def correct(self, row: int, *, ready: int, asked: int) -> None:
-        """Take over what was observed of a row where it went another way than the model."""
-        if self.ready[row] == ready and self.asked[row] == asked:
-            return
-        self.ready[row], self.asked[row] = ready, asked
-        self.starting[:, row] = 0.0
-        self.starting[-1, row] = max(0, asked - ready)
+    def observe_ready(self, row: int, ready: int) -> None:
+        """Take over how many pods of a row really are ready: late ones are expected next, early ones are there."""
+        late = float(self.ready[row]) - ready
+        self.ready[row] = ready
+        if late > 0:
+            self.starting[0, row] += late
+        for pods in self.starting:
+            if late < 0:
+                early = min(-late, float(pods[row]))
+                pods[row] -= early
+                late += early
 
     def catch_up(self, demand: float, forecast: float) -> Floats:
         """Return the counts that work off the backlog in the first step of pods asked for now; 0 where none waits."""
@@ -176,8 +180,8 @@ class Headroom:
 
         `plain` is what the plain rule asks for now, where there is one to be measured against.
         """
-        self._rehearse(demand)
-        self._plants.correct(-1, ready=ready, asked=asked)
+        self._rehearse(demand, asked)
+        self._plants.observe_ready(-1, ready)
         self._learn(demand)
         forecast = self._ensemble.update(at_seconds, demand)
         self._pending.append((forecast.value, self._errors.stirred))
@@ -200,9 +204,11 @@ class Headroom:
             proven=self._proven,
         )
 
-    def _rehearse(self, demand: float) -> None:
-        """Let every candidate meet the demand and charge it."""
-        turned = np.sign(self._plants.scale(self._next))
+    def _rehearse(self, demand: float, asked: int) -> None:
+        """Let every candidate meet the demand and charge it; the workload itself has the count that was asked for."""
+        counts = self._next.copy()
+        counts[-1] = asked
+        turned = np.sign(self._plants.scale(counts))
         late, lost = self._plants.serve(demand)
         charge = self._plants.asked + LATE_PRICE * (lost + demand * late)
         self._steps += 1
@@ -238,19 +244,22 @@ class Headroom:
             self._proven = bool(self.costs[self.followed] < self.costs[-1] * (1 - _CLEARLY))
 
     def _hold(self, levels: Floats, backlog: Floats, plain: int | None) -> None:
-        """Rise at once; fall after the hold, to the largest need seen in it."""
+        """Rise at once; fall after the hold, to the largest need seen in it.
+
+        Advice follows itself and not the workload: where a window keeps a fall from being made, it is advised on.
+        """
         needs = np.maximum(levels[self._price_of], backlog)
         if plain is not None and self._floor:
             needs = np.maximum(needs, float(plain))
         needs = np.minimum(np.maximum(needs, self._terms.minimum), self._terms.maximum)
-        asked = self._plants.asked
-        below = needs < asked
-        self._next = np.where(below, asked, needs)
+        held = self._next
+        below = needs < held
+        self._next = np.where(below, held, needs)
         self._peak = np.maximum(self._peak, needs) * below
         self._quiet = (self._quiet + 1) * below
         due = below & (self._quiet >= self._holds)
         if due.any():
-            falls = due & (asked - self._peak >= WORTHWHILE * asked)
+            falls = due & (held - self._peak >= WORTHWHILE * held)
             self._next[falls] = self._peak[falls]
             self._peak[due] = self._quiet[due] = 0.0
         if plain is not None:

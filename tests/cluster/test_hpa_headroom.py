@@ -3,9 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
-from kubetide.testing.autoscaling import autoscaler
+from kubetide.errors import Unavailable
+from kubetide.testing.autoscaling import HPAS, Running, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
 from kubetide.testing.cluster import run
 
@@ -85,5 +89,82 @@ def test_taking_the_annotation_away_brings_the_plain_rule_back_at_once() -> None
             await cluster.apply(made)
             await cluster.run_for(timedelta(seconds=1))
             assert (running.controller.explain("hpa", "default/web") or {})["headroom"] is None
+
+    run(main, nodes=2)
+
+
+STATE = "kubetide.io/hpa-headroom-state"
+
+
+async def calm_web(cluster: SimCluster, annotations: dict[str, str]) -> None:
+    await cluster.apply(make_deployment("web", replicas=2, cpu="500m", memory="64Mi"))
+    made = make_hpa("web", maximum=20, minimum=1, cpu_percent=80)
+    made["metadata"]["annotations"] = {"kubetide.io/hpa-headroom": "learned", **annotations}
+    await cluster.apply(made)
+    cluster.set_load("default", "web", 40.0)
+
+
+def annotations_of(cluster: SimCluster) -> dict[str, str]:
+    found = cluster.world.get(HPAS, StoreKey("default", "web"))
+    assert found is not None
+    return dict(found["metadata"]["annotations"])
+
+
+def cost_of(running: Running) -> float:
+    return float((running.controller.explain("hpa", "default/web") or {})["headroom"]["cost"])
+
+
+def test_a_new_leader_goes_on_from_what_the_last_one_saved() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await calm_web(cluster, {})
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=59))
+            assert STATE not in annotations_of(cluster)
+            await cluster.run_for(timedelta(minutes=2))
+            assert len(annotations_of(cluster)[STATE]) < 4096
+            learned = cost_of(running)
+            # Our own write is not a wish: it must not make the controller look again at once.
+            turns = running.counted("horizontal_pod_autoscaler_controller_reconciliations_total")
+            await cluster.run_for(timedelta(minutes=1))
+            assert running.counted("horizontal_pod_autoscaler_controller_reconciliations_total") - turns <= 5
+        async with autoscaler(cluster, seed=1) as again:
+            await cluster.run_for(timedelta(seconds=20))
+            trace = again.controller.explain("hpa", "default/web") or {}
+            assert trace["headroom"]["cost"] == pytest.approx(learned, rel=0.02)
+            assert set(trace["headroom"]["forecasters"]) >= {"last", "trend", "mean"}
+
+    run(main, nodes=2)
+
+
+@pytest.mark.parametrize("state", ["", "{", "[]", "{}", '{"mode":"learned","lead":2}', "[" * 5000])
+def test_state_that_cannot_be_used_is_replaced(state: str) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await calm_web(cluster, {STATE: state})
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(minutes=61))
+            assert running.replicas("default", "web") == 2
+            assert annotations_of(cluster)[STATE] != state
+
+    run(main, nodes=2)
+
+
+def test_a_refused_save_is_survived_and_tried_again_an_hour_later() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await calm_web(cluster, {})
+        refused: list[str] = []
+
+        def interfere(method: str, path: str) -> Exception | None:
+            if method != "PATCH" or "horizontalpodautoscalers" not in path or cluster.elapsed() > 5400:
+                return None
+            refused.append(path)
+            return Unavailable("made up: connection reset")
+
+        async with autoscaler(cluster, interfere=interfere) as running:
+            await cluster.run_for(timedelta(minutes=65))
+            assert refused
+            assert STATE not in annotations_of(cluster)
+            assert running.condition("default", "web", "ScalingActive")[0] == "True"
+            await cluster.run_for(timedelta(minutes=60))
+            assert STATE in annotations_of(cluster)
 
     run(main, nodes=2)

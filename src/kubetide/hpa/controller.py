@@ -23,16 +23,17 @@ from kubetide.api.objects.scheme import HPAS, PODS
 from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core import events
-from kubetide.hpa.core.annotations import Wishes, same_wishes, wishes_of
+from kubetide.hpa.core.annotations import same_wishes, wishes_of
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
-from kubetide.hpa.core.learner import HeadroomLearner, LearnedCount, learner_for
+from kubetide.hpa.core.learner import LearnedCount
 from kubetide.hpa.core.observation import Memory, Observation, Options, ScaleDecision, memory_for
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.queries import Asker, Used
 from kubetide.hpa.core.takeover import WARN_EVERY, Stance, stance_notes
 from kubetide.hpa.core.trace import shown_time, trace_of
+from kubetide.hpa.headroom_store import HeadroomStore, KeptHeadroom
 from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
 from kubetide.hpa.scale_cache import ScaleWatch
@@ -73,7 +74,7 @@ class _State:
     added_at: float = 0.0
     warned_at: datetime | None = None
     problems: tuple[str, ...] = ()
-    learner: HeadroomLearner | None = None
+    headroom: KeptHeadroom = field(default_factory=KeptHeadroom)
     written: HorizontalPodAutoscaler | None = None
     """Our last status write, until the cache has seen it."""
 
@@ -134,6 +135,7 @@ class HpaController:
         self._forced: set[ObjectKey] = set()
         self._begin: datetime | None = None
         self._options = options_of(settings)
+        self._headrooms = HeadroomStore(self._client, clock, self._options.downscale_window)
         self._whole_cluster = False
         self._scope_until = 0.0
 
@@ -278,7 +280,7 @@ class HpaController:
         seen = await self._observer.observe(hpa, asker)
         state.used = asker.used or state.used
         decision = decide(seen.observation, state.memory, self._options, now=self._clock.now())
-        learned = self._learn(state, wishes, period, seen.observation, decision)
+        learned = self._headrooms.learn(state.headroom, wishes.headroom, period, seen.observation, decision)
         if learned is not None:
             decision = self._decide_learned(seen.observation, state, learned)
         if decision.rescale and not seen.fresh:
@@ -290,7 +292,8 @@ class HpaController:
         if stance.acts:
             written = await self._writer.apply(decision, seen.target)
             outcome, problem, wrote = written.outcome, written.problem, written.rescaled
-            state.written = written.saved or state.written
+            saved = await self._headrooms.save(state.headroom, hpa)
+            state.written = saved or written.saved or state.written
         else:
             # Nothing is written, so nothing was done that would have to be remembered.
             outcome = replace(conclude(decision), memory=decision.memory, action="none")
@@ -301,20 +304,6 @@ class HpaController:
         if problem is not None:
             log.debug("turn ended with a problem", autoscaler=str(key), kind=str(problem.kind), error=problem.message)
         return period
-
-    def _learn(
-        self, state: _State, wishes: Wishes, period: timedelta, seen: Observation, plain: ScaleDecision
-    ) -> LearnedCount | None:
-        """Tell learned headroom what the plain rule saw, where the user asked for it."""
-        mode, spec = wishes.headroom, seen.hpa.spec
-        if mode is None or seen.scale is None:
-            state.learner = None if mode is None else state.learner
-            return None
-        asked = seen.scale.replicas
-        if state.learner is None or not state.learner.fits(mode, spec, period):
-            window = self._options.downscale_window
-            state.learner = learner_for(mode, spec, period, window, seen.pods, replicas=asked)
-        return state.learner.learn(plain.choice, plain.results, seen.pods, asked=asked, now=plain.at)
 
     def _decide_learned(self, seen: Observation, state: _State, learned: LearnedCount | None) -> ScaleDecision:
         seen = replace(seen, learned=learned)

@@ -38,7 +38,8 @@ _VPAS = Right("autoscaling.k8s.io", ("verticalpodautoscalers",), READ)
 
 CLUSTER: dict[str, tuple[Right, ...]] = {
     "hpa": (
-        Right("autoscaling", ("horizontalpodautoscalers",), READ),
+        # Patched are annotations alone: what learned headroom keeps over a restart.
+        Right("autoscaling", ("horizontalpodautoscalers",), (*READ, "patch")),
         Right("autoscaling", ("horizontalpodautoscalers/status",), ("update", "patch")),
         Right("*", ("*/scale",), ("get", "update")),
         Right("", ("pods", "nodes"), READ),

@@ -29,6 +29,8 @@ ROLLOUT_AWARE = "kubetide.io/hpa-rollout-aware"
 FALLBACK = "kubetide.io/hpa-fallback"
 FALLBACK_MAX_AGE = "kubetide.io/hpa-fallback-max-age"
 HEADROOM = "kubetide.io/hpa-headroom"
+HEADROOM_STATE = "kubetide.io/hpa-headroom-state"
+"""Written by kubetide itself: what was learned so far."""
 
 KUBETIDE = "kubetide"
 LAST_KNOWN_GOOD = "last-known-good"
@@ -121,7 +123,9 @@ def same_wishes(old: Mapping[str, str] | None, new: Mapping[str, str] | None) ->
 
 
 def _own(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    return {name: value for name, value in (annotations or {}).items() if name.startswith(PREFIX)}
+    return {
+        name: value for name, value in (annotations or {}).items() if name.startswith(PREFIX) and name != HEADROOM_STATE
+    }
 
 
 def _flag(text: str | None) -> bool | None:

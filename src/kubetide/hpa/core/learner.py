@@ -14,16 +14,17 @@ CPU stops at what pods can use, so that a metric of requests shows a rush sooner
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HpaSpec
+from kubetide.errors import InvalidInput
 from kubetide.hpa.core.annotations import HeadroomMode
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.evaluate import MetricResult
@@ -31,8 +32,9 @@ from kubetide.hpa.core.headroom import Advice, Headroom, Terms
 from kubetide.hpa.core.pods import count_ready, ready_condition
 
 DESCRIPTION: Final = "learned headroom"
-_DEFAULT_START: Final = timedelta(seconds=30)
 _LONGEST_START: Final = timedelta(minutes=10)
+_SAMPLE_AGE: Final = timedelta(seconds=15)
+"""How old a sample usually is when it is seen (metrics-server's default resolution): forecasts reach further by it."""
 _MOST_MISSED: Final = 20
 """Steps without a sample that are bridged with the next one; after more, queues and holds begin anew."""
 
@@ -80,16 +82,15 @@ def demand_of(results: Sequence[MetricResult]) -> float | None:
     return max(demands, default=None)
 
 
-def start_time_of(pods: Sequence[Pod]) -> timedelta:
-    """Return how long the pods took from their start to Ready, in the middle; 30 s where none shows it."""
+def start_time_of(pods: Sequence[Pod]) -> timedelta | None:
+    """Return how long the pods took from their start to Ready, in the middle; None where none shows it."""
     times: list[timedelta] = []
     for pod in pods:
         condition, started = ready_condition(pod), pod.status.start_time
         if condition is None or condition.status != "True" or condition.last_transition_time is None or started is None:
             continue
         times.append(max(timedelta(0), condition.last_transition_time - started))
-    middle = sorted(times)[len(times) // 2] if times else _DEFAULT_START
-    return min(middle, _LONGEST_START)
+    return min(sorted(times)[len(times) // 2], _LONGEST_START) if times else None
 
 
 class HeadroomLearner:
@@ -134,6 +135,16 @@ class HeadroomLearner:
         self._last = LearnedCount(mode=self.mode, demand=demand, advice=advice, step_seconds=self.terms.step_seconds)
         return self._last
 
+    def saved(self) -> dict[str, Any]:
+        """Return what was learned, for `restore`."""
+        return {"mode": self.mode.value, **self._headroom.saved()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what was saved; raise InvalidInput where it cannot be used, and change nothing then."""
+        if saved.get("mode") != self.mode.value:
+            raise InvalidInput("it was learned in another mode", field="mode")
+        self._headroom.restore(saved)
+
     def _plain(self) -> int:
         """Return what the plain rule would have come to: its largest proposal in the window."""
         return min(max(*self._proposals, self.terms.minimum), self.terms.maximum)
@@ -146,13 +157,27 @@ class HeadroomLearner:
 
 
 def learner_for(
-    mode: HeadroomMode, spec: HpaSpec, period: timedelta, window: timedelta, pods: Sequence[Pod], *, replicas: int
+    mode: HeadroomMode,
+    spec: HpaSpec,
+    period: timedelta,
+    window: timedelta,
+    *,
+    start: timedelta,
+    replicas: int,
+    saved: Mapping[str, Any],
 ) -> HeadroomLearner:
-    """Return a learner for an autoscaler as it is now."""
+    """Return a learner for an autoscaler as it is now; `saved` tells with which start time it learned before.
+
+    Start times are measured anew after every restart and never come out quite the same. One that is within a factor of
+    two of what was learned with is taken to be that one.
+    """
     minimum, maximum = bounds_of(spec)
+    seconds, before = max(1, round((start + _SAMPLE_AGE).total_seconds())), saved.get("start")
+    if isinstance(before, int) and seconds <= 2 * before and before <= 2 * seconds:
+        seconds = before
     terms = Terms(
         step_seconds=step_of(period),
-        start_seconds=max(1, round(start_time_of(pods).total_seconds())),
+        start_seconds=seconds,
         minimum=minimum,
         maximum=maximum,
     )

@@ -121,12 +121,30 @@ def test_demand_is_counted_in_full_replicas(metrics: list[Any], readings: list[A
 def test_the_start_time_is_that_of_the_pods() -> None:
     started = [pod(f"web-{n}", started=ago(900), changed=ago(900 - seconds)) for n, seconds in enumerate((20, 45, 300))]
     assert start_time_of(started) == timedelta(seconds=45)
-    assert start_time_of([pod("web-0", ready=False)]) == timedelta(seconds=30)
+    assert start_time_of([pod("web-0", ready=False)]) is None
     assert start_time_of([pod("web-0", started=ago(7200), changed=ago(0))]) == timedelta(minutes=10)
 
 
 def learner(mode: HeadroomMode = HeadroomMode.LEARNED) -> HeadroomLearner:
-    return learner_for(mode, hpa().spec, PERIOD, WINDOW, [], replicas=4)
+    return learner_for(mode, hpa().spec, PERIOD, WINDOW, start=timedelta(seconds=30), replicas=4, saved={})
+
+
+@pytest.mark.parametrize(
+    ("measured", "saved", "expected"),
+    [
+        pytest.param(30, {}, 45, id="nothing-saved"),
+        pytest.param(30, {"start": 28}, 28, id="about-the-same"),
+        pytest.param(30, {"start": 91}, 45, id="quite-another"),
+        pytest.param(0, {}, 15, id="at-once"),
+        pytest.param(30, {"start": "x"}, 45, id="not-a-number"),
+    ],
+)
+def test_a_start_time_near_the_saved_one_is_the_saved_one(
+    measured: int, saved: dict[str, object], expected: int
+) -> None:
+    start = timedelta(seconds=measured)
+    made = learner_for(HeadroomMode.LEARNED, hpa().spec, PERIOD, WINDOW, start=start, replicas=1, saved=saved)
+    assert made.terms.start_seconds == expected
 
 
 def test_a_second_look_in_the_same_step_learns_nothing_twice() -> None:

@@ -2,7 +2,7 @@
 
 A pod asked for now serves only after its start time. What is decided is therefore the count that the demand *then* is
 likely to need, from a forecast and from how wrong the forecasts of this very workload have been (`kubetide.stats`). How
-much risk to take and how long to hold a peak is not set but learned too: 35 candidates, every pair of
+much risk to take and how long to hold a peak is not set but learned too: 42 candidates, every pair of
 
     price   how many replicas one replica's worth of late work is taken to cost when a level is chosen
     hold    how many steps a lower need must last before replicas are given up
@@ -34,7 +34,7 @@ from kubetide.stats.forecast_errors import ForecastErrors
 
 Floats = NDArray[np.float64]
 
-PRICES: Final = (1.0, 4.0, 10.0, 20.0, 30.0)
+PRICES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 HOLDS: Final = (4, 8, 16, 32, 64, 128, 400)
 LATE_PRICE: Final = 25.0
 """Replica-steps that one replica-step of late or lost work costs."""
@@ -51,7 +51,9 @@ _MEMORY: Final = 1 / 5760  # costs are forgotten over a day of 15 s steps
 _CLEARLY: Final = 0.02  # another candidate must have been cheaper by this share of the cost ...
 _CLEARLY_STEPS: Final = 20.0  # ... and by this many steps of the usual cost: in the first hour costs are mostly chance
 _PROOF_STEPS: Final = 240
-_FIRST: Final = 1 * len(PRICES) + 2  # followed until there is evidence: price 10, hold of two minutes
+_FIRST: Final = 1 * len(PRICES) + 3  # followed until there is evidence: price 8, hold of two minutes
+_BACKLOG_SECONDS: Final = 0.1  # a shorter wait is no backlog
+_RISING: Final = 1.1  # who is behind expects more: load that grew faster than forecast mostly grows on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +137,14 @@ class Plants:
 
     def catch_up(self, demand: float, forecast: float) -> Floats:
         """Return the counts that work off the backlog in the first step of pods asked for now; 0 where none waits."""
-        waits = self.queue > self.ready * (LATE_SECONDS / 2)
+        waits = self.queue > self.ready * _BACKLOG_SECONDS
         if not waits.any():
             return np.zeros_like(self.queue)
         queue, serving = self.queue, self.ready
         for pods in self.starting[:-1]:
             serving = serving + pods
             queue = np.maximum(queue + (demand - serving) * self._step, 0.0)
-        needed = (queue + self._step * max(demand, forecast)) / (self._step + LATE_SECONDS)
+        needed = (queue + self._step * _RISING * max(demand, forecast)) / (self._step + LATE_SECONDS)
         return np.where(waits, np.ceil(needed), 0.0)
 
 

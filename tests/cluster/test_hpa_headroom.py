@@ -9,9 +9,9 @@ from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
 from kubetide.errors import Unavailable
-from kubetide.testing.autoscaling import HPAS, Running, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
-from kubetide.testing.cluster import run
+from simulated.autoscaling import HPAS, Running, autoscaler
+from simulated.cluster import run
 
 HOURS = 3
 RUSH = 1800.0

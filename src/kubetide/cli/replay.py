@@ -1,6 +1,6 @@
 """`kubetide replay`: what a policy would decide, fed period by period with what happened."""
 
-from typing import BinaryIO
+import sys
 
 import click
 
@@ -22,5 +22,4 @@ def command(kind: str, policy: str) -> None:
     Policies of `usage`: adaptive, adaptive-one, vpa, krr, peak, static, current.
     """
     session = make_session(kind, policy)
-    lines: BinaryIO = click.get_binary_stream("stdin")
-    serve(session, lines, click.get_binary_stream("stdout"))
+    serve(session, sys.stdin.buffer, sys.stdout.buffer)

@@ -23,7 +23,6 @@ from kubetide.vpa.core.boost import Boosted, boost, has_boost
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.safety import Usage, largest, largest_usage, memory_usage
 from kubetide.vpa.targets import Targets
-from kubetide.vpa.updater.settings import gate_enabled
 
 log = get_logger("admission")
 
@@ -39,7 +38,7 @@ class AdmissionView:
         self._clock = clock
         self._settings = settings
         self._metrics = ResourceMetrics(client)
-        self._boosts = gate_enabled(settings.feature_gates, "CPUStartupBoost")
+        self._boosts = settings.gate("CPUStartupBoost")
         largest_boost = settings.max_allowed_cpu_boost
         self._largest_boost = parse_quantity(largest_boost) if largest_boost else None
         self._usage: dict[tuple[str, str], tuple[float, Usage | None]] = {}

@@ -21,7 +21,6 @@ from kubetide.vpa.admission.core.review import answer_pod, answer_probe, answer_
 from kubetide.vpa.admission.core.validate import Gates
 from kubetide.vpa.admission.observer import AdmissionView
 from kubetide.vpa.admission.settings import AdmissionSettings
-from kubetide.vpa.updater.settings import gate_enabled
 
 log = get_logger("admission")
 
@@ -37,11 +36,11 @@ class Reviewer:
     def __init__(self, view: AdmissionView, settings: AdmissionSettings, telemetry: Telemetry, *, clock: Clock) -> None:
         self._view = view
         self._clock = clock
-        gates = settings.feature_gates
         self._gates = Gates(
-            in_place=gate_enabled(gates, "InPlace"),
-            per_vpa_config=gate_enabled(gates, "PerVPAConfig"),
-            cpu_startup_boost=gate_enabled(gates, "CPUStartupBoost"),
+            in_place=settings.gate("InPlace"),
+            per_vpa_config=settings.gate("PerVPAConfig"),
+            cpu_startup_boost=settings.gate("CPUStartupBoost"),
+            compat=settings.followed,
         )
         prefix = "vpa_admission_controller"
         self._pods = telemetry.counter(f"{prefix}_admission_pods_total", "Pods reviewed.", ("applied",))
@@ -84,6 +83,10 @@ class Reviewer:
             return review_response(request.uid)
         finally:
             self._latency.labels(status, resource).observe(self._clock.monotonic() - began)
+
+    def too_large(self) -> None:
+        """Count a review that was refused before it was read, because of its size."""
+        self._latency.labels("error", "unknown").observe(0.0)
 
     async def review_raw(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Answer a review that comes as dicts, from an API server in the same process."""

@@ -1,6 +1,6 @@
 """The recommender's loop: look, learn, recommend, write, remember, forget.
 
-    LoadVPAs → LoadPods → LoadMetrics → UpdateVPAs → MaintainCheckpoints → GarbageCollect
+    LoadVPAs → LoadPods → LoadMetrics → DeleteRemovedPods → UpdateVPAs → MaintainCheckpoints → GarbageCollect
 
 A step that fails is logged and the loop goes on with what it has. What could not be read counts as unknown, not as
 gone: a failed list changes nothing, a VPA whose history is not there yet keeps its last recommendation, and one whose
@@ -25,9 +25,19 @@ from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
+from kubetide.vpa.core.compat import PODS_LEAVE_AFTER_SAMPLES
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore
-from kubetide.vpa.recommender.core.feeding import OpenWindows, PodFeed, Refused, feed, feed_oom, gather, missed
+from kubetide.vpa.recommender.core.feeding import (
+    NO_BOUNDS,
+    OpenWindows,
+    PodFeed,
+    Refused,
+    feed,
+    feed_oom,
+    gather,
+    missed,
+)
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, raised
 from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
@@ -92,7 +102,7 @@ class Recommender:
     def _begin(self) -> None:
         """Start from nothing, as after a restart: whoever led in between wrote what has to be known."""
         settings = self.settings
-        self.model = Model(tuning_of(settings))
+        self.model = Model(tuning_of(settings), settings.followed)
         keep_for = settings.memory_aggregation_interval * settings.memory_aggregation_interval_count
         self._store = CheckpointStore(self._leadership.writer, clock=self._clock, keep_for=keep_for)
         self._windows = OpenWindows()
@@ -188,6 +198,8 @@ class Recommender:
                 self._load_pods()
             async with self._step("LoadMetrics", self.settings.step_timeout):
                 await self._load_metrics()
+            async with self._step("DeleteRemovedPods"):
+                self._delete_removed_pods()
             async with self._step("UpdateVPAs"):
                 await self._statuses.update()
             async with self._step("MaintainCheckpoints"):
@@ -221,13 +233,18 @@ class Recommender:
         self._feed.sync(self.model, self._observer.pods.store.values(), now=now, all_again=again)
         for source, count in self._feed.take_sources().items():
             self._telemetry.reads.labels(source).inc(count)
+        if not self.settings.followed.holds(PODS_LEAVE_AFTER_SAMPLES):
+            self._delete_removed_pods()
         self._windows.claim(self.model)
-        self._telemetry.quality.release(self.model.fold_departed(now=now))
         early = [*self._held, *self._observer.take_early()]
         self._held = [oom for oom in early if self._history_unknown(oom)]
         ready = [oom for oom in early if not self._history_unknown(oom)]
         for oom in list(missed(ready, self.model, self._store.restored)):
             self._take_oom(oom, now)
+
+    def _delete_removed_pods(self) -> None:
+        self._feed.delete_removed(self.model)
+        self._telemetry.quality.release(self.model.fold_departed(now=self._clock.now()))
 
     def _history_unknown(self, oom: Oom) -> bool:
         """Tell whether a checkpoint that is not read yet may know of a kill already."""
@@ -262,6 +279,8 @@ class Recommender:
                 self._take_oom(oom, now)
 
     def _bounds(self, nodes: Mapping[ObjectKey, str]) -> Bounds:
+        if self.settings.upstream_behavior:
+            return NO_BOUNDS
         return Bounds(self._observer.nodes.capacity, nodes, self.settings.max_sample_skew)
 
     def _tell_refused(self, refused: Mapping[RefusalReason, Refused]) -> None:
@@ -276,7 +295,7 @@ class Recommender:
                 yield pod.containers[oom.container]
 
     def _take_oom(self, oom: Oom, now: datetime) -> None:
-        if oom.at - now > self.settings.max_sample_skew:
+        if oom.at - now > self.settings.max_sample_skew and not self.settings.upstream_behavior:
             # The kill is true, its date is not: dated ahead it would keep every later sample out.
             oom = replace(oom, at=now)
         counted = feed_oom(self.model, oom, now=now)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.core import Lease, Node, Pod
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.resources import parse_list
 from kubetide.api.objects.scheme import LEASES, NODES, PODS, VPA_CHECKPOINTS
@@ -43,7 +43,6 @@ log = get_logger("updater")
 
 BY_CREATOR = "creator"
 FINISHED = ("Succeeded", "Failed")
-ADMISSION_LEASE = "vpa-admission-controller"
 LEASE_RETRY = Backoff(base=0.1, factor=3.0, cap=1.0, jitter=0.0)
 
 PodUsage = Mapping[ObjectKey, Mapping[str, int]]
@@ -57,6 +56,7 @@ class ClusterView:
         self._clock = clock
         self._settings = settings
         self._metrics = ResourceMetrics(client)
+        self._warned = False
         self._evidence: set[tuple[ObjectKey, str]] = set()
         self.targets = Targets(
             client,
@@ -104,15 +104,27 @@ class ClusterView:
         namespace = own_namespace(self._settings.admission_namespace)
         for attempt in range(3):
             try:
-                lease = await self._client.get(LEASES, ADMISSION_LEASE, namespace=namespace)
+                lease = await self._client.get(LEASES, self._settings.admission_lease, namespace=namespace)
             except NotFound:
                 return ABSENT
             except KubetideError as error:
                 log.warning("admission lease cannot be read", error=str(error))
                 await asyncio.sleep(LEASE_RETRY.delay(attempt, self._client.chance))
                 continue
-            return read_heartbeat(lease, now=self._clock.now())
+            self._compare_times(lease)
+            return read_heartbeat(lease, now=self._clock.now(), timeout=self._settings.admission_lease_timeout)
         return ABSENT
+
+    def _compare_times(self, lease: Lease) -> None:
+        """Warn once where a single late renewal would make the lease look abandoned."""
+        timeout, interval = self._settings.admission_lease_timeout, lease.spec.lease_duration_seconds
+        if not self._warned and timeout.total_seconds() <= 2 * interval:
+            self._warned = True
+            log.warning(
+                "timeout of the admission lease is short",
+                timeout_seconds=timeout.total_seconds(),
+                renewed_every_seconds=interval,
+            )
 
     def updated_vpas(self) -> list[VerticalPodAutoscaler]:
         """Return the VPAs whose pods are changed while they run."""

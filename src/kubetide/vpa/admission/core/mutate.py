@@ -16,6 +16,7 @@ from typing import Any
 from kubetide.api.objects.core import Container, Pod
 from kubetide.api.objects.resources import add, parse_list, pod_requests, subtract
 from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
+from kubetide.api.values.pointer import escape_step
 from kubetide.api.values.quantity import Quantity
 from kubetide.errors import InvalidInput
 from kubetide.vpa.core.capping import Adjusted, NewResources, adjust, container_resources, refuse_invalid
@@ -119,24 +120,33 @@ def pod_patch(
             )
     if updates:
         told = "; ".join(f"{which}: {', '.join(what)}" for which, what in updates.items())
-        operations.append(_add(f"/metadata/annotations/{UPDATES}", f"Pod resources updated by {vpa_name}: {told}"))
+        operations.append(_add(annotation_path(UPDATES), f"Pod resources updated by {vpa_name}: {told}"))
     observed = ", ".join(container.name for container in containers)
-    operations.append(_add(f"/metadata/annotations/{OBSERVED}", observed))
+    operations.append(_add(annotation_path(OBSERVED), observed))
     return PodPatch(operations=tuple(operations), updates=updates, observed=observed)
 
 
 def _container_patch(index: int, container: Container, new: NewResources) -> list[Operation]:
     own = container.resources
     requests, limits = (own.requests, own.limits) if own is not None else (None, None)
-    path = f"/spec/containers/{index}/resources"
     operations: list[Operation] = []
     if requests is None and limits is None:
-        operations.append(_add(path, {}))
+        operations.append(_add(resource_path(index), {}))
     for part, has, gets in (("requests", requests, new.requests), ("limits", limits, new.limits)):
         if has is None and gets:
-            operations.append(_add(f"{path}/{part}", {}))
-        operations += [_add(f"{path}/{part}/{_escape(name)}", str(amount)) for name, amount in gets.items()]
+            operations.append(_add(resource_path(index, part), {}))
+        operations += [_add(resource_path(index, part, name), str(amount)) for name, amount in gets.items()]
     return operations
+
+
+def resource_path(index: int, *steps: str) -> str:
+    """Return the JSON pointer into the resources of a container, e.g. `requests`, `nvidia.com/gpu`."""
+    return "/".join((f"/spec/containers/{index}/resources", *map(escape_step, steps)))
+
+
+def annotation_path(key: str) -> str:
+    """Return the JSON pointer to an annotation."""
+    return f"/metadata/annotations/{escape_step(key)}"
 
 
 def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], limits: Limits) -> Adjusted:
@@ -202,7 +212,3 @@ def _besides_containers(pod: Pod) -> Amounts:
 
 def _add(path: str, value: Any) -> Operation:
     return {"op": "add", "path": path, "value": value}
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -9,6 +9,7 @@ being too old for it.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 
 import numpy as np
 
@@ -78,9 +79,10 @@ class PodFeed:
     """The node that each pod of the model runs on."""
     _sources: dict[str, int] = field(default_factory=dict)
     _applied: dict[ObjectKey, Pod] = field(default_factory=dict)
+    _gone: list[ObjectKey] = field(default_factory=list)
 
     def sync(self, model: Model, pods: Iterable[Pod], *, now: datetime, all_again: bool = False) -> list[ObjectKey]:
-        """Apply what changed; return the pods that are new to the model."""
+        """Apply what changed and note the pods that are gone; return those that are new to the model."""
         if all_again:
             self._applied.clear()
         fresh, seen = [], set()
@@ -95,13 +97,17 @@ class PodFeed:
                 continue
             if self._apply(model, key, pod, now):
                 fresh.append(key)
-        for key in [key for key in model.pods if key not in seen]:
+        self._gone = list(dict.fromkeys(key for key in chain(model.pods, self._applied) if key not in seen))
+        return fresh
+
+    def delete_removed(self, model: Model) -> None:
+        """Remove the pods that `sync` found gone; called after the samples, so that the last of theirs count."""
+        for key in self._gone:
             model.delete_pod(key)
-        for key in [key for key in self._applied if key not in seen]:
-            del self._applied[key]
+            self._applied.pop(key, None)
             self.init_containers.pop(key, None)
             self.nodes.pop(key, None)
-        return fresh
+        self._gone = []
 
     def take_sources(self) -> dict[str, int]:
         """Return and forget how often the requests of a container were looked up since the last call, by source."""

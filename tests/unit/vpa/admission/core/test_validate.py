@@ -6,6 +6,7 @@ import pytest
 
 from kubetide.testing.builders import make_vpa
 from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
+from kubetide.vpa.core.compat import NEWEST
 
 ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True)
 
@@ -44,20 +45,22 @@ FIRST = "spec.resourcePolicy.containerPolicies[0]"
         pytest.param(policy(mode="On"), f"{FIRST}.mode", "unexpected Mode value On", id="scaling-mode"),
         pytest.param(
             policy(minAllowed={"cpu": "250u"}),
-            f"{FIRST}.minAllowed.cpu",
+            f"{FIRST}.minAllowed[cpu]",
             "MinAllowed: CPU [250u]",
             id="half-a-millicore",
         ),
         pytest.param(
-            policy(maxAllowed={"memory": "1500m"}), f"{FIRST}.maxAllowed.memory", "whole number of bytes", id="bytes"
+            policy(maxAllowed={"memory": "1500m"}), f"{FIRST}.maxAllowed[memory]", "whole number of bytes", id="bytes"
         ),
         pytest.param(
             policy(minAllowed={"cpu": "2"}, maxAllowed={"cpu": "1"}),
-            f"{FIRST}.maxAllowed.cpu",
+            f"{FIRST}.maxAllowed[cpu]",
             "lower than min",
             id="max-below-min",
         ),
-        pytest.param(policy(minAllowed={"cpu": "lots"}), f"{FIRST}.minAllowed.cpu", "not a quantity", id="no-quantity"),
+        pytest.param(
+            policy(minAllowed={"cpu": "lots"}), f"{FIRST}.minAllowed[cpu]", "not a quantity", id="no-quantity"
+        ),
         pytest.param(
             policy(mode="Off", controlledValues="RequestsAndLimits"),
             f"{FIRST}.controlledValues",
@@ -141,8 +144,30 @@ def test_a_missing_update_policy_is_filled_in() -> None:
 def test_mode_auto_is_accepted_with_a_warning() -> None:
     given = vpa(updatePolicy={"updateMode": "Auto"})
     assert validate(given, creating=True) == ()
-    assert "deprecated" in warnings(given)[0]
-    assert warnings(vpa()) == []
+    assert "deprecated" in warnings(given)[0].message
+    assert warnings(vpa()) == ()
+
+
+def controlling(*names: str) -> dict[str, Any]:
+    return vpa(resourcePolicy={"containerPolicies": [{"containerName": "app", "controlledResources": list(names)}]})
+
+
+@pytest.mark.parametrize(
+    ("old", "gates", "errors", "warned"),
+    [
+        pytest.param(None, Gates(), 0, 0, id="before-1.8-anything-goes"),
+        pytest.param(None, Gates(compat=NEWEST), 1, 0, id="new-objects-are-refused"),
+        pytest.param(("nvidia.com/gpu",), Gates(compat=NEWEST), 0, 1, id="stored-names-are-kept"),
+        pytest.param(("cpu",), Gates(compat=NEWEST), 1, 0, id="other-stored-names-do-not-help"),
+    ],
+)
+def test_only_cpu_and_memory_can_be_controlled(
+    old: tuple[str, ...] | None, gates: Gates, errors: int, warned: int
+) -> None:
+    given, stored = controlling("cpu", "nvidia.com/gpu"), None if old is None else controlling(*old)
+    found = validate(given, creating=old is None, old=stored, gates=gates)
+    assert [error.field.rsplit(".", 1)[-1] for error in found] == ["controlledResources[1]"] * errors
+    assert len(warnings(given, old=stored, gates=gates)) == warned
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", {"updatePolicy": "Auto"}, {"resourcePolicy": [1]}])

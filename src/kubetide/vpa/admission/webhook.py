@@ -260,7 +260,7 @@ class AdmissionController:
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
                 "metadata": {"name": name, "namespace": namespace, "annotations": _set(notes, {})},
-                "spec": {**spec, "leaseDurationSeconds": int(self._settings.lease_period.total_seconds())},
+                "spec": {**spec, "leaseDurationSeconds": max(1, int(self._settings.lease_period.total_seconds()))},
             }
             try:
                 await self._client.create(LEASES, body, namespace=namespace)

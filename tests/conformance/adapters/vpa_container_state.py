@@ -259,11 +259,11 @@ class _Recorded:
         self.calls: list[Case] = []
         self._apply = memory.apply
 
-    def apply(self, slots: Any, values: Any, weight: Any, times: Any, back: Any) -> None:
+    def apply(self, slots: Any, values: Any, weights: Any, times: Any, back: Any) -> None:
         for value, time, gone in np.broadcast(values, times, back):
             op = "subtract" if gone else "add"
             self.calls.append({"bytes": int(value), "op": op, "tMs": int(time) // 1000})
-        self._apply(slots, values, weight, times, back)
+        self._apply(slots, values, weights, times, back)
 
 
 @suite("vpa-newer/oom_window_master")

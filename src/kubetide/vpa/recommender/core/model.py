@@ -174,44 +174,59 @@ class Model:
     # ------------------------------------------------------------------ VPAs
 
     def set_vpa(self, vpa: VpaState, *, keep_history: bool) -> VpaState:
-        """Add or update a VPA. With another selector it is made anew; `keep_history` carries over what was restored."""
+        """Add a VPA, or bring its record up to date with what its object says; return the record.
+
+        With another selector it is linked anew; `keep_history` then keeps what was restored for it.
+        """
         known = self.vpas.get(vpa.key)
-        if known is not None and _same_selector(known.selector, vpa.selector):
-            for name in ("created", "target", "policy", "mode", "annotations", "generation", "conditions"):
-                setattr(known, name, getattr(vpa, name))
+        if known is None:
+            self.vpas[vpa.key] = vpa
+            self._link_all(vpa)
+            return vpa
+        for name in ("created", "target", "policy", "mode", "annotations", "generation", "conditions"):
+            setattr(known, name, getattr(vpa, name))
+        if _same_selector(known.selector, vpa.selector):
             if vpa.recommendation is not None:
                 known.recommendation = vpa.recommendation
             self._retune(known, vpa.tunings)
             return known
-        history: dict[str, int] = {}
-        if known is not None:
-            if keep_history:
-                history, known.history = known.history, {}
-                vpa.checkpoint_written = known.checkpoint_written
-            self.delete_vpa(vpa.key)
-        vpa.history = history
-        vpa.touch()
-        self.vpas[vpa.key] = vpa
-        for pair in _index_pairs(vpa):
-            self._vpas_by_pair.setdefault(pair, {})[vpa.key] = vpa
-        for labels in list(self._matching_sets(vpa)):
-            self._link(vpa, labels)
-        return vpa
+        self._unlink(known)
+        if not keep_history:
+            self._free_history(known)
+        self._retune(known, vpa.tunings)
+        known.selector, known.recommendation, known.basis = vpa.selector, vpa.recommendation, None
+        self._link_all(known)
+        return known
 
     def delete_vpa(self, key: ObjectKey) -> None:
         """Forget a VPA and what was restored for it; aggregates of pods stay."""
         vpa = self.vpas.pop(key, None)
         if vpa is None:
             return
-        for pair in _index_pairs(vpa):
-            _discard(self._vpas_by_pair, pair, key)
-        for labels in vpa.label_sets.values():
-            labels.vpas.pop(key, None)
-            if vpa.tunings:
-                self._retune_set(labels)
+        self._unlink(vpa)
+        self._free_history(vpa)
+
+    def _free_history(self, vpa: VpaState) -> None:
         for slot in vpa.history.values():
             self.aggregates.free(slot)
-        vpa.history = {}
+        vpa.history, vpa.checkpoint_written = {}, None
+
+    def _unlink(self, vpa: VpaState) -> None:
+        for pair in _index_pairs(vpa):
+            _discard(self._vpas_by_pair, pair, vpa.key)
+        for labels in vpa.label_sets.values():
+            labels.vpas.pop(vpa.key, None)
+            if vpa.tunings:
+                self._retune_set(labels)
+        vpa.label_sets, vpa.pod_count = {}, 0
+        vpa.touch()
+
+    def _link_all(self, vpa: VpaState) -> None:
+        vpa.touch()
+        for pair in _index_pairs(vpa):
+            self._vpas_by_pair.setdefault(pair, {})[vpa.key] = vpa
+        for labels in list(self._matching_sets(vpa)):
+            self._link(vpa, labels)
 
     def _link(self, vpa: VpaState, labels: LabelSet) -> None:
         labels.vpas[vpa.key] = vpa

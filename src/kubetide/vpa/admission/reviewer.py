@@ -21,6 +21,7 @@ from kubetide.vpa.admission.core.review import answer_pod, answer_probe, answer_
 from kubetide.vpa.admission.core.validate import Gates
 from kubetide.vpa.admission.observer import AdmissionView
 from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.core.sidecars import with_sidecars
 
 log = get_logger("admission")
 
@@ -42,6 +43,7 @@ class Reviewer:
             cpu_startup_boost=settings.gate("CPUStartupBoost"),
             compat=settings.followed,
         )
+        self._sidecars = settings.gate("NativeSidecar")
         prefix = "vpa_admission_controller"
         self._pods = telemetry.counter(f"{prefix}_admission_pods_total", "Pods reviewed.", ("applied",))
         self._latency = telemetry.histogram(
@@ -101,6 +103,8 @@ class Reviewer:
             pod = decode(bytes(request.object), Pod, what=f"pod in {request.namespace}")
         if is_probe(pod):
             return answer_probe(request, pod)
+        if self._sidecars:
+            pod = with_sidecars(pod)
         context = None
         with self.step("admit"):
             if request.operation == "CREATE" and request.resource.version in ("v1", ""):

@@ -80,7 +80,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     ] = ()
     feature_gates: Annotated[
         tuple[str, ...],
-        Doc("Features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost, or AllAlpha for all of them."),
+        Doc("Features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost, NativeSidecar, or AllAlpha."),
     ] = ()
     compat: Annotated[
         str,

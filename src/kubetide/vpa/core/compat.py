@@ -186,6 +186,7 @@ GATES: dict[str, Stage] = {
     "CPUStartupBoost": Stage.ALPHA,
     "InPlace": Stage.ALPHA,
     "InPlaceOrRecreate": Stage.REMOVED,
+    "NativeSidecar": Stage.ALPHA,
     "PerVPAConfig": Stage.ALPHA,
 }
 _GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": None}

@@ -153,7 +153,11 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         tuple[str, ...], Doc("Namespaces whose VPAs are left alone. Not together with --vpa-object-namespace.")
     ] = ()
     feature_gates: Annotated[
-        tuple[str, ...], Doc("Features as Name=true: PerVPAConfig lets a container policy tune OOM and windows.")
+        tuple[str, ...],
+        Doc(
+            "Features as Name=true: PerVPAConfig lets a container policy tune OOM, windows and percentiles, "
+            "NativeSidecar sizes init containers that keep running."
+        ),
     ] = ()
     compat: Annotated[
         str,

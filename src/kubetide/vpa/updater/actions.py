@@ -109,7 +109,7 @@ class Disruptor:
         if plan.mode == IN_PLACE and infeasible and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
             self._audit.count_failed_resize(plan.key, pods=len(plan.judged), reason="InPlaceUpdateInfeasible")
-        patch = resource_patch(pod.spec.containers or (), candidate.fitted.containers)
+        patch = resource_patch(pod, candidate.fitted.containers)
         gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
         outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)), without=gone)
         size = len(plan.judged)

@@ -33,6 +33,7 @@ from kubetide.vpa.core.boost import has_boost
 from kubetide.vpa.core.matching import Candidate, controlling, pod_owner
 from kubetide.vpa.core.policy import recommendations
 from kubetide.vpa.core.safety import largest, largest_usage, memory_usage
+from kubetide.vpa.core.sidecars import with_sidecars
 from kubetide.vpa.targets import Targets, own_namespace
 from kubetide.vpa.updater.core.budget import Creator, creator_of
 from kubetide.vpa.updater.core.plan import Observation
@@ -71,6 +72,7 @@ class ClusterView:
             clock=clock,
             field_selector="status.phase!=Succeeded,status.phase!=Failed",
             indexes={BY_CREATOR: lambda pod: [creator_index(creator_of(pod))]},
+            slim=with_sidecars if settings.gate("NativeSidecar") else None,
         )
         self.nodes: Informer[Node] | None = None
         if settings.fit_nodes and not settings.upstream_behavior:

@@ -5,8 +5,8 @@
     resource_patch(...)  the JSON patch for the containers' requests and limits (the updater resizes with it too)
     pod_patch(...)       that, and the two annotations that say what was done
 
-Only resources that change hands are written: others of the container, init containers and ephemeral containers
-stay as they are.
+Only resources that change hands are written: others of the container, init containers that are not native sidecars
+and ephemeral containers stay as they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ from kubetide.vpa.core.capping import Adjusted, NewResources, adjust, container_
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.policy import MEMORY, Amounts, ContainerAmounts, container_amounts, recommendations
 from kubetide.vpa.core.safety import Usage, fit, hold_memory
+from kubetide.vpa.core.sidecars import container_path, without_sidecars
 
 UPDATES = "vpaUpdates"
 OBSERVED = "vpaObservedContainers"
@@ -96,18 +97,18 @@ def _refuse_negative(found: Sequence[NewResources]) -> None:
                 raise InvalidInput(f"container {new.name} would get {name} {amount}")
 
 
-def resource_patch(containers: Sequence[Container], new: Sequence[NewResources]) -> list[list[Operation]]:
+def resource_patch(pod: Pod, new: Sequence[NewResources]) -> list[list[Operation]]:
     """Return the operations that give each container its new requests and limits, by container."""
-    return [_container_patch(index, own, got) for index, (own, got) in enumerate(zip(containers, new, strict=True))]
+    pairs = zip(pod.spec.containers or (), new, strict=True)
+    return [_container_patch(container_path(pod, index), own, got) for index, (own, got) in enumerate(pairs)]
 
 
-def pod_patch(
-    containers: Sequence[Container], new: Sequence[NewResources], *, mode: str, vpa_name: str, annotated: bool
-) -> PodPatch:
-    """Return the patch of a new pod; `annotated` says whether it has annotations already."""
+def pod_patch(pod: Pod, new: Sequence[NewResources], *, mode: str, vpa_name: str) -> PodPatch:
+    """Return the patch of a new pod."""
+    annotated = pod.metadata.annotations is not None
     operations: list[Operation] = [] if annotated else [_add("/metadata/annotations", {})]
     updates: dict[str, tuple[str, ...]] = {}
-    patches = [] if mode == OFF else resource_patch(containers, new)
+    patches = [] if mode == OFF else resource_patch(pod, new)
     for index, (patch, got) in enumerate(zip(patches, new, strict=False)):
         operations += patch
         if got.refused:
@@ -121,27 +122,27 @@ def pod_patch(
     if updates:
         told = "; ".join(f"{which}: {', '.join(what)}" for which, what in updates.items())
         operations.append(_add(annotation_path(UPDATES), f"Pod resources updated by {vpa_name}: {told}"))
-    observed = ", ".join(container.name for container in containers)
+    observed = ", ".join(container.name for container in pod.spec.containers or ())
     operations.append(_add(annotation_path(OBSERVED), observed))
     return PodPatch(operations=tuple(operations), updates=updates, observed=observed)
 
 
-def _container_patch(index: int, container: Container, new: NewResources) -> list[Operation]:
+def _container_patch(path: str, container: Container, new: NewResources) -> list[Operation]:
     own = container.resources
     requests, limits = (own.requests, own.limits) if own is not None else (None, None)
     operations: list[Operation] = []
     if requests is None and limits is None:
-        operations.append(_add(resource_path(index), {}))
+        operations.append(_add(resource_path(path), {}))
     for part, has, gets in (("requests", requests, new.requests), ("limits", limits, new.limits)):
         if has is None and gets:
-            operations.append(_add(resource_path(index, part), {}))
-        operations += [_add(resource_path(index, part, name), str(amount)) for name, amount in gets.items()]
+            operations.append(_add(resource_path(path, part), {}))
+        operations += [_add(resource_path(path, part, name), str(amount)) for name, amount in gets.items()]
     return operations
 
 
-def resource_path(index: int, *steps: str) -> str:
-    """Return the JSON pointer into the resources of a container, e.g. `requests`, `nvidia.com/gpu`."""
-    return "/".join((f"/spec/containers/{index}/resources", *map(escape_step, steps)))
+def resource_path(container: str, *steps: str) -> str:
+    """Return the JSON pointer into the resources of the container at a path, e.g. `requests`, `nvidia.com/gpu`."""
+    return "/".join((container, "resources", *map(escape_step, steps)))
 
 
 def annotation_path(key: str) -> str:
@@ -207,7 +208,7 @@ def _besides_containers(pod: Pod) -> Amounts:
     if not spec.init_containers and not spec.overhead and spec.resources is None:
         return {}
     containers = add(*(parse_list(c.resources.requests if c.resources else None) for c in spec.containers or ()))
-    return subtract(pod_requests(pod), containers)
+    return subtract(pod_requests(without_sidecars(pod)), containers)
 
 
 def _add(path: str, value: Any) -> Operation:

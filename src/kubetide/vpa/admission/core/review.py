@@ -46,23 +46,20 @@ def answer_pod(request: AdmissionRequest, pod: Pod, context: PodContext) -> dict
     """Return the answer that gives a new pod its recommendation."""
     mode = update_mode(context.vpa)
     boosted = context.boosted
-    annotated = pod.metadata.annotations is not None
     if boosted is None or not boosted.notes:
         patch = pod_patch(
-            pod.spec.containers or (),
+            pod,
             context.fitted.containers,
             mode=mode,
             vpa_name=context.vpa.metadata.name,
-            annotated=annotated,
         )
         return review_response(request.uid, patch=patch.operations)
     # A VPA that is off still boosts; its containers hold nothing but the boost.
     patch = pod_patch(
-        pod.spec.containers or (),
+        pod,
         boosted.containers,
         mode=INITIAL if mode == OFF else mode,
         vpa_name=context.vpa.metadata.name,
-        annotated=annotated,
     )
     notes = [_add(annotation_path(f"{ANNOTATION}{container}"), note) for container, note in boosted.notes.items()]
     return review_response(request.uid, patch=[*patch.operations, *notes])

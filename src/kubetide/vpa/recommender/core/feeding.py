@@ -21,6 +21,7 @@ from kubetide.errors import QuantityError
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.core.policy import CPU, MEMORY
+from kubetide.vpa.core.sidecars import without_sidecars
 from kubetide.vpa.recommender.core.entities import VpaState, Window
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, request_source
@@ -124,7 +125,8 @@ class PodFeed:
             model.set_container(key, container.name, now=now)
             source = request_source(pod, container.name)
             self._sources[source] = self._sources.get(source, 0) + 1
-        init = frozenset(container.name for container in pod.spec.init_containers or ())
+        # Native sidecars are among the containers, if they are to be sized; other init containers never are.
+        init = frozenset(container.name for container in without_sidecars(pod).spec.init_containers or ())
         if init:
             self.init_containers[key] = init
         self.nodes[key] = pod.spec.node_name

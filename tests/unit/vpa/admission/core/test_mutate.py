@@ -24,13 +24,7 @@ def vpa(target: dict[str, str], **given: Any) -> VerticalPodAutoscaler:
 def patched(raw: dict[str, Any], given: VerticalPodAutoscaler, limits: Limits = UNLIMITED) -> dict[str, Any]:
     pod = convert(raw, Pod)
     fitted = fit_pod(pod, given, NamespaceLimits(), limits)
-    patch = pod_patch(
-        pod.spec.containers or (),
-        fitted.containers,
-        mode="Recreate",
-        vpa_name=given.metadata.name,
-        annotated=pod.metadata.annotations is not None,
-    )
+    patch = pod_patch(pod, fitted.containers, mode="Recreate", vpa_name=given.metadata.name)
     return JsonPatch(patch.operations).apply(raw)
 
 

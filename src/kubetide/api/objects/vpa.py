@@ -80,6 +80,19 @@ class RecommendationPercentiles(ApiObject, frozen=True, kw_only=True, gc=False):
     upper_bound_memory: int | None = None
 
 
+class LimitFromRequest(ApiObject, frozen=True, kw_only=True, gc=False):
+    """How a limit follows its request: `Percentage` of it (150 is half as much again), or a `Quantity` more."""
+
+    type: str = ""
+    percentage: int | None = None
+    quantity: QuantityText | None = None
+
+
+class RequestToLimitRatio(ApiObject, frozen=True, kw_only=True, gc=False):
+    cpu: LimitFromRequest | None = None
+    memory: LimitFromRequest | None = None
+
+
 class ContainerResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     container_name: str = ""
     mode: str | None = None
@@ -93,6 +106,7 @@ class ContainerResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     memory_aggregation_interval_seconds: int | None = None
     memory_aggregation_interval_count: int | None = None
     recommendation_percentiles: RecommendationPercentiles | None = None
+    request_to_limit_ratio: RequestToLimitRatio | None = None
     startup_boost: StartupBoost | None = None
 
 

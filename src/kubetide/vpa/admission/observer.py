@@ -39,6 +39,7 @@ class AdmissionView:
         self._settings = settings
         self._metrics = ResourceMetrics(client)
         self._boosts = settings.gate("CPUStartupBoost")
+        self._limit_ratio = settings.gate("RequestToLimitRatio")
         largest_boost = settings.max_allowed_cpu_boost
         self._largest_boost = parse_quantity(largest_boost) if largest_boost else None
         self._usage: dict[tuple[str, str], tuple[float, Usage | None]] = {}
@@ -91,13 +92,14 @@ class AdmissionView:
             return None
         ranges = self.targets.limits_in(namespace)
         if self._settings.upstream_behavior:
-            fitted = fit_pod(pod, vpa, ranges)
+            fitted = fit_pod(pod, vpa, ranges, Limits(limit_ratio=self._limit_ratio))
             return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
         headroom = self._settings.memory_headroom
-        fitted = fit_pod(pod, vpa, ranges, Limits(nodes=self._nodes()))
+        fitted = fit_pod(pod, vpa, ranges, Limits(nodes=self._nodes(), limit_ratio=self._limit_ratio))
         if headroom >= 0 and shrinks_memory(pod, fitted):
             usage = await self._usage_of(vpa, namespace)
-            fitted = fit_pod(pod, vpa, ranges, Limits(usage=usage, headroom=headroom, nodes=self._nodes()))
+            limits = Limits(usage=usage, headroom=headroom, nodes=self._nodes(), limit_ratio=self._limit_ratio)
+            fitted = fit_pod(pod, vpa, ranges, limits)
         return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
 
     def _boost(self, pod: Pod, vpa: VerticalPodAutoscaler, fitted: Fitted, ranges: NamespaceLimits) -> Boosted | None:

@@ -41,6 +41,7 @@ class Reviewer:
             in_place=settings.gate("InPlace"),
             per_vpa_config=settings.gate("PerVPAConfig"),
             cpu_startup_boost=settings.gate("CPUStartupBoost"),
+            request_to_limit_ratio=settings.gate("RequestToLimitRatio"),
             compat=settings.followed,
         )
         self._sidecars = settings.gate("NativeSidecar")

@@ -188,6 +188,7 @@ GATES: dict[str, Stage] = {
     "InPlaceOrRecreate": Stage.REMOVED,
     "NativeSidecar": Stage.ALPHA,
     "PerVPAConfig": Stage.ALPHA,
+    "RequestToLimitRatio": Stage.ALPHA,
 }
 _GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": None}
 

@@ -53,7 +53,10 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     ] = ()
     feature_gates: Annotated[
         tuple[str, ...],
-        Doc("Features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost, NativeSidecar, or AllAlpha."),
+        Doc(
+            "Features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost, NativeSidecar, RequestToLimitRatio; "
+            "AllAlpha for all of them."
+        ),
     ] = ()
     compat: Annotated[
         str,

@@ -33,13 +33,15 @@ Operation = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the safety rules look at; the default is that they look at nothing (upstream behaviour)."""
+    """What a recommendation is fitted to beside policy and LimitRanges; by default nothing (upstream behaviour)."""
 
     usage: Usage | None = None
     """Memory in use by container; None switches the memory rule off, a missing container is unknown usage."""
     headroom: float = 0.2
     nodes: Sequence[Mapping[str, Quantity]] = ()
     """What each node offers; empty switches the node rule off."""
+    limit_ratio: bool = False
+    """Whether a policy may derive limits from requests (gate RequestToLimitRatio)."""
 
 
 UNLIMITED = Limits()
@@ -81,7 +83,9 @@ def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limit
     adjusted = adjust(given, policy, containers, ranges)
     if adjusted is not None:
         adjusted = _within_nodes(_with_memory(adjusted, containers, limits), pod, containers, limits)
-    found = container_resources(given, adjusted, policy, containers, ranges, mode=update_mode(vpa))
+    found = container_resources(
+        given, adjusted, policy, containers, ranges, mode=update_mode(vpa), limit_ratio=limits.limit_ratio
+    )
     _refuse_negative(found)
     return Fitted(
         adjusted=adjusted,

@@ -12,6 +12,7 @@ from typing import Any
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.errors import QuantityError
 from kubetide.vpa.core.compat import CONTROLLED_RESOURCES, TARGET_BY_SCHEMA, Compat
+from kubetide.vpa.core.limits import PERCENTAGE, QUANTITY
 
 DEFAULT_UPDATE_MODE = "Recreate"
 UPDATE_MODES = frozenset({"Off", "Initial", "Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
@@ -50,6 +51,7 @@ class Gates:
     in_place: bool = False
     per_vpa_config: bool = False
     cpu_startup_boost: bool = False
+    request_to_limit_ratio: bool = False
     compat: Compat = field(default_factory=Compat)
 
 
@@ -171,6 +173,8 @@ def _container_policy(path: str, policy: Raw, old: list[Raw], gates: Gates) -> I
         k: v for entry in old if entry.get("containerName") == policy.get("containerName") for k, v in entry.items()
     }
     yield from _tuning(path, policy, before, gates)
+    if policy.get("requestToLimitRatio") is not None:
+        yield from _limit_ratio(f"{path}.requestToLimitRatio", policy, before, gates)
     if policy.get("startupBoost") is not None:
         yield from _startup_boost(
             f"{path}.startupBoost",
@@ -217,6 +221,40 @@ def _tuning(path: str, policy: Raw, before: Raw, gates: Gates) -> Iterator[Field
         yield from forbidden
         if not forbidden and not good(value):
             yield FieldError(f"{path}.{name}", f"{name} has to be at least {least}, got {value}")
+
+    percentiles = policy.get("recommendationPercentiles")
+    if percentiles is not None:
+        at = f"{path}.recommendationPercentiles"
+        used = before.get("recommendationPercentiles") is not None
+        forbidden = tuple(_per_vpa_config(at, gates=gates, used=used))
+        yield from forbidden
+        for name, percent in {} if forbidden else _part(policy, "recommendationPercentiles").items():
+            if not (_is_int(percent) and 1 <= percent <= 100):
+                yield FieldError(f"{at}.{name}", f"{name} has to lie between 1 and 100, got {percent}")
+
+
+def _limit_ratio(path: str, policy: Raw, before: Raw, gates: Gates) -> Iterator[FieldError]:
+    """Check how limits follow requests: one value, that of the type."""
+    if not gates.request_to_limit_ratio and before.get("requestToLimitRatio") is None:
+        yield FieldError(path, "requestToLimitRatio needs the feature gate RequestToLimitRatio", "FieldValueForbidden")
+        return
+    for resource, raw in _part(policy, "requestToLimitRatio").items():
+        at, rule = f"{path}.{resource}", raw if isinstance(raw, Mapping) else {}
+        percentage, amount = rule.get("percentage"), rule.get("quantity")
+        if resource not in RESOURCES:
+            yield FieldError(at, f"unsupported resource {resource}: must be cpu or memory", "FieldValueNotSupported")
+        elif rule.get("type") == PERCENTAGE:
+            if not (isinstance(percentage, int) and percentage >= 100):
+                yield FieldError(f"{at}.percentage", f"percentage has to be at least 100, got {percentage}")
+            if amount is not None:
+                yield FieldError(f"{at}.quantity", "must be absent with type Percentage", "FieldValueForbidden")
+        elif rule.get("type") == QUANTITY:
+            if amount is None or not _at_least(amount, 0):
+                yield FieldError(f"{at}.quantity", f"quantity has to be at least 0, got {amount}")
+            if percentage is not None:
+                yield FieldError(f"{at}.percentage", "must be absent with type Quantity", "FieldValueForbidden")
+        else:
+            yield FieldError(f"{at}.type", f"unexpected type {rule.get('type')}", "FieldValueNotSupported")
 
 
 def _per_vpa_config(path: str, *, gates: Gates, used: bool) -> Iterator[FieldError]:

@@ -8,7 +8,7 @@ from kubetide.testing.builders import make_vpa
 from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
 from kubetide.vpa.core.compat import NEWEST
 
-ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True)
+ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True, request_to_limit_ratio=True)
 
 
 def vpa(**spec: Any) -> dict[str, Any]:
@@ -173,3 +173,44 @@ def test_only_cpu_and_memory_can_be_controlled(
 @pytest.mark.parametrize("spec", [None, [], "x", {"updatePolicy": "Auto"}, {"resourcePolicy": [1]}])
 def test_nonsense_is_no_crash(spec: Any) -> None:
     validate({"spec": spec}, creating=True)
+
+
+def ratio(**cpu: Any) -> dict[str, Any]:
+    return policy(requestToLimitRatio={"cpu": cpu})
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        pytest.param(ratio(type="Percentage", percentage=150), None, id="half-as-much-again"),
+        pytest.param(ratio(type="Quantity", quantity="200m"), None, id="a-quantity-more"),
+        pytest.param(ratio(type="Percentage", percentage=99), "cpu.percentage", id="below-the-request"),
+        pytest.param(ratio(type="Percentage"), "cpu.percentage", id="no-percentage"),
+        pytest.param(ratio(type="Quantity"), "cpu.quantity", id="no-quantity"),
+        pytest.param(ratio(type="Quantity", quantity="-1"), "cpu.quantity", id="less"),
+        pytest.param(ratio(type="Percentage", percentage=150, quantity="1"), "cpu.quantity", id="both"),
+        pytest.param(ratio(type="Factor"), "cpu.type", id="unknown-type"),
+        pytest.param(policy(requestToLimitRatio={"gpu": {}}), "gpu", id="unknown-resource"),
+    ],
+)
+def test_a_limit_policy_has_the_value_of_its_type(given: dict[str, Any], field: str | None) -> None:
+    found = [error.field for error in validate(given, creating=True, gates=ALL)]
+    assert found == ([] if field is None else [f"{FIRST}.requestToLimitRatio.{field}"])
+
+
+@pytest.mark.parametrize(
+    ("given", "gates", "reasons"),
+    [
+        pytest.param(ratio(type="Percentage", percentage=150), Gates(), ["FieldValueForbidden"], id="limits-off"),
+        pytest.param(
+            policy(recommendationPercentiles={"targetCPU": 99}), Gates(), ["FieldValueForbidden"], id="percentiles-off"
+        ),
+        pytest.param(policy(recommendationPercentiles={"targetCPU": 99}), ALL, [], id="percentiles-on"),
+        pytest.param(
+            policy(recommendationPercentiles={"targetCPU": 0}), ALL, ["FieldValueInvalid"], id="percentile-out-of-range"
+        ),
+    ],
+)
+def test_proposed_fields_need_their_gate(given: dict[str, Any], gates: Gates, reasons: list[str]) -> None:
+    assert [error.reason for error in validate(given, creating=True, gates=gates)] == reasons
+    assert validate(given, creating=False, old=given, gates=Gates()) == () or "FieldValueInvalid" in reasons

@@ -5,12 +5,12 @@ from typing import Any
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_container, make_deployment, make_vpa
-from kubetide.testing.cluster import pods, run
-from kubetide.testing.recommending import recommended, recommender
-from kubetide.testing.updating import install_crds, recommend, vpa_parts, watch_disruptions
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import pods, run
+from simulated.recommending import recommended, recommender
+from simulated.updating import install_crds, recommend, vpa_parts, watch_disruptions
 
 MINUTE = timedelta(minutes=1)
 GATES = ("NativeSidecar=true",)

@@ -99,7 +99,7 @@ class HpaController:
             enabled=settings.leader_elect,
             lease_name=settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             identity=settings.identity,
         )
         self._client = self._leadership.writer
@@ -183,14 +183,14 @@ class HpaController:
         """Act until the lease is lost: begin with empty memory, as after a restart."""
         await self._hpas.wait_synced()
         await self._pods.wait_synced()
-        await self._nodes.wait_asked()
+        await self._nodes.wait_synced()
         self._states.clear()
         self._queue = self._empty_queue()
         self._begin = self._clock.now()
         log.info("began to act", autoscalers=len(self._hpas.store))
         self._start_all()
         try:
-            await Workers(self._queue, self, workers=self._settings.workers).run()
+            await Workers(self._queue, self.reconcile, workers=self._settings.workers).run()
         finally:
             self._begin = None
 

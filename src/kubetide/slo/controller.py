@@ -12,7 +12,6 @@ report falls silent is looked at again when the report becomes too old: no event
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -43,16 +42,6 @@ log = get_logger("slo")
 _EXPIRE_SECONDS = 60
 
 
-class _Reconciler:
-    """Adapts a method to the reconcile loop."""
-
-    def __init__(self, reconcile: Callable[[str], Awaitable[Result]]) -> None:
-        self._reconcile = reconcile
-
-    async def reconcile(self, key: str, /) -> Result:
-        return await self._reconcile(key)
-
-
 class SloController:
     """The component. `run` leads, waits for its informers and works off its queues."""
 
@@ -76,14 +65,14 @@ class SloController:
             enabled=settings.leader_elect,
             lease_name=settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             lease_duration=settings.leader_elect_lease_duration,
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
         )
         self._client = self._leadership.writer
         self._writer = NodeWriter(self._client, clock=clock, audit=self._audit)
-        self._view = SloView(client, clock=clock, settings=settings, chance=rng)
+        self._view = SloView(client, clock=clock, settings=settings, rng=rng)
         self._queues: dict[str, WorkQueue[str]] = {
             name: WorkQueue(clock=clock, name=name)
             for name in (NODE_SLO, NODE_METRIC, NODE_RESOURCE)
@@ -162,7 +151,7 @@ class SloController:
             for name, queue in self._queues.items():
                 workers = Workers(
                     queue,
-                    _Reconciler(reconcilers[name]),
+                    reconcilers[name],
                     workers=self._settings.workers,
                     observe=partial(self._reconciles.outcome, name),
                 )

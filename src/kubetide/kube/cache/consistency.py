@@ -114,7 +114,7 @@ class Consistency(Generic[T]):
         versions: Versions,
         *,
         interval: timedelta,
-        chance: random.Random,
+        rng: random.Random,
         count: Callable[[], int],
         stream: Callable[[], object],
         relist: Callable[[str], None],
@@ -124,7 +124,7 @@ class Consistency(Generic[T]):
         self._store = store
         self._versions = versions
         self._interval = interval.total_seconds()
-        self._chance = chance
+        self._rng = rng
         self._count = count
         self._stream = stream
         self._relist = relist
@@ -159,7 +159,7 @@ class Consistency(Generic[T]):
     async def _wait(self) -> None:
         """Wait for the next check, or for doubt and then for what is on its way."""
         try:
-            async with asyncio.timeout(self._interval * self._chance.uniform(*JITTER) or None):
+            async with asyncio.timeout(self._interval * self._rng.uniform(*JITTER) or None):
                 await self._doubted.wait()
                 await asyncio.sleep(SETTLE_SECONDS)
         except TimeoutError:

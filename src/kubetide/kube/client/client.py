@@ -70,7 +70,7 @@ class Client:
         concurrency: int = 64,
         qps: float | None = None,
         burst: int | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         timeout: float = REQUEST_TIMEOUT,
         cache_check: timedelta = CACHE_CHECK,
         observe: Callable[[str, int, float], None] | None = None,
@@ -78,7 +78,7 @@ class Client:
     ) -> None:
         self.transport = transport
         self.clock = clock
-        self.chance = chance or random.Random()
+        self.rng = rng or random.Random()
         self.cache_check = cache_check
         """How often an informer compares what it holds with the server."""
         self.discovery = Discovery(self.request, clock=clock)
@@ -361,7 +361,7 @@ class Client:
         other = Client(
             transport,
             clock=self.clock,
-            chance=self.chance,
+            rng=self.rng,
             timeout=self._timeout,
             cache_check=self.cache_check,
             observe=self._observe,

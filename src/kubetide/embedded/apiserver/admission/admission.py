@@ -25,7 +25,7 @@ from kubetide.embedded.apiserver.cel.rules import evaluate_conditions
 from kubetide.embedded.apiserver.crds.conversion import Conversions
 from kubetide.embedded.apiserver.resources import ApiResource, Registry
 from kubetide.embedded.apiserver.rest.render import in_version
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal, bad_request, internal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError, bad_request, internal
 from kubetide.embedded.apiserver.rest.strategy import NAMESPACES, deep_copy
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.errors import InvalidInput, KubetideError
@@ -107,12 +107,12 @@ class Admission:
         ]
         if not asked:
             return
-        refusals: list[Refusal] = []
+        refusals: list[StatusError] = []
 
         async def ask(hook: Hook, resource: ApiResource) -> None:
             try:
                 await self._ask(hook, resource, call)
-            except Refusal as refusal:
+            except StatusError as refusal:
                 refusals.append(refusal)
 
         async with asyncio.TaskGroup() as group:
@@ -272,9 +272,9 @@ def _response(answer: Raw, uid: str) -> Raw:
     return response
 
 
-def _denied(hook: Hook, response: Raw) -> Refusal:
+def _denied(hook: Hook, response: Raw) -> StatusError:
     status = response.get("status") or {}
     message = status.get("message") or "no explanation was given"
     code = int(status.get("code") or 403)
     reason = status.get("reason") or ("Forbidden" if code == 403 else "Invalid" if code == 422 else "BadRequest")
-    return Refusal(code, reason, f'admission webhook "{hook.name}" denied the request: {message}')
+    return StatusError(code, reason, f'admission webhook "{hook.name}" denied the request: {message}')

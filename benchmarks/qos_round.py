@@ -78,6 +78,7 @@ def make_node(count: int) -> World:
     raw = {"metadata": {"name": "n"}, "status": {"capacity": amounts, "allocatable": amounts}}
     world.node = convert(raw, Node)
     world.processors = tuple(Processor(cpu=n, core=n // 2, socket=n // 64, node=n // 64) for n in range(128))
+    world.topology = {qos.ANNOTATION_CPU_MANAGER: '{"policy":"none"}'}
     world.storage = StorageFacts(disk_number={"/dev/vda": "253:0"})
     world.slo = convert(
         complete(

@@ -192,7 +192,10 @@ class World:
 
     def look(self, strategy: object) -> Snapshot:
         """Return the node as it is, with the kernel values that a strategy needs."""
-        return self.snapshot(strategy.needs(self.snapshot()) if isinstance(strategy, Observing) else NOTHING)
+        snapshot = self.snapshot()
+        if not isinstance(strategy, Observing):
+            return snapshot
+        return replace(snapshot, kernel=self.reader.read(strategy.needs(snapshot)))
 
     def decide(self, strategy: Strategy) -> Plan:
         """Return what a strategy wants, given what it needs."""

@@ -23,11 +23,12 @@ from kubetide.api.objects.scheme import HPAS, PODS
 from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core import events
-from kubetide.hpa.core.annotations import same_wishes, wishes_of
+from kubetide.hpa.core.annotations import Wishes, same_wishes, wishes_of
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
-from kubetide.hpa.core.observation import Memory, Options, memory_for
+from kubetide.hpa.core.learner import HeadroomLearner, LearnedCount, learner_for
+from kubetide.hpa.core.observation import Memory, Observation, Options, ScaleDecision, memory_for
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.queries import Asker, Used
 from kubetide.hpa.core.takeover import WARN_EVERY, Stance, stance_notes
@@ -72,6 +73,7 @@ class _State:
     added_at: float = 0.0
     warned_at: datetime | None = None
     problems: tuple[str, ...] = ()
+    learner: HeadroomLearner | None = None
     written: HorizontalPodAutoscaler | None = None
     """Our last status write, until the cache has seen it."""
 
@@ -276,10 +278,13 @@ class HpaController:
         seen = await self._observer.observe(hpa, asker)
         state.used = asker.used or state.used
         decision = decide(seen.observation, state.memory, self._options, now=self._clock.now())
+        learned = self._learn(state, wishes, period, seen.observation, decision)
+        if learned is not None:
+            decision = self._decide_learned(seen.observation, state, learned)
         if decision.rescale and not seen.fresh:
             # What was followed may be a moment old: before a write the scale is read, and all is decided anew.
             seen = await self._observer.observe(hpa, asker, live=True)
-            decision = decide(seen.observation, state.memory, self._options, now=self._clock.now())
+            decision = self._decide_learned(seen.observation, state, learned)
         stance = await self._built_in.stance(hpa, wishes, seen.target, rescale=decision.rescale)
         self._warn(hpa, state, stance, wishes.problems)
         if stance.acts:
@@ -296,6 +301,24 @@ class HpaController:
         if problem is not None:
             log.debug("turn ended with a problem", autoscaler=str(key), kind=str(problem.kind), error=problem.message)
         return period
+
+    def _learn(
+        self, state: _State, wishes: Wishes, period: timedelta, seen: Observation, plain: ScaleDecision
+    ) -> LearnedCount | None:
+        """Tell learned headroom what the plain rule saw, where the user asked for it."""
+        mode, spec = wishes.headroom, seen.hpa.spec
+        if mode is None or seen.scale is None:
+            state.learner = None if mode is None else state.learner
+            return None
+        asked = seen.scale.replicas
+        if state.learner is None or not state.learner.fits(mode, spec, period):
+            window = self._options.downscale_window
+            state.learner = learner_for(mode, spec, period, window, seen.pods, replicas=asked)
+        return state.learner.learn(plain.choice, plain.results, seen.pods, asked=asked, now=plain.at)
+
+    def _decide_learned(self, seen: Observation, state: _State, learned: LearnedCount | None) -> ScaleDecision:
+        seen = replace(seen, learned=learned)
+        return decide(seen, state.memory, self._options, now=self._clock.now())
 
     def _freshest(self, hpa: HorizontalPodAutoscaler, state: _State) -> HorizontalPodAutoscaler:
         """Return our own last write where the cache has not caught up with it yet."""

@@ -16,9 +16,9 @@ from kubetide.node.core.formats import cpu
 from kubetide.node.core.formats.numbers import limit
 from kubetide.node.core.kernel_values import KernelValues, Needs, named
 from kubetide.node.core.layout import Layout
+from kubetide.node.host.path_cache import PathCache
 from kubetide.node.host.protocol import Host, is_gone
 
-MOST_PATHS = 20_000
 Value = TypeVar("Value")
 
 
@@ -29,7 +29,7 @@ class KernelReader:
         self._host = host
         self._layout = layout
         self._cpus = files.CPUSET if layout.version == 1 else files.CPUSET_EFFECTIVE
-        self._paths: dict[tuple[str, str], str] = {}
+        self._paths = PathCache(layout)
 
     def read(self, needs: Needs) -> KernelValues:
         """Return the values that are needed and can be read."""
@@ -99,7 +99,7 @@ class KernelReader:
         told_as: CgroupFile | None = None,
     ) -> Value | None:
         try:
-            return parse(self._host.read(self._path(file, directory)).strip("\n"))
+            return parse(self._host.read(self._paths.path(file, directory)).strip("\n"))
         except (OSError, InvalidInput) as error:
             problems[named(told_as or file, directory)] = str(error)
             return None
@@ -122,18 +122,8 @@ class KernelReader:
     def _present(self, file: CgroupFile, directory: str) -> bool | None:
         """Tell whether a file exists; None where its cgroup does not."""
         try:
-            if self._host.exists(self._path(file, directory)):
+            if self._host.exists(self._paths.path(file, directory)):
                 return True
             return False if self._host.exists(self._layout.cgroup_dir(file.controller, directory)) else None
         except InvalidInput:  # no such file on this cgroup version
             return False
-
-    def _path(self, file: CgroupFile, directory: str) -> str:
-        """Return the path of a file; names are checked once, because the same thousand are read every second."""
-        key = (file.name, directory)
-        path = self._paths.get(key)
-        if path is None:
-            if len(self._paths) >= MOST_PATHS:
-                self._paths.clear()
-            path = self._paths[key] = self._layout.cgroup_file(file, directory)
-        return path

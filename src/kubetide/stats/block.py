@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from kubetide.stats.buckets import Buckets, Floats, Ints
 from kubetide.stats.instants import MICROSECOND, ZERO_TIME
+from kubetide.stats.powers import power_of_two
 
 MAX_EXPONENT = 100
 # The reference measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
@@ -143,8 +144,7 @@ class Block:
         return at, bucket, weight, time
 
     def _factor(self, at: Ints, time: Ints) -> Floats:
-        factor: Floats = np.exp2(np.clip(time - self.reference[at], -_LONGEST, _LONGEST) / self.half_life)
-        return factor
+        return power_of_two(np.clip(time - self.reference[at], -_LONGEST, _LONGEST) / self.half_life)
 
     def _add(self, at: Ints, bucket: Ints, weight: Floats) -> None:
         # A flat view (blocks are contiguous): adding at one index is much faster than at a pair.

@@ -6,16 +6,28 @@
 The last bucket is open: everything above the maximum lands there. `epsilon` is the weight below which a bucket counts
 as empty. Bucket starts reproduce the reference to the bit (`_power`), because a recommendation is a bucket edge and
 edges are truncated to whole millicores and bytes afterwards.
+
+The bucket of a value v is the whole part of ln(v·(r − 1)/f + 1) / ln r, each operation rounded to the nearest float,
+which need not agree with the starts in the last bit. A logarithm taken at run time may be another one on another CPU.
+But every step of the formula grows with v, so each bucket has a first value; these are found once, with logarithms in
+decimal arithmetic, and a value is only ever compared with them.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Context, Decimal
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+# Twice the digits of a float: a logarithm is never so close to the middle between two floats.
+_DECIMAL = Context(prec=34)
+_FRACTION_BITS = 52
+_MOST_CELLS = 1 << 22
 
 
 def _power(base: float, exponent: int) -> float:
@@ -38,6 +50,41 @@ def _power(base: float, exponent: int) -> float:
     return math.ldexp(result, result_shift)
 
 
+class _FirstValues:
+    """The first value of every bucket but bucket 0, and a shortcut to the right one.
+
+    The upper bits of a float, its exponent and the first digits of its fraction, number the cells of a grid that is
+    fine enough to hold at most one first value each. So the bucket of a value is that of the start of its cell, or the
+    next one if the value has reached its first value: one comparison instead of a search.
+    """
+
+    __slots__ = ("_at_start", "_first_cell", "_next", "_shift", "values")
+
+    def __init__(self, values: Floats) -> None:
+        self.values = values
+        bits = values.view(np.int64)
+        self._shift = _FRACTION_BITS
+        while self._shift and (np.diff(bits >> self._shift) == 0).any():
+            self._shift -= 1
+        # One more cell at each end, for all that is smaller and all that is larger.
+        lowest, highest = (int(bits[end]) >> self._shift for end in (0, -1)) if bits.size else (1, 0)
+        if highest - lowest > _MOST_CELLS:
+            raise ValueError("the buckets are too narrow for their range")
+        cells = np.arange(lowest - 1, highest + 2)
+        self._first_cell = lowest - 1
+        self._at_start = np.searchsorted(values, (cells << self._shift).view(np.float64), side="right")
+        # Nothing reaches the bucket after the last one.
+        self._next = np.append(values, math.nan)
+
+    def find(self, given: Floats) -> Ints:
+        """Return the bucket of every value."""
+        cell = (given.view(np.int64) >> self._shift) - self._first_cell
+        found = self._at_start.take(cell, mode="clip")
+        found = found + (given >= self._next.take(found))
+        unknown = np.isnan(given)
+        return np.where(unknown, 0, found) if unknown.any() else found
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """A bucket scheme. Two histograms can be merged only when their schemes are equal."""
@@ -48,6 +95,7 @@ class Buckets:
     ratio: float
     epsilon: float
     starts: Floats = field(compare=False, repr=False)
+    firsts: "_FirstValues" = field(compare=False, repr=False)
 
     @property
     def count(self) -> int:
@@ -55,16 +103,8 @@ class Buckets:
         return len(self.starts)
 
     def find(self, values: npt.ArrayLike) -> Ints:
-        """Return the bucket of every value; what lies outside the scheme goes to the nearest end."""
-        given = np.asarray(values, dtype=np.float64)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            if self.kind == "linear":
-                position = given / self.first
-            else:
-                inner = given * (self.ratio - 1.0) / self.first + 1.0
-                position = np.log(inner) / math.log(self.ratio)
-                position = np.where(given < self.first, 0.0, position)
-        return np.clip(np.nan_to_num(position, nan=0.0), 0, self.count - 1).astype(np.int64)
+        """Return the bucket of every value; what lies outside the scheme goes to the nearest end, NaN to bucket 0."""
+        return self.firsts.find(np.asarray(values, dtype=np.float64))
 
     def ends(self, buckets: npt.ArrayLike) -> Floats:
         """Return the value that stands for each bucket: its end, or the start of the last, which has no end."""
@@ -77,9 +117,14 @@ def exponential(*, maximum: float, first: float, ratio: float, epsilon: float) -
     """Return a scheme whose buckets grow by `ratio`; raises ValueError when a parameter cannot be used."""
     if not (maximum > 0 and first > 0 and ratio > 1 and epsilon > 0):
         raise ValueError("maximum, first bucket and epsilon must be positive and the ratio above 1")
-    count = math.ceil(math.log(maximum * (ratio - 1.0) / first + 1.0) / math.log(ratio)) + 1
-    starts = np.array([0.0] + [first * (_power(ratio, b) - 1.0) / (ratio - 1.0) for b in range(1, count)])
-    return Buckets("exponential", maximum, first, ratio, epsilon, starts)
+    step, growth = _log(ratio), ratio - 1.0
+    count = math.ceil(_log(maximum * growth / first + 1.0) / step) + 1
+    starts = np.array([0.0] + [first * (_power(ratio, b) - 1.0) / growth for b in range(1, count)])
+    numbers = np.arange(1.0, count)
+    logs = _smallest(lambda log: log / step >= numbers, count - 1)
+    inner = np.array([_first_with_log(log) for log in logs.tolist()])
+    values = _smallest(lambda value: value * growth / first + 1.0 >= inner, count - 1)
+    return Buckets("exponential", maximum, first, ratio, epsilon, starts, _FirstValues(np.maximum(values, first)))
 
 
 def linear(*, maximum: float, size: float, epsilon: float) -> Buckets:
@@ -87,4 +132,33 @@ def linear(*, maximum: float, size: float, epsilon: float) -> Buckets:
     if not (maximum > 0 and size > 0 and epsilon > 0):
         raise ValueError("maximum, bucket size and epsilon must be positive")
     count = math.ceil(maximum / size) + 1
-    return Buckets("linear", maximum, size, 1.0, epsilon, np.arange(count, dtype=np.float64) * size)
+    numbers = np.arange(1.0, count)
+    starts = np.arange(count, dtype=np.float64) * size
+    values = _smallest(lambda value: value / size >= numbers, count - 1)
+    return Buckets("linear", maximum, size, 1.0, epsilon, starts, _FirstValues(values))
+
+
+def _log(value: float) -> float:
+    """Return the float nearest to the natural logarithm."""
+    return float(_DECIMAL.ln(Decimal(value)))
+
+
+def _first_with_log(log: float) -> float:
+    """Return the smallest float whose logarithm, rounded to the nearest float, is `log` or more."""
+    middle = _DECIMAL.divide(_DECIMAL.add(Decimal(log), Decimal(math.nextafter(log, -math.inf))), Decimal(2))
+    edge = _DECIMAL.exp(middle)
+    nearest = float(edge)
+    return nearest if Decimal(nearest) >= edge else math.nextafter(nearest, math.inf)
+
+
+def _smallest(reached: Callable[[Floats], npt.NDArray[np.bool_]], count: int) -> Floats:
+    """Return for each of `count` rising conditions the smallest float that meets it."""
+    # Positive floats have the order of their bits, so bisecting the bits looks at each of 64 places once.
+    low = np.zeros(count, dtype=np.int64)
+    high = np.full(count, math.inf).view(np.int64)
+    with np.errstate(over="ignore"):
+        while (low < high).any():
+            middle = low + (high - low) // 2
+            there = reached(middle.view(np.float64))
+            low, high = np.where(there, low, middle + 1), np.where(there, middle, high)
+    return low.view(np.float64)

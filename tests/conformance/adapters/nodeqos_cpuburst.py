@@ -21,14 +21,8 @@ from kubetide.node.core.qos.burst_quota import (
     target_us,
     under_pool,
 )
-from kubetide.node.core.qos.cpu_burst import (
-    CpuBurst,
-    burst_writes,
-    pod_config,
-    quota_batch,
-    quota_writes,
-    share_pool_state,
-)
+from kubetide.node.core.qos.burst_writes import burst_writes, quota_batch, quota_writes
+from kubetide.node.core.qos.cpu_burst import CpuBurst, pod_config, share_pool_state
 from kubetide.node.core.series import kinds
 from nodeworld import START, World
 

@@ -1,4 +1,6 @@
+import math
 from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal
 
 import numpy as np
 import pytest
@@ -182,3 +184,37 @@ def test_times_are_microseconds_and_none_is_year_one() -> None:
     assert moment(microseconds(at)) == at
     assert microseconds(None) == ZERO_TIME
     assert moment(ZERO_TIME) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "ratio"), [(0.01, 1.05), (1e7, 1.05), (0.025, 1.05), (5.0 * 1024 * 1024, 1.05), (1.0, 2.0), (1.0, 1.013)]
+)
+def test_every_bucket_begins_where_the_rounded_formula_reaches_it(first: float, ratio: float) -> None:
+    scheme = exponential(maximum=first * 1e5, first=first, ratio=ratio, epsilon=0.0001)
+    precise = Context(prec=60)
+
+    def rounded_log(value: float) -> float:
+        return float(precise.ln(Decimal(value)))
+
+    edges = scheme.firsts.values
+    for steps in range(-4, 5):
+        values = (edges.view(np.int64) + steps).view(np.float64)
+        by_formula = [
+            int(rounded_log(value * (ratio - 1.0) / first + 1.0) / rounded_log(ratio)) if value >= first else 0
+            for value in values.tolist()
+        ]
+        assert scheme.find(values).tolist() == [min(bucket, scheme.count - 1) for bucket in by_formula]
+
+
+def test_the_shortcut_to_a_bucket_ends_where_a_search_would() -> None:
+    edges = CPU.firsts.values
+    values = np.concatenate([np.nextafter(edges, 0.0), edges, edges * 1.01, [5e-324, 0.0, -0.0, -5.0, 1e300]])
+    assert CPU.find(values).tolist() == np.searchsorted(edges, values, side="right").tolist()
+    assert CPU.find([math.nan, -math.nan, math.inf, -math.inf]).tolist() == [0, 0, 175, 0]
+    assert CPU.find(0.5).shape == ()
+
+
+def test_buckets_that_are_too_narrow_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubetide.stats.buckets._MOST_CELLS", 100)
+    with pytest.raises(ValueError, match="too narrow"):
+        linear(maximum=1000.0, size=1.0, epsilon=0.001)

@@ -19,6 +19,7 @@ from kubetide.node.core.formats.numbers import signed
 from kubetide.node.core.layout import EscapesRoot, Layout
 from kubetide.node.core.outcomes import Outcomes, WriteOutcome, WriteStatus
 from kubetide.node.core.plan import Batch, Plan, Write, merge
+from kubetide.node.host.path_cache import PathCache
 from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.readers import CgroupReader
 
@@ -92,6 +93,7 @@ class Executor:
         self._clock = clock
         self._auditor = auditor
         self._force_after = force_after
+        self._paths = PathCache(layout)
         self._cache: dict[str, _Entry] = {}
         self._support: dict[str, bool] = {}
         self._refused: set[str] = set()
@@ -105,6 +107,7 @@ class Executor:
     def collect_garbage(self) -> None:
         """Forget entries that are too old to be believed, and refusals when there are many: they are told again."""
         now = self._clock.now()
+        self._paths.clear()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
         if len(self._refused) > MOST_TOLD:
             self._refused.clear()
@@ -217,7 +220,7 @@ class Executor:
 
     def _path(self, write: Write) -> str:
         if isinstance(write.file, CgroupFile):
-            return self.layout.cgroup_file(write.file, write.directory)
+            return self._paths.path(write.file, write.directory)
         return self.layout.system_file(write.file)
 
     def _key(self, write: Write) -> str:

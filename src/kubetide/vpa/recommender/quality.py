@@ -5,7 +5,6 @@ into buckets as arrays (`BulkHistogram`). Observed are accepted samples of conta
 `Off`, with the recommendation in force before the loop.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ MAX_SIZE_LOG2 = 20
 
 def size_log2(pods: int) -> int:
     """Return the size class of a VPA: floor(log2(pods)), 0 for none, at most 20."""
-    return 0 if pods <= 0 else min(MAX_SIZE_LOG2, int(math.log2(pods)))
+    return 0 if pods <= 0 else min(MAX_SIZE_LOG2, pods.bit_length() - 1)
 
 
 class BulkHistogram:

@@ -114,7 +114,7 @@ class Round:
         self._deadline = deadline
         self._workers = max(workers, 1)
         self._queues: dict[Creator, deque[tuple[VpaPlan, Judgement]]] = {}
-        self._ready: list[tuple[tuple[bool, float], int, Creator]] = []
+        self._ready: list[tuple[tuple[bool, float], Creator]] = []
         self._waiting: set[Creator] = set()
         self._again: set[Creator] = set()
         self._busy = 0
@@ -125,8 +125,8 @@ class Round:
         for plan in plans:
             for candidate in plan.candidates:
                 self._queues.setdefault(creator_of(candidate.pod), deque()).append((plan, candidate))
-        for number, (creator, queue) in enumerate(self._queues.items()):
-            heapq.heappush(self._ready, (_urgency(queue[0][1]), number, creator))
+        for creator in self._queues:
+            self._push(creator)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Give a waiting workload another chance."""
@@ -166,7 +166,7 @@ class Round:
     async def _next(self) -> Creator | None:
         while not self._over:
             if self._ready:
-                return heapq.heappop(self._ready)[2]
+                return heapq.heappop(self._ready)[1]
             left = (self._deadline - self._clock.now()).total_seconds()
             if left <= 0 or (not self._waiting and not self._busy):
                 return None
@@ -280,7 +280,8 @@ class Round:
     def _push(self, creator: Creator) -> None:
         queue = self._queues.get(creator)
         if queue:
-            heapq.heappush(self._ready, (_urgency(queue[0][1]), id(queue), creator))
+            # Equally urgent workloads go by name, whenever they come: the order must be the same in every process.
+            heapq.heappush(self._ready, (_urgency(queue[0][1]), creator))
             self._wake.set()
 
 

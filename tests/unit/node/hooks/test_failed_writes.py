@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from unit.node.hooks.test_reconciler import Kernel
 
 from kubetide.api.objects.core import Node
 from kubetide.api.qos import qos
@@ -31,6 +30,7 @@ from kubetide.node.core.plan import Plan
 from kubetide.node.core.snapshot import Snapshot
 from nodeworld import START, Samples, World
 from unit.node.hooks.test_plugins import IDENTITY, POOLS, batch, files_for, normalized_node, raw_pod
+from unit.node.test_hook_reconciler import Kernel
 
 SWITCH = "/proc/sys/kernel/sched_group_identity_enabled"
 CORES = {

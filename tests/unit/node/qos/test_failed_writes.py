@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from unit.node.qos.test_evictions import full_node, raw, starve
 
 from kubetide.clock import Clock
 from kubetide.kube.client.client import Client
@@ -26,6 +25,7 @@ from kubetide.node.settings import NodeSettings
 from kubetide.node.strategy_runner import QosController
 from kubetide.telemetry import Telemetry
 from nodeworld import START, TestClock, World
+from unit.node.core.qos.test_evictions import full_node, raw, starve
 from unit.node.executor.test_evictor import FakeApi
 from unit.node.qos import scenes
 from unit.node.qos.scenes import SCENES, quota_of_tier

@@ -17,11 +17,11 @@ from functools import lru_cache
 from typing import Protocol
 
 from kubetide.errors import InvalidInput
+from kubetide.stats.powers import cosine_of_turns, power
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 WEEK = 7 * DAY
-_TURN = 2 * math.pi
 
 
 class Curve(Protocol):
@@ -90,8 +90,8 @@ class Diurnal:
     sharpness: float = 1.0
 
     def level(self, elapsed: float, week: float) -> float:
-        angle = _TURN * (week / DAY - self.peak_hour / 24.0)
-        return self.low + (self.high - self.low) * math.pow((1 + math.cos(angle)) / 2, self.sharpness)
+        half_wave = cosine_of_turns((week / DAY - self.peak_hour / 24.0) / 2)
+        return self.low + (self.high - self.low) * power(half_wave * half_wave, self.sharpness)
 
 
 @dataclass(frozen=True, slots=True)

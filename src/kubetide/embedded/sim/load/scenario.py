@@ -285,7 +285,9 @@ def make_curve(spec: LoadSpec, *, where: str = "load", subject: str = "", seed: 
             low, high = need(spec.low, "low"), need(spec.high, "high")
             curve = Ramp(low, high, time(spec.begin, "begin"), max(1e-9, time(spec.duration, "duration")))
         case "diurnal" | "weekly":
-            curve = Diurnal(need(spec.low, "low"), need(spec.high, "high"), spec.peak_hour, spec.sharpness)
+            curve = Diurnal(
+                need(spec.low, "low"), need(spec.high, "high"), spec.peak_hour, need(spec.sharpness, "sharpness")
+            )
             if spec.curve == "weekly":
                 if len(spec.factors) != 7:
                     raise ScenarioError("must have seven numbers", subject=subject, field=f"{where}.factors")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kubetide.stats.powers import exponential_of
+
 Column = npt.NDArray[np.float64]
 
 COUNTERS = ("usage", "periods", "throttled", "throttled_seconds", "stalled_seconds", "memory_stalled_seconds")
@@ -115,7 +117,7 @@ class Columns:
         if not self.pressed:
             return
         if seconds != self._fade_seconds:
-            self._fade_seconds, self._fade = seconds, np.exp(-seconds / _WINDOWS)
+            self._fade_seconds, self._fade = seconds, exponential_of(-seconds / _WINDOWS)
         stalls = self._block[_STALLS, None, :rows]
         averages = self._averages[:, :, :rows]
         averages -= stalls

@@ -9,10 +9,10 @@ so a lonely reader of a fast disk waits little, and one whose disk or limit cann
 Most containers declare no disk I/O; only those that do are counted here.
 """
 
-import math
 from dataclasses import dataclass, field
 
 from kubetide.embedded.sim.node.groups import CGroup
+from kubetide.stats.powers import exponential_of
 
 DISK_BYTES = 200.0 * 2**20
 """What the disk of a node reads and writes in a second, unless said otherwise."""
@@ -60,7 +60,7 @@ class Disks:
     def count(self, seconds: float) -> None:
         """Let everybody go on for a while."""
         self._settle()
-        fades = [math.exp(-seconds / window) for window in _WINDOWS]
+        fades = exponential_of([-seconds / window for window in _WINDOWS]).tolist()
         for user in self._users.values():
             user.stalled_seconds += user.stall * seconds
             user.averages = [

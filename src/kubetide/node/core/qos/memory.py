@@ -109,6 +109,8 @@ class MemoryQos:
 
     def applied(self, plan: Plan, outcomes: Outcomes) -> None:
         """Take over which tiers are protected, and what has to be tried again."""
+        if not plan.batches:
+            return
         self._failed = tuple(outcome.write for outcome in outcomes if outcome.failed)
         self._last = self._seen
         raised: set[str] = set()

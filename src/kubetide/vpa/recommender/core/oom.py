@@ -9,7 +9,6 @@ Three places show that a container ran out of memory:
 Edge and level find the same kill, so `Seen` remembers (pod, uid, container, finishedAt) and lets each through once.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,6 +17,7 @@ from kubetide.api.objects.core import ContainerStatus, Pod
 from kubetide.api.objects.events import RecordedEvent
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.errors import QuantityError
+from kubetide.stats.powers import power_of_two
 
 OOM_KILLED = "OOMKilled"
 EVICTED = "Evicted"
@@ -186,7 +186,7 @@ class Floor:
     def now(self, now: datetime, half_life: timedelta) -> float:
         """Return what is left of it."""
         age: float = max(now - self.at, timedelta(0)) / half_life
-        return self.memory_bytes * math.exp2(-age)
+        return self.memory_bytes * float(power_of_two(-age))
 
 
 def raised(old: Floor | None, needed: float, *, at: datetime, half_life: timedelta) -> Floor:

@@ -1,16 +1,18 @@
 """Extensions of the strategies: who may answer for whom, what is refused at the start, what is survived."""
 
+import errno
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kubetide.api.objects.core import Node
 from kubetide.api.qos import qos
+from kubetide.api.qos.cgroups import BEST_EFFORT
 from kubetide.api.qos.slo_strategies import (
     CPUBurstConfig,
     CPUBurstStrategy,
@@ -30,6 +32,8 @@ from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.strategy import Strategy
 from kubetide.node.core.snapshot import PodState, Snapshot
 from kubetide.node.enforcement import installed_extensions
+from kubetide.node.strategy_runner import QosController
+from kubetide.telemetry import Telemetry
 from nodeworld import World, processors_of
 
 EXAMPLE = Path(__file__).parents[5] / "examples" / "qos-extension"
@@ -171,6 +175,50 @@ def test_memory_is_decided_anew_each_round_while_an_extension_is_asked() -> None
         values.append(int(world.text("memory", world.pods[0].directory, "memory.min")))
         world.clock.advance(1)
     assert values == [2**28, 2**29]
+
+
+def documented_strategy() -> Any:
+    """Return the strategy that the documentation shows."""
+    page = (EXAMPLE.parents[1] / "docs" / "node" / "qos.md").read_text(encoding="utf-8")
+    block = next(part.partition("```")[0] for part in page.split("```python\n") if "class IdleTier" in part)
+    space: dict[str, Any] = {}
+    exec(compile(block, "docs/node/qos.md", "exec"), space)
+    return space["IdleTier"]()
+
+
+async def test_a_strategy_of_others_sees_what_it_needs_and_hears_what_became_of_it() -> None:
+    class Brings(Extension):
+        def strategies(self) -> Sequence[Strategy]:
+            return (documented_strategy(), Probe())
+
+    world = World()
+    tier = world.paths.tier(BEST_EFFORT)
+    idle, probe = Extensions({"brings": Brings()}).strategies()
+    controller = QosController(
+        [idle, probe],
+        snapshot=world.snapshot,
+        read=world.reader.read,
+        executor=world.executor,
+        evictor=None,
+        clock=world.clock,
+        telemetry=Telemetry(),
+        node_name="n",
+        gates={},
+    )
+    plan = await controller.round(idle)
+    assert plan is not None
+    assert "No such file" in plan.trace["skipped"]
+    world.cgroup("cpu", tier, {"cpu.shares": "1024"})
+    path = f"{world.layout.cgroup_dir('cpu', tier)}/cpu.shares"
+    world.host.refused[path] = errno.EBUSY
+    await controller.round(idle)
+    assert "refused" in controller.decisions["idle-tier"]["notWritten"][f"{tier}/cpu.shares"]
+    world.host.refused.clear()
+    for _ in range(2):
+        await controller.round(idle)
+    assert (world.host.files[path], cast("Any", idle).repaired) == ("2", 1)
+    assert controller.decisions["idle-tier"]["notWritten"] == {}
+    assert await controller.round(probe) == Plan()
 
 
 def test_the_flag_switches_by_name_and_strategies_come_along() -> None:

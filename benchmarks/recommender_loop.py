@@ -44,20 +44,30 @@ from kubetide.stats.saved import Saved
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
-from kubetide.vpa.recommender.core.checkpoint import Checkpoint, Window, checkpoints, status_body
+from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints, status_body
+from kubetide.vpa.recommender.core.entities import Window
 from kubetide.vpa.recommender.core.feeding import feed, gather
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import recommend
 from kubetide.vpa.recommender.core.status import recommendation_body
+from kubetide.vpa.recommender.load import VPAS_PER_TURN
 from kubetide.vpa.recommender.loop import Recommender
 from kubetide.vpa.recommender.settings import RecommenderSettings
-from kubetide.vpa.recommender.vpa_watch import VPAS_PER_TURN
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from simulated.usage import PodUsageOnly
 
-STEPS = ("LoadVPAs", "LoadPods", "LoadMetrics", "UpdateVPAs", "MaintainCheckpoints", "GarbageCollect", "total")
+STEPS = (
+    "LoadVPAs",
+    "LoadPods",
+    "LoadMetrics",
+    "DeleteRemovedPods",
+    "UpdateVPAs",
+    "MaintainCheckpoints",
+    "GarbageCollect",
+    "total",
+)
 CONTAINERS = ("app", "proxy")
 DAY_MICROS = 86_400_000_000
 WARM_MINUTES = 20

@@ -143,7 +143,7 @@ def test_a_kill_dated_in_the_future_counts_as_of_now() -> None:
             key, now = ObjectKey("default", raw["metadata"]["name"]), cluster.clock.now()
             name = raw["spec"]["containers"][0]["name"]
             kill = Oom(namespace="default", pod=key.name, container=name, at=now + 400 * DAY, memory_bytes=2**30)
-            running.recommender._take_oom(kill, now)
+            running.recommender._learner._take_oom(kill, now)
             table = running.recommender.model.containers
             row = running.recommender.model.pods[key].containers[name]
             assert table.current_peak(row) > 2**30

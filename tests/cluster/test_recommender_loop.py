@@ -277,7 +277,7 @@ def test_a_metrics_outage_changes_nothing_and_the_health_check_fails_only_when_t
                 assert running.recommender.healthy()
             assert running.counted("vpa_recommender_metric_server_responses_total", is_error="true") >= 15
             assert running.counted("vpa_recommender_execution_latency_seconds_count", step="total") >= 75
-            monkeypatch.setattr(running.recommender, "_maintain_checkpoints", asyncio.Event().wait)
+            monkeypatch.setattr(running.recommender._checkpoints, "write", asyncio.Event().wait)
             await cluster.run_for(4 * MINUTE)
             assert running.recommender.healthy()
             await cluster.run_for(4 * MINUTE)

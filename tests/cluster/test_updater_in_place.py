@@ -71,6 +71,9 @@ def test_mode_in_place_never_evicts() -> None:
             await cluster.run_for(30 * MINUTE)
             assert seen.evictions == []
             assert {pod["metadata"]["uid"] for pod in pods(cluster)} == before
+            # Said once for each pod, whatever the number of runs.
+            assert len(events(cluster, reason="InPlaceResizeSkipped")) == 2
+            assert {event["count"] for event in events(cluster, reason="InPlaceResizeSkipped")} == {1}
             asked = len(seen.resizes)
             await recommend(cluster, "web", {"cpu": "350m", "memory": "256Mi"})
             await cluster.run_for(10 * MINUTE)

@@ -21,7 +21,7 @@ from kubetide.vpa.admission.core.review import answer_pod, answer_probe, answer_
 from kubetide.vpa.admission.core.validate import Gates
 from kubetide.vpa.admission.observer import AdmissionView
 from kubetide.vpa.admission.settings import AdmissionSettings
-from kubetide.vpa.updater.settings import gate_enabled
+from kubetide.vpa.core.sidecars import with_sidecars
 
 log = get_logger("admission")
 
@@ -37,12 +37,14 @@ class Reviewer:
     def __init__(self, view: AdmissionView, settings: AdmissionSettings, telemetry: Telemetry, *, clock: Clock) -> None:
         self._view = view
         self._clock = clock
-        gates = settings.feature_gates
         self._gates = Gates(
-            in_place=gate_enabled(gates, "InPlace"),
-            per_vpa_config=gate_enabled(gates, "PerVPAConfig"),
-            cpu_startup_boost=gate_enabled(gates, "CPUStartupBoost"),
+            in_place=settings.gate("InPlace"),
+            per_vpa_config=settings.gate("PerVPAConfig"),
+            cpu_startup_boost=settings.gate("CPUStartupBoost"),
+            request_to_limit_ratio=settings.gate("RequestToLimitRatio"),
+            compat=settings.followed,
         )
+        self._sidecars = settings.gate("NativeSidecar")
         prefix = "vpa_admission_controller"
         self._pods = telemetry.counter(f"{prefix}_admission_pods_total", "Pods reviewed.", ("applied",))
         self._latency = telemetry.histogram(
@@ -85,6 +87,10 @@ class Reviewer:
         finally:
             self._latency.labels(status, resource).observe(self._clock.monotonic() - began)
 
+    def too_large(self) -> None:
+        """Count a review that was refused before it was read, because of its size."""
+        self._latency.labels("error", "unknown").observe(0.0)
+
     async def review_raw(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Answer a review that comes as dicts, from an API server in the same process."""
         request = raw.get("request") or {}
@@ -98,6 +104,8 @@ class Reviewer:
             pod = decode(bytes(request.object), Pod, what=f"pod in {request.namespace}")
         if is_probe(pod):
             return answer_probe(request, pod)
+        if self._sidecars:
+            pod = with_sidecars(pod)
         context = None
         with self.step("admit"):
             if request.operation == "CREATE" and request.resource.version in ("v1", ""):

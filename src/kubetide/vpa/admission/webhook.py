@@ -53,6 +53,7 @@ from kubetide.vpa.targets import own_namespace
 log = get_logger("admission")
 
 NEVER = timedelta(days=36500)
+REVIEW_LIMIT = 5 * 1024 * 1024
 TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
 
 LocalHook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -84,8 +85,9 @@ class AdmissionController:
         self.name = "admission"
         self._client = client
         self._clock = clock
-        self._settings = settings
+        self._settings = settings.checked()
         self._namespace = own_namespace(settings.namespace)
+        self._lease_namespace = settings.lease_namespace or self._namespace
         self._local = local
         self._telemetry = telemetry
         self._limits = limits
@@ -129,7 +131,7 @@ class AdmissionController:
     async def _keep(self) -> None:
         """Keep certificates, configuration and lease up to date."""
         while True:
-            for task in (self._refresh_certificates, self._register, self._renew):
+            for task in (self._refresh_certificates, self._register, self._renew_in_time):
                 try:
                     await task()
                 except KubetideError as error:
@@ -168,6 +170,8 @@ class AdmissionController:
             ciphers=openssl_ciphers(settings.tls_ciphers),
             name="vpa-webhook",
             stopwatch=self.reviewer.step,
+            body_limit=REVIEW_LIMIT,
+            too_large=self.reviewer.too_large,
             telemetry=self._telemetry,
             limits=self._limits,
         )
@@ -235,12 +239,19 @@ class AdmissionController:
             text = Pem(path=self._settings.client_ca_file).read()
         return base64.b64encode(text.encode()).decode()
 
+    async def _renew_in_time(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.lease_period.total_seconds()):
+                await self._renew()
+        except TimeoutError as error:
+            raise Unavailable("the lease could not be renewed within its update interval") from error
+
     async def _renew(self) -> None:
         """Renew the lease, and say whether pods come back patched."""
         patching = await self._probe()
-        name, namespace = self._settings.lease_name, self._namespace
+        name, namespace = self._settings.lease_name, self._lease_namespace
         now = self._clock.now()
-        spec = {"holderIdentity": self._holder, "leaseDurationSeconds": 10, "renewTime": micro_time(now)}
+        spec = {"holderIdentity": self._holder, "renewTime": micro_time(now)}
         try:
             raw = await self._client.get_raw(LEASES, name, namespace=namespace)
         except NotFound:
@@ -249,7 +260,7 @@ class AdmissionController:
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
                 "metadata": {"name": name, "namespace": namespace, "annotations": _set(notes, {})},
-                "spec": spec,
+                "spec": {**spec, "leaseDurationSeconds": max(1, int(self._settings.lease_period.total_seconds()))},
             }
             try:
                 await self._client.create(LEASES, body, namespace=namespace)

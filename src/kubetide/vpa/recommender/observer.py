@@ -30,9 +30,10 @@ from kubetide.kube.metrics import ExternalMetrics, ResourceMetrics
 from kubetide.kube.owners import ControllerKey, OwnerChain
 from kubetide.log import get_logger
 from kubetide.vpa.core.policy import CPU, MEMORY
+from kubetide.vpa.core.sidecars import with_sidecars
+from kubetide.vpa.recommender.core.decisions import failed_check, has_parent, no_controller, unreadable_target
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, Seen, from_event, from_pod, from_update
-from kubetide.vpa.recommender.core.tracking import failed_check, has_parent, no_controller, unreadable_target
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
 log = get_logger("vpa.recommender")
@@ -77,7 +78,7 @@ class Observer:
             clock=clock,
             namespace=self._namespace,
             field_selector="status.phase!=Pending",
-            slim=slim,
+            slim=(lambda pod: slim(with_sidecars(pod))) if settings.gate("NativeSidecar") else slim,
             rng=rng,
         )
         self.pods.add_handler(self._on_pod)

@@ -91,7 +91,7 @@ class SloController:
         }
         for queue in self._queues.values():
             client.announce(queue)
-        self._configuration = Configuration(recorder, self._audit)
+        self._configuration = Configuration(recorder, self._audit, settings.version)
         self._objects = ObjectReconciler(
             self._client, view=self._view, configuration=self._configuration, audit=self._audit
         )
@@ -147,6 +147,7 @@ class SloController:
             node,
             colocation=self._configuration.colocation.config,
             normalization=self._configuration.normalization.config,
+            amplification=self._configuration.amplification.config,
             written=self._writer.written(name),
             departures=self._departures,
         )

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
+from kubetide.slo.core.compat import Compat, parse_compat
 
 _ON = frozenset({"true", "t", "1"})
 
@@ -11,6 +12,14 @@ _ON = frozenset({"true", "t", "1"})
 class SloSettings(Settings, frozen=True, kw_only=True):
     section: ClassVar[str] = "slo"
 
+    compat: Annotated[
+        str,
+        Doc(
+            "Release of Koordinator whose rules hold, 1.4 to 1.8: formulas, defaults, fields of the ConfigMap. "
+            "docs/reference/compat.md says what changed when.",
+            flag="compat",
+        ),
+    ] = "1.8"
     config_name: Annotated[str, Doc("Name of the ConfigMap.", flag="slo-config-name")] = "slo-controller-config"
     config_namespace: Annotated[str, Doc("Namespace of the ConfigMap.")] = "koordinator-system"
     controllers: Annotated[
@@ -20,7 +29,14 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     plugins: Annotated[
         tuple[str, ...],
         Doc("Which resources are calculated; the same list grammar as controllers.", flag="noderesource-plugins"),
-    ] = ("MidResource", "BatchResource", "CPUNormalization", "ResourceAmplification")
+    ] = (
+        "MidResource",
+        "BatchResource",
+        "CPUNormalization",
+        "ResourceAmplification",
+        "GPUDeviceResource",
+        "RDMADeviceResource",
+    )
     workers: Annotated[int, Doc("Nodes worked on at once. More is faster and costs the API server more.")] = 16
     sync_period: Annotated[
         timedelta | None, Doc("Look at every node again after this time, changed or not; empty: only on changes.")
@@ -83,6 +99,11 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried or renewed.")] = timedelta(
         seconds=2
     )
+
+    @property
+    def version(self) -> Compat:
+        """The release whose rules hold."""
+        return parse_compat(self.compat)
 
     def runs(self, controller: str) -> bool:
         """Tell whether a controller is switched on."""

@@ -52,6 +52,7 @@ class SloReviews:
             new.data,
             nodes=nodes.items,
             names_needed=self._settings.names_needed,
+            compat=self._settings.version,
         )
         return _answer(request.uid, refusal)
 

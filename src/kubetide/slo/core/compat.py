@@ -47,6 +47,7 @@ MID_UNALLOCATED = Rule(
 PREEMPTION_POLICY = Rule("preemption-policy", (1, 6), "A profile also sets the preemption policy of its PriorityClass.")
 BATCH_CEILING = Rule("batch-ceiling", (1, 7), "Batch resources stay below a share of the node, where one is set.")
 GPU_VENDOR = Rule("gpu-vendor", (1, 7), "koordinator.sh/gpu is set for NVIDIA only, and the vendor label is copied.")
+LABEL_SUFFIXES = Rule("label-suffixes", (1, 7), "A profile may append suffixes to labels.")
 PROFILES_BY_NAME = Rule("profiles-by-name", (1, 7), "Colocation profiles apply in the order of their names.")
 RECLAIM_ABOVE_100 = Rule("reclaim-above-100", (1, 7), "The webhook accepts reclaim thresholds above 100.")
 REFUSED_AS_INVALID = Rule("refused-as-invalid", (1, 7), "The pod webhook refuses with HTTP 400 instead of 403.")
@@ -72,6 +73,7 @@ RULES = (
     PREEMPTION_POLICY,
     BATCH_CEILING,
     GPU_VENDOR,
+    LABEL_SUFFIXES,
     PROFILES_BY_NAME,
     RECLAIM_ABOVE_100,
     REFUSED_AS_INVALID,
@@ -102,7 +104,6 @@ FIELDS: Mapping[Version, tuple[str, ...]] = {
         "cpuEvictThresholdPercent",
         "cpuSuppressMinPercent",
         "evictEnabledPriorityThreshold",
-        "labelSuffixes",
         "schedFeatures",
         "schedGroupIdentityEnabled",
         "schedIdleSaverWmark",
@@ -118,7 +119,7 @@ FIELDS: Mapping[Version, tuple[str, ...]] = {
         "midStaticMemoryReservedPercent",
     ),
 }
-"""Fields of the ConfigMap and of profiles by the version that brought them."""
+"""Fields of the ConfigMap by the version that brought them."""
 
 # What is below these names are the user's own keys.
 _MAPS = frozenset({"extensions", "nodeSelector", "ratioModel", "resourceAmplificationRatio", "schedFeatures"})

@@ -60,7 +60,7 @@ def _is_share(value: Any) -> bool:
         except QuantityError:
             return False
         return True
-    return 0 <= value <= 100
+    return bool(0 <= value <= 100)
 
 
 def _bandwidth(system: Mapping[str, Any]) -> Quantity:

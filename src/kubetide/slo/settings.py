@@ -44,8 +44,9 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     feature_gates: Annotated[
         tuple[str, ...],
         Doc(
-            "Features as Name=true: ConfigMapValidatingWebhook, NodeValidatingWebhook (both off by default); "
-            "WebhookFramework=false switches both off."
+            "Features as Name=true: ConfigMapValidatingWebhook, NodeValidatingWebhook, NodeMutatingWebhook, "
+            "EnableSyncGPUSharedResource (all off by default); "
+            "WebhookFramework=false switches the webhooks off."
         ),
     ] = ()
     names_needed: Annotated[
@@ -115,12 +116,17 @@ class SloSettings(Settings, frozen=True, kw_only=True):
 
     def gate(self, name: str, *, default: bool = False) -> bool:
         """Tell whether a feature is switched on; the last word about it counts."""
-        switched = default
-        for entry in self.feature_gates:
-            found, _, value = entry.partition("=")
-            if found.strip().lower() == name.lower():
-                switched = value.strip().lower() in _ON
-        return switched
+        return gate_enabled(self.feature_gates, name, default=default)
+
+
+def gate_enabled(entries: tuple[str, ...], name: str, *, default: bool = False) -> bool:
+    """Read a list of `Name=true`: the last entry about `name` counts."""
+    switched = default
+    for entry in entries:
+        found, _, value = entry.partition("=")
+        if found.strip().lower() == name.lower():
+            switched = value.strip().lower() in _ON
+    return switched
 
 
 def is_listed(entries: tuple[str, ...], name: str) -> bool:

@@ -76,7 +76,7 @@ def mid(
     ],
 )
 def test_until_1_5_mid_is_the_prediction_below_a_share_of_allocatable(
-    reclaimable: dict[str, str], strategy: dict[str, int], cpu: int, memory: int
+    reclaimable: dict[str, str], strategy: dict[str, Any], cpu: int, memory: int
 ) -> None:
     assert mid(reclaimable, version="1.4", **strategy) == ((cpu, False), (memory, False))
 

@@ -6,58 +6,126 @@ going back to an older version leaves nothing in a NodeSLO that an older agent w
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from kubetide.errors import SettingsError
+from kubetide.api.values.compat import Rule, Version, parse_version
+from kubetide.errors import InvalidInput, SettingsError
 
-Version = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One change of behaviour."""
-
-    id: str
-    since: Version
-    meaning: str
+VERSIONS = tuple(Version(1, minor) for minor in range(4, 9))
+_V4, _V5, _V6, _V7, _V8 = VERSIONS
 
 
 BANDWIDTH_ANNOTATION = Rule(
-    "bandwidth-annotation",
-    (1, 5),
-    "The network-bandwidth annotation sets totalNetworkBandwidth of the NodeSLO.",
+    id="bandwidth-annotation",
+    since=_V5,
+    meaning="The network-bandwidth annotation sets totalNetworkBandwidth of the NodeSLO.",
 )
 DEVICE_PLUGINS = Rule(
-    "device-plugins", (1, 5), "GPU resources are a plugin; labels that the Device lacks stay on the node."
+    id="device-plugins",
+    since=_V5,
+    meaning="GPU resources are a plugin; labels that the Device lacks stay on the node.",
 )
-NETWORK_QOS_CHECKS = Rule("network-qos-checks", (1, 5), "The webhook checks the shares and sums of network QoS.")
+NETWORK_QOS_CHECKS = Rule(
+    id="network-qos-checks",
+    since=_V5,
+    meaning="The webhook checks the shares and sums of network QoS.",
+)
 AMPLIFICATION_CONFIG = Rule(
-    "amplification-config", (1, 6), "resource-amplification-config sets ratios beside the CPU normalization ratio."
+    id="amplification-config",
+    since=_V6,
+    meaning="resource-amplification-config sets ratios beside the CPU normalization ratio.",
 )
-DEVICES_RESET = Rule("devices-reset", (1, 6), "A Device without healthy GPUs takes the GPU resources off the node.")
-RDMA_DEVICES = Rule("rdma-devices", (1, 6), "Healthy RDMA devices become koordinator.sh/rdma.")
-GPU_SHORTHANDS = Rule("gpu-shorthands", (1, 6), "The pod webhook expands koordinator.sh/gpu and counts shared GPUs.")
+DEVICES_RESET = Rule(
+    id="devices-reset",
+    since=_V6,
+    meaning="A Device without healthy GPUs takes the GPU resources off the node.",
+)
+RDMA_DEVICES = Rule(
+    id="rdma-devices",
+    since=_V6,
+    meaning="Healthy RDMA devices become koordinator.sh/rdma.",
+)
+GPU_SHORTHANDS = Rule(
+    id="gpu-shorthands",
+    since=_V6,
+    meaning="The pod webhook expands koordinator.sh/gpu and counts shared GPUs.",
+)
 HOST_APPLICATION_PRIORITY = Rule(
-    "host-application-priority", (1, 6), "A host application without priority no longer counts against batch resources."
+    id="host-application-priority",
+    since=_V6,
+    meaning="A host application without priority no longer counts against batch resources.",
 )
-MID_DEFAULTS = Rule("mid-defaults", (1, 6), "The mid thresholds have defaults (100, 100, 0) and must lie in 0 to 100.")
+MID_DEFAULTS = Rule(
+    id="mid-defaults",
+    since=_V6,
+    meaning="The mid thresholds have defaults (100, 100, 0) and must lie in 0 to 100.",
+)
 MID_UNALLOCATED = Rule(
-    "mid-unallocated", (1, 6), "Mid resources count from capacity, with a share of what no prod pod has requested."
+    id="mid-unallocated",
+    since=_V6,
+    meaning="Mid resources count from capacity, with a share of what no prod pod has requested.",
 )
-PREEMPTION_POLICY = Rule("preemption-policy", (1, 6), "A profile also sets the preemption policy of its PriorityClass.")
-BATCH_CEILING = Rule("batch-ceiling", (1, 7), "Batch resources stay below a share of the node, where one is set.")
-GPU_VENDOR = Rule("gpu-vendor", (1, 7), "koordinator.sh/gpu is set for NVIDIA only, and the vendor label is copied.")
-LABEL_SUFFIXES = Rule("label-suffixes", (1, 7), "A profile may append suffixes to labels.")
-PROFILES_BY_NAME = Rule("profiles-by-name", (1, 7), "Colocation profiles apply in the order of their names.")
-RECLAIM_ABOVE_100 = Rule("reclaim-above-100", (1, 7), "The webhook accepts reclaim thresholds above 100.")
-REFUSED_AS_INVALID = Rule("refused-as-invalid", (1, 7), "The pod webhook refuses with HTTP 400 instead of 403.")
+PREEMPTION_POLICY = Rule(
+    id="preemption-policy",
+    since=_V6,
+    meaning="A profile also sets the preemption policy of its PriorityClass.",
+)
+BATCH_CEILING = Rule(
+    id="batch-ceiling",
+    since=_V7,
+    meaning="Batch resources stay below a share of the node, where one is set.",
+)
+GPU_VENDOR = Rule(
+    id="gpu-vendor",
+    since=_V7,
+    meaning="koordinator.sh/gpu is set for NVIDIA only, and the vendor label is copied.",
+)
+LABEL_SUFFIXES = Rule(
+    id="label-suffixes",
+    since=_V7,
+    meaning="A profile may append suffixes to labels.",
+)
+PROFILES_BY_NAME = Rule(
+    id="profiles-by-name",
+    since=_V7,
+    meaning="Colocation profiles apply in the order of their names.",
+)
+RECLAIM_ABOVE_100 = Rule(
+    id="reclaim-above-100",
+    since=_V7,
+    meaning="The webhook accepts reclaim thresholds above 100.",
+)
+REFUSED_AS_INVALID = Rule(
+    id="refused-as-invalid",
+    since=_V7,
+    meaning="The pod webhook refuses with HTTP 400 instead of 403.",
+)
 SYSTEM_UNSET = Rule(
-    "system-unset", (1, 7), "Kernel settings that are not configured are left alone instead of set to defaults."
+    id="system-unset",
+    since=_V7,
+    meaning="Kernel settings that are not configured are left alone instead of set to defaults.",
 )
-MID_CEILING = Rule("mid-ceiling", (1, 8), "The mid threshold limits the sum, the unallocated part included.")
-MID_STATIC = Rule("mid-static", (1, 8), "midReclaimMode static: a fixed share of the node is mid.")
-RECLAIM_ZERO = Rule("reclaim-zero", (1, 8), "A reclaim threshold of 0 is accepted.")
-SKIP_ENHANCED_VALIDATION = Rule("skip-enhanced-validation", (1, 8), "A label lets a pod pass the required-label rules.")
+MID_CEILING = Rule(
+    id="mid-ceiling",
+    since=_V8,
+    meaning="The mid threshold limits the sum, the unallocated part included.",
+)
+MID_STATIC = Rule(
+    id="mid-static",
+    since=_V8,
+    meaning="midReclaimMode static: a fixed share of the node is mid.",
+)
+RECLAIM_ZERO = Rule(
+    id="reclaim-zero",
+    since=_V8,
+    meaning="A reclaim threshold of 0 is accepted.",
+)
+SKIP_ENHANCED_VALIDATION = Rule(
+    id="skip-enhanced-validation",
+    since=_V8,
+    meaning="A label lets a pod pass the required-label rules.",
+)
 
 RULES = (
     BANDWIDTH_ANNOTATION,
@@ -85,7 +153,7 @@ RULES = (
 )
 
 FIELDS: Mapping[Version, tuple[str, ...]] = {
-    (1, 5): (
+    _V5: (
         "netQOSPolicy",
         "readLatencyPercent",
         "writeLatencyPercent",
@@ -96,8 +164,8 @@ FIELDS: Mapping[Version, tuple[str, ...]] = {
         "modelReadRandIOPS",
         "modelWriteRandIOPS",
     ),
-    (1, 6): ("defaultRatio", "midUnallocatedPercent"),
-    (1, 7): (
+    _V6: ("defaultRatio", "midUnallocatedPercent"),
+    _V7: (
         "batchCPUThresholdPercent",
         "batchMemoryThresholdPercent",
         "cpuEvictLowerPercent",
@@ -108,7 +176,7 @@ FIELDS: Mapping[Version, tuple[str, ...]] = {
         "schedGroupIdentityEnabled",
         "schedIdleSaverWmark",
     ),
-    (1, 8): (
+    _V8: (
         "allocatableEvictPriorityThreshold",
         "cpuAllocatableEvictLowerPercent",
         "cpuAllocatableEvictThresholdPercent",
@@ -129,7 +197,7 @@ _MAPS = frozenset({"extensions", "nodeSelector", "ratioModel", "resourceAmplific
 class Compat:
     """The version in force."""
 
-    version: Version = (1, 8)
+    version: Version = _V8
 
     def has(self, rule: Rule) -> bool:
         """Tell whether a rule holds."""
@@ -141,18 +209,20 @@ class Compat:
         return _without(raw, later) if later else raw
 
     def __str__(self) -> str:
-        return ".".join(map(str, self.version))
+        return str(self.version)
 
 
 NEWEST = Compat()
-_SUPPORTED = {str(each): each for each in (Compat((1, minor)) for minor in range(4, 9))}
+_BY_VERSION = {version: Compat(version) for version in VERSIONS}
 
 
+@cache
 def parse_compat(text: str) -> Compat:
     """Read the setting; raise SettingsError."""
-    if (found := _SUPPORTED.get(text)) is None:
-        raise SettingsError(f"{text!r} is not a supported version (one of {', '.join(_SUPPORTED)})", field="compat")
-    return found
+    try:
+        return _BY_VERSION[parse_version(text, VERSIONS)]
+    except InvalidInput as error:
+        raise SettingsError(str(error), field="compat") from error
 
 
 def _without(raw: Any, names: set[str]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from embedded_server import running
 from kubetide import crds
 from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, NODE_METRICS, NODES, PODS
 from kubetide.clock import SystemClock
@@ -19,7 +20,6 @@ from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import load as load_kubeconfig
 from kubetide.kube.endpoints import Endpoints
 from kubetide.telemetry import Telemetry
-from kubetide.testing.embedded_server import running
 
 PATIENCE = 60
 CAPACITY = {"cpu": "10", "memory": "10Gi"}

@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faulty_api import EndOfStream, FaultPlan, FaultyApi, FaultyTransport
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import CONFIG_MAPS
@@ -22,7 +23,6 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
-from kubetide.testing.memory_api import EndOfStream, Faults, MemoryApi, MemoryTransport
 
 COLLECTION = "/api/v1/configmaps"
 # Many, so that what goes wrong with an object is not mended by its next change.
@@ -33,7 +33,7 @@ REQUEST_FAULTS = ("refuse", "busy", "reset")
 OPERATIONS = ("put", "put", "put", "remove", "remove", "wait", "wait", "forget")
 
 
-class Plan(Faults):
+class Plan(FaultPlan):
     """Misbehaves in the ways given, by chance, until told to stop.
 
     Few ways at a time: most of them end in a new list, which heals whatever the others have done.
@@ -111,9 +111,9 @@ def test_the_store_ends_equal_to_the_servers_state(
     chance = random.Random(seed)
 
     async def main() -> None:
-        api, plan = MemoryApi(), Plan(chance, rate, sorted(line_faults), sorted(request_faults))
+        api, plan = FaultyApi(), Plan(chance, rate, sorted(line_faults), sorted(request_faults))
         clock = virtual_clock()
-        client = Client(MemoryTransport(api, plan, bookmark_seconds=20), clock=clock, chance=random.Random(seed))
+        client = Client(FaultyTransport(api, plan), clock=clock, chance=random.Random(seed))
         informer: Informer[ConfigMap] = Informer(client, CONFIG_MAPS, clock=clock)
         followed: dict[ObjectKey, str] = {}
 
@@ -154,7 +154,7 @@ def test_the_store_ends_equal_to_the_servers_state(
     run_virtual(main())
 
 
-async def _apply(api: MemoryApi, operation: str, name: str, seconds: int, number: int) -> None:
+async def _apply(api: FaultyApi, operation: str, name: str, seconds: int, number: int) -> None:
     match operation:
         case "put":
             raw: dict[str, Any] = {"metadata": {"namespace": "shop", "name": name}, "data": {"n": str(number)}}

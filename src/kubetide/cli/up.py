@@ -209,24 +209,16 @@ async def _serve(
 async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
     """Run an agent on every node, and answer for them."""
     from kubetide.cli.node.simulated import answering, make_agent
-    from kubetide.kube.control.manager import Manager
+    from kubetide.kube.control.manager import running
     from kubetide.telemetry import Telemetry
 
     telemetry = Telemetry()
     agents = [
         make_agent(cluster, node, cluster.seed, interval=AGENT_INTERVAL, telemetry=telemetry) for node in cluster.hosts
     ]
-    manager = Manager(name="agents")
-    for agent in agents:
-        manager.add(agent)
-    work = asyncio.get_running_loop().create_task(manager.run(), name="agents")
-    try:
-        async with answering(agents, port, telemetry=telemetry) as taken:
-            click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
-            yield
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+    async with running(*agents), answering(agents, port, telemetry=telemetry) as taken:
+        click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
+        yield
 
 
 async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:

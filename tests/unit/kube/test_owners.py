@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.apps import ReplicaSet
 from kubetide.api.objects.meta import ObjectKey, ObjectMeta, OwnerReference
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
@@ -16,7 +17,6 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import InternalError, NotFound
 from kubetide.kube.owners import ControllerKey, InvalidOwner, OwnerChain, OwnerNotFound
 from kubetide.kube.scale import ScaleClient
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 
 def key(kind: str, name: str, api_version: str = "apps/v1") -> ControllerKey:
@@ -46,10 +46,10 @@ class World:
     """Deployments and the like in a server, other kinds in a table."""
 
     def __init__(self, answers: dict[tuple[str, str], list[dict[str, Any]] | KubetideError] | None = None) -> None:
-        self.api = MemoryApi()
+        self.api = FaultyApi()
         self.clock = virtual_clock()
         self.scales = Scales(answers or {})
-        self.client = Client(MemoryTransport(self.api), clock=self.clock, chance=random.Random(1))
+        self.client = Client(FaultyTransport(self.api), clock=self.clock, chance=random.Random(1))
         self.owners = OwnerChain(self.client, self.scales, clock=self.clock)
 
     def add(self, plural: str, name: str, *owners: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.admission import AdmissionReview
 from kubetide.api.values.codec import decode, decode_raw, encode
 from kubetide.api.values.patch import JsonPatch
@@ -13,14 +14,13 @@ from kubetide.errors import DecodeError
 from kubetide.kube.client.client import Client
 from kubetide.slo.settings import SloSettings
 from kubetide.slo.webhook import SloReviews, webhook_server
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 Raw = dict[str, Any]
 OURS = {"namespace": "koordinator-system", "name": "slo-controller-config"}
 
 
 def client() -> Client:
-    return Client(MemoryTransport(MemoryApi()), clock=SystemClock())
+    return Client(FaultyTransport(FaultyApi()), clock=SystemClock())
 
 
 def review(operation: str, *, new: object = None, old: object = None, **names: str) -> AdmissionReview:

@@ -4,7 +4,6 @@ Without the first two, `kubectl delete` would wait for ever. Nothing else runs: 
 node.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,6 +18,7 @@ from kubetide.embedded.sim.controllers.expiry import EVENT_TTL, EventExpiry
 from kubetide.embedded.sim.controllers.garbage import Garbage
 from kubetide.embedded.sim.controllers.namespaces import Namespaces
 from kubetide.embedded.sim.world import World
+from kubetide.kube.control.manager import running
 
 
 @asynccontextmanager
@@ -35,11 +35,5 @@ async def housekeeping(api: EmbeddedApi, *, event_ttl: timedelta = EVENT_TTL) ->
         return answer
 
     world = World(api.store, api.clock, send, Random(0))
-    async with asyncio.TaskGroup() as group:
-        keepers = (Namespaces(world), Garbage(world), EventExpiry(world, event_ttl))
-        tasks = [group.create_task(controller.run()) for controller in keepers]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
+    async with running(Namespaces(world), Garbage(world), EventExpiry(world, event_ttl)):
+        yield

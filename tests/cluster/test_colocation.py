@@ -23,9 +23,9 @@ from kubetide.slo.colocation.settings import ColocationSettings
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map, make_deployment, make_pod
-from kubetide.testing.cluster import pods, run
 from kubetide.wiring import World, build
 from qosagent import granted, make_agent, running
+from simulated.cluster import pods, run
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 Raw = dict[str, Any]

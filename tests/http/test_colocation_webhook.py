@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from embedded_server import running
 from kubetide import crds
 from kubetide.api.objects.events import Event
 from kubetide.api.objects.scheme import COLOCATION_PROFILES, CRDS, PODS, PRIORITY_CLASSES, VALIDATING_WEBHOOKS
@@ -19,7 +20,6 @@ from kubetide.kube.client.errors import ApiError, NotFound
 from kubetide.slo.colocation.settings import ColocationSettings
 from kubetide.slo.colocation.webhook import ColocationWebhook
 from kubetide.telemetry import Telemetry
-from kubetide.testing.embedded_server import running
 
 Raw = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Local copies of everything the SLO controller looks at, and the observation of one node taken from them."""
+"""Caches of everything the SLO controller looks at, and the observation of one node taken from them."""
 
 import asyncio
 import random
@@ -135,8 +135,8 @@ class SloView:
         return (self.nodes, self.pods, self.metrics, self.slos, self.topologies, self.devices, self.configs)
 
     @property
-    def synced(self) -> bool:
-        """Whether every copy is complete: nothing is decided before."""
+    def has_synced(self) -> bool:
+        """Whether all caches are synced: nothing is decided before."""
         return all(informer.has_synced for informer in self.informers)
 
     async def run(self) -> None:
@@ -146,7 +146,7 @@ class SloView:
                 group.create_task(informer.run(), name=informer.name)
 
     async def wait_synced(self) -> None:
-        """Wait until every copy is complete."""
+        """Wait until all caches are synced."""
         for informer in self.informers:
             await informer.wait_synced()
 

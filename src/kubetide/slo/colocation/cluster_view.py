@@ -49,7 +49,7 @@ class ColocationView:
         return (self.profiles, self.namespaces, self.priority_classes, self.required_labels)
 
     @property
-    def synced(self) -> bool:
+    def has_synced(self) -> bool:
         """Whether all caches are synced: nothing is answered before."""
         return all(informer.has_synced for informer in self.informers)
 

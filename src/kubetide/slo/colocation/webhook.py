@@ -1,27 +1,29 @@
 """The colocation webhook: `/mutate-pod` and `/validate-pod` over HTTPS, registered by itself.
 
-    start          caches synced -> certificates -> HTTPS server -> webhook configurations
-    every 10 s     certificates rotated where due, configurations brought up to date
+    start          caches synced -> certificates -> HTTPS server
+    every 10 s     certificates rotated where due, configurations written once the server answers
+
+All replicas serve and register; there is nothing to elect.
 
 On an embedded API server in the same process the webhooks are functions (`local://NAME`), so that they work in
 virtual time.
 """
 
-import asyncio
 import base64
 import os
 import random
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from kubetide.api.objects.admission import replacement, same_webhooks
 from kubetide.api.objects.scheme import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from kubetide.clock import Clock
-from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import Limits
+from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
 from kubetide.log import get_logger
@@ -44,8 +46,8 @@ Raw = dict[str, Any]
 _LOCAL = {MUTATE_PATH: "colocation-mutate", VALIDATE_PATH: "colocation-validate"}
 
 
-class ColocationWebhook:
-    """The component. `run` serves and registers until cancelled."""
+class ColocationWebhook(Controller):
+    """Serves the reviews of pods and keeps their registration up to date."""
 
     def __init__(
         self,
@@ -59,7 +61,6 @@ class ColocationWebhook:
         local: LocalWebhooks | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.name = "colocation"
         self._client = client
         self._clock = clock
         self._settings = settings
@@ -74,50 +75,54 @@ class ColocationWebhook:
         served = settings.gate("WebhookFramework", default=True)
         self._mutates = served and settings.gate("PodMutatingWebhook", default=True)
         self._validates = served and settings.gate("PodValidatingWebhook", default=True)
+        registration = PeriodicLoop(
+            "registration",
+            self._refresh,
+            clock=clock,
+            interval=settings.refresh_period,
+            first_after=timedelta(0),
+            telemetry=telemetry,
+        )
+        super().__init__(
+            "colocation",
+            clock=clock,
+            caches=(self._view,),
+            loops=(registration,),
+            background=() if local is not None else (self._serve,),
+        )
 
     def ready(self) -> bool:
-        """Whether reviews are answered."""
-        return self._view.synced and (self._local is not None or (self.server is not None and self.server.ready()))
+        """Return whether reviews are answered."""
+        return super().ready() and self._answers()
 
-    def healthy(self) -> bool:
-        """Certificates and registration are tried again; a restart would not help."""
-        return True
+    async def started_leading(self) -> None:
+        """Hand the webhooks to an API server in the same process, if there is one."""
+        log.info("following Koordinator", version=self._settings.compat)
+        if self._local is not None:
+            self._local.register_local(_LOCAL[MUTATE_PATH], self.reviewer.mutate_local)
+            self._local.register_local(_LOCAL[VALIDATE_PATH], self.reviewer.validate_local)
 
-    def explain(self, kind: str, key: str) -> Raw | None:
-        """A pod carries its own explanation, in an annotation."""
-        return None
+    def _answers(self) -> bool:
+        return self._local is not None or (self.server is not None and self.server.ready())
 
-    async def run(self) -> None:
-        """Serve until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._view.run(), name="colocation informers")
-            await self._view.wait_synced()
-            log.info("following Koordinator", version=str(self._settings.version))
-            try:
-                if self._local is not None:
-                    self._local.register_local(_LOCAL[MUTATE_PATH], self.reviewer.mutate_local)
-                    self._local.register_local(_LOCAL[VALIDATE_PATH], self.reviewer.validate_local)
-                else:
-                    self.server = await self._make_server()
-                    group.create_task(self.server.run(), name="colocation webhook")
-                    while not self.server.ready():  # noqa: ASYNC110 - readiness has no event
-                        await asyncio.sleep(0.1)
-                await self._keep()
-            finally:
-                if self._certificates is not None:
-                    self._certificates.close()
+    async def _serve(self) -> None:
+        """Serve reviews until cancelled, from the moment the caches are synced."""
+        await self.wait_synced()
+        try:
+            self.server = await self._make_server()
+            await self.server.run()
+        finally:
+            if self._certificates is not None:
+                self._certificates.close()
 
-    async def _keep(self) -> None:
-        """Keep certificates and configurations up to date."""
-        while True:
-            try:
-                if self._certificates is not None and await self._certificates.refresh() and self.server is not None:
-                    self.server.reload()
-                if self._settings.register_webhook:
-                    await self._register()
-            except KubetideError as error:
-                log.warning("will try again", error=str(error))
-            await asyncio.sleep(self._settings.refresh_period.total_seconds())
+    async def _refresh(self) -> None:
+        """Bring certificates and configurations up to date; nothing is registered that does not answer yet."""
+        if not self._answers():
+            return
+        if self._certificates is not None and await self._certificates.refresh() and self.server is not None:
+            self.server.reload()
+        if self._settings.register_webhook:
+            await self._register()
 
     async def _make_server(self) -> WebhookServer:
         settings = self._settings

@@ -105,6 +105,8 @@ class SloController(Controller):
     async def started_leading(self) -> None:
         """Begin with every node there is."""
         log.info("following Koordinator", version=self._settings.compat)
+        for warning in self._settings.gate_warnings():
+            log.warning("feature gate", problem=warning)
         self._enqueue_all()
 
     async def _expire(self) -> None:

@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
 from kubetide.slo.core.compat import Compat, parse_compat
-
-_ON = frozenset({"true", "t", "1"})
+from kubetide.slo.core.gates import gate_enabled, gate_warnings
 
 
 class SloSettings(Settings, frozen=True, kw_only=True):
@@ -114,19 +113,13 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         """Tell whether a plugin is switched on."""
         return is_listed(self.plugins, plugin)
 
-    def gate(self, name: str, *, default: bool = False) -> bool:
+    def gate(self, name: str) -> bool:
         """Tell whether a feature is switched on; the last word about it counts."""
-        return gate_enabled(self.feature_gates, name, default=default)
+        return gate_enabled(self.feature_gates, name, self.version.version)
 
-
-def gate_enabled(entries: tuple[str, ...], name: str, *, default: bool = False) -> bool:
-    """Read a list of `Name=true`: the last entry about `name` counts."""
-    switched = default
-    for entry in entries:
-        found, _, value = entry.partition("=")
-        if found.strip().lower() == name.lower():
-            switched = value.strip().lower() in _ON
-    return switched
+    def gate_warnings(self) -> tuple[str, ...]:
+        """Return what to report about the feature gates that were set."""
+        return tuple(gate_warnings(self.feature_gates, self.version.version))
 
 
 def is_listed(entries: tuple[str, ...], name: str) -> bool:

@@ -105,7 +105,7 @@ def webhook_server(
         handlers[NODE_PATH] = reviews.review_node
     if settings.gate(STATUS_GATE):
         handlers[STATUS_PATH] = reviews.review_node_status
-    if not handlers or not settings.gate(FRAMEWORK_GATE, default=True):
+    if not handlers or not settings.gate(FRAMEWORK_GATE):
         return None
     folder = Path(settings.webhook_cert_dir)
     certificate = Certificate(certificate=Pem(path=folder / "tls.crt"), key=Pem(path=folder / "tls.key"))

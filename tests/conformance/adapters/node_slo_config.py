@@ -49,6 +49,18 @@ def defaults(case: Case) -> Iterable[str]:
     return compare({name: case["expected"][name] for name in actual}, actual)
 
 
+@suite("node/slo_defaults_18")
+def defaults_18(case: Case) -> Iterable[str]:
+    # Resource QoS travels as the user wrote it: its defaults are the agent's (nodeslo_agent_merge_18).
+    expected = {name: value for name, value in case["expected"]["nodeSLOSpec"].items() if name != "resourceQOSStrategy"}
+    spec = nodeslo.render(config.NodeSLOConfig.initial(), Node(), None)
+    actual = {name: spec[name] for name in expected}
+    return compare(
+        {"colocation": case["expected"]["colocation"], "nodeSLOSpec": expected},
+        {"colocation": config.colocation_defaults(), "nodeSLOSpec": actual},
+    )
+
+
 @suite("node/slo_config_merge")
 def config_merge(case: Case) -> Iterable[str]:
     given = case["input"]

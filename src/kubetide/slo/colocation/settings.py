@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
 from kubetide.slo.core.compat import Compat, parse_compat
-from kubetide.slo.settings import gate_enabled
+from kubetide.slo.core.gates import gate_enabled, gate_warnings
 
 
 class ColocationSettings(Settings, frozen=True, kw_only=True):
@@ -91,6 +91,10 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         """The release whose rules hold."""
         return parse_compat(self.compat)
 
-    def gate(self, name: str, *, default: bool = False) -> bool:
+    def gate(self, name: str) -> bool:
         """Tell whether a feature is switched on; the last word about it counts."""
-        return gate_enabled(self.feature_gates, name, default=default)
+        return gate_enabled(self.feature_gates, name, self.version.version)
+
+    def gate_warnings(self) -> tuple[str, ...]:
+        """Return what to report about the feature gates that were set."""
+        return tuple(gate_warnings(self.feature_gates, self.version.version))

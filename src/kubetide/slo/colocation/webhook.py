@@ -72,9 +72,9 @@ class ColocationWebhook(Controller):
         self.reviewer = PodReviewer(self._view, settings, telemetry, recorder, rng, clock=clock)
         self._certificates: Certificates | None = None
         self.server: WebhookServer | None = None
-        served = settings.gate("WebhookFramework", default=True)
-        self._mutates = served and settings.gate("PodMutatingWebhook", default=True)
-        self._validates = served and settings.gate("PodValidatingWebhook", default=True)
+        served = settings.gate("WebhookFramework")
+        self._mutates = served and settings.gate("PodMutatingWebhook")
+        self._validates = served and settings.gate("PodValidatingWebhook")
         registration = PeriodicLoop(
             "registration",
             self._refresh,
@@ -98,6 +98,8 @@ class ColocationWebhook(Controller):
     async def started_leading(self) -> None:
         """Hand the webhooks to an API server in the same process, if there is one."""
         log.info("following Koordinator", version=self._settings.compat)
+        for warning in self._settings.gate_warnings():
+            log.warning("feature gate", problem=warning)
         if self._local is not None:
             self._local.register_local(_LOCAL[MUTATE_PATH], self.reviewer.mutate_local)
             self._local.register_local(_LOCAL[VALIDATE_PATH], self.reviewer.validate_local)

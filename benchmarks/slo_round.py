@@ -127,7 +127,7 @@ async def measure(nodes: int, pods: int) -> None:
     for label, wait in (("right after", 60), ("after the time threshold", 600)):
         await asyncio.sleep(wait)
         transport.requests.clear()
-        controller.wake_all()
+        await controller.started_leading()
         started = time.process_time()
         await asyncio.sleep(30)
         spent = time.process_time() - started

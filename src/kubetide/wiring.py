@@ -187,12 +187,32 @@ def _slo(deps: Dependencies, settings: Any) -> list[Component]:
     return components if server is None else [*components, server]
 
 
+def _colocation(world: World, settings: Any) -> list[Component]:
+    from kubetide.slo.colocation.webhook import ColocationWebhook
+
+    return _with_recorder(
+        world,
+        "colocation-webhook",
+        lambda recorder: ColocationWebhook(
+            world.client,
+            world.clock,
+            settings,
+            world.telemetry,
+            recorder,
+            world.rng,
+            local=world.local_webhooks,
+            limits=world.limits,
+        ),
+    )
+
+
 _BUILDERS: dict[str, Builder] = {
     "hpa": _hpa,
     "recommender": _recommender,
     "updater": _updater,
     "admission": _admission,
     "slo": _slo,
+    "colocation": _colocation,
 }
 _ADDRESSES = {
     "hpa": ":8941",
@@ -200,4 +220,5 @@ _ADDRESSES = {
     "updater": ":8943",
     "admission": ":8944",
     "slo": ":8080",
+    "colocation": ":8946",
 }

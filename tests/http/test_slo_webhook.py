@@ -95,9 +95,9 @@ def entries(*labels: str, names: tuple[str, ...] = ("one", "two")) -> str:
     [
         pytest.param({COLOCATION: '{"enable": "yes"}'}, "ParseConfigFail", "colocation-config", id="not-readable"),
         pytest.param(
-            {COLOCATION: '{"cpuReclaimThresholdPercent": 101}'},
+            {COLOCATION: '{"midCPUThresholdPercent": 101}'},
             "ConfigParamInvalid",
-            "cpuReclaimThresholdPercent",
+            "midCPUThresholdPercent",
             id="out-of-range",
         ),
         pytest.param(

@@ -69,7 +69,7 @@ def complete_words(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_words)
 @click.pass_obj
 def command(invocation: Invocation, components: str, flags: tuple[str, ...]) -> None:
-    """Run COMPONENTS (hpa, recommender, updater, admission, slo; several with commas, or `all`).
+    """Run COMPONENTS (hpa, recommender, updater, admission, slo, colocation; several with commas, or `all`).
 
     FLAGS are the flags of the originals: -flag=x, --flag=x and --flag x all work; a flag that several components
     share may be prefixed (--recommender.kube-api-qps=50). `kubetide settings` lists them.

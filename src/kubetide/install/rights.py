@@ -99,6 +99,17 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         Right("scheduling.koordinator.sh", ("devices",), READ),
         _EVENTS,
     ),
+    "colocation": (
+        Right("", ("namespaces",), READ),
+        Right("scheduling.k8s.io", ("priorityclasses",), READ),
+        Right("config.koordinator.sh", ("clustercolocationprofiles",), READ),
+        Right(
+            "admissionregistration.k8s.io",
+            ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            ("get", "create", "update", "delete"),
+        ),
+        _EVENTS,
+    ),
     "node": (
         Right("", ("nodes", "pods", "persistentvolumeclaims"), READ),
         Right("", ("nodes/proxy", "nodes/pods", "nodes/configz", "nodes/stats", "nodes/metrics"), ("get",)),
@@ -138,6 +149,10 @@ LOCAL: dict[str, tuple[Local, ...]] = {
         Local(Right("", ("secrets",), ("get", "create", "update"))),
     ),
     "slo": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
+    "colocation": (
+        Local(Right("", ("secrets",), ("get", "create", "update"))),
+        Local(Right("", ("configmaps",), READ), "koordinator-system"),
+    ),
     "node": (),
 }
 """Rights in single namespaces."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -32,6 +32,7 @@ from kubetide.telemetry import Telemetry
 
 log = get_logger("webhook")
 
+LocalHook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 ReviewHandler = Callable[[AdmissionReview], Awaitable[dict[str, Any]]]
 Stopwatch = Callable[[str], AbstractContextManager[object]]
 """Measures what happens inside of it, by the name of a step."""
@@ -40,6 +41,14 @@ WRITE_RESPONSE = "write_response"
 
 # Twice the size of the largest object that etcd takes, old and new one in a review.
 REVIEW_LIMIT = 8 * 1024 * 1024
+
+
+class LocalWebhooks(Protocol):
+    """Where an embedded API server takes webhooks that are functions."""
+
+    def register_local(self, name: str, hook: LocalHook) -> None:
+        """Let `local://NAME` call a function."""
+        ...
 
 
 class WebhookServer:

@@ -1,4 +1,4 @@
-"""Local copies of everything the SLO controller looks at, and the observation of one node taken from them."""
+"""Caches of everything the SLO controller looks at, and the observation of one node taken from them."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.log import get_logger
-from kubetide.slo.core.config import ColocationState, NormalizationState
+from kubetide.slo.core.config import AmplificationState, ColocationState, NormalizationState
 from kubetide.slo.core.decide import decide_node
 from kubetide.slo.core.departures import Departures
 from kubetide.slo.core.observation import NodeObservation
@@ -135,8 +135,8 @@ class SloView:
         return (self.nodes, self.pods, self.metrics, self.slos, self.topologies, self.devices, self.configs)
 
     @property
-    def synced(self) -> bool:
-        """Whether every copy is complete: nothing is decided before."""
+    def has_synced(self) -> bool:
+        """Whether all caches are synced: nothing is decided before."""
         return all(informer.has_synced for informer in self.informers)
 
     async def run(self) -> None:
@@ -146,7 +146,7 @@ class SloView:
                 group.create_task(informer.run(), name=informer.name)
 
     async def wait_synced(self) -> None:
-        """Wait until every copy is complete."""
+        """Wait until all caches are synced."""
         for informer in self.informers:
             await informer.wait_synced()
 
@@ -179,6 +179,7 @@ class SloView:
         *,
         colocation: Mapping[str, Any],
         normalization: Mapping[str, Any],
+        amplification: Mapping[str, Any],
         written: Mapping[str, datetime],
         departures: Departures,
     ) -> NodeObservation:
@@ -202,9 +203,9 @@ class SloView:
             device=self.devices.store.get(ObjectKey("", name)),
             colocation=colocation,
             normalization=normalization,
+            amplification=amplification,
             since_status_write=since("status"),
             since_zone_write=since("zones"),
-            since_device_write=since("devices"),
             departures=departures.of(name),
             watched_for=departures.watched_for(name, now),
         )
@@ -216,8 +217,9 @@ async def recompute(client: Client, clock: Clock, settings: SloSettings, key: Ob
     node = await client.get(NODES, name)
     config = await _or_none(client, CONFIG_MAPS, settings.config_name, settings.config_namespace)
     data = None if config is None else (config.data or {})
-    colocation, _ = ColocationState().updated(data)
-    normalization, _ = NormalizationState().updated(data)
+    colocation, _ = ColocationState.initial(settings.version).updated(data)
+    normalization, _ = NormalizationState(compat=settings.version).updated(data)
+    amplification, _ = AmplificationState(compat=settings.version).updated(data)
     pods = await client.list(PODS, field_selector=f"spec.nodeName={name}")
     topology = await _or_none(client, RAW_TOPOLOGIES, name)
     zones = (topology.zones if topology is not None else None) or []
@@ -233,6 +235,7 @@ async def recompute(client: Client, clock: Clock, settings: SloSettings, key: Ob
         device=device,
         colocation=colocation.config,
         normalization=normalization.config,
+        amplification=amplification.config,
     )
     decision = decide_node(seen, settings, clock.now())
     return {"kind": "node", "recomputed": True, "overcommit": decision.trace}

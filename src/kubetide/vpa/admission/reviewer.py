@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
-from kubetide.api.objects.admission import AdmissionRequest, AdmissionReview, review_response
+from kubetide.api.objects.admission import AdmissionRequest, AdmissionReview, local_review, review_response
 from kubetide.api.objects.core import Pod
-from kubetide.api.values.codec import convert, decode, decode_raw
+from kubetide.api.values.codec import decode, decode_raw
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.webhook import TOTAL
@@ -93,11 +91,8 @@ class Reviewer:
 
     async def review_raw(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Answer a review that comes as dicts, from an API server in the same process."""
-        request = raw.get("request") or {}
-        plain = {key: value for key, value in request.items() if key not in ("object", "oldObject")}
         with self.step(TOTAL):
-            parsed = convert(plain, AdmissionRequest, what="AdmissionReview")
-            return await self.review(AdmissionReview(request=_with_objects(parsed, request)))
+            return await self.review(local_review(raw))
 
     async def _pod(self, request: AdmissionRequest) -> dict[str, Any]:
         with self.step("read_request"):
@@ -134,11 +129,3 @@ class Reviewer:
             yield
         finally:
             self._steps.labels(name).observe(self._clock.monotonic() - began)
-
-
-def _with_objects(parsed: AdmissionRequest, raw: dict[str, Any]) -> AdmissionRequest:
-    return msgspec.structs.replace(
-        parsed,
-        object=msgspec.Raw(msgspec.json.encode(raw.get("object"))),
-        old_object=msgspec.Raw(msgspec.json.encode(raw.get("oldObject"))),
-    )

@@ -12,10 +12,10 @@ import base64
 import random
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
+from kubetide.api.objects.admission import replacement, same_webhooks
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.scheme import LEASES, MUTATING_WEBHOOKS, PODS
 from kubetide.api.values.codec import convert
@@ -26,10 +26,10 @@ from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import Limits
 from kubetide.kube.control.leader_election import micro_time
-from kubetide.kube.webhook import WebhookServer
+from kubetide.kube.webhook import LocalWebhooks, WebhookServer
+from kubetide.kube.webhook_certificates import Certificates
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.admission.certificates import Certificates
 from kubetide.vpa.admission.core.ciphers import openssl_ciphers
 from kubetide.vpa.admission.core.heartbeat import annotations, read_heartbeat
 from kubetide.vpa.admission.core.registration import (
@@ -41,8 +41,6 @@ from kubetide.vpa.admission.core.registration import (
     configuration,
     parse_labels,
     probe_namespace,
-    replacement,
-    same_webhooks,
 )
 from kubetide.vpa.admission.core.review import PROBE
 from kubetide.vpa.admission.observer import AdmissionView
@@ -55,16 +53,6 @@ log = get_logger("admission")
 NEVER = timedelta(days=36500)
 REVIEW_LIMIT = 5 * 1024 * 1024
 TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
-
-LocalHook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-
-
-class LocalWebhooks(Protocol):
-    """Where an embedded API server takes webhooks that are functions."""
-
-    def register_local(self, name: str, hook: LocalHook) -> None:
-        """Let `local://NAME` call a function."""
-        ...
 
 
 class AdmissionController:
@@ -157,6 +145,7 @@ class AdmissionController:
                 server_lifetime=settings.certificate_lifetime,
                 ca_lifetime=settings.ca_lifetime,
                 notice=settings.ca_notice,
+                ca_name="vpa_webhook_ca",
             )
             await self.certificates.refresh()
             files = self.certificates.files

@@ -104,7 +104,7 @@ def make_modules(
         publish=recorder.publish,
         telemetry=agent.telemetry,
         audit=agent.audit,
-        stop_containers=_stopper(agent) if sockets else None,
+        stop_containers=_stopper(agent) if sockets and not settings.only_evict_by_api else None,
     )
     gates = {**agent.gates, **agent.hook_gates}
 
@@ -168,7 +168,14 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
     )
     modules: list[Component] = []
     if settings.enable_nri_runtime_hook:
-        modules.append(NriPlugin(service, Path(agent.layout.var_run_root) / "nri/nri.sock"))
+        modules.append(
+            NriPlugin(
+                service,
+                Path(agent.layout.var_run_root) / settings.runtime_hooks_nri_socket_path,
+                name=settings.runtime_hooks_nri_plugin_name,
+                index=settings.runtime_hooks_nri_plugin_index,
+            )
+        )
     config = Path(settings.runtime_hooks_config_path)
     if settings.runtime_hooks_config_path and config.is_dir():
         if settings.runtime_hooks_network != "unix":

@@ -5,7 +5,7 @@
 - given means: not null, not an empty list, and not an empty text; `0` and `false` are given;
 - the optional texts in `GIVEN_WHEN_EMPTY` count as given even when they are empty;
 - objects merge field by field, lists are replaced whole;
-- maps (`extensions`) merge key by key: the value of a key is replaced whole, whatever it is.
+- maps (`extensions`, `schedFeatures`, ratios) merge key by key: the value of a key is replaced whole, whatever it is.
 
 The controller completes thresholds, CPU burst and system settings before it writes a NodeSLO; resource QoS travels as
 the user wrote it, and the agent completes it with `COMPLETE_QOS`.
@@ -18,7 +18,7 @@ Raw = dict[str, Any]
 
 GIVEN_WHEN_EMPTY = frozenset({"metricMemoryCollectPolicy", "cpuCalculatePolicy", "memoryCalculatePolicy", "cpuPolicy"})
 
-MAPS = frozenset({"extensions"})
+MAPS = frozenset({"extensions", "resourceAmplificationRatio", "schedFeatures"})
 
 COLOCATION: Raw = {
     "enable": False,
@@ -34,6 +34,9 @@ COLOCATION: Raw = {
     "updateTimeThresholdSeconds": 300,
     "resourceDiffThreshold": 0.1,
 }
+
+MID_THRESHOLDS: Raw = {"midCPUThresholdPercent": 100, "midMemoryThresholdPercent": 100, "midUnallocatedPercent": 0}
+MID_STATIC: Raw = {"midStaticCPUReservedPercent": 0, "midStaticMemoryReservedPercent": 0}
 
 THRESHOLDS: Raw = {
     "enable": False,
@@ -57,6 +60,8 @@ SYSTEM: Raw = {
     "memcgReapBackGround": 0,
     "totalNetworkBandwidth": "0",
 }
+SYSTEM_UNSET: Raw = {"totalNetworkBandwidth": "0"}
+"""From 1.7 on: what is not configured leaves the kernel alone."""
 
 
 def _class(

@@ -29,6 +29,15 @@ class ResourceThresholdStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
     )
     cpu_evict_time_window_seconds: int | None = None
     cpu_evict_policy: str | None = None
+    cpu_suppress_min_percent: int | None = None
+    cpu_evict_threshold_percent: int | None = None
+    cpu_evict_lower_percent: int | None = None
+    evict_enabled_priority_threshold: int | None = None
+    cpu_allocatable_evict_threshold_percent: int | None = None
+    cpu_allocatable_evict_lower_percent: int | None = None
+    memory_allocatable_evict_threshold_percent: int | None = None
+    memory_allocatable_evict_lower_percent: int | None = None
+    allocatable_evict_priority_threshold: int | None = None
 
 
 class CPUQOS(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -81,6 +90,14 @@ class IOCfg(ApiObject, frozen=True, kw_only=True, gc=False):
     read_latency: int | None = None
     write_latency: int | None = None
     enable_user_model: bool | None = None
+    read_latency_percent: int | None = None
+    write_latency_percent: int | None = None
+    model_read_bps: int | None = msgspec.field(name="modelReadBPS", default=None)
+    model_write_bps: int | None = msgspec.field(name="modelWriteBPS", default=None)
+    model_read_seq_iops: int | None = msgspec.field(name="modelReadSeqIOPS", default=None)
+    model_write_seq_iops: int | None = msgspec.field(name="modelWriteSeqIOPS", default=None)
+    model_read_rand_iops: int | None = msgspec.field(name="modelReadRandIOPS", default=None)
+    model_write_rand_iops: int | None = msgspec.field(name="modelWriteRandIOPS", default=None)
 
 
 class BlockCfg(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -122,6 +139,7 @@ class QOSPolicies(ApiObject, frozen=True, kw_only=True, gc=False):
     """Which mechanism separates classes."""
 
     cpu_policy: str | None = None
+    net_qos_policy: str | None = msgspec.field(name="netQOSPolicy", default=None)
 
 
 class ResourceQOSStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -171,6 +189,9 @@ class SystemStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
     watermark_scale_factor: int | None = None
     memcg_reap_back_ground: int | None = None
     total_network_bandwidth: QuantityText | None = None
+    sched_group_identity_enabled: int | None = None
+    sched_idle_saver_wmark: int | None = None
+    sched_features: dict[str, bool] | None = None
 
 
 class CgroupPath(ApiObject, frozen=True, kw_only=True, gc=False):

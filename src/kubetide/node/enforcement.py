@@ -18,6 +18,8 @@ from kubetide.kube.control.manager import Component
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.log import get_logger
 from kubetide.node.agent import NodeAgent
+from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
+from kubetide.node.core.evictions.features import CPU_FEATURES, MEMORY_FEATURES
 from kubetide.node.core.hooks.cookies import Cookies
 from kubetide.node.core.hooks.decide import HookDecider
 from kubetide.node.core.hooks.rules import CORE_SCHED, Plugins
@@ -26,7 +28,6 @@ from kubetide.node.core.plan import Eviction
 from kubetide.node.core.qos.blkio import BlkIo
 from kubetide.node.core.qos.burst_limiter import Limiters
 from kubetide.node.core.qos.cpu_burst import CpuBurst
-from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
 from kubetide.node.core.qos.extensions import GROUP, Extension, Extensions, Factory, switched_on
 from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.resctrl import Resctrl
@@ -53,18 +54,30 @@ def make_strategies(
 ) -> list[Strategy]:
     """Return all strategies with their intervals, those of extensions last."""
     reconcile = timedelta(seconds=settings.reconcile_interval_seconds)
+    cpu_evict = [feature for feature in CPU_FEATURES if agent.gates[feature]]
+    memory_evict = [feature for feature in MEMORY_FEATURES if agent.gates[feature]]
+    evictors: list[Strategy] = []
+    if cpu_evict:
+        evictors.append(
+            CpuEvict(
+                agent.clock.now(),
+                interval=timedelta(seconds=settings.cpu_evict_interval_seconds),
+                cool=timedelta(seconds=settings.cpu_evict_cool_time_seconds),
+                features=cpu_evict,
+            )
+        )
+    if memory_evict:
+        evictors.append(
+            MemoryEvict(
+                interval=timedelta(seconds=settings.memory_evict_interval_seconds),
+                cool=timedelta(seconds=settings.memory_evict_cool_time_seconds),
+                features=memory_evict,
+            )
+        )
     return [
         CpuSuppress(interval=timedelta(seconds=settings.cpu_suppress_interval_seconds)),
         CpuBurst(Limiters(chance.random), interval=reconcile, extensions=extensions),
-        CpuEvict(
-            agent.clock.now(),
-            interval=timedelta(seconds=settings.cpu_evict_interval_seconds),
-            cool=timedelta(seconds=settings.cpu_evict_cool_time_seconds),
-        ),
-        MemoryEvict(
-            interval=timedelta(seconds=settings.memory_evict_interval_seconds),
-            cool=timedelta(seconds=settings.memory_evict_cool_time_seconds),
-        ),
+        *evictors,
         MemoryQos(interval=reconcile, extensions=extensions),
         BlkIo(interval=reconcile),
         Resctrl(interval=reconcile),

@@ -199,7 +199,8 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
             driver = await find_driver(client, clock, host, layout, settings.node_name, kernel)
             settings = msgspec.structs.replace(settings, cgroup_driver=str(driver))
         kubelet = await _kubelet(client, access, settings)
-        gpus = open_gpus if parse_gates(settings.feature_gates, compat=settings.version)["Accelerators"] else lambda: None
+        gates = parse_gates(settings.feature_gates, compat=settings.version)
+        gpus = open_gpus if gates["Accelerators"] else lambda: None
 
         def made() -> NodeAgent:
             return NodeAgent(

@@ -36,7 +36,9 @@ POD_CPU_QOS = Rule("pod-cpu-qos", (1, 6), "The annotation koordinator.sh/cpuQOS 
 RECLAIMABLE_CAPPED = Rule(
     "reclaimable-capped", (1, 6), "Reclaimable prod resources are limited by what the node can still hold."
 )
-AVERAGES_REPORTED = Rule("averages-reported", (1, 7), "Aggregated usages of the NodeMetric carry avg beside p50 to p99.")
+AVERAGES_REPORTED = Rule(
+    "averages-reported", (1, 7), "Aggregated usages of the NodeMetric carry avg beside p50 to p99."
+)
 SUPPRESS_MINIMUM = Rule(
     "suppress-minimum", (1, 7), "cpuSuppressMinPercent is the least share of the node that best-effort work keeps."
 )

@@ -117,4 +117,6 @@ def parse_gates(text: str, known: dict[str, Gate] = GATES, compat: Compat = NEWE
 def unsupported(text: str, known: dict[str, Gate] = GATES) -> list[str]:
     """Return what does not work here of the gates that `text` names itself, one line each."""
     named = switches(text, field="feature-gates", what="feature gate")
-    return [f"{name}: {UNSUPPORTED[name]}" for name, on in named.items() if on and name in known and name in UNSUPPORTED]
+    return [
+        f"{name}: {UNSUPPORTED[name]}" for name, on in named.items() if on and name in known and name in UNSUPPORTED
+    ]

@@ -326,7 +326,7 @@ def test_kernel_settings_follow_the_nodes_memory() -> None:
         pytest.param({"min_free_kbytes_factor": 10}, str(16 * 2**20 // 1000), id="within-its-range"),
     ],
 )
-def test_free_memory_out_of_its_range_is_not_set_at_all(fields: dict[str, int], expected: str) -> None:
+def test_free_memory_out_of_its_range_is_not_set_at_all(fields: dict[str, Any], expected: str) -> None:
     world = World()
     world.node = node("16Gi")
     world.slo = NodeSLOSpec(system_strategy=SystemStrategy(**fields))

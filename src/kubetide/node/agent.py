@@ -216,7 +216,7 @@ class NodeAgent:
 
     def build_status(self, spec: dict[str, Any]) -> report.Status:
         """Return the NodeMetric status of this moment."""
-        predictor = self.prediction.predictor()
+        predictor = self.prediction.predictor(self.objects.node)
         status = report.status(
             self.store,
             spec,
@@ -226,6 +226,7 @@ class NodeAgent:
             gpus=self.store.facts.gpus,
             cold_started=self.shared.cold_memory_started,
             predictor=predictor,
+            compat=self.compat,
         )
         self._predicted.show(predictor)
         return status

@@ -144,6 +144,8 @@ def make_modules(
         policy=failure_policy(settings.runtime_hooks_plugin_failure_policy),
         disabled=_stages(settings.runtime_hooks_disable_stages),
         bvt_ready=False,
+        compat=agent.compat,
+        keep_quota=settings.disable_unset_cpu_quota,
     )
     hooks = HookReconciler(
         HookDecider(plugins),

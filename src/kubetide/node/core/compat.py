@@ -39,12 +39,16 @@ RECLAIMABLE_CAPPED = Rule(
 AVERAGES_REPORTED = Rule(
     "averages-reported", (1, 7), "Aggregated usages of the NodeMetric carry avg beside p50 to p99."
 )
+SCHED_SETTINGS = Rule(
+    "sched-settings", (1, 7), "The system strategy sets sched_features, sched_idle_saver_wmark and group identity."
+)
 SUPPRESS_MINIMUM = Rule(
     "suppress-minimum", (1, 7), "cpuSuppressMinPercent is the least share of the node that best-effort work keeps."
 )
 SYSTEM_UNSET = Rule(
     "system-unset", (1, 7), "Kernel settings that the NodeSLO leaves out are left alone instead of set to defaults."
 )
+PROD_PEAK = Rule("prod-peak", (1, 8), "The NodeMetric carries the predicted peak of prod pods (unreleased upstream).")
 
 RULES = (
     CORE_SCHED_POLICY,
@@ -54,8 +58,10 @@ RULES = (
     POD_CPU_QOS,
     RECLAIMABLE_CAPPED,
     AVERAGES_REPORTED,
+    SCHED_SETTINGS,
     SUPPRESS_MINIMUM,
     SYSTEM_UNSET,
+    PROD_PEAK,
 )
 
 

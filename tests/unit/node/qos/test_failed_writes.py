@@ -12,6 +12,7 @@ from kubetide.clock import Clock
 from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
+from kubetide.node.core.features import parse_gates
 from kubetide.node.core.outcomes import failures
 from kubetide.node.core.qos.burst_limiter import Limiters
 from kubetide.node.core.qos.cpu_burst import CpuBurst
@@ -34,7 +35,9 @@ EVICTING = {"cpu-evict", "memory-evict"}
 
 
 def test_every_strategy_is_looked_at() -> None:
-    agent = cast("NodeAgent", SimpleNamespace(clock=TestClock()))
+    agent = cast(
+        "NodeAgent", SimpleNamespace(clock=TestClock(), gates=parse_gates("BECPUEvict=true,BEMemoryEvict=true"))
+    )
     made = make_strategies(NodeSettings(), agent, cast("Any", SimpleNamespace(random=lambda: 0.5)), Extensions())
     assert {one.name for one in made} == SCENES.keys() | EVICTING
 

@@ -13,6 +13,7 @@ from kubetide.api.objects.core import Node, Pod
 from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
+from kubetide.node.core.compat import NEWEST, Compat
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.hooks.decide import HookDecider
@@ -136,6 +137,7 @@ class World:
     gates: dict[str, bool] = field(default_factory=dict)
     evicted: dict[str, datetime] = field(default_factory=dict)
     collect_interval: float = 1.0
+    compat: Compat = NEWEST
 
     def __post_init__(self) -> None:
         self.layout = Layout(version=self.version, paths=CgroupPaths(self.driver))
@@ -187,6 +189,7 @@ class World:
             storage=self.storage,
             claims=self.claims,
             gates=self.gates,
+            compat=self.compat,
             evicted=self.evicted,
         )
 

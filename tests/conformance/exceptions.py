@@ -19,6 +19,12 @@ SATURATES = (
 )
 """A named difference that the adapter of whole reconciles finds by rule."""
 
+NO_SUCH_FEATURE = (
+    "a scheduler feature that the kernel does not list is not written, where upstream tries and fails in every sync"
+)
+
+ONE_FIELD = "cpu.max without a period, which no kernel prints, is read as a quota instead of being refused"
+
 _NO_DOCKER = "the runtime proxy speaks CRI only: Docker Engine is not a runtime that current kubelets can use"
 
 NO_NUMA_PAGES = "memory per NUMA node of a cgroup is neither reported nor acted on"

@@ -95,8 +95,9 @@ class NodeAgent:
             raise NoNodeName("set NODE_NAME or --node-name to the name of this node's Node object")
         self.client, self.clock, self.settings, self.host, self.telemetry = client, clock, settings, host, telemetry
         self.node_name = settings.node_name
-        self.gates = parse_gates(settings.feature_gates)
-        self.hook_gates = parse_gates(settings.runtime_hooks, HOOK_GATES)
+        self.compat = settings.version
+        self.gates = parse_gates(settings.feature_gates, compat=self.compat)
+        self.hook_gates = parse_gates(settings.runtime_hooks, HOOK_GATES, self.compat)
         self.layout = with_driver(layout or layout_of(settings, version=1), settings, host)
         self.modules = ModuleWatch(clock, client.rng, telemetry, self.node_name)
         self.commands = commands
@@ -123,6 +124,7 @@ class NodeAgent:
             telemetry,
             claims=self.gates["BlkIOReconcile"],
             report=settings.enable_node_metric_report,
+            compat=self.compat,
         )
         self.pods = Pods(
             client,
@@ -209,11 +211,12 @@ class NodeAgent:
             storage=self.store.facts.storage,
             claims=self.objects.volumes,
             gates=self.gates,
+            compat=self.compat,
         )
 
     def build_status(self, spec: dict[str, Any]) -> report.Status:
         """Return the NodeMetric status of this moment."""
-        predictor = self.prediction.predictor()
+        predictor = self.prediction.predictor(self.objects.node)
         status = report.status(
             self.store,
             spec,
@@ -223,6 +226,7 @@ class NodeAgent:
             gpus=self.store.facts.gpus,
             cold_started=self.shared.cold_memory_started,
             predictor=predictor,
+            compat=self.compat,
         )
         self._predicted.show(predictor)
         return status
@@ -262,7 +266,13 @@ class NodeAgent:
                 for component in self._late:
                     start(component.name, component.run)
                 self._running = True
-                log.info("agent runs", node=self.node_name, pods=self.pods.source, cgroup=self.layout.version)
+                log.info(
+                    "agent runs",
+                    node=self.node_name,
+                    compat=str(self.compat),
+                    pods=self.pods.source,
+                    cgroup=self.layout.version,
+                )
                 await asyncio.Event().wait()
         finally:
             self._running = False
@@ -359,6 +369,7 @@ class NodeAgent:
     def _explain_node(self) -> dict[str, Any]:
         answer: dict[str, Any] = {
             "node": self.node_name,
+            "compat": str(self.compat),
             "podSource": self.pods.source,
             "modules": {name: state.shown() for name, state in self.modules.states.items()},
             "series": self.store.ring.series_count,

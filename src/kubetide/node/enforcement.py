@@ -18,6 +18,8 @@ from kubetide.kube.control.manager import Component
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.log import get_logger
 from kubetide.node.agent import NodeAgent
+from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
+from kubetide.node.core.evictions.features import CPU_FEATURES, MEMORY_FEATURES
 from kubetide.node.core.hooks.cookies import Cookies
 from kubetide.node.core.hooks.decide import HookDecider
 from kubetide.node.core.hooks.rules import CORE_SCHED, Plugins
@@ -26,7 +28,6 @@ from kubetide.node.core.plan import Eviction
 from kubetide.node.core.qos.blkio import BlkIo
 from kubetide.node.core.qos.burst_limiter import Limiters
 from kubetide.node.core.qos.cpu_burst import CpuBurst
-from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
 from kubetide.node.core.qos.extensions import GROUP, Extension, Extensions, Factory, switched_on
 from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.resctrl import Resctrl
@@ -53,18 +54,30 @@ def make_strategies(
 ) -> list[Strategy]:
     """Return all strategies with their intervals, those of extensions last."""
     reconcile = timedelta(seconds=settings.reconcile_interval_seconds)
+    cpu_evict = [feature for feature in CPU_FEATURES if agent.gates[feature]]
+    memory_evict = [feature for feature in MEMORY_FEATURES if agent.gates[feature]]
+    evictors: list[Strategy] = []
+    if cpu_evict:
+        evictors.append(
+            CpuEvict(
+                agent.clock.now(),
+                interval=timedelta(seconds=settings.cpu_evict_interval_seconds),
+                cool=timedelta(seconds=settings.cpu_evict_cool_time_seconds),
+                features=cpu_evict,
+            )
+        )
+    if memory_evict:
+        evictors.append(
+            MemoryEvict(
+                interval=timedelta(seconds=settings.memory_evict_interval_seconds),
+                cool=timedelta(seconds=settings.memory_evict_cool_time_seconds),
+                features=memory_evict,
+            )
+        )
     return [
         CpuSuppress(interval=timedelta(seconds=settings.cpu_suppress_interval_seconds)),
         CpuBurst(Limiters(rng.random), interval=reconcile, extensions=extensions),
-        CpuEvict(
-            agent.clock.now(),
-            interval=timedelta(seconds=settings.cpu_evict_interval_seconds),
-            cool=timedelta(seconds=settings.cpu_evict_cool_time_seconds),
-        ),
-        MemoryEvict(
-            interval=timedelta(seconds=settings.memory_evict_interval_seconds),
-            cool=timedelta(seconds=settings.memory_evict_cool_time_seconds),
-        ),
+        *evictors,
         MemoryQos(interval=reconcile, extensions=extensions),
         BlkIo(interval=reconcile),
         Resctrl(interval=reconcile),
@@ -104,7 +117,7 @@ def make_modules(
         publish=recorder.publish,
         telemetry=agent.telemetry,
         audit=agent.audit,
-        stop_containers=_stopper(agent) if sockets else None,
+        stop_containers=_stopper(agent) if sockets and not settings.only_evict_by_api else None,
     )
     gates = {**agent.gates, **agent.hook_gates}
 
@@ -131,6 +144,8 @@ def make_modules(
         policy=failure_policy(settings.runtime_hooks_plugin_failure_policy),
         disabled=_stages(settings.runtime_hooks_disable_stages),
         bvt_ready=False,
+        compat=agent.compat,
+        keep_quota=settings.disable_unset_cpu_quota,
     )
     hooks = HookReconciler(
         HookDecider(plugins),
@@ -168,7 +183,14 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
     )
     modules: list[Component] = []
     if settings.enable_nri_runtime_hook:
-        modules.append(NriPlugin(service, Path(agent.layout.var_run_root) / "nri/nri.sock"))
+        modules.append(
+            NriPlugin(
+                service,
+                Path(agent.layout.var_run_root) / settings.runtime_hooks_nri_socket_path,
+                name=settings.runtime_hooks_nri_plugin_name,
+                index=settings.runtime_hooks_nri_plugin_index,
+            )
+        )
     config = Path(settings.runtime_hooks_config_path)
     if settings.runtime_hooks_config_path and config.is_dir():
         if settings.runtime_hooks_network != "unix":

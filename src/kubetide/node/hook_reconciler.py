@@ -18,6 +18,7 @@ from typing import Any
 from kubetide.clock import Clock
 from kubetide.log import get_logger
 from kubetide.node.core import files
+from kubetide.node.core.compat import Compat
 from kubetide.node.core.hooks import core_sched
 from kubetide.node.core.hooks.cookies import Cookies
 from kubetide.node.core.hooks.decide import HookDecider
@@ -152,7 +153,13 @@ class HookReconciler:
             key=lambda pod: pod.pod.metadata.creation_timestamp or snapshot.now,
         )
         turns = [
-            (pod, *_group(rule, pod), f"{pod.uid}/{identity}", (name, identity), _pids(snapshot, directory))
+            (
+                pod,
+                *_group(rule, pod, snapshot.compat),
+                f"{pod.uid}/{identity}",
+                (name, identity),
+                _pids(snapshot, directory),
+            )
             for pod in pods
             for name, identity, directory in _places(snapshot, pod)
         ]
@@ -174,10 +181,9 @@ class HookReconciler:
         self.cookies.sweep(snapshot.now)
 
 
-def _group(rule: core_sched.CoreSchedRule, pod: PodState) -> tuple[bool, str]:
-    return core_sched.group_of(
-        rule, labels=pod.pod.metadata.labels, qos=pod.raw_qos, kube_qos=pod.kube_qos, uid=pod.uid
-    )
+def _group(rule: core_sched.CoreSchedRule, pod: PodState, compat: Compat) -> tuple[bool, str]:
+    labels = pod.pod.metadata.labels
+    return core_sched.group_of(rule, labels=labels, qos=pod.raw_qos, kube_qos=pod.kube_qos, uid=pod.uid, compat=compat)
 
 
 def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str, str]]:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 
+from kubetide.api.objects.core import Node
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.log import get_logger
+from kubetide.node.core.compat import RECLAIMABLE_CAPPED
 from kubetide.node.core.prediction import checkpoint
 from kubetide.node.core.prediction.peak import BUILT_IN, PeakModels, PodUsage
 from kubetide.node.core.prediction.reclaimable import (
@@ -24,6 +26,7 @@ from kubetide.node.core.prediction.reclaimable import (
     Predictor,
     PriorityPredictor,
     Reclaimable,
+    node_limit,
 )
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.query import P90
@@ -106,14 +109,16 @@ class Prediction:
         node_memory = ring.query(kinds.NODE_MEMORY, None, start, end).aggregate(P90)
         self.models.train(now, pods, node_cpu, node_memory)
 
-    def predictor(self) -> Predictor:
-        """Return a fresh predictor for one report."""
+    def predictor(self, node: Node | None) -> Predictor:
+        """Return a fresh predictor for one report; what it finds is limited by what the node can hold."""
         if not self.synced:
             return EmptyPredictor()
         margin = self._settings.prediction_safety_margin_percent
+        limit = node_limit(node) if self._settings.version.has(RECLAIMABLE_CAPPED) else None
+        cold = self._settings.prediction_cold_start_duration
         return MinPredictor(
-            PodPredictor(self.models, self._clock.now(), margin, self._settings.prediction_cold_start_duration),
-            PriorityPredictor(self.models, margin),
+            PodPredictor(self.models, self._clock.now(), margin, cold, limit),
+            PriorityPredictor(self.models, margin, limit),
         )
 
     def expire(self) -> None:

@@ -25,7 +25,7 @@ def layout_of(settings: NodeSettings, *, version: int) -> Layout:
         proc_root=settings.proc_root_dir,
         var_run_root=settings.var_run_root_dir,
         run_root=settings.run_root_dir,
-        kubelet_root=settings.kubelet_root_dir,
+        kubelet_root=settings.var_lib_kubelet_dir or settings.kubelet_root_dir,
     )
 
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
+from kubetide.node.core.compat import Compat, parse_compat
 
 
 class PodSource(StrEnum):
@@ -24,6 +25,14 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
 
     section: ClassVar[str] = "node"
 
+    compat: Annotated[
+        str,
+        Doc(
+            "Release of Koordinator whose rules hold, 1.4 to 1.8: defaults of a NodeSLO, feature gates, formulas. "
+            "docs/reference/compat.md says what changed when.",
+            flag="compat",
+        ),
+    ] = "1.8"
     node_name: Annotated[str, Doc("Name of this node's Node object. Empty: environment variable NODE_NAME.")] = ""
     addr: Annotated[str, Doc("Address of metrics, health and audit queries.")] = ":9316"
     feature_gates: Annotated[str, Doc("Feature gates as Name=true,Other=false; AllAlpha, AllBeta: groups.")] = ""
@@ -38,6 +47,7 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     var_run_root_dir: Annotated[str, Doc("Where the host's /var/run is mounted.")] = "/var/run/"
     run_root_dir: Annotated[str, Doc("Where the host's /run is mounted.")] = "/run/"
     kubelet_root_dir: Annotated[str, Doc("The kubelet's state directory.")] = "/var/lib/kubelet"
+    var_lib_kubelet_dir: Annotated[str, Doc("The same, by its upstream name; wins when it is given.")] = ""
     cgroup_prefix: Annotated[str, Doc("The kubelet's --cgroup-root: the pods' cgroups lie under this one.")] = ""
     cgroup_driver: Annotated[str, Doc("systemd or cgroupfs. Empty: found out at start.")] = ""
     host_mode: Annotated[bool, Doc("The agent runs on the host itself: tools are run without nsenter.")] = True
@@ -111,6 +121,9 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     cpu_evict_cool_time_seconds: Annotated[int, Doc("Rest of CPU evict after an eviction and after the start.")] = 20
     memory_evict_interval_seconds: Annotated[int, Doc("Pause between rounds of memory evict; 0 switches it off.")] = 1
     memory_evict_cool_time_seconds: Annotated[int, Doc("Rest of memory evict after an eviction.")] = 4
+    only_evict_by_api: Annotated[
+        bool, Doc("Never stop containers directly; otherwise memory evictions do so once the API accepted them.")
+    ] = False
     qos_extension_plugins: Annotated[
         str, Doc("Extensions of the strategies, as name=true,other=false. Installed ones are off unless named here.")
     ] = ""
@@ -133,6 +146,12 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     ] = "Ignore"
     runtime_hooks_disable_stages: Annotated[tuple[str, ...], Doc("Stages at which no hook runs.")] = ()
     enable_nri_runtime_hook: Annotated[bool, Doc("Register as an NRI plugin at the container runtime.")] = True
+    runtime_hooks_nri_socket_path: Annotated[str, Doc("NRI socket of the runtime, below the var-run root.")] = (
+        "nri/nri.sock"
+    )
+    runtime_hooks_nri_plugin_name: Annotated[str, Doc("Name under which the agent registers.")] = "koordlet_nri"
+    runtime_hooks_nri_plugin_index: Annotated[str, Doc("Place among the runtime's plugins, two digits.")] = "00"
+    disable_unset_cpu_quota: Annotated[bool, Doc("Pods with CPUs of their own keep their CPU quota.")] = False
     runtime_hooks_reconcile_interval: Annotated[
         timedelta, Doc("How often hook values are repaired even when nothing changed.")
     ] = _seconds(10)
@@ -143,6 +162,11 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     audit_max_disk_space_mb: Annotated[int, Doc("Size of the audit log, in MiB.")] = 16
     audit_max_concurrent_readers: Annotated[int, Doc("Open audit queries.")] = 4
     audit_max_events_limit: Annotated[int, Doc("Events in one answer at most.")] = 2048
+
+    @property
+    def version(self) -> Compat:
+        """The release whose rules hold."""
+        return parse_compat(self.compat)
 
 
 IGNORED_FLAGS = (
@@ -164,5 +188,14 @@ IGNORED_FLAGS = (
     "configmap-name",
     "configmap-namespace",
     "cgroup-kube-dir",
+    "runtime-hooks-nri-connect-timeout",
+    "runtime-hooks-nri-backoff-duration",
+    "runtime-hooks-nri-backoff-cap",
+    "runtime-hooks-nri-backoff-steps",
+    "runtime-hooks-nri-backoff-factor",
+    "hami-core-library-directory-path",
+    "pod-resources-proxy-path",
+    "xpu-device-infos-dir",
+    "xpu-enforce-collect-from-device-infos",
 )
-"""Flags of the reference that mean nothing here: accepted, and named in one warning."""
+"""Upstream flags that mean nothing here: accepted, and named in one warning."""

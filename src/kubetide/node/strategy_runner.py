@@ -184,7 +184,7 @@ class QosController:
         return outcomes
 
     async def _evict(self, strategy: Strategy, plan: Plan) -> list[str]:
-        if self._evictor is None or not (plan.evictions or plan.notices):
+        if self._evictor is None or not (plan.tasks or plan.notices):
             return []
         carried = await self._evictor.carry_out(plan)
         if carried.accepted and isinstance(strategy, Cooling):

@@ -1,6 +1,6 @@
 """Adapters for samples, aggregates, prediction and the NodeMetric report (set node)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,13 +8,14 @@ import numpy as np
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.objects.core import Pod
+from kubetide.api.objects.core import Node, Pod
 from kubetide.api.qos.cgroups import CgroupPaths
 from kubetide.api.qos.slo_strategies import HostApplication
 from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import cpu_millis, memory_bytes
 from kubetide.errors import KubetideError
 from kubetide.node.core import report, slo
+from kubetide.node.core.compat import parse_compat
 from kubetide.node.core.prediction import reclaimable
 from kubetide.node.core.prediction.peak import Peak, PeakModels, PodUsage
 from kubetide.node.core.series import kinds
@@ -91,11 +92,35 @@ class Given:
 
 @suite("node/prod_reclaimable")
 def prod_reclaimable(case: Case) -> Iterable[str]:
-    given = case["input"]
+    added, by_pod, by_priority, smallest = _predict(case["input"], None)
+    actual = {
+        "addPodOK": added,
+        "podReclaimable": _answer(by_pod.result),
+        "priorityReclaimable": _answer(by_priority.result),
+        "min": _answer(smallest.result),
+    }
+    yield from differences(case["expected"], actual, drop_empty=True)
+
+
+@suite("node/prod_reclaimable_18", "node/prod_peak_main")
+def prod_reclaimable_18(case: Case) -> Iterable[str]:
+    raw = case["input"]["node"]
+    limit = reclaimable.node_limit(None if raw is None else convert(raw, Node))
+    added, _, _, smallest = _predict(case["input"], limit)
+    actual = {"addPodOK": added, "min": _answer(smallest.result)}
+    if "peak" in case["expected"]:
+        actual["peak"] = _answer(smallest.peak)
+    yield from differences(case["expected"], actual, drop_empty=True)
+
+
+_Predicted = tuple[list[bool], reclaimable.PodPredictor, reclaimable.PriorityPredictor, reclaimable.MinPredictor]
+
+
+def _predict(given: Case, limit: reclaimable.NodeLimit | None) -> _Predicted:
     predictions = Given(given["predictions"])
     margin, cold = given["safetyMarginPercent"], timedelta(seconds=given["coldStartSeconds"])
-    by_pod = reclaimable.PodPredictor(predictions, NOW, margin, cold)
-    by_priority = reclaimable.PriorityPredictor(predictions, margin)
+    by_pod = reclaimable.PodPredictor(predictions, NOW, margin, cold, limit)
+    by_priority = reclaimable.PriorityPredictor(predictions, margin, limit)
     smallest = reclaimable.MinPredictor(by_pod, by_priority)
     added: list[bool] = []
     for one in given["pods"]:
@@ -104,21 +129,15 @@ def prod_reclaimable(case: Case) -> Iterable[str]:
         if one["terminating"]:
             raw["metadata"]["deletionTimestamp"] = NOW.isoformat()
         added.append(accepted(smallest.add_pod, convert(raw, Pod)))
+    return added, by_pod, by_priority, smallest
 
-    def result(predictor: reclaimable.Predictor) -> Case:
-        try:
-            found = predictor.result()
-        except KubetideError:
-            return {"error": True}
-        return {"cpuMilli": found.cpu_millis, "memory": found.memory_bytes}
 
-    actual = {
-        "addPodOK": added,
-        "podReclaimable": result(by_pod),
-        "priorityReclaimable": result(by_priority),
-        "min": result(smallest),
-    }
-    yield from differences(case["expected"], actual, drop_empty=True)
+def _answer(ask: Callable[[], reclaimable.Reclaimable]) -> Case:
+    try:
+        found = ask()
+    except KubetideError:
+        return {"error": True}
+    return {"cpuMilli": found.cpu_millis, "memory": found.memory_bytes}
 
 
 @suite("node/collect_metric")
@@ -161,6 +180,7 @@ def collect_metric(case: Case) -> Iterable[str]:
         gpus=gpus,
         cold_started=given.get("coldMemoryStarted", False),
         predictor=reclaimable.EmptyPredictor(),
+        compat=parse_compat("1.4"),
     )
     actual = {name: value for name, value in built.body.items() if name != "updateTime"}
     yield from differences(case["expected"], actual, drop_empty=True, quantities=True, sets=("podsMetric",))

@@ -11,13 +11,13 @@ from conformance.registry import suite
 from kubetide.api.objects.core import Pod
 from kubetide.api.values.codec import convert
 from kubetide.api.values.cpuset import CpuSet
+from kubetide.node.collectors.best_effort import real_limit_millis
 from kubetide.node.core import files
-from kubetide.node.core.best_effort import real_limit_millis
+from kubetide.node.core.formats.machine import NumaNode
 from kubetide.node.core.formats.memory import MemInfo
 from kubetide.node.core.layout import Layout
 from kubetide.node.core.topology import kubelet, pools, zones
 from kubetide.node.core.topology.take import take
-from kubetide.node.host.facts import NumaNode
 from kubetide.node.host.readers import CgroupReader
 
 Case = dict[str, Any]

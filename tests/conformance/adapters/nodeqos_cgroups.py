@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from conformance.compare import differences
-from conformance.exceptions import NO_NUMA_PAGES
+from conformance.exceptions import NO_NUMA_PAGES, ONE_FIELD
 from conformance.outcome import expect
-from conformance.registry import NotApplicable, suite
+from conformance.registry import NamedDifference, NotApplicable, suite
 from kubetide.api.objects.core import Container, Pod
 from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths, hook_container_id, kube_qos_of_path
@@ -365,6 +365,19 @@ def larger(case: Case) -> Iterable[str]:
         yield "expected an error"
         return
     yield from differences(expected, {"merge": merged.grows, "value": merged.value})
+
+
+@suite("node-qos/merge_if_quota_larger_18")
+def quota_larger(case: Case) -> Iterable[str]:
+    given = case["input"]
+    if given["cgroupVersion"] == 2 and len(given["current"].split()) == 1 and case["expected"].get("error"):
+        raise NamedDifference(ONE_FIELD)
+    file = files.CPU_QUOTA
+
+    def merge(given: Case) -> bool:
+        return merge_if_larger(file, file.current(given["cgroupVersion"], given["current"]), given["target"]).grows
+
+    return outcome({**case, "input": given}, merge, key="merge")
 
 
 @suite("node-qos/merge_if_cpuset_looser")

@@ -58,12 +58,15 @@ def _tree(world: World, cpuset: str, quota: int = -1) -> str:
     return tier
 
 
-@suite("node-qos/cpusuppress_quantity")
+@suite("node-qos/cpusuppress_quantity", "node-qos/cpusuppress_quantity_18")
 def quantity(case: Case) -> Iterable[str]:
     given = case["input"]
     world = _world(given)
     threshold = ResourceThresholdStrategy(
-        enable=True, cpu_suppress_threshold_percent=given["thresholdPercent"], cpu_suppress_policy="cfsQuota"
+        enable=True,
+        cpu_suppress_threshold_percent=given["thresholdPercent"],
+        cpu_suppress_policy="cfsQuota",
+        cpu_suppress_min_percent=given.get("minPercent"),
     )
     world.slo = NodeSLOSpec(
         resource_used_threshold_with_be=threshold,
@@ -74,7 +77,8 @@ def quantity(case: Case) -> Iterable[str]:
     if not world.pods:
         world.add_pod({"metadata": {"name": "idle", "uid": "idle"}, "status": {"qosClass": "Burstable"}})
     plan = world.decide(CpuSuppress())
-    expected = parse_quantity(case["expected"]["beCPU"]).milli
+    found = case["expected"]
+    expected = found["beMilli"] if "beMilli" in found else parse_quantity(found["beCPU"]).milli
     return differences({"milli": expected}, {"milli": plan.trace.get("leftMilli")})
 
 
@@ -119,7 +123,7 @@ def _same_cpus(expected: str, actual: str, what: str = "beCPUSetFile") -> Iterab
     return differences({what: list(CpuSet.parse(expected))}, {what: list(CpuSet.parse(actual))})
 
 
-@suite("node-qos/cpusuppress_cfs_quota", "node-qos/cpusuppress_cfs_quota_raw")
+@suite("node-qos/cpusuppress_cfs_quota", "node-qos/cpusuppress_cfs_quota_raw", "node-qos/cpusuppress_cfs_quota_18")
 def cfs_quota(case: Case) -> Iterable[str]:
     given = case["input"]
     milli = given["milliCPU"] if "milliCPU" in given else parse_quantity(given["beCPU"]).milli

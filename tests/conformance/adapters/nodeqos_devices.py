@@ -13,9 +13,10 @@ from kubetide.errors import InvalidInput, KubetideError
 from kubetide.node.core.files import CGROUP_FILES, TASKS, Kind, ValueRefused, resctrl_file
 from kubetide.node.core.formats.cpu import cpu_model
 from kubetide.node.core.formats.storage import StorageFacts
+from kubetide.node.core.hooks.pod_resctrl import pod_schemata
 from kubetide.node.core.kernel_values import Needs
 from kubetide.node.core.qos import l3_cache, resctrl
-from kubetide.node.core.qos.blkio_lines import disk_number, limit_lines, root_lines
+from kubetide.node.core.qos.blkio_lines import disk_number, limit_lines, root_latency_lines, root_lines
 from nodeworld import World
 
 Case = dict[str, Any]
@@ -54,7 +55,7 @@ def block_lines(case: Case) -> Iterable[str]:
         mapper_group=raw.get("LVMapperVGMap") or {},
         mount_source=raw.get("MPDiskMap") or {},
     )
-    lines = root_lines if given["level"] == "root" else limit_lines
+    lines = root_latency_lines if given["level"] == "root" else limit_lines
     if given["block"] is None:
         return expect(case, {"lines": lines(given["removedDisk"], None)})
     block = convert(given["block"], BlockCfg)
@@ -63,6 +64,34 @@ def block_lines(case: Case) -> Iterable[str]:
     except InvalidInput:
         return expect(case, {"error": True})
     return expect(case, {"lines": lines(number, block.io_cfg or IOCfg())})
+
+
+@suite("node-qos/blkio_root_lines_18")
+def root_block_lines(case: Case) -> Iterable[str]:
+    raw = case["input"]["block"]
+    limits = None if raw is None else convert(raw, BlockCfg).io_cfg or IOCfg()
+    return expect(case, {"lines": root_lines(case["input"]["diskNumber"], limits)})
+
+
+@suite("node-qos/blkio_validator_18")
+def cost_validator(case: Case) -> Iterable[str]:
+    try:
+        CGROUP_FILES[case["input"]["resource"]].validate(1, case["input"]["value"])
+    except ValueRefused:
+        return expect(case, {"valid": False})
+    return expect(case, {"valid": True})
+
+
+@suite("node-qos/resctrl_pod_schemata")
+def resctrl_pod_schemata(case: Case) -> Iterable[str]:
+    given = case["input"]
+    try:
+        found = pod_schemata(
+            given["annotation"], cache_ids=given["cacheIDs"], cbm=given["cbm"], vendor=given["vendorID"]
+        )
+    except InvalidInput:
+        return expect(case, {"error": True})
+    return expect(case, {"error": False, "schemata": found})
 
 
 @suite("node-qos/resctrl_vendor")

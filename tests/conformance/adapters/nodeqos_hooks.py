@@ -5,13 +5,15 @@ from typing import Any
 
 from conformance.outcome import expect
 from conformance.registry import suite
-from kubetide.api.objects.core import ResourceRequirements
+from kubetide.api.objects.core import Pod, ResourceRequirements
 from kubetide.api.qos import cpu_normalization
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
-from kubetide.errors import KubetideError
-from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
+from kubetide.errors import InvalidInput, KubetideError
+from kubetide.node.core.compat import parse_compat
+from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, network, normalization
 from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest
+from kubetide.node.core.hooks.oom_score import stated_score
 from kubetide.node.core.hooks.rules import DEFAULT_GATES, GROUP_IDENTITY, Plugins, Question
 
 Case = dict[str, Any]
@@ -58,6 +60,96 @@ def bvt_pod(case: Case) -> Iterable[str]:
     given = case["input"]
     pod = _pod(given["labels"], given["annotations"], given["cgroupParent"])
     return expect(case, {"bvt": _bvt(given, lambda plugins: plugins.pod(pod))})
+
+
+@suite("node-qos/bvt_pod_18")
+def bvt_pod_18(case: Case) -> Iterable[str]:
+    given = case["input"]
+    pod = _pod(given["labels"], given["annotations"], given["cgroupParent"])
+    plugins = Plugins(gates=dict.fromkeys(DEFAULT_GATES, False) | {GROUP_IDENTITY: True})
+    plugins.update_slo(convert(given["nodeSLOSpec"], NodeSLOSpec))
+    try:
+        values = [ask().cpu_bvt for _, ask in plugins.pod(pod)]
+    except InvalidInput:
+        return expect(case, {"error": True})
+    return expect(case, {"error": False, "bvt": values[0] if values else None})
+
+
+@suite("node-qos/coresched_group_18")
+def coresched_group_18(case: Case) -> Iterable[str]:
+    given = case["input"]
+    rule = core_sched.rule_from(convert(given["nodeSLOSpec"], NodeSLOSpec))
+    enabled, group = core_sched.group_of(
+        rule,
+        labels=given["podLabels"],
+        qos=_pod(given["podLabels"], given["podAnnotations"]).qos,
+        kube_qos=given["kubeQosClass"],
+        uid=given["podUID"],
+    )
+    return expect(case, {"enabled": enabled, "groupID": group, "nodeEnabled": rule.enabled})
+
+
+@suite("node-qos/net_tc_classes")
+def net_tc_classes(case: Case) -> Iterable[str]:
+    found = network.node_bandwidth(convert(case["input"]["nodeSLOSpec"], NodeSLOSpec))
+    config = {"hw_tx_bps_max": found.total, "hw_rx_bps_max": found.total}
+    for name, one in (("l1", found.latency_sensitive), ("l2", found.best_effort)):
+        config |= {
+            f"{name}_tx_bps_min": one.tx_min,
+            f"{name}_tx_bps_max": one.tx_max,
+            f"{name}_rx_bps_min": one.rx_min,
+            f"{name}_rx_bps_max": one.rx_max,
+        }
+    return expect(case, {"config": config})
+
+
+@suite("node-qos/net_terway_node")
+def net_terway_node(case: Case) -> Iterable[str]:
+    try:
+        found = network.node_bandwidth(convert(case["input"]["nodeSLOSpec"], NodeSLOSpec), strict=True)
+    except InvalidInput:
+        return expect(case, {"error": True})
+    return expect(case, {"error": False, "text": network.terway_text(found)})
+
+
+@suite("node-qos/net_pod_bandwidth")
+def net_pod_bandwidth(case: Case) -> Iterable[str]:
+    pod = convert(case["input"]["pod"], Pod)
+
+    def rates(*, strict: bool) -> Case:
+        try:
+            found = network.pod_bandwidth(pod.metadata.annotations, strict=strict)
+        except InvalidInput:
+            return {"error": True}
+        return {"error": False, "ingress": found.ingress, "egress": found.egress}
+
+    expected = case["expected"]
+    actual = {
+        "prio": network.terway_priority(pod),
+        "tcClass": network.tc_class(pod),
+        "terway": rates(strict=True),
+        "tc": rates(strict=False),
+    }
+    for name in ("terway", "tc"):
+        if expected[name]["error"] and actual[name]["error"]:
+            actual[name] = expected[name]
+    return expect(case, actual)
+
+
+@suite("node-qos/net_class_id")
+def net_class_id(case: Case) -> Iterable[str]:
+    given = case["input"]
+    expected = {"classid": case["expected"]["classid"]}
+    return expect({**case, "expected": expected}, {"classid": network.class_id(given["major"], given["minor"])})
+
+
+@suite("node-qos/oom_score_adj")
+def oom_score(case: Case) -> Iterable[str]:
+    try:
+        value = stated_score(case["input"]["annotations"], case["input"]["container"])
+    except InvalidInput:
+        return expect(case, {"error": True})
+    return expect(case, {"error": False, "value": value})
 
 
 @suite("node-qos/bvt_kubeqos")
@@ -263,6 +355,7 @@ def coresched_group(case: Case) -> Iterable[str]:
         qos=pod.qos,
         kube_qos=given["kubeQosClass"],
         uid=given["podUID"],
+        compat=parse_compat("1.4"),
     )
     return expect(case, {"enabled": enabled, "groupID": group})
 

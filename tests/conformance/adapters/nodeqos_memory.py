@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from conformance.exceptions import NO_SUCH_FEATURE
 from conformance.outcome import expect
-from conformance.registry import suite
+from conformance.registry import NamedDifference, suite
 from kubetide.api.objects.core import Node
 from kubetide.api.objects.resources import parse_list
 from kubetide.api.qos.cgroups import CgroupDriver
@@ -120,3 +121,22 @@ def system(case: Case) -> Iterable[str]:
     world.host.files.update({paths[name]: text for name, text in given["initialFiles"].items()})
     world.sync(SystemConfig())
     return expect(case, {"files": {name: world.host.files[path] for name, path in paths.items()}})
+
+
+@suite("node-qos/system_files_18")
+def system_files(case: Case) -> Iterable[str]:
+    given = case["input"]
+    current = given["schedFeatures"]
+    known = {word.removeprefix("NO_") for word in current.split()}
+    if (given["strategy"].get("schedFeatures") or {}).keys() - known:
+        raise NamedDifference(NO_SUCH_FEATURE)
+    world = World()
+    raw = {"metadata": {"name": "node"}, "status": {"capacity": {"memory": given["nodeMemory"]}}}
+    world.node = convert(raw, Node)
+    world.slo = NodeSLOSpec(system_strategy=convert(given["strategy"], SystemStrategy))
+    world.host.files[world.layout.system_file(files.SCHED_FEATURES)] = current
+    plan = world.decide(SystemConfig())
+    written = [write for batch in plan.batches for level in batch.levels for write in level]
+    words = [write.value for write in written if write.file is files.SCHED_FEATURES]
+    others = {write.file.name: write.value for write in written if write.file is not files.SCHED_FEATURES}
+    return expect(case, {"writes": others, "schedFeaturesFile": words[-1] if words else current})

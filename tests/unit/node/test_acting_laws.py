@@ -11,6 +11,7 @@ from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import CgroupDriver
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
+from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.hooks.context import Response
@@ -20,7 +21,6 @@ from kubetide.node.core.hooks.stages import Stage
 from kubetide.node.core.qos.blkio import BlkIo
 from kubetide.node.core.qos.burst_limiter import Limiters
 from kubetide.node.core.qos.cpu_burst import CpuBurst
-from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
 from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.resctrl import Resctrl
 from kubetide.node.core.qos.suppress import CpuSuppress

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from kubetide.api.objects.core import Container, Pod, ResourceList
 from kubetide.api.objects.meta import ApiObject
-from kubetide.api.objects.resources import parse_list
+from kubetide.api.objects.resources import is_sidecar, pod_requests
 from kubetide.api.qos.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
 from kubetide.api.values.codec import decode_folded
 from kubetide.api.values.cpuset import CpuSet
@@ -25,10 +25,20 @@ LABEL_QOS = "koordinator.sh/qosClass"
 LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
 LABEL_CPU_NORMALIZATION_ENABLED = "node.koordinator.sh/cpu-normalization-enabled"
 LABEL_CORE_SCHED_GROUP = "koordinator.sh/core-sched-group-id"
+LABEL_CORE_SCHED_POLICY = "koordinator.sh/core-sched-policy"
+LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
+LABEL_SUB_PRIORITY = "koordinator.sh/priority"
 
 ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"
 ANNOTATION_MEMORY_QOS = "koordinator.sh/memoryQOS"
 ANNOTATION_BLKIO_QOS = "koordinator.sh/blkioQOS"
+ANNOTATION_CPU_QOS = "koordinator.sh/cpuQOS"
+ANNOTATION_NETWORK_QOS = "koordinator.sh/networkQOS"
+ANNOTATION_EVICTION_POLICY = "koordinator.sh/eviction-policy"
+ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
+ANNOTATION_RESCTRL = "node.koordinator.sh/resctrl"
+ANNOTATION_OOM_SCORE_ADJ = "koordinator.sh/oom-score-adj"
+ANNOTATION_OOM_SCORE_ADJ_SPEC = "koordinator.sh/oom-score-adj-spec"
 ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 ANNOTATION_DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 ANNOTATION_EXTENDED_RESOURCES = "node.koordinator.sh/extended-resource-spec"
@@ -119,22 +129,18 @@ def defaulted_priority(pod: Pod) -> str:
     return raw_priority(pod) or _PRIORITY_OF_QOS.get(defaulted_qos(pod), NONE)
 
 
+_DEFAULT_PRIORITY = {PROD: 9500, MID: 7500, BATCH: 5500, FREE: 3500}
+
+
+def priority_value(pod: Pod) -> int:
+    """Return the numeric priority of a pod; without one (or with 0) that of its defaulted class."""
+    return pod.spec.priority or _DEFAULT_PRIORITY.get(defaulted_priority(pod), 0)
+
+
 def pod_request(pod: Pod) -> dict[str, Quantity]:
-    """Return the cpu and memory request: containers summed, at least each init container, plus overhead."""
-    total: dict[str, Quantity] = {}
-    for container in pod.spec.containers or ():
-        for name, quantity in _requests(container).items():
-            total[name] = total[name] + quantity if name in total else quantity
-    for container in pod.spec.init_containers or ():
-        for name, quantity in _requests(container).items():
-            total[name] = max(total[name], quantity) if name in total else quantity
-    for name, quantity in parse_list(pod.spec.overhead).items():
-        total[name] = total[name] + quantity if name in total else quantity
+    """Return the cpu and memory request by the scheduler's rule: sidecars count, overhead is added."""
+    total = pod_requests(pod)
     return {name: total[name] for name in ("cpu", "memory") if name in total}
-
-
-def _requests(container: Container) -> dict[str, Quantity]:
-    return parse_list(container.resources.requests if container.resources else None)
 
 
 def container_request(container: Container, resource: str) -> int:
@@ -151,8 +157,10 @@ def container_limit(container: Container, resource: str) -> int:
 
 
 def extended_request(pod: Pod, resource: str) -> int:
-    """Return the sum of the positive requests of the containers for an extended resource."""
-    return sum(max(container_request(container, resource), 0) for container in pod.spec.containers or ())
+    """Return the sum of the positive requests of containers and sidecars for an extended resource."""
+    sidecars = (container for container in pod.spec.init_containers or () if is_sidecar(container))
+    running = (*(pod.spec.containers or ()), *sidecars)
+    return sum(max(container_request(container, resource), 0) for container in running)
 
 
 def extended_limit(pod: Pod, resource: str) -> int:

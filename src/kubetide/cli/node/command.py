@@ -27,8 +27,7 @@ from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.settings import KubeSettings
 from kubetide.kube.control.manager import Manager
 from kubetide.log import get_logger
-from kubetide.node.core.features import IGNORED as IGNORED_GATES
-from kubetide.node.core.features import parse_gates
+from kubetide.node.core.features import HOOK_GATES, parse_gates, unsupported
 from kubetide.node.settings import IGNORED_FLAGS, NodeSettings, PodSource
 from kubetide.settings import ProcessSettings
 from kubetide.telemetry import Telemetry
@@ -97,7 +96,6 @@ def command(ctx: click.Context) -> None:
     if parsed.words:
         raise SettingsError(f"unexpected word {parsed.words[0]!r}")
     invocation.configure_logging(parsed.verbosity)
-    ignored += [gate for gate in IGNORED_GATES if f"{gate}=true" in parsed.by_section["node"].get("feature-gates", "")]
     if ignored:
         log.warning("flags without meaning here were ignored", flags=", ".join(ignored))
     given = dict(parsed.by_section["node"])
@@ -119,7 +117,12 @@ def refuse_unknown_names(settings: NodeSettings) -> None:
     from kubetide.node.core.qos.extensions import switched_on
     from kubetide.node.enforcement import installed_extensions
 
-    parse_gates(settings.feature_gates)
+    version = settings.version
+    parse_gates(settings.feature_gates, compat=version)
+    parse_gates(settings.runtime_hooks, HOOK_GATES, version)
+    without = [*unsupported(settings.feature_gates), *unsupported(settings.runtime_hooks, HOOK_GATES)]
+    if without:
+        log.warning("feature gates without effect here", gates="; ".join(without))
     switched_on(settings.qos_extension_plugins, installed_extensions())
 
 
@@ -196,7 +199,8 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
             driver = await find_driver(client, clock, host, layout, settings.node_name, kernel)
             settings = msgspec.structs.replace(settings, cgroup_driver=str(driver))
         kubelet = await _kubelet(client, access, settings)
-        gpus = open_gpus if parse_gates(settings.feature_gates)["Accelerators"] else lambda: None
+        gates = parse_gates(settings.feature_gates, compat=settings.version)
+        gpus = open_gpus if gates["Accelerators"] else lambda: None
 
         def made() -> NodeAgent:
             return NodeAgent(

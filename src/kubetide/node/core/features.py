@@ -1,19 +1,26 @@
-"""Feature gates of the agent: names and defaults of the reference, parsed from `Name=true,Other=false`.
+"""Feature gates of the agent: names and defaults as upstream has them, parsed from `Name=true,Other=false`.
 
-`AllAlpha` and `AllBeta` switch groups; a gate that is named itself wins over its group.
+`AllAlpha` and `AllBeta` switch groups; a gate that is named itself wins over its group. Every gate is accepted under
+every version, but a group reaches only the gates that the version in force has: charts switch AllAlpha on, and an
+upgrade of the agent must not begin to evict pods because of it.
 """
 
 from dataclasses import dataclass
 
 from kubetide.errors import SettingsError
+from kubetide.node.core.compat import NEWEST, Compat, Version
+
+UNRELEASED: Version = (1, 9)
+"""Gates of upstream's development branch: no version that can be chosen has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A switch, its stage and what it is by default."""
+    """A switch, its stage, what it is by default, and the version that brought it."""
 
     default: bool
     stage: str
+    since: Version = (1, 4)
 
 
 ALPHA, BETA = "alpha", "beta"
@@ -37,6 +44,16 @@ GATES: dict[str, Gate] = {
     "BlkIOReconcile": Gate(False, ALPHA),
     "ColdPageCollector": Gate(False, ALPHA),
     "HugePageReport": Gate(False, ALPHA),
+    "RDMADevices": Gate(False, ALPHA, (1, 6)),
+    "PodResourcesProxy": Gate(False, ALPHA, (1, 6)),
+    "CPUEvict": Gate(False, ALPHA, (1, 7)),
+    "MemoryEvict": Gate(False, ALPHA, (1, 7)),
+    "ResctrlCollector": Gate(False, ALPHA, (1, 7)),
+    "HamiCoreVGPUMonitor": Gate(False, ALPHA, (1, 7)),
+    "CPUAllocatableEvict": Gate(False, ALPHA, (1, 8)),
+    "MemoryAllocatableEvict": Gate(False, ALPHA, (1, 8)),
+    "PerCPUMetric": Gate(False, ALPHA, UNRELEASED),
+    "NodeMetricPromMetrics": Gate(False, ALPHA, UNRELEASED),
 }
 
 HOOK_GATES: dict[str, Gate] = {
@@ -46,9 +63,24 @@ HOOK_GATES: dict[str, Gate] = {
     "BatchResource": Gate(True, BETA),
     "CPUNormalization": Gate(False, ALPHA),
     "CoreSched": Gate(False, ALPHA),
+    "TerwayQoS": Gate(False, ALPHA, (1, 5)),
+    "TCNetworkQoS": Gate(False, ALPHA, (1, 6)),
+    "Resctrl": Gate(False, ALPHA, (1, 6)),
+    "RDMADeviceInject": Gate(False, ALPHA, (1, 6)),
+    "OOMScoreAdj": Gate(False, ALPHA, UNRELEASED),
 }
 
-IGNORED = frozenset({"Libpfm4"})
+UNSUPPORTED: dict[str, str] = {
+    "Libpfm4": "counters are read with perf_event_open",
+    "RDMADevices": "RDMA devices are not reported",
+    "RDMADeviceInject": "RDMA devices are not given to containers",
+    "PodResourcesProxy": "there is no pod-resources socket of its own",
+    "HamiCoreVGPUMonitor": "GPU shares of HAMi are not watched",
+    "PerCPUMetric": "usage is not reported by CPU",
+    "NodeMetricPromMetrics": "the NodeMetric is not repeated as gauges",
+}
+"""Gates that are accepted and do nothing here, with what is missing; one line of the log names those that are on."""
+
 _GROUPS = {"AllAlpha": ALPHA, "AllBeta": BETA}
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -67,7 +99,7 @@ def switches(text: str, *, field: str, what: str = "extension") -> dict[str, boo
     return found
 
 
-def parse_gates(text: str, known: dict[str, Gate] = GATES) -> dict[str, bool]:
+def parse_gates(text: str, known: dict[str, Gate] = GATES, compat: Compat = NEWEST) -> dict[str, bool]:
     """Return all gates as switched by `text`; raise SettingsError for an unknown gate or value."""
     wanted = switches(text, field="feature-gates", what="feature gate")
     for name in wanted:
@@ -76,6 +108,15 @@ def parse_gates(text: str, known: dict[str, Gate] = GATES) -> dict[str, bool]:
     result = {name: gate.default for name, gate in known.items()}
     for group, stage in _GROUPS.items():
         if group in wanted:
-            result.update({name: wanted[group] for name, gate in known.items() if gate.stage == stage})
+            reached = (name for name, gate in known.items() if gate.stage == stage and gate.since <= compat.version)
+            result.update(dict.fromkeys(reached, wanted[group]))
     result.update({name: value for name, value in wanted.items() if name in known})
     return result
+
+
+def unsupported(text: str, known: dict[str, Gate] = GATES) -> list[str]:
+    """Return what does not work here of the gates that `text` names itself, one line each."""
+    named = switches(text, field="feature-gates", what="feature gate")
+    return [
+        f"{name}: {UNSUPPORTED[name]}" for name, on in named.items() if on and name in known and name in UNSUPPORTED
+    ]

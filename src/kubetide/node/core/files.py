@@ -166,15 +166,21 @@ def in_range(value: str, low: int, high: int) -> bool:
         return False
 
 
+_MODEL_FIELDS = frozenset({"rbps", "rseqiops", "rrandiops", "wbps", "wseqiops", "wrandiops"})
+_COST_BOUNDS = {
+    **dict.fromkeys(("rpct", "wpct"), (0, 100)),
+    **dict.fromkeys(("rlat", "wlat"), (0, INT64_MAX)),
+    # The kernel refuses a model of which a value is 0.
+    **dict.fromkeys(_MODEL_FIELDS, (1, INT64_MAX)),
+}
+
+
 def _cost_line(value: str) -> bool:
+    """Tell whether every number of a line of blkio.cost.qos or blkio.cost.model is one that the kernel takes."""
     if value == "":
         return False
-    fields = value.split(" ")
-    if len(fields) != 5:
-        return True
-    return all(
-        in_range(field.removeprefix(name), 0, INT64_MAX) for field, name in ((fields[3], "rlat="), (fields[4], "wlat="))
-    )
+    fields = (field.partition("=") for field in value.split(" ")[1:])
+    return all(in_range(text, *_COST_BOUNDS[name]) for name, _, text in fields if name in _COST_BOUNDS)
 
 
 _SIZE: Range = (0, INT64_MAX)
@@ -285,6 +291,14 @@ BLKIO_COST_WEIGHT = CgroupFile(
     check_v1=Check.KUBE_ROOT,
     check_v2=Check.KUBE_ROOT,
 )
+BLKIO_COST_MODEL = CgroupFile(
+    name="blkio.cost.model",
+    controller="blkio",
+    v2="blkio/blkio.cost.model",
+    kind=Kind.COST,
+    check_v1=Check.ROOT,
+    check_v2=Check.ROOT,
+)
 BLKIO_COST_QOS = CgroupFile(
     name="blkio.cost.qos",
     controller="blkio",
@@ -303,7 +317,7 @@ CGROUP_FILES: dict[str, CgroupFile] = {
         *(MEMORY_WMARK_RATIO, MEMORY_WMARK_SCALE, MEMORY_WMARK_MIN_ADJ, MEMORY_PRIORITY),
         *(MEMORY_USE_PRIORITY_OOM, MEMORY_OOM_GROUP, MEMORY_IDLE_PAGES),
         *(BLKIO_READ_IOPS, BLKIO_READ_BPS, BLKIO_WRITE_IOPS, BLKIO_WRITE_BPS),
-        *(BLKIO_COST_WEIGHT, BLKIO_COST_QOS),
+        *(BLKIO_COST_WEIGHT, BLKIO_COST_MODEL, BLKIO_COST_QOS),
     )
 }
 
@@ -354,6 +368,9 @@ KIDLED_USE_HIERARCHY = SystemFile(
 SCHED_FEATURES = SystemFile(name="sched_features", root=Root.SYS, path="kernel/debug/sched_features")
 SCHED_GROUP_IDENTITY = SystemFile(
     name="sched_group_identity_enabled", root=Root.PROC, path="sys/kernel/sched_group_identity_enabled", bounds=(0, 1)
+)
+SCHED_IDLE_SAVER_WMARK = SystemFile(
+    name="sched_idle_saver_wmark", root=Root.PROC, path="sys/kernel/sched_idle_saver_wmark"
 )
 SCHED_CORE = SystemFile(name="sched_core", root=Root.PROC, path="sys/kernel/sched_core", bounds=(0, 1))
 RESCTRL_CBM_MASK = SystemFile(name="cbm_mask", root=Root.SYS_FS, path="resctrl/info/L3/cbm_mask")

@@ -8,6 +8,7 @@ applied twice: down the tree writing only what grows, then up the tree writing t
     if looser      grows when target is not inside current; the union is written first, the target on the way up
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -81,9 +82,20 @@ class Batch:
         return Batch(levels=(writes,), cached=cached)
 
 
+class Counted(StrEnum):
+    """What a pod releases by leaving: what it uses, or what it requested."""
+
+    USAGE = "podUsed"
+    REQUEST = "podResourceRequest"
+
+
+Amounts = Mapping[str, int]
+"""Amounts by resource: `cpu` in milli-CPU, `memory` in bytes, batch and mid resources as they count themselves."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A pod that should leave the node, and why."""
+    """A pod that should leave the node, why, and what its leaving releases."""
 
     namespace: str
     name: str
@@ -91,7 +103,17 @@ class Eviction:
     reason: str
     message: str
     stop_containers: bool = False
-    release: float = 0.0
+    releases: Mapping[Counted, Amounts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionTask:
+    """Amounts that must be released, and the pods to ask for, in order, until they are."""
+
+    feature: str
+    counted: Counted
+    amounts: Amounts
+    candidates: tuple[Eviction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,22 +129,20 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a strategy wants in one round. `trace` says how it came to that, for people and for `explain`.
-
-    Evictions are candidates in order: they are asked for one after the other until what the accepted ones release
-    reaches `need`.
-    """
+    """What a strategy wants in one sync. `trace` says how it came to that, for people and for `explain`."""
 
     batches: tuple[Batch, ...] = ()
-    evictions: tuple[Eviction, ...] = ()
-    need: float = 0.0
+    tasks: tuple[EvictionTask, ...] = ()
+    """Who should leave; what one task releases counts for the later ones too (`evictions.selection`)."""
+    pending: Mapping[Counted, Amounts] = field(default_factory=dict)
+    """What pods release that are leaving already; it counts before anybody is asked for."""
     notices: tuple[Notice, ...] = ()
     trace: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Nothing to write and nobody to evict."""
-        return not self.evictions and not any(level for batch in self.batches for level in batch.levels)
+        return not self.tasks and not any(level for batch in self.batches for level in batch.levels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """The series of a node as the status of its NodeMetric.
 
     nodeUsage, systemUsage      averages over the aggregate duration
-    aggregated…Usages           p50, p90, p95, p99 over each duration of the policy; empty while the samples span less
-                                than half of it
+    aggregated…Usages           avg, p50, p90, p95, p99 over each duration of the policy; empty while the samples span
+                                less than half of it
     podsMetric                  averages of every pod with data; pods without are left out
     prodReclaimableMetric       what the predictor says, or an empty map
+    prodPeakMetric              the predicted peak of prod pods, left out while there is none
 
 CPU is truncated to milli-cores, memory to bytes. The memory kind follows the collect policy; hot page cache falls
 back to plain usage while cold memory is not collected.
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 from kubetide.api.qos.slo_strategies import HostApplication
 from kubetide.api.values.quantity import milli_text
 from kubetide.durations import format_duration, parse_duration
+from kubetide.node.core.compat import AVERAGES_REPORTED, NEWEST, PROD_PEAK, Compat
 from kubetide.node.core.prediction.reclaimable import NoPrediction, Predictor, Reclaimable
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.query import AVG, PERCENTILES, Points
@@ -138,14 +140,20 @@ def _with_devices(usage: dict[str, Any] | None, devices: list[dict[str, Any]]) -
 
 
 def _aggregated(
-    series: Series, end: int, duration: timedelta, cpu: str, memory: str, gpus: tuple[Gpu, ...]
+    series: Series,
+    end: int,
+    duration: timedelta,
+    cpu: str,
+    memory: str,
+    gpus: tuple[Gpu, ...],
+    aggregates: Iterable[str],
 ) -> dict[str, Any]:
     length = int(duration.total_seconds() * 1000)
     window = _Window(series, end - length, end)
     points = window.points(cpu)
-    usage: dict[str, Any] = {name: {} for name in PERCENTILES}
+    usage: dict[str, Any] = {name: {} for name in aggregates}
     if len(points) and points.span_millis * 2 >= length:
-        for name in PERCENTILES:
+        for name in usage:
             devices = window.devices(name, gpus, kinds.NODE_GPU_CORE, kinds.NODE_GPU_MEMORY)
             usage[name] = _with_devices(window.usage(name, cpu, memory), devices)
     return {"usage": usage, "duration": format_duration(duration)}
@@ -161,6 +169,7 @@ def status(
     gpus: Iterable[Gpu] = (),
     cold_started: bool = False,
     predictor: Predictor,
+    compat: Compat = NEWEST,
 ) -> Status:
     """Build the status of a NodeMetric from its completed spec and the samples up to now."""
     policy = spec["metricCollectPolicy"]
@@ -169,21 +178,24 @@ def status(
     memory = _memory_kinds(policy["nodeMemoryCollectPolicy"], cold_started=cold_started)
     durations = [parse_duration(text) for text in policy["nodeAggregatePolicy"]["durations"]]
     known_gpus = tuple(gpus)
+    aggregates = (AVG, *PERCENTILES) if compat.has(AVERAGES_REPORTED) else tuple(PERCENTILES)
 
     node_devices = window.devices(AVG, known_gpus, kinds.NODE_GPU_CORE, kinds.NODE_GPU_MEMORY)
     node_metric = {
         "nodeUsage": _with_devices(window.usage(AVG, kinds.NODE_CPU, memory.node), node_devices),
         "aggregatedNodeUsages": [
-            _aggregated(series, end, duration, kinds.NODE_CPU, memory.node, known_gpus) for duration in durations
+            _aggregated(series, end, duration, kinds.NODE_CPU, memory.node, known_gpus, aggregates)
+            for duration in durations
         ],
         "systemUsage": window.usage(AVG, kinds.SYS_CPU, kinds.SYS_MEMORY) or {},
         "aggregatedSystemUsages": [
-            _aggregated(series, end, duration, kinds.SYS_CPU, kinds.SYS_MEMORY, ()) for duration in durations
+            _aggregated(series, end, duration, kinds.SYS_CPU, kinds.SYS_MEMORY, (), aggregates)
+            for duration in durations
         ],
     }
 
     pods_metric: list[dict[str, Any]] = []
-    for pod in pods:
+    for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
         properties = {kinds.POD_UID: pod.uid}
         usage = window.usage(AVG, kinds.POD_CPU, memory.pod, properties)
         if usage is None:
@@ -205,7 +217,7 @@ def status(
             continue
 
     applications: list[dict[str, Any]] = []
-    for application in host_applications:
+    for application in sorted(host_applications, key=lambda application: application.name):
         properties = {kinds.HOST_APP_NAME: application.name}
         usage = window.usage(AVG, kinds.HOST_APP_CPU, memory.host_application, properties)
         if usage is not None:
@@ -219,23 +231,29 @@ def status(
             )
 
     resource: dict[str, Any] = {}
+    peak: dict[str, Any] = {}
     reclaimable: Reclaimable | None = None
     problem = ""
     try:
         reclaimable = predictor.result()
-        resource = {
-            "resources": {
-                "cpu": milli_text(reclaimable.cpu_millis),
-                "memory": str(reclaimable.memory_bytes),
-            }
-        }
+        resource = _resources(reclaimable)
     except NoPrediction as error:
         problem = str(error)
+    if compat.has(PROD_PEAK):
+        try:
+            peak = {"prodPeakMetric": {"resource": _resources(predictor.peak())}}
+        except NoPrediction as error:
+            problem = problem or str(error)
     body = {
         "updateTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "nodeMetric": node_metric,
         "podsMetric": pods_metric,
         "hostApplicationMetric": applications,
         "prodReclaimableMetric": {"resource": resource},
+        **peak,
     }
     return Status(body=body, reclaimable=reclaimable, problem=problem)
+
+
+def _resources(found: Reclaimable) -> dict[str, Any]:
+    return {"resources": {"cpu": milli_text(found.cpu_millis), "memory": str(found.memory_bytes)}}

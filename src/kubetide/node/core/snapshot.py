@@ -14,6 +14,7 @@ from kubetide.api.objects.core import Container, ContainerStatus, Node, Pod
 from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import CgroupPaths, ContainerIdError
 from kubetide.api.qos.slo_strategies import HostApplication, NodeSLOSpec
+from kubetide.node.core.compat import NEWEST, Compat
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.kernel_values import KernelValues
@@ -147,6 +148,7 @@ class Snapshot:
     claims: Mapping[str, str] = field(default_factory=dict)
     """`namespace/name` of a volume claim to the name of its volume."""
     gates: Mapping[str, bool] = field(default_factory=dict)
+    compat: Compat = NEWEST
     evicted: Mapping[str, datetime] = field(default_factory=dict)
     """Pods that this agent had evicted within the last minutes: uid to the time the API accepted it."""
 

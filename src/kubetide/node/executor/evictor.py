@@ -21,6 +21,7 @@ from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError, NotFound, TooManyRequests
 from kubetide.log import get_logger
+from kubetide.node.core.evictions.selection import Selection
 from kubetide.node.core.plan import Eviction, Notice, Plan
 from kubetide.telemetry import Telemetry
 
@@ -92,7 +93,6 @@ class Carried:
 
     accepted: tuple[Eviction, ...] = ()
     protected: tuple[Eviction, ...] = ()
-    released: float = 0.0
 
 
 class Evictor:
@@ -137,24 +137,21 @@ class Evictor:
         return dict(self._evicted)
 
     async def carry_out(self, plan: Plan) -> Carried:
-        """Ask for the plan's evictions in order until what was accepted reaches its need."""
+        """Ask for the pods of the plan's tasks until what was accepted releases their amounts."""
         accepted: list[Eviction] = []
         protected: list[Eviction] = []
-        released = 0.0
-        for eviction in plan.evictions:
-            if released >= plan.need:
-                break
+        selection = Selection(plan.tasks, plan.pending)
+        while (eviction := selection.next()) is not None:
             outcome = await self.evict(eviction)
             if outcome is Outcome.ACCEPTED:
                 accepted.append(eviction)
-                released += eviction.release
             elif outcome is Outcome.PROTECTED:
                 protected.append(eviction)
-            elif outcome is Outcome.KNOWN:
-                released += eviction.release
+            if outcome in (Outcome.ACCEPTED, Outcome.KNOWN):
+                selection.accepted(eviction)
         for notice in plan.notices:
             self._tell(notice)
-        return Carried(tuple(accepted), tuple(protected), released)
+        return Carried(tuple(accepted), tuple(protected))
 
     async def evict(self, eviction: Eviction) -> Outcome:
         """Ask the API to evict one pod."""

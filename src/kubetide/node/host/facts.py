@@ -5,12 +5,12 @@ scheduler believe in a smaller machine.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kubetide.api.values.cpuset import CpuSet, CpuSetError
 from kubetide.node.core import files
 from kubetide.node.core.formats import cpu, memory
+from kubetide.node.core.formats.machine import CpuBasicInfo, NumaNode
 from kubetide.node.core.formats.numbers import FormatError, unsigned
 from kubetide.node.core.formats.processors import Processor, in_order
 from kubetide.node.core.layout import Layout
@@ -89,28 +89,6 @@ def _cache_ids(host: Host, path: str) -> tuple[str, int]:
     return private, shared
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuBasicInfo:
-    """Facts about the CPU as a whole; what cannot be found out keeps its default."""
-
-    model: str = "unknown"
-    vendor: str = "unknown"
-    hyper_threads: bool = False
-    turbo: bool = False
-    cat_l3_mask: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        """Return the annotation form: false and empty fields are left out."""
-        fields: dict[str, object] = {
-            "cpuModel": self.model,
-            "hyperThreadEnabled": self.hyper_threads,
-            "turboEnabled": self.turbo,
-            "catL3CbmMask": self.cat_l3_mask,
-            "vendorID": self.vendor,
-        }
-        return {name: value for name, value in fields.items() if value}
-
-
 def cpu_basic_info(host: Host, layout: Layout) -> CpuBasicInfo:
     """Read what is known about the CPU."""
 
@@ -128,16 +106,6 @@ def cpu_basic_info(host: Host, layout: Layout) -> CpuBasicInfo:
         turbo=text(layout.sys("devices/system/cpu/intel_pstate/no_turbo")) == "0",
         cat_l3_mask=text(layout.system_file(files.RESCTRL_CBM_MASK)),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumaNode:
-    """Memory of one NUMA node."""
-
-    node: int
-    memory: memory.MemInfo
-    huge_pages: Mapping[str, int]
-    """Size (`1Gi`, `2Mi`) to number of pages."""
 
 
 def numa_facts(host: Host, layout: Layout, *, huge_pages: bool = True) -> tuple[NumaNode, ...]:

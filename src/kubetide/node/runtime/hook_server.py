@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from grpc_reflection.v1alpha import reflection
 
 from kubetide.api.values.codec import encode
 from kubetide.kube.connections import Limits
@@ -21,7 +22,6 @@ from kubetide.node.core.hooks.context import Response
 from kubetide.node.core.hooks.stages import FailurePolicy, Stage, StageResult
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.protos import hooks_pb2 as pb
-from kubetide.node.runtime.reflection import Reflection, ReflectionHandler
 
 log = get_logger("node.hooks")
 
@@ -76,7 +76,8 @@ class HookServer:
         self._socket.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._socket.unlink(missing_ok=True)
         server = grpc.aio.server(options=self._limits.grpc_options())
-        server.add_generic_rpc_handlers((_Handler(self), ReflectionHandler(Reflection(pb.DESCRIPTOR))))
+        server.add_generic_rpc_handlers((_Handler(self),))
+        reflection.enable_server_reflection((SERVICE, reflection.SERVICE_NAME), server)
         server.add_insecure_port(f"unix://{self._socket}")
         await server.start()
         try:

@@ -19,6 +19,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.log import get_logger
 from kubetide.node.core import slo
+from kubetide.node.core.compat import NEWEST, Compat
 from kubetide.node.state.callbacks import Callbacks, News
 from kubetide.telemetry import Telemetry
 
@@ -60,6 +61,7 @@ class NodeObjects:
         *,
         claims: bool,
         report: bool,
+        compat: Compat = NEWEST,
     ) -> None:
         only = f"metadata.name={node_name}"
         self.node: Node | None = None
@@ -68,6 +70,7 @@ class NodeObjects:
         self.metric_spec: dict[str, Any] | None = None
         self.volumes: dict[str, str] = {}
         self._name = node_name
+        self._compat = compat
         self._callbacks = callbacks
         self._allocatable = telemetry.gauge(
             "koordlet_node_resource_allocatable",
@@ -124,7 +127,7 @@ class NodeObjects:
         if new is None or (self.slo is not None and new.spec == self.slo_raw):
             return
         try:
-            self.slo = slo.complete_spec(new.spec)
+            self.slo = slo.complete_spec(new.spec, self._compat)
         except KubetideError as error:
             log.warning("NodeSLO not usable, the last one stays", error=str(error))
             return

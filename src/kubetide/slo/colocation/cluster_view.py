@@ -30,15 +30,15 @@ class ColocationView:
     def __init__(self, client: Client, *, clock: Clock, settings: ColocationSettings, rng: random.Random) -> None:
         self._client = client
         self.profiles: Informer[ClusterColocationProfile] = Informer(
-            client, COLOCATION_PROFILES, clock=clock, chance=rng
+            client, COLOCATION_PROFILES, clock=clock, rng=rng
         )
-        self.namespaces: Informer[Namespace] = Informer(client, NAMESPACES, clock=clock, chance=rng)
-        self.priority_classes: Informer[PriorityClass] = Informer(client, PRIORITY_CLASSES, clock=clock, chance=rng)
+        self.namespaces: Informer[Namespace] = Informer(client, NAMESPACES, clock=clock, rng=rng)
+        self.priority_classes: Informer[PriorityClass] = Informer(client, PRIORITY_CLASSES, clock=clock, rng=rng)
         self.required_labels: Informer[ConfigMap] = Informer(
             client,
             CONFIG_MAPS,
             clock=clock,
-            chance=rng,
+            rng=rng,
             namespace=settings.validator_config_namespace,
             field_selector=f"metadata.name={settings.validator_config_name}",
         )

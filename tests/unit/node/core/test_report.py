@@ -45,7 +45,7 @@ def test_usage_is_truncated_and_not_rounded() -> None:
 def test_a_window_that_is_hardly_filled_is_empty_but_there() -> None:
     minute, ten = build(filled(node_cpu_usage=1.0, node_memory_usage=1.0))["nodeMetric"]["aggregatedNodeUsages"]
     assert minute["usage"]["p50"]["resources"]["cpu"] == "1"
-    assert ten["usage"] == {"p50": {}, "p90": {}, "p95": {}, "p99": {}}
+    assert ten["usage"] == {"avg": {}, "p50": {}, "p90": {}, "p95": {}, "p99": {}}
 
 
 def test_half_a_measurement_is_none() -> None:
@@ -82,10 +82,14 @@ def test_pods_without_data_are_left_out_and_not_predicted() -> None:
         def result(self) -> Reclaimable:
             return Reclaimable(1500, 10)
 
+        def peak(self) -> Reclaimable:
+            return Reclaimable(2500, 20)
+
     body = build(ring, pods=(pod("a"), pod("b")), predictor=Predictor())
     assert [one["name"] for one in body["podsMetric"]] == ["a"]
     assert asked == ["a"]
     assert body["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "1500m", "memory": "10"}}}
+    assert body["prodPeakMetric"] == {"resource": {"resources": {"cpu": "2500m", "memory": "20"}}}
 
 
 def test_without_a_prediction_the_map_is_empty() -> None:

@@ -10,7 +10,7 @@ import pytest
 from kubetide.api.objects.events import Event
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
-from kubetide.node.core.plan import Eviction, Notice, Plan
+from kubetide.node.core.plan import Counted, Eviction, EvictionTask, Notice, Plan
 from kubetide.node.executor.evictor import Evictor, Outcome, eviction_version
 from kubetide.telemetry import Telemetry
 from nodeworld import TestClock
@@ -94,15 +94,26 @@ class World:
         return [(event.reason, event.regarding.name) for event in self.events]
 
 
-def eviction(name: str, release: float = 10, *, stop: bool = False) -> Eviction:
+def eviction(name: str, release: int = 10, *, stop: bool = False) -> Eviction:
     return Eviction(
-        namespace="d", name=name, uid=f"uid-{name}", reason="R", message="m", release=release, stop_containers=stop
+        namespace="d",
+        name=name,
+        uid=f"uid-{name}",
+        reason="R",
+        message="m",
+        releases={Counted.USAGE: {"memory": release}},
+        stop_containers=stop,
     )
+
+
+def plan_of(*candidates: Eviction, need: int) -> Plan:
+    task = EvictionTask(feature="F", counted=Counted.USAGE, amounts={"memory": need}, candidates=candidates)
+    return Plan(tasks=(task,))
 
 
 async def test_candidates_are_taken_in_order_until_enough_is_accepted() -> None:
     world = World()
-    carried = await world.evictor.carry_out(Plan(evictions=(eviction("a"), eviction("b"), eviction("c")), need=15))
+    carried = await world.evictor.carry_out(plan_of(eviction("a"), eviction("b"), eviction("c"), need=15))
     assert [one.name for one in carried.accepted] == ["a", "b"]
     assert world.api.evictions[0] == {
         "apiVersion": "policy/v1",
@@ -117,9 +128,7 @@ async def test_candidates_are_taken_in_order_until_enough_is_accepted() -> None:
 async def test_a_budget_protects_its_pod_and_the_next_one_goes() -> None:
     world = World()
     world.api.protected.add("a")
-    carried = await world.evictor.carry_out(
-        Plan(evictions=(eviction("a", stop=True), eviction("b", stop=True)), need=5)
-    )
+    carried = await world.evictor.carry_out(plan_of(eviction("a", stop=True), eviction("b", stop=True), need=5))
     assert [one.name for one in carried.protected] == ["a"]
     assert [one.name for one in carried.accepted] == ["b"]
     assert world.stopped == ["b"]
@@ -130,7 +139,7 @@ async def test_a_budget_protects_its_pod_and_the_next_one_goes() -> None:
 
 async def test_a_pod_is_asked_for_once_within_two_minutes_and_counts_meanwhile() -> None:
     world = World()
-    plan = Plan(evictions=(eviction("a"), eviction("b")), need=10)
+    plan = plan_of(eviction("a"), eviction("b"), need=10)
     await world.evictor.carry_out(plan)
     again = await world.evictor.carry_out(plan)
     assert again.accepted == ()

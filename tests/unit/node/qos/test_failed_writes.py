@@ -11,10 +11,11 @@ import pytest
 from kubetide.clock import Clock
 from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
+from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
+from kubetide.node.core.features import parse_gates
 from kubetide.node.core.outcomes import failures
 from kubetide.node.core.qos.burst_limiter import Limiters
 from kubetide.node.core.qos.cpu_burst import CpuBurst
-from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
 from kubetide.node.core.qos.extensions import Extensions
 from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.strategy import Strategy
@@ -25,7 +26,7 @@ from kubetide.node.settings import NodeSettings
 from kubetide.node.strategy_runner import QosController
 from kubetide.telemetry import Telemetry
 from nodeworld import START, TestClock, World
-from unit.node.core.qos.test_evictions import full_node, raw, starve
+from unit.node.core.evictions.test_evictors import full_node, raw, starve
 from unit.node.executor.test_evictor import FakeApi
 from unit.node.qos import scenes
 from unit.node.qos.scenes import SCENES, quota_of_tier
@@ -34,7 +35,9 @@ EVICTING = {"cpu-evict", "memory-evict"}
 
 
 def test_every_strategy_is_looked_at() -> None:
-    agent = cast("NodeAgent", SimpleNamespace(clock=TestClock()))
+    agent = cast(
+        "NodeAgent", SimpleNamespace(clock=TestClock(), gates=parse_gates("BECPUEvict=true,BEMemoryEvict=true"))
+    )
     made = make_strategies(NodeSettings(), agent, cast("Any", SimpleNamespace(random=lambda: 0.5)), Extensions())
     assert {one.name for one in made} == SCENES.keys() | EVICTING
 

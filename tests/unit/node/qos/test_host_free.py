@@ -18,6 +18,7 @@ from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
 from kubetide.api.values.cpuset import CpuSet
 from kubetide.node.agent import NodeAgent
+from kubetide.node.core.features import parse_gates
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.kernel_values import KernelValues
@@ -215,7 +216,9 @@ GIVEN = {
 
 
 def all_strategies() -> dict[str, Strategy]:
-    agent = cast("NodeAgent", SimpleNamespace(clock=TestClock()))
+    agent = cast(
+        "NodeAgent", SimpleNamespace(clock=TestClock(), gates=parse_gates("BECPUEvict=true,BEMemoryEvict=true"))
+    )
     rng = cast("Any", SimpleNamespace(random=lambda: 0.5))
     return {one.name: one for one in make_strategies(NodeSettings(), agent, rng, Extensions())}
 
@@ -240,7 +243,7 @@ def test_a_strategy_decides_from_values_alone(name: str, given: Given) -> None:
     clock.advance(given.after)
     plan = strategy.decide(snapshot(given.kernel, given.slo, now=clock.now()))
     assert written(plan) == set(given.writes)
-    assert tuple(one.name for one in plan.evictions) == given.leaving
+    assert tuple(one.name for task in plan.tasks for one in task.candidates) == given.leaving
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -250,7 +253,7 @@ def test_a_strategy_survives_a_kernel_of_which_nothing_could_be_read(name: str, 
     nothing = snapshot(KernelValues(), GIVEN[name][0].slo, version=version, metrics=NoSamples())
     if isinstance(strategy, Observing):
         strategy.needs(nothing)
-    assert not strategy.decide(nothing).evictions
+    assert not strategy.decide(nothing).tasks
     if isinstance(strategy, Releasing):
         assert strategy.release(nothing).is_empty
 

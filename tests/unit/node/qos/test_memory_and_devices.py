@@ -11,6 +11,7 @@ from kubetide.api.qos.slo_strategies import NodeSLOSpec, ResourceQOSStrategy, Sy
 from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
+from kubetide.node.core.compat import parse_compat
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.qos.blkio import BlkIo, mount_point
@@ -18,7 +19,7 @@ from kubetide.node.core.qos.l3_cache import l3_mask
 from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.memory_values import FILES
 from kubetide.node.core.qos.resctrl import Resctrl
-from kubetide.node.core.qos.system import SystemConfig
+from kubetide.node.core.qos.system import SystemConfig, feature_words
 from nodeworld import World, processors_of
 
 GI = 2**30
@@ -184,13 +185,67 @@ def test_block_limits_need_their_switch(switch: dict[str, Any]) -> None:
 
 def test_the_root_gets_latencies_that_are_switched_off_again() -> None:
     world = blkio_world()
-    world.cgroup("blkio", "", {"blkio.cost.qos": ""})
+    world.cgroup("blkio", "", {"blkio.cost.qos": "", "blkio.cost.model": ""})
     world.slo = strategy(cgroupRoot={"blkioQOS": {"enable": True, "blocks": [block(readLatency=1000)]}})
     world.sync(BlkIo())
-    assert limits(world, "", "blkio.cost.qos") == "253:16 enable=1 ctrl=user rlat=1000 wlat=3000"
+    targets = "rpct=95 rlat=1000 wpct=95 wlat=3000"
+    assert limits(world, "", "blkio.cost.qos") == f"253:16 enable=1 ctrl=user {targets}"
+    assert limits(world, "", "blkio.cost.model") == "253:16 ctrl=auto"
     world.slo = strategy(cgroupRoot={"blkioQOS": {"enable": False}})
     world.sync(BlkIo())
     assert limits(world, "", "blkio.cost.qos") == "253:16 enable=0"
+    assert limits(world, "", "blkio.cost.model") == "253:16 ctrl=auto"
+
+
+def test_before_percentiles_the_root_gets_plain_latencies() -> None:
+    world = blkio_world()
+    world.compat = parse_compat("1.4")
+    world.cgroup("blkio", "", {"blkio.cost.qos": "", "blkio.cost.model": ""})
+    world.slo = strategy(cgroupRoot={"blkioQOS": {"enable": True, "blocks": [block(readLatency=1000)]}})
+    world.sync(BlkIo())
+    assert limits(world, "", "blkio.cost.qos") == "253:16 enable=1 ctrl=user rlat=1000 wlat=3000"
+    assert limits(world, "", "blkio.cost.model") == ""
+
+
+def test_a_cost_model_that_lacks_a_value_is_not_written_and_says_which() -> None:
+    world = blkio_world()
+    world.cgroup("blkio", "", {"blkio.cost.qos": "", "blkio.cost.model": ""})
+    half = block(enableUserModel=True, modelReadBPS=1, modelReadSeqIOPS=1, modelReadRandIOPS=1, modelWriteBPS=1)
+    world.slo = strategy(cgroupRoot={"blkioQOS": {"enable": True, "blocks": [half]}})
+    plan = world.sync(BlkIo())
+    assert limits(world, "", "blkio.cost.model") == ""
+    assert "modelWriteSeqIOPS, modelWriteRandIOPS" in str(plan.trace["problems"])
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "words", "problem"),
+    [
+        pytest.param("A NO_B", {"A": False, "B": True}, ["NO_A", "B"], "", id="both-directions"),
+        pytest.param("A NO_B", {"A": True, "B": False}, [], "", id="already-so"),
+        pytest.param("A", {"A": False, "X": True}, ["NO_A"], "no scheduler feature X", id="unknown-is-skipped"),
+        pytest.param("A NO_A", {"A": True}, [], "both on and off", id="contradiction"),
+        pytest.param(None, {"A": True}, [], "no sched_features", id="no-file"),
+    ],
+)
+def test_scheduler_features_are_written_word_by_word(
+    current: str | None, wanted: dict[str, bool], words: list[str], problem: str
+) -> None:
+    found, told = feature_words(wanted, current)
+    assert found == words
+    assert problem in told
+
+
+def test_the_group_identity_hook_owns_its_switch_while_a_class_uses_it() -> None:
+    world = World()
+    world.node = node("16Gi")
+    world.gates = {"GroupIdentity": True}
+    classes = {"lsClass": {"cpuQOS": {"enable": True, "groupIdentity": 2}}}
+    spec = {"resourceQOSStrategy": classes, "systemStrategy": {"schedGroupIdentityEnabled": 0}}
+    world.slo = convert(spec, NodeSLOSpec)
+    assert world.decide(SystemConfig()).is_empty
+    assert "hook" in world.decide(SystemConfig()).trace["problem"]
+    world.gates = {"GroupIdentity": False}
+    assert not world.decide(SystemConfig()).is_empty
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Core scheduling: whose processes may share a physical core, and the cookies that say so.
 
-A group is one pod, or all pods with the same group label; processes with different cookies never run on two
+A group is all pods with the same group label, or one pod (by its policy label; before 1.5 also without any label);
+processes with different cookies never run on two
 threads of one core at the same time. The algorithms below are written against a small kernel protocol, so that
 they can be tested without one.
 """
@@ -10,13 +11,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubetide.api.qos.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
-from kubetide.api.qos.qos import LABEL_CORE_SCHED_GROUP
+from kubetide.api.qos.qos import LABEL_CORE_SCHED_GROUP, LABEL_CORE_SCHED_POLICY
 from kubetide.api.qos.slo_strategies import NodeSLOSpec, ResourceQOS
 from kubetide.errors import KubetideError
+from kubetide.node.core.compat import CORE_SCHED_POLICY, NEWEST, Compat
 
 POLICY = "coreSched"
 NO_GROUP = "0"
 EXPELLER_SUFFIX = "-expeller"
+EXCLUSIVE, NONE = "exclusive", "none"
+"""Policies of a pod's label: a group of its own, or no core scheduling; any other text is the default."""
 
 
 class CookieError(KubetideError):
@@ -52,6 +56,11 @@ class CoreSchedRule:
     qos: Mapping[str, ClassRule] = field(default_factory=dict)
     kube_qos: Mapping[str, ClassRule] = field(default_factory=dict)
 
+    @property
+    def enabled(self) -> bool:
+        """Whether any class is switched on."""
+        return any(one.enabled for one in self.qos.values())
+
     def for_pod(self, qos: str, kube_qos: str) -> ClassRule:
         """Return the rule of a pod: by its class, else by its Kubernetes QoS."""
         return self.qos.get(qos) or self.kube_qos.get(kube_qos) or ClassRule()
@@ -73,15 +82,35 @@ def rule_from(spec: NodeSLOSpec) -> CoreSchedRule:
 
 
 def group_of(
-    rule: CoreSchedRule, *, labels: Mapping[str, str] | None, qos: str, kube_qos: str, uid: str
+    rule: CoreSchedRule,
+    *,
+    labels: Mapping[str, str] | None,
+    qos: str,
+    kube_qos: str,
+    uid: str,
+    compat: Compat = NEWEST,
 ) -> tuple[bool, str]:
     """Return whether core scheduling is on for a pod, and the group its processes belong to."""
+    if compat.has(CORE_SCHED_POLICY):
+        return _group_by_policy(rule, labels or {}, rule.for_pod(qos, kube_qos), uid)
     label = (labels or {}).get(LABEL_CORE_SCHED_GROUP)
     if label == NO_GROUP:
         return False, NO_GROUP
     class_rule = rule.for_pod(qos, kube_qos)
     group = (label or uid) + (EXPELLER_SUFFIX if class_rule.expeller else "")
     return label is not None or class_rule.enabled, group
+
+
+def _group_by_policy(
+    rule: CoreSchedRule, labels: Mapping[str, str], class_rule: ClassRule, uid: str
+) -> tuple[bool, str]:
+    """Return switch and group where a label decides; pods without a group id share the group of the empty one."""
+    group = labels.get(LABEL_CORE_SCHED_GROUP, "")
+    policy = labels.get(LABEL_CORE_SCHED_POLICY)
+    if policy == EXCLUSIVE:
+        group = uid
+    group += EXPELLER_SUFFIX if class_rule.expeller else ""
+    return rule.enabled and class_rule.enabled and policy != NONE, group
 
 
 def get_cookie(kernel: CookieKernel, pids: Iterable[int]) -> tuple[int, list[int]]:

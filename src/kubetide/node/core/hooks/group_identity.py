@@ -2,6 +2,7 @@
 
     value(class) = groupIdentity of the class while it is enabled and the CPU policy is groupIdentity, else 0
     Guaranteed pods without a class follow LSR when that is enabled, then LS
+    a pod of class LS may state its own in an annotation; without `enable` that means 0
 
 The Guaranteed directory is the root of all pods and therefore always neutral. Values of 0 are written, not left
 out: they are how a class that was switched off gets back to normal.
@@ -11,9 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kubetide.api.qos.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
-from kubetide.api.qos.slo_strategies import NodeSLOSpec, ResourceQOS
+from kubetide.api.qos.qos import ANNOTATION_CPU_QOS, LS
+from kubetide.api.qos.slo_strategies import CPUQOS, NodeSLOSpec, ResourceQOS
+from kubetide.api.values.codec import decode_folded
+from kubetide.errors import InvalidInput
 
 POLICY = "groupIdentity"
+LOWEST, HIGHEST = -1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +49,26 @@ def rule_from(spec: NodeSLOSpec) -> BvtRule:
     )
 
 
-def pod_bvt(rule: BvtRule, qos: str, kube_qos: str) -> int:
-    """Return the bvt of a pod: by its class, else by its Kubernetes QoS."""
+def pod_bvt(rule: BvtRule, qos: str, kube_qos: str, own: CPUQOS | None = None) -> int:
+    """Return the bvt of a pod: its own if it is of class LS, else by its class, else by its Kubernetes QoS."""
+    if own is not None and qos == LS:
+        return (own.group_identity or 0) if own.enable else 0
     if qos in rule.pod:
         return rule.pod[qos]
     return rule.kube_pod.get(kube_qos, 0)
+
+
+def own_cpu_qos(annotations: Mapping[str, str] | None) -> CPUQOS | None:
+    """Return what a pod says about its group identity; raise InvalidInput for what the kernel would not take."""
+    text = (annotations or {}).get(ANNOTATION_CPU_QOS)
+    if text is None:
+        return None
+    own = decode_folded(text, CPUQOS, what=ANNOTATION_CPU_QOS)
+    if own.group_identity is not None and not LOWEST <= own.group_identity <= HIGHEST:
+        raise InvalidInput(
+            f"{own.group_identity} is not in {LOWEST}..{HIGHEST}", subject=ANNOTATION_CPU_QOS, field="groupIdentity"
+        )
+    return own
 
 
 def directory_bvt(rule: BvtRule, kube_qos: str) -> int:

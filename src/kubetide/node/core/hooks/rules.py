@@ -18,6 +18,7 @@ from kubetide.api.qos import cpu_normalization, qos
 from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.errors import InvalidInput
+from kubetide.node.core.compat import NEWEST, POD_CPU_QOS, Compat
 from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
 from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest, Response
 from kubetide.node.core.hooks.core_sched import CoreSchedRule
@@ -62,7 +63,12 @@ class Plugins:
         policy: FailurePolicy = FailurePolicy.IGNORE,
         disabled: frozenset[Stage] = frozenset(),
         bvt_ready: bool = True,
+        compat: Compat = NEWEST,
+        keep_quota: bool = False,
     ) -> None:
+        self.compat = compat
+        self.keep_quota = keep_quota
+        """Whether pods with CPUs of their own keep their CPU quota."""
         self.gates = {**DEFAULT_GATES, **(gates or {})}
         self.rules = Rules()
         self.bvt_ready = bvt_ready
@@ -121,7 +127,7 @@ class Plugins:
         if self.on(GROUP_IDENTITY):
             yield GROUP_IDENTITY, lambda: self._pod_bvt(request)
         if self.on(CPUSET) and condition in (qos.LSE, qos.LSR):
-            yield CPUSET, lambda: Response(cfs_quota=cpuset.unset_quota(request))
+            yield CPUSET, lambda: Response(cfs_quota=self._lifted_quota(request))
         if self.on(BATCH) and condition == qos.BE:
             yield BATCH, lambda: self._batch_pod(request)
         if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
@@ -162,13 +168,13 @@ class Plugins:
             self.hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, GROUP_IDENTITY, self._pod_bvt)
         if self.on(CPUSET):
             self.hooks.add_pod(
-                Stage.PRE_RUN_POD_SANDBOX, CPUSET, lambda request: Response(cfs_quota=cpuset.unset_quota(request))
+                Stage.PRE_RUN_POD_SANDBOX, CPUSET, lambda request: Response(cfs_quota=self._lifted_quota(request))
             )
             for stage in _CONTAINER_STAGES:
                 self.hooks.add_container(
                     stage,
                     CPUSET,
-                    lambda request: Response(cpuset=self._cpuset(request), cfs_quota=cpuset.unset_quota(request.pod)),
+                    lambda request: Response(cpuset=self._cpuset(request), cfs_quota=self._lifted_quota(request.pod)),
                 )
         if self.on(GPU):
             self.hooks.add_container(Stage.PRE_CREATE_CONTAINER, GPU, _gpu)
@@ -182,7 +188,8 @@ class Plugins:
     def _pod_bvt(self, request: PodRequest) -> Response:
         if self.rules.bvt is None or not self.bvt_ready:
             return Response()
-        return Response(cpu_bvt=group_identity.pod_bvt(self.rules.bvt, request.qos, request.kube_qos))
+        own = group_identity.own_cpu_qos(request.annotations) if self.compat.has(POD_CPU_QOS) else None
+        return Response(cpu_bvt=group_identity.pod_bvt(self.rules.bvt, request.qos, request.kube_qos, own))
 
     def _batch_pod(self, request: PodRequest) -> Response:
         values = batch_resource.pod_values(request, self.rules.batch)
@@ -190,8 +197,11 @@ class Plugins:
         return replace(values, memory_limit=-1) if values.memory_limit == 0 else values
 
     def _container_cpus(self, request: ContainerRequest, *, owning: bool) -> Response:
-        quota = cpuset.unset_quota(request.pod) if owning else None
+        quota = self._lifted_quota(request.pod) if owning else None
         return Response(cpuset=self._cpuset(request), cfs_quota=quota)
+
+    def _lifted_quota(self, request: PodRequest) -> int | None:
+        return None if self.keep_quota else cpuset.unset_quota(request)
 
     def _cpuset(self, request: ContainerRequest) -> str | None:
         return cpuset.container_cpuset(

@@ -15,17 +15,27 @@ from kubetide.api.qos.slo_strategies import BlkIOQOS, BlockCfg, IOCfg, ResourceQ
 from kubetide.api.values.codec import decode_folded
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
-from kubetide.node.core.files import CgroupFile
+from kubetide.node.core.compat import COST_PERCENTILES
+from kubetide.node.core.files import CgroupFile, ValueRefused
 from kubetide.node.core.formats.blkio import devices_in
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.kernel_values import NOTHING, Needs
 from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
-from kubetide.node.core.qos.blkio_lines import DEVICE_FILES, POD_VOLUME, disk_number, limit_lines, root_lines
+from kubetide.node.core.qos.blkio_lines import (
+    DEVICE_FILES,
+    POD_VOLUME,
+    disk_number,
+    limit_lines,
+    missing_model_values,
+    root_latency_lines,
+    root_lines,
+)
 from kubetide.node.core.qos.switch import skipped
 from kubetide.node.core.snapshot import PodState, Snapshot
 
 REASON = "UpdateBlkIO"
 GROUP = Subject(type="group", name="blkio")
+_ROOT_FILES = (files.BLKIO_COST_QOS, files.BLKIO_COST_MODEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +66,10 @@ class BlkIo:
             return NOTHING
         limited = [snapshot.paths.tier(BEST_EFFORT), *(pod.directory for pod in snapshot.pods if _has_own(pod))]
         return Needs(
-            texts=[(files.BLKIO_COST_QOS, ""), *((file, directory) for directory in limited for file in DEVICE_FILES)]
+            texts=[
+                *((file, "") for file in _ROOT_FILES),
+                *((file, directory) for directory in limited for file in DEVICE_FILES),
+            ]
         )
 
     def decide(self, snapshot: Snapshot) -> Plan:
@@ -86,8 +99,17 @@ class BlkIo:
         problems: dict[str, str],
     ) -> Iterable[Scope]:
         yield Scope(directory=snapshot.paths.tier(BEST_EFFORT), target=Target.TIER, blocks=blocks_of(best_effort))
+        modelled = snapshot.compat.has(COST_PERCENTILES)
+        if modelled:
+            for block in blocks_of(root):
+                if missing := missing_model_values(block.io_cfg):
+                    problems[f"cost model of {block.name}"] = f"not written, missing: {', '.join(missing)}"
         yield Scope(
-            directory="", target=Target.ROOT, blocks=blocks_of(root), files=(files.BLKIO_COST_QOS,), lines=root_lines
+            directory="",
+            target=Target.ROOT,
+            blocks=blocks_of(root),
+            files=_ROOT_FILES if modelled else (files.BLKIO_COST_QOS,),
+            lines=root_lines if modelled else root_latency_lines,
         )
         for pod in snapshot.pods:
             if not _has_own(pod):
@@ -136,7 +158,8 @@ def scope_writes(snapshot: Snapshot, storage: StorageFacts, scope: Scope) -> lis
     for block in scope.blocks:
         place = scope.mount_points(block.name) if scope.mount_points and block.type == POD_VOLUME else None
         wanted[disk_number(storage, block, mount_point=place)] = block.io_cfg or IOCfg()
-    for device in devices_in(current.values()):
+    # A disk keeps its cost model when it is no longer configured: only its targets are switched off.
+    for device in devices_in(text for name, text in current.items() if name != files.BLKIO_COST_MODEL.name):
         wanted.setdefault(device, None)
     return [
         Write(
@@ -151,8 +174,16 @@ def scope_writes(snapshot: Snapshot, storage: StorageFacts, scope: Scope) -> lis
         for number, limits in wanted.items()
         for name, line in scope.lines(number, limits).items()
         for file in scope.files
-        if file.name == name and name in current and not file.same(1, current[name], line)
+        if file.name == name and name in current and not file.same(1, current[name], line) and _takes(file, line)
     ]
+
+
+def _takes(file: CgroupFile, line: str) -> bool:
+    try:
+        file.validate(1, line)
+    except ValueRefused:
+        return False
+    return True
 
 
 def mount_point(snapshot: Snapshot, pod: PodState, volume: str) -> str:

@@ -19,6 +19,7 @@ DEVICE_FILES = (
 
 DEFAULT_WEIGHT = 100
 DEFAULT_LATENCY_US = 3000
+DEFAULT_PERCENT = 95
 
 DEVICE = "device"
 VOLUME_GROUP = "volumegroup"
@@ -48,13 +49,54 @@ def limit_lines(number: str, limits: IOCfg | None) -> dict[str, str]:
     return {file.name: f"{number} {value}" for file, value in zip(DEVICE_FILES, values, strict=True)}
 
 
-def root_lines(number: str, limits: IOCfg | None) -> dict[str, str]:
-    """Return the latency targets of a disk for the root directory; None switches them off."""
+def root_latency_lines(number: str, limits: IOCfg | None) -> dict[str, str]:
+    """Return the latency targets of a disk for the root directory, without percentiles; None switches them off."""
     if limits is None:
         return {files.BLKIO_COST_QOS.name: f"{number} enable=0"}
+    read, write = _latencies(limits)
+    return {files.BLKIO_COST_QOS.name: f"{number} enable=1 ctrl=user rlat={read} wlat={write}"}
+
+
+def root_lines(number: str, limits: IOCfg | None) -> dict[str, str]:
+    """Return latency targets with percentiles and the cost model of a disk for the root directory; None: off."""
+    if limits is None:
+        return {files.BLKIO_COST_QOS.name: f"{number} enable=0"}
+    read, write = _latencies(limits)
+    read_percent = DEFAULT_PERCENT if limits.read_latency_percent is None else limits.read_latency_percent
+    write_percent = DEFAULT_PERCENT if limits.write_latency_percent is None else limits.write_latency_percent
+    target = f"rpct={read_percent} rlat={read} wpct={write_percent} wlat={write}"
+    model = "ctrl=auto"
+    if limits.enable_user_model:
+        model = "ctrl=user " + " ".join(f"{name}={value or 0}" for name, _, value in model_values(limits))
+    return {
+        files.BLKIO_COST_QOS.name: f"{number} enable=1 ctrl=user {target}",
+        files.BLKIO_COST_MODEL.name: f"{number} {model}",
+    }
+
+
+def model_values(limits: IOCfg) -> tuple[tuple[str, str, int | None], ...]:
+    """Return the cost model of a disk: the kernel's name, the field and its value, in the order of the line."""
+    return (
+        ("rbps", "modelReadBPS", limits.model_read_bps),
+        ("rseqiops", "modelReadSeqIOPS", limits.model_read_seq_iops),
+        ("rrandiops", "modelReadRandIOPS", limits.model_read_rand_iops),
+        ("wbps", "modelWriteBPS", limits.model_write_bps),
+        ("wseqiops", "modelWriteSeqIOPS", limits.model_write_seq_iops),
+        ("wrandiops", "modelWriteRandIOPS", limits.model_write_rand_iops),
+    )
+
+
+def missing_model_values(limits: IOCfg | None) -> list[str]:
+    """Return the fields that a model of the user lacks; the kernel takes only a complete one."""
+    if limits is None or not limits.enable_user_model:
+        return []
+    return [field for _, field, value in model_values(limits) if not value]
+
+
+def _latencies(limits: IOCfg) -> tuple[int, int]:
     read = DEFAULT_LATENCY_US if limits.read_latency is None else limits.read_latency
     write = DEFAULT_LATENCY_US if limits.write_latency is None else limits.write_latency
-    return {files.BLKIO_COST_QOS.name: f"{number} enable=1 ctrl=user rlat={read} wlat={write}"}
+    return read, write
 
 
 def _of_device(storage: StorageFacts, device: str) -> str:

@@ -1,6 +1,7 @@
 """CPU left for best-effort work, and how it is enforced: fewer CPUs, or a quota.
 
     left = capacity x threshold % - used by pods that are not best effort - by such host applications - by the system
+           and never below capacity x minimum %, where one is set
     cpuset:   ceil(left) CPUs, at least 2, growing by at most a tenth of all CPUs a round
     cfsQuota: left x period, at least 2000 us, the same growth limit; changes below 1 % of the node are ignored
 
@@ -34,11 +35,18 @@ class Pools:
 
 
 def left_milli(
-    *, capacity_milli: int, threshold_percent: int, pods: float, host_applications: float, system: float
+    *,
+    capacity_milli: int,
+    threshold_percent: int,
+    pods: float,
+    host_applications: float,
+    system: float,
+    min_percent: int | None = None,
 ) -> int:
-    """Return the milli-CPU left for best-effort work; may be negative."""
+    """Return the milli-CPU left for best-effort work; may be negative unless a least share of the node is set."""
     used = int(pods * 1000) + int(host_applications * 1000) + int(system * 1000)
-    return trunc_div(capacity_milli * threshold_percent, 100) - used
+    left = trunc_div(capacity_milli * threshold_percent, 100) - used
+    return left if min_percent is None else max(left, trunc_div(capacity_milli * min_percent, 100))
 
 
 def quota_target(left: int, capacity_cpus: int, current: int) -> int | None:

@@ -19,6 +19,7 @@ from kubetide.api.values.cpuset import CpuSet
 from kubetide.api.values.quantity import ZERO
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
+from kubetide.node.core.compat import SUPPRESS_MINIMUM
 from kubetide.node.core.hooks.cpuset import kubelet_policy
 from kubetide.node.core.kernel_values import NOTHING, Needs
 from kubetide.node.core.outcomes import Outcomes
@@ -94,6 +95,7 @@ class CpuSuppress:
             pods=usage.pods,
             host_applications=usage.host_applications,
             system=usage.system,
+            min_percent=threshold.cpu_suppress_min_percent if snapshot.compat.has(SUPPRESS_MINIMUM) else None,
         )
         trace = {
             "policy": threshold.cpu_suppress_policy or "cpuset",

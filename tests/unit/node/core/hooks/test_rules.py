@@ -9,6 +9,7 @@ from kubetide.api.qos.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput
+from kubetide.node.core.compat import parse_compat
 from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, group_identity, normalization
 from kubetide.node.core.hooks.batch_resource import BatchRule
 from kubetide.node.core.hooks.context import BatchResources, ContainerRequest, HostAppRequest, PodRequest
@@ -199,6 +200,36 @@ def test_small_changes_of_the_ratio_add_up_against_the_one_that_is_applied() -> 
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
+        pytest.param({}, (True, "-expeller"), id="without-an-id-all-share-a-group"),
+        pytest.param({"group": "g"}, (True, "g-expeller"), id="named"),
+        pytest.param({"group": "0"}, (True, "0-expeller"), id="zero-is-a-name"),
+        pytest.param({"group": "g", "policy": "exclusive"}, (True, "uid-expeller"), id="exclusive"),
+        pytest.param({"group": "g", "policy": "none"}, (False, "g-expeller"), id="none"),
+        pytest.param({"group": "g", "policy": "other"}, (True, "g-expeller"), id="unknown-policy"),
+        pytest.param({"class": "BE", "group": "g"}, (False, "g"), id="class-off"),
+    ],
+)
+def test_the_policy_label_decides_about_core_scheduling(labels: dict[str, str], expected: tuple[bool, str]) -> None:
+    names = {qos.LABEL_CORE_SCHED_GROUP: labels["group"]} if "group" in labels else {}
+    names |= {qos.LABEL_CORE_SCHED_POLICY: labels["policy"]} if "policy" in labels else {}
+    assert core_group(names, labels.get("class", "LS"), "1.8") == expected
+
+
+def core_group(names: dict[str, str], qos_class: str, version: str) -> tuple[bool, str]:
+    spec: dict[str, Any] = {
+        "policies": {"cpuPolicy": "coreSched"},
+        "lsClass": {"cpuQOS": {"enable": True, "coreExpeller": True}},
+        "beClass": {"cpuQOS": {"enable": False}},
+    }
+    rule = core_sched.rule_from(convert({"resourceQOSStrategy": spec}, NodeSLOSpec))
+    return core_sched.group_of(
+        rule, labels=names, qos=qos_class, kube_qos=BURSTABLE, uid="uid", compat=parse_compat(version)
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
         pytest.param({}, (True, "uid-expeller"), id="by-class"),
         pytest.param({"group": "g"}, (True, "g-expeller"), id="named"),
         pytest.param({"group": ""}, (True, "uid-expeller"), id="empty-is-on-with-the-pod-alone"),
@@ -207,16 +238,9 @@ def test_small_changes_of_the_ratio_add_up_against_the_one_that_is_applied() -> 
         pytest.param({"class": "BE", "group": "g"}, (True, "g"), id="named-in-a-class-that-is-off"),
     ],
 )
-def test_the_group_label_switches_core_scheduling(labels: dict[str, str], expected: tuple[bool, str]) -> None:
-    spec: dict[str, Any] = {
-        "policies": {"cpuPolicy": "coreSched"},
-        "lsClass": {"cpuQOS": {"enable": True, "coreExpeller": True}},
-        "beClass": {"cpuQOS": {"enable": False}},
-    }
-    rule = core_sched.rule_from(convert({"resourceQOSStrategy": spec}, NodeSLOSpec))
+def test_before_the_policy_label_the_group_label_decides(labels: dict[str, str], expected: tuple[bool, str]) -> None:
     names = {qos.LABEL_CORE_SCHED_GROUP: labels["group"]} if "group" in labels else {}
-    found = core_sched.group_of(rule, labels=names, qos=labels.get("class", "LS"), kube_qos=BURSTABLE, uid="uid")
-    assert found == expected
+    assert core_group(names, labels.get("class", "LS"), "1.4") == expected
 
 
 def test_plugins_register_in_a_fixed_order() -> None:

@@ -1,7 +1,7 @@
 """What the best-effort tier may use: the CPUs of its first container, or its quota."""
 
+from kubetide.node.collectors.best_effort import container_directories, real_limit_millis
 from kubetide.node.core import files
-from kubetide.node.core.best_effort import container_directories, real_limit_millis
 from kubetide.node.core.layout import Layout
 from kubetide.node.host.readers import CgroupReader
 from unit.node.memory_host import MemoryHost

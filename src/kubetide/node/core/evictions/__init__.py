@@ -1,0 +1,1 @@
+"""Evictions under pressure: which features ask for how much, whom, and in which order."""

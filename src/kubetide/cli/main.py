@@ -124,6 +124,10 @@ def run_cli(arguments: list[str] | None = None) -> int:
         # The reader went away (`kubetide … | head`). Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+    except OSError as error:
+        # A taken port, a directory that may not be written, a full disk: the machine's answer, not a fault of ours.
+        click.echo(f"kubetide: {one_line(error)}", err=True)
+        return EXIT_FAILED
     return result if isinstance(result, int) else 0
 
 
@@ -132,9 +136,16 @@ def tell_group(group: ExceptionGroup[Exception]) -> int:
     leaves = _leaves(group)
     if not all(isinstance(leaf, KubetideError | OSError) for leaf in leaves):
         raise group
-    for text in dict.fromkeys(str(leaf) for leaf in leaves):
+    for text in dict.fromkeys(one_line(leaf) for leaf in leaves):
         click.echo(f"kubetide: {text}", err=True)
     return EXIT_USAGE if all(isinstance(leaf, InvalidInput) for leaf in leaves) else EXIT_FAILED
+
+
+def one_line(error: Exception) -> str:
+    """Return an error for a person: without an error number, with the file it is about."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _leaves(error: Exception) -> list[Exception]:

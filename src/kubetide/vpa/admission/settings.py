@@ -49,8 +49,8 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         ":8944"
     )
     webhook_service: Annotated[str, Doc("Service through which the API server reaches the webhook.")] = "vpa-webhook"
-    webhook_address: Annotated[str, Doc("Address for --register-by-url.")] = ""
-    webhook_port: Annotated[str, Doc("Port for --register-by-url.")] = ""
+    webhook_address: Annotated[str, Doc("Host or https:// URL for --register-by-url.")] = ""
+    webhook_port: Annotated[str, Doc("Port for --register-by-url; empty: that of the webhook.")] = ""
     webhook_timeout_seconds: Annotated[
         int, Doc("How long the API server waits for the webhook. 30 in the original: creating pods would wait as long.")
     ] = 5

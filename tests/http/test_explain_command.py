@@ -127,3 +127,13 @@ async def test_a_running_controller_is_asked_in_the_namespace_of_the_context(tmp
         code, _, err = await explain(*given, "-n", "third", *asked)
         assert code == 1
         assert err == f"kubetide: {address} does not know hpa third/web\n"
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+async def test_a_pod_known_to_an_agent_alone_is_explained_by_it(tmp_path: Path, scheme: str) -> None:
+    half = {"pod": "shop/web-1", "qos": {"used": "BE", "kubernetes": "BestEffort"}, "priority": None, "cgroup": "pod1"}
+    async with controller({("pod", "shop/web-1"): half}) as address:
+        given = ("explain", "pod", "shop/web-1", "--address", scheme + address.removeprefix("http://"))
+        code, out, err = await explain(*given)
+        assert (code, err) == (0, "")
+        assert "QoS class BE" in out

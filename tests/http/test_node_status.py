@@ -145,5 +145,5 @@ def test_an_address_without_an_agent_is_said_plainly() -> None:
         timeout=60,
     )
     assert done.returncode != 0
-    assert "no agent answers at 127.0.0.1:1" in done.stderr
+    assert "nothing answers at http://127.0.0.1:1" in done.stderr
     assert "Traceback" not in done.stderr

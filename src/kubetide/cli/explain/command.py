@@ -10,15 +10,15 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import click
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.values.codec import decode_raw, encode
+from kubetide.api.values.codec import encode
+from kubetide.cli.asking import get_json, join
 from kubetide.cli.main import Invocation
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load
-from kubetide.errors import InvalidInput, KubetideError
+from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.client.connect import connect
 from kubetide.kube.client.kubeconfig import load as access
 from kubetide.kube.client.settings import KubeSettings
@@ -41,7 +41,7 @@ KINDS = {
     "vpa": _Kind(
         "recommender", "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True, (8942, 8080)
     ),
-    "pod": _Kind("updater", "kubetide.vpa.updater.loop", "kubetide.vpa.updater.explain", True, (8943, 8080)),
+    "pod": _Kind("updater", "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True, (8943, 8080, 9316)),
     "node": _Kind("slo", "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False, (8080, 9316)),
 }
 
@@ -50,7 +50,7 @@ KINDS = {
 @click.argument("kind", type=click.Choice(sorted(KINDS)))
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--address", help="Where the controller serves /explain, such as http://127.0.0.1:8941.")
+@click.option("--address", help="Where the controller serves /explain, such as 127.0.0.1:8941.")
 @click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", help="Bearer token for /explain.")
 @click.option("--recompute", is_flag=True, help="Do not ask a controller; compute from the cluster.")
 @click.pass_obj
@@ -91,37 +91,32 @@ async def _explain(
     recompute: bool,
 ) -> dict[str, Any]:
     if not recompute:
-        addresses = (address,) if address else tuple(f"http://127.0.0.1:{port}" for port in found.ports)
-        merged: dict[str, Any] = {}
-        for each in addresses:
-            trace = await ask(each, kind, key, token)
-            if trace is not None and kind != "node":
-                return trace
-            merged |= trace or {}  # of a node the cluster's controller knows one half and its agent the other
-        if merged:
-            return merged
+        addresses = (address,) if address else tuple(f"127.0.0.1:{port}" for port in found.ports)
+        answers = [await ask(each, kind, key, token, required=bool(address)) for each in addresses]
+        halves = [answer for answer in answers if answer is not None]
+        controller = next((half for half in halves if not _is_of_agent(kind, half)), None)
+        agent = next((half for half in halves if _is_of_agent(kind, half)), None)
+        if (trace := join(kind, controller, agent)) is not None:
+            return trace
         if address:
             raise KubetideError(f"{address} does not know {kind} {key}")
     return await _recompute(invocation, found, key)
 
 
-async def ask(address: str, kind: str, key: ObjectKey, token: str | None) -> dict[str, Any] | None:
-    """Ask a controller; None if nobody answers there, or it does not know the object."""
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    timeout = aiohttp.ClientTimeout(total=5)
+def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
+    """Whether an answer is that of a node's agent alone."""
+    return ("cgroup" in answer and "vpa" not in answer) if kind == "pod" else (kind == "node" and "node" in answer)
+
+
+async def ask(address: str, kind: str, key: ObjectKey, token: str | None, *, required: bool) -> dict[str, Any] | None:
+    """Ask a controller; None if it does not know the object, or nobody answers though nobody has to."""
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
-            session.get(f"{address.rstrip('/')}/explain/{kind}/{key}") as response,
-        ):
-            if response.status in (401, 403):
-                raise KubetideError(f"{address} refuses to explain: pass --token")
-            if response.status != 200:
-                return None
-            found = decode_raw(await response.read(), what="explanation")
-            return found if isinstance(found, dict) else None
-    except (aiohttp.ClientError, TimeoutError, InvalidInput):
+        found = await get_json(address, f"/explain/{kind}/{key}", token=token or "", seconds=5)
+    except Unavailable:
+        if required:
+            raise
         return None
+    return found if isinstance(found, dict) else None
 
 
 async def _recompute(invocation: Invocation, found: _Kind, key: ObjectKey) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from kubetide.cli.asking import join
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.kube.endpoints import Endpoints
 from kubetide.node.agent import NodeAgent
@@ -55,15 +56,16 @@ Explain = Callable[[str, str], dict[str, Any] | None]
 
 
 def explain_together(agents: Sequence[NodeAgent], others: Explain | None = None) -> Explain:
-    """Return who answers for all agents: `status/self` is the one node there is, or all of them."""
+    """Return who answers for all agents, and for the controllers beside them.
+
+    `status/self` is the one node there is, or all of them.
+    """
 
     def explain(kind: str, key: str) -> dict[str, Any] | None:
         if kind == "status" and key == "self" and len(agents) != 1:
             return {"nodes": [agent.status() for agent in agents]}
-        for agent in agents:
-            if (answer := agent.explain(kind, key)) is not None:
-                return answer
-        return others(kind, key) if others is not None else None
+        found = (answer for agent in agents if (answer := agent.explain(kind, key)) is not None)
+        return join(kind, others(kind, key) if others is not None else None, next(found, None))
 
     return explain
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kubetide.cli.asking import get_json
 from kubetide.errors import Unavailable
 
 _MI = 1024 * 1024
@@ -50,22 +51,9 @@ async def _show(address: str, node_name: str, token: str, watch: bool, interval:
 
 async def fetch(address: str, node_name: str, token: str) -> dict[str, Any]:
     """Ask the agent."""
-    import aiohttp
-    import msgspec
-
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    url = f"http://{address}/explain/status/{node_name}"
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
-            session.get(url, headers=headers) as response,
-        ):
-            body = await response.read()
-            if response.status != 200:
-                raise Unavailable(f"the agent at {address} answered {response.status}: {body.decode()[:200]}")
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unavailable(f"no agent answers at {address}: {error}") from error
-    found: dict[str, Any] = msgspec.json.decode(body)
+    found = await get_json(address, f"/explain/status/{node_name}", token=token)
+    if not isinstance(found, dict):
+        raise Unavailable(f"{address} answers for no node {'' if node_name == 'self' else node_name}".rstrip())
     return found
 
 

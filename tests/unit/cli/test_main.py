@@ -35,6 +35,24 @@ def test_every_verb_helps(verb: str, capsys: pytest.CaptureFixture[str]) -> None
     assert "Usage: kubetide" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        pytest.param(["run", "hpa", "--help"], "--horizontal-pod-autoscaler-sync-period", id="run"),
+        pytest.param(["run", "hpa", "-h"], "--horizontal-pod-autoscaler-sync-period", id="run-short"),
+        pytest.param(["run", "hpa,slo", "--workers", "3", "-h"], "Flags of slo", id="run-behind-other-flags"),
+        pytest.param(["node", "-h"], "--cgroup-root-dir", id="node"),
+        pytest.param(["node", "--addr=:1", "--help"], "--cgroup-root-dir", id="node-behind-other-flags"),
+        pytest.param(["manifests", "-h"], "--replicas", id="any-verb"),
+    ],
+)
+def test_help_stands_anywhere_and_shows_the_flags(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(words) == 0
+    assert told in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("verb", ["check", "manifests", "settings"])
 def test_help_names_every_choice(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli([verb, "--help"]) == 0

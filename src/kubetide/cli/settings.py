@@ -68,6 +68,8 @@ def _row(option: Option) -> str:
     default = option.show(option.default)
     shown = f"`{default}`" if default else ""
     meaning = option.doc.replace("|", "\\|")
+    if option.maximum is not None or option.minimum not in (0.0, None):
+        meaning = f"{meaning} Must be {option.range}."
     # The setting's own name is a flag too; only other projects' names need to be told.
     own = option.name.replace("_", "-")
     flags = ", ".join(f"`--{flag}`" for flag in (option.flag, *(name for name in option.aliases if name != own)))

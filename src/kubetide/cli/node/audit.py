@@ -28,7 +28,9 @@ PAGE = 256
 )
 @click.option("--reason", help="Only events with this reason, such as AdjustBEByNodeCPUUsage.")
 @click.option("--pod", help="Only events about this pod: NAMESPACE/NAME or NAME.")
-@click.option("--limit", default=50, show_default=True, help="Stop after so many events; 0 shows all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Stop after so many events; 0 shows all."
+)
 @click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", help="Bearer token, for an agent that is not here.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(

@@ -19,7 +19,13 @@ _MI = 1024 * 1024
 @click.option("--node", "node_name", default="self", help="One node, where one process serves several. Default: all.")
 @click.option("--token", default="", help="The agent's explain token, from another machine.")
 @click.option("--watch", "-w", is_flag=True, help="Show it again and again.")
-@click.option("--interval", default=2.0, show_default=True, help="Seconds between two looks.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0, min_open=True, max=86400),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(address: str, node_name: str, token: str, watch: bool, interval: float, output: str) -> None:
     """Show the pods of a node by QoS class."""

@@ -4,7 +4,6 @@ Two processes may know about one object: of a pod the updater knows the size and
 of a node the SLO controller knows what is overcommitted and the agent what it wrote. `join` puts their halves together.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +35,8 @@ async def get_json(
     import aiohttp
     import msgspec
 
+    from kubetide.kube.client.http import why
+
     url = base_url(address)
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     try:
@@ -48,7 +49,7 @@ async def get_json(
     except TimeoutError as error:
         raise Unavailable(f"nothing answers at {url} within {seconds:g} s") from error
     except aiohttp.ClientError as error:
-        raise Unavailable(f"nothing answers at {url}: {_why(error)}") from error
+        raise Unavailable(f"nothing answers at {url}: {why(error)}") from error
     if status == 404:
         return None
     if status in (401, 403):
@@ -68,11 +69,3 @@ def join(kind: str, controller: dict[str, Any] | None, agent: dict[str, Any] | N
     if kind == "pod":
         return {**(controller or {}), "agent": agent}
     return {**agent, **(controller or {})}
-
-
-def _why(error: Exception) -> str:
-    """Return the cause in the system's own words, without the representation of a socket."""
-    cause = getattr(error, "os_error", None)
-    if isinstance(cause, OSError) and cause.errno is not None:
-        return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
-    return str(error) or type(error).__name__

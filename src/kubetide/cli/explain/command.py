@@ -13,13 +13,16 @@ from typing import Any
 import click
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.values.codec import encode
+from kubetide.api.objects.scheme import HPAS, NODES, PODS, VPAS, Resource
+from kubetide.api.values.codec import decode_raw, encode
 from kubetide.cli.asking import get_json, join
 from kubetide.cli.main import Invocation
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load
 from kubetide.errors import KubetideError, Unavailable
+from kubetide.kube.client.client import Client
 from kubetide.kube.client.connect import connect
+from kubetide.kube.client.errors import NotFound
 from kubetide.kube.client.kubeconfig import load as access
 from kubetide.kube.client.settings import KubeSettings
 from kubetide.settings import COMPONENTS
@@ -30,6 +33,7 @@ class _Kind:
     """Who explains an object: the component, the module that recomputes, and the ports its controller may listen on."""
 
     component: str
+    resource: Resource[Any]
     recomputer: str
     renderer: str
     namespaced: bool
@@ -37,12 +41,12 @@ class _Kind:
 
 
 KINDS = {
-    "hpa": _Kind("hpa", "kubetide.hpa.controller", "kubetide.hpa.explain", True, (8941, 8080)),
+    "hpa": _Kind("hpa", HPAS, "kubetide.hpa.controller", "kubetide.hpa.explain", True, (8941, 8080)),
     "vpa": _Kind(
-        "recommender", "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True, (8942, 8080)
+        "recommender", VPAS, "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True, (8942, 8080)
     ),
-    "pod": _Kind("updater", "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True, (8943, 8080, 9316)),
-    "node": _Kind("slo", "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False, (8080, 9316)),
+    "pod": _Kind("updater", PODS, "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True, (8943, 8080, 9316)),
+    "node": _Kind("slo", NODES, "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False, (8080, 9316)),
 }
 
 
@@ -100,7 +104,7 @@ async def _explain(
             return trace
         if address:
             raise KubetideError(f"{address} does not know {kind} {key}")
-    return await _recompute(invocation, found, key)
+    return await _recompute(invocation, kind, found, key)
 
 
 def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
@@ -119,7 +123,25 @@ async def ask(address: str, kind: str, key: ObjectKey, token: str | None, *, req
     return found if isinstance(found, dict) else None
 
 
-async def _recompute(invocation: Invocation, found: _Kind, key: ObjectKey) -> dict[str, Any]:
+async def _exists(client: Client, kind: str, found: _Kind, key: ObjectKey) -> None:
+    """Raise, with the fix, if there is no such object or nothing of its kind: waiting for it would help nobody."""
+    if kind in ("vpa", "pod"):
+        path = f"/apis/{VPAS.api_version}"
+        try:
+            listed = decode_raw((await client.request("GET", path)).body, what=path)
+        except NotFound:
+            listed = {}
+        if VPAS.plural not in {each["name"] for each in listed.get("resources") or ()}:
+            fix = f"kubetide manifests {found.component} | kubectl apply -f -"
+            raise KubetideError(f"{VPAS.plural}.{VPAS.group} is not installed in this cluster; fix: {fix}")
+    try:
+        await client.get_raw(found.resource, key.name, namespace=key.namespace or None)
+    except NotFound as error:
+        where = f" in namespace {key.namespace}" if found.namespaced else ""
+        raise KubetideError(f"there is no {kind} {key.name}{where}") from error
+
+
+async def _recompute(invocation: Invocation, kind: str, found: _Kind, key: ObjectKey) -> dict[str, Any]:
     clock = SystemClock()
     flags = {} if invocation.kubeconfig is None else {"kubeconfig": str(invocation.kubeconfig)}
     if invocation.context:
@@ -127,6 +149,7 @@ async def _recompute(invocation: Invocation, found: _Kind, key: ObjectKey) -> di
     client, _ = connect(load(KubeSettings, flags=flags, env=os.environ), clock=clock)
     settings: Settings = load(COMPONENTS[found.component], env=os.environ)
     try:
+        await _exists(client, kind, found, key)
         trace: dict[str, Any] = await importlib.import_module(found.recomputer).recompute(client, clock, settings, key)
     finally:
         await client.close()

@@ -74,7 +74,7 @@ conformance: $(READY) ## Golden vectors, suite by suite
 	@$(BIN)/python tests/conformance/run.py tests/vectors
 
 bench: $(READY) ## Benchmarks: ratios against a stated baseline, in one run, with memory
-	@for file in $(filter-out benchmarks/soak_%,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+	@for file in $(filter-out benchmarks/soak_% benchmarks/compare.py,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 soak: $(READY) ## Hours of simulated churn
 	@$(BIN)/python -m benchmarks.soak_node

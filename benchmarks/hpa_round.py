@@ -13,6 +13,7 @@ import asyncio
 import multiprocessing
 import resource
 import statistics
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,13 +21,14 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from multiprocessing.connection import Connection
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
@@ -38,9 +40,12 @@ from kubetide.kube.client.transport import Response, Transport
 from kubetide.kube.control.reconcile import Result
 from kubetide.kube.gc_tuning import tune_gc
 from kubetide.telemetry import Telemetry
-from kubetide.testing.autoscaling import kind_of
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
-from kubetide.testing.usage import PodUsageOnly
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from simulated.autoscaling import kind_of
+from simulated.usage import PodUsageOnly
 
 Raw = dict[str, Any]
 NAMESPACES = 100
@@ -74,7 +79,7 @@ class Usage(PodUsageOnly):
         return self.by_namespace[namespace] if namespace else self.all
 
 
-def fill(api: EmbeddedApi, hpas: int, pods: int) -> None:
+def fill(api: ApiServer, hpas: int, pods: int) -> None:
     """Make deployments, their pods and their autoscalers, spread over namespaces."""
     usage, random = Usage(), Random(1)
     for number in range(NAMESPACES):
@@ -100,7 +105,7 @@ def server(pipe: Connection, hpas: int, pods: int) -> None:
     """Serve a filled cluster until told to stop."""
 
     async def main() -> None:
-        api = EmbeddedApi(clock=SystemClock())
+        api = ApiServer(clock=SystemClock())
         fill(api, hpas, pods)
         async with serve(api, anonymous=True) as serving:
             pipe.send(serving.url)

@@ -35,26 +35,39 @@ from kubetide.api.values.quantity import Quantity, cpu_millis, memory_bytes
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import ADMIN
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.gc_tuning import THRESHOLDS
 from kubetide.stats.saved import Saved
 from kubetide.telemetry import Telemetry
-from kubetide.testing.usage import PodUsageOnly
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
-from kubetide.vpa.recommender.core.checkpoint import Checkpoint, Window, checkpoints, status_body
+from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints, status_body
+from kubetide.vpa.recommender.core.entities import Window
 from kubetide.vpa.recommender.core.feeding import feed, gather
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import recommend
 from kubetide.vpa.recommender.core.status import recommendation_body
+from kubetide.vpa.recommender.load import VPAS_PER_TURN
 from kubetide.vpa.recommender.loop import Recommender
 from kubetide.vpa.recommender.settings import RecommenderSettings
-from kubetide.vpa.recommender.vpa_watch import VPAS_PER_TURN
 
-STEPS = ("LoadVPAs", "LoadPods", "LoadMetrics", "UpdateVPAs", "MaintainCheckpoints", "GarbageCollect", "total")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from simulated.usage import PodUsageOnly
+
+STEPS = (
+    "LoadVPAs",
+    "LoadPods",
+    "LoadMetrics",
+    "DeleteRemovedPods",
+    "UpdateVPAs",
+    "MaintainCheckpoints",
+    "GarbageCollect",
+    "total",
+)
 CONTAINERS = ("app", "proxy")
 DAY_MICROS = 86_400_000_000
 WARM_MINUTES = 20
@@ -134,7 +147,7 @@ class MeasuredTransport:
         await self._inner.close()
 
 
-def fill(api: EmbeddedApi, vpas: int, containers: int) -> list[tuple[str, str]]:
+def fill(api: ApiServer, vpas: int, containers: int) -> list[tuple[str, str]]:
     """Store deployments, VPAs and pods; return the pods."""
     for crd in crds.load_all():
         api.insert(crd)
@@ -207,7 +220,7 @@ async def measure(vpas: int, containers: int, loops: int, *, memory: bool = Fals
     For memory, writes are swallowed: what they would leave in the API server is not the recommender's.
     """
     clock = CpuClock()
-    api = EmbeddedApi(clock=clock)
+    api = ApiServer(clock=clock)
     pods = fill(api, vpas, containers)
     usage = Usage(pods)
     api.metrics_provider = usage

@@ -7,6 +7,7 @@ from kubetide.config import Doc, Settings
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.settings import KubeSettings
 from kubetide.node.settings import NodeSettings
+from kubetide.slo.colocation.settings import ColocationSettings
 from kubetide.slo.settings import SloSettings
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.recommender.settings import RecommenderSettings
@@ -62,6 +63,7 @@ COMPONENTS: dict[str, type[Settings]] = {
     "updater": UpdaterSettings,
     "admission": AdmissionSettings,
     "slo": SloSettings,
+    "colocation": ColocationSettings,
 }
 """What `kubetide run` can run."""
 

@@ -37,15 +37,15 @@ EXCEPTIONS = {
     "quantity.py: 10 ** shift": "integers",
     "quantity.py: 10 ** (-shift)": "integers",
     "recommend.py: 1024 ** power": "integers, for people to read",
-    "backoff.py: self.factor ** min(failures, 64)": "small whole factors: exact until the cap is reached",
+    "pacing.py: self.factor ** min(failures, 64)": "small whole factors: exact until the cap is reached",
     "config.py: 2 ** (bits - 1)": "integers",
     "metric.py: 5 ** attempt": "integers",
     "topology.py: 5 ** attempt": "integers",
     "powers.py: 2 ** (bits - 52)": "integers",
     "powers.py: (-1) ** k": "integers",
     "quality.py: 2.0 ** k": "powers of two, exact; edges of a metric",
-    "history.py: 2 ** i": "integers; edges of a metric",
-    "history.py: 10.0 ** i": "edges of a metric, which nothing decides on",
+    "telemetry.py: 2 ** i": "integers; edges of a metric",
+    "telemetry.py: 10.0 ** i": "edges of a metric, which nothing decides on",
 }
 
 

@@ -16,12 +16,12 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
 from kubetide.stats.instants import microseconds
-from kubetide.testing.autoscaling import Meddler
 from kubetide.testing.builders import make_vpa
-from kubetide.testing.cluster import events, pods, run
-from kubetide.testing.recommending import CHECKPOINTS, recommended, recommender
 from kubetide.vpa.recommender.core.oom import Oom
 from kubetide.vpa.recommender.settings import RecommenderSettings
+from simulated.autoscaling import Meddler
+from simulated.cluster import events, pods, run
+from simulated.recommending import CHECKPOINTS, recommended, recommender
 
 Raw = dict[str, Any]
 
@@ -76,7 +76,7 @@ def test_an_hour_of_usage_that_cannot_be_true_moves_no_recommendation(
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_vpa("web", target="web"))
         meddler = Meddler(cluster.transport())
-        client = Client(meddler, clock=cluster.clock, chance=Random(0))
+        client = Client(meddler, clock=cluster.clock, rng=Random(0))
         async with recommender(cluster, SLOW, client=client) as running:
             await cluster.run_for(6 * HOUR)
             before = recommended(cluster, "default", "web")
@@ -143,7 +143,7 @@ def test_a_kill_dated_in_the_future_counts_as_of_now() -> None:
             key, now = ObjectKey("default", raw["metadata"]["name"]), cluster.clock.now()
             name = raw["spec"]["containers"][0]["name"]
             kill = Oom(namespace="default", pod=key.name, container=name, at=now + 400 * DAY, memory_bytes=2**30)
-            running.recommender._take_oom(kill, now)
+            running.recommender._learner._take_oom(kill, now)
             table = running.recommender.model.containers
             row = running.recommender.model.pods[key].containers[name]
             assert table.current_peak(row) > 2**30

@@ -10,8 +10,9 @@ from kubetide.embedded.apiserver.faults import Faults
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.stats.instants import ZERO_TIME
 from kubetide.testing.builders import make_vpa
-from kubetide.testing.cluster import pods, run
-from kubetide.testing.recommending import recommended, recommender
+from kubetide.vpa.recommender.learn import Learner
+from simulated.cluster import pods, run
+from simulated.recommending import recommended, recommender
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 MIB = 1024 * 1024
@@ -99,7 +100,7 @@ def test_an_oom_waits_for_the_checkpoint_that_may_know_of_it(monkeypatch: pytest
         cluster.api.faults = Faults(errors={"*": 1.0}, resources=frozenset({"verticalpodautoscalercheckpoints"}))
         taken = []
         async with recommender(cluster) as running:
-            monkeypatch.setattr(running.recommender, "_take_oom", lambda oom, now: taken.append(oom))
+            monkeypatch.setattr(Learner, "_take_oom", lambda self, oom, now: taken.append(oom))
             await cluster.run_for(10 * MINUTE)
             (pod,) = running.recommender.model.pods.values()
             row = pod.containers["main"]

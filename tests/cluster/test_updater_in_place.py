@@ -5,9 +5,9 @@ from typing import Any
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import events, pods, ready_pods, run
-from kubetide.testing.updating import install_crds, recommend, vpa_parts, watch_disruptions
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import events, pods, ready_pods, run
+from simulated.updating import install_crds, recommend, vpa_parts, watch_disruptions
 
 MINUTE = timedelta(minutes=1)
 
@@ -71,6 +71,9 @@ def test_mode_in_place_never_evicts() -> None:
             await cluster.run_for(30 * MINUTE)
             assert seen.evictions == []
             assert {pod["metadata"]["uid"] for pod in pods(cluster)} == before
+            # Said once for each pod, whatever the number of runs.
+            assert len(events(cluster, reason="InPlaceResizeSkipped")) == 2
+            assert {event["count"] for event in events(cluster, reason="InPlaceResizeSkipped")} == {1}
             asked = len(seen.resizes)
             await recommend(cluster, "web", {"cpu": "350m", "memory": "256Mi"})
             await cluster.run_for(10 * MINUTE)

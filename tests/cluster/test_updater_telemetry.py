@@ -8,10 +8,10 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import run
-from kubetide.testing.updating import install_crds, recommend, stop, vpa_parts
 from kubetide.vpa.updater.loop import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import run
+from simulated.updating import install_crds, recommend, stop, vpa_parts
 
 MINUTE = timedelta(minutes=1)
 
@@ -40,6 +40,8 @@ def test_metrics_carry_the_original_names_and_labels() -> None:
         assert f'vpa_updater_controlled_pods_total{{{recreate},vpa_size_log2="1"}} 2.0' in text
         assert 'vpa_updater_evicted_pods_total{update_mode="Recreate",vpa_name="web"' in text
         assert 'vpa_updater_in_place_updated_pods_total{vpa_name="api",vpa_namespace="default"' in text
+        untouched = 'update_mode="InPlaceOrRecreate",vpa_name="api",vpa_namespace="default",vpa_size_log2="1"'
+        assert f"vpa_updater_evicted_pods_total{{{untouched}}} 0.0" in text
         for step in ("AdmissionInit", "ListVPAs", "ListPods", "FilterPods", "EvictPods", "total"):
             assert f'vpa_updater_execution_latency_seconds_count{{step="{step}"}}' in text
         assert 'vpa_admission_controller_admission_pods_total{applied="true"}' in webhook

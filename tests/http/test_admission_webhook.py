@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import random
 import socket
 import ssl
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from kubetide import crds
 from kubetide.api.objects.core import Pod
@@ -22,7 +23,7 @@ from kubetide.api.objects.scheme import CRDS, MUTATING_WEBHOOKS, PODS, REPLICA_S
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.certificates import issue, make_ca
 from kubetide.kube.client.client import Client
@@ -71,9 +72,9 @@ class Cluster:
 @asynccontextmanager
 async def cluster() -> AsyncIterator[Cluster]:
     clock = SystemClock()
-    async with serve(EmbeddedApi(clock=clock), anonymous=True) as serving:
+    async with serve(ApiServer(clock=clock), anonymous=True) as serving:
         access = Access(server=serving.url, trust=ServerTrust(), credentials=Static())
-        client = Client(HttpTransport(access), clock=clock, chance=random.Random(1))
+        client = Client(HttpTransport(access), clock=clock, rng=random.Random(1))
         try:
             yield Cluster(client, await prepared(client))
         finally:
@@ -146,6 +147,19 @@ async def test_every_step_of_a_review_is_measured() -> None:
     }
     assert all(count >= 1 for count in counts.values())
     assert counts["write_response"] == counts["total"]
+
+
+async def test_a_review_above_five_mebibytes_is_refused_and_counted() -> None:
+    telemetry = Telemetry()
+    async with cluster() as given, webhook(given, telemetry=telemetry) as controller, ClientSession() as session:
+        assert controller.server is not None
+        url, large = f"https://{LOCALHOST}:{controller.server.port}/", io.BytesIO(b" " * (5 * 1024 * 1024 + 1))
+        async with session.post(url, data=large, headers={"Content-Type": "application/json"}, ssl=False) as answer:
+            assert answer.status == 413
+        async with session.post(url, data=b"x", headers={"Content-Type": "text/plain"}, ssl=False) as answer:
+            assert answer.status == 200, "the content type is looked at first"
+    name = "vpa_admission_controller_admission_latency_seconds_count"
+    assert f'{name}{{resource="unknown",status="error"}} 1.0' in telemetry.render().decode()
 
 
 async def hangs(request: web.Request) -> web.StreamResponse:

@@ -11,13 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from embedded_server import running
 from kubetide import crds
-from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, NODE_METRICS, NODES
+from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, NODE_METRICS, NODES, PODS
 from kubetide.clock import SystemClock
 from kubetide.kube.client.client import Client
+from kubetide.kube.client.http import HttpTransport
+from kubetide.kube.client.kubeconfig import load as load_kubeconfig
 from kubetide.kube.endpoints import Endpoints
 from kubetide.telemetry import Telemetry
-from kubetide.testing.embedded_server import running
 
 PATIENCE = 60
 CAPACITY = {"cpu": "10", "memory": "10Gi"}
@@ -100,6 +102,28 @@ async def test_without_a_controller_the_sum_of_a_node_is_recomputed_and_says_so(
         assert code == 1
         assert out == ""
         assert "no-such-node" in err
+        assert "Traceback" not in err
+
+
+async def test_a_pod_is_explained_by_the_profile_that_made_it_although_no_vpa_is_for_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as kubeconfig:
+        access = load_kubeconfig(clock=SystemClock(), path=kubeconfig)
+        client = Client(HttpTransport(access), clock=SystemClock())
+        container = {"name": "c", "image": "x", "resources": {"requests": {"kubernetes.io/batch-cpu": "10"}}}
+        meta = {
+            "name": "job",
+            "labels": {"koordinator.sh/qosClass": "BE"},
+            "annotations": {"kubetide.io/colocation-profiles": '["nightly"]'},
+        }
+        await client.create(PODS, {"metadata": meta, "spec": {"containers": [container]}}, namespace="default")
+        await client.close()
+        given = ("--kubeconfig", str(kubeconfig), "explain", "pod")
+        code, out, err = await explain(*given, "default/job", "--recompute")
+        assert (code, err) == (0, "")
+        assert "made by       profile nightly" in out
+        assert "kubernetes.io/batch-cpu 10" in out
+        code, out, err = await explain(*given, "default/no-such-pod", "--recompute")
+        assert (code, out) == (1, "")
         assert "Traceback" not in err
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from embedded_server import Running, running
 from kubetide.api.objects.scheme import DEPLOYMENTS, HPAS, PODS
 from kubetide.clock import SystemClock
 from kubetide.hpa.controller import HpaController
@@ -26,7 +27,6 @@ from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.listener import listening
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
-from kubetide.testing.embedded_server import Running, running
 
 CLOCK = SystemClock()
 LONG = 110 << 20
@@ -193,7 +193,7 @@ async def test_an_answer_without_measure_is_cut_off_and_shrinks_nothing(way: str
     metrics = Metrics(way)
     async with running() as server, served(metrics) as usage:
         await prepare(server)
-        client = Client(Routed(server.transport(), usage), clock=CLOCK, chance=random.Random(1))
+        client = Client(Routed(server.transport(), usage), clock=CLOCK, rng=random.Random(1))
         async with autoscaler(client), asyncio.timeout(PATIENCE):
             while len(metrics.sent) < 4 or not (await active(client))[0]:  # noqa: ASYNC110 - the world has no event
                 await asyncio.sleep(0.05)

@@ -171,7 +171,7 @@ def test_junk_breaks_no_decision(
     )
     decision = decide_node(seen, SloSettings(gradual_release=gradual, growth_limit_percent=10), NOW)
     render(decision.trace)
-    msgspec.json.encode([decision.status_patch, decision.metadata_patch, decision.zones, decision.device_patch])
+    msgspec.json.encode([decision.status_patch, decision.metadata_patch, decision.zones])
     failed = {problem.plugin for problem in decision.problems if problem.stage == "ResourceCalculate"}
     if "BatchResource" in failed:
         changed = (decision.status_patch or {}).get("status", {}).get("allocatable", {})

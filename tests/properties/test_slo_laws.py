@@ -120,18 +120,18 @@ def test_counting_the_larger_of_use_and_request_never_lends_more(
 @settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from([COLOCATION_KEY, CPU_NORMALIZATION_KEY, *NODESLO_KEYS]), texts))
 def test_no_text_breaks_anything_and_a_good_state_survives_a_bad_one(data: dict[str, str]) -> None:
-    good, _ = ColocationState().updated({COLOCATION_KEY: '{"enable": true, "cpuReclaimThresholdPercent": 70}'})
+    good, _ = ColocationState.initial().updated({COLOCATION_KEY: '{"enable": true, "cpuReclaimThresholdPercent": 70}'})
     after, problems = good.updated(data)
     assert after.available
     if after.error:
         assert after.config == good.config
         assert problems
-    config, slo_problems = NodeSLOConfig().updated(data)
+    config, slo_problems = NodeSLOConfig.initial().updated(data)
     broken = {problem.key for problem in slo_problems}
-    assert all(config.keys[key] == NodeSLOConfig().keys[key] for key in broken)
+    assert all(config.keys[key] == NodeSLOConfig.initial().keys[key] for key in broken)
     NormalizationState().updated(data)
-    spec = render(config, {"pool": "a"}, None)
-    assert same_spec(spec, render(config, {"pool": "a"}, spec))
+    spec = render(config, convert({"metadata": {"labels": {"pool": "a"}}}, Node), None)
+    assert same_spec(spec, render(config, convert({"metadata": {"labels": {"pool": "a"}}}, Node), spec))
     validate_configmap(None, data, nodes=(), names_needed=True)
 
 

@@ -11,7 +11,7 @@ from kubetide.api.values.selectors import parse_selector
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.recommender.core.checkpoint import checkpoints
 from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.feeding import OpenWindows
+from kubetide.vpa.recommender.core.feeding import claim_windows
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import Options, merge_rows, recommend, rows_of
 
@@ -96,7 +96,6 @@ def test_a_restart_loses_nothing_but_the_last_digits_of_weights(story: list[tupl
     now = live(model, story)
     stored = checkpoints(model, [vpa], now=now)[str(vpa.key)]
     other, again = world()
-    windows = OpenWindows()
     for one in stored:
         other.restore(
             again,
@@ -108,12 +107,12 @@ def test_a_restart_loses_nothing_but_the_last_digits_of_weights(story: list[tupl
             count=one.count,
             now=now,
         )
-        windows.offer(again.key, one.container, one.windows)
+        again.windows[one.container] = one.windows
     for pod in model.pods.values():
         other.set_pod(pod.key, pod.labels.labels, pod.phase, now=now, uid=pod.uid)
         for name in pod.containers:
             other.set_container(pod.key, name, now=now)
-    windows.claim(other)
+    claim_windows(other)
     restored = checkpoints(other, [again], now=now)[str(again.key)]
     assert [one.container for one in restored] == [one.container for one in stored]
     for old, new in zip(stored, restored, strict=True):

@@ -50,6 +50,7 @@ _RIVALS = {
     "updater": (("kube-system", "vpa-updater"),),
     "admission": (("kube-system", "vpa-admission-controller"),),
     "slo": (("koordinator-system", "koordinator-manager"),),
+    "colocation": (),
     "node": (),
 }
 # What must be served, as a resource below its API version; without it: what it means.
@@ -84,7 +85,7 @@ _METRICS = {
 def command(invocation: Invocation, components: tuple[str, ...]) -> int:
     """Check whether components can run on this cluster with the rights of this identity.
 
-    COMPONENT is hpa, recommender, updater, admission, slo or node; without any all are meant.
+    COMPONENT is hpa, recommender, updater, admission, slo, colocation or node; without any all are meant.
 
     Exit code 3 says that something will not work.
     """

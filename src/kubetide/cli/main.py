@@ -29,6 +29,7 @@ VERBS = {
     "explain": ("kubetide.cli.explain.command", "Why an autoscaler, a pod or a node is the size it is."),
     "manifests": ("kubetide.cli.manifests", "CRDs, rights and workloads to install kubetide in a cluster."),
     "node": ("kubetide.cli.node.command", "The agent of one node."),
+    "replay": ("kubetide.cli.replay", "What a policy would have decided, fed with what happened."),
     "run": ("kubetide.cli.run", "Run controllers against a cluster."),
     "runtime-proxy": ("kubetide.cli.node.runtime_proxy", "Stand between the kubelet and the container runtime."),
     "settings": ("kubetide.cli.settings", "All settings with flags, variables, defaults and meaning."),

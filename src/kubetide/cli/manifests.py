@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Print manifests as YAML: `kubetide manifests hpa | kubectl apply -f -`.
 
-    COMPONENT is hpa, recommender, updater, admission, slo or node; without any all are meant.
+    COMPONENT is hpa, recommender, updater, admission, slo, colocation or node; without any all are meant.
     """
     chosen = COMPONENTS if not components or "all" in components else tuple(dict.fromkeys(components))
     if slo_webhook and "slo" not in chosen:

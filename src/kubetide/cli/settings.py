@@ -34,7 +34,10 @@ This page is generated: `make docs`.
 @click.argument("section", required=False, metavar="[SECTION]", type=click.Choice(list(SECTIONS)))
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True)
 def command(section: str | None, form: str) -> None:
-    """Print all settings, or those of SECTION: process, kube, hpa, recommender, updater, admission, slo or node."""
+    """Print all settings, or those of SECTION.
+
+    SECTION is process, kube, hpa, recommender, updater, admission, slo, colocation or node.
+    """
     chosen = (section,) if section else tuple(SECTIONS)
     if form == "markdown":
         click.echo(reference(chosen), nl=False)

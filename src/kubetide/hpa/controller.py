@@ -27,11 +27,13 @@ from kubetide.hpa.core.annotations import same_wishes, wishes_of
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
-from kubetide.hpa.core.observation import Memory, Options, memory_for
+from kubetide.hpa.core.learner import LearnedCount
+from kubetide.hpa.core.observation import Memory, Observation, Options, ScaleDecision, memory_for
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.queries import Asker, Used
 from kubetide.hpa.core.takeover import WARN_EVERY, Stance, stance_notes
 from kubetide.hpa.core.trace import shown_time, trace_of
+from kubetide.hpa.headroom_store import HeadroomStore, KeptHeadroom
 from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
 from kubetide.hpa.scale_cache import ScaleWatch
@@ -72,6 +74,7 @@ class _State:
     added_at: float = 0.0
     warned_at: datetime | None = None
     problems: tuple[str, ...] = ()
+    headroom: KeptHeadroom = field(default_factory=KeptHeadroom)
     written: HorizontalPodAutoscaler | None = None
     """Our last status write, until the cache has seen it."""
 
@@ -99,7 +102,7 @@ class HpaController:
             enabled=settings.leader_elect,
             lease_name=settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             identity=settings.identity,
         )
         self._client = self._leadership.writer
@@ -132,6 +135,7 @@ class HpaController:
         self._forced: set[ObjectKey] = set()
         self._begin: datetime | None = None
         self._options = options_of(settings)
+        self._headrooms = HeadroomStore(self._client, clock, self._options.downscale_window)
         self._whole_cluster = False
         self._scope_until = 0.0
 
@@ -183,14 +187,14 @@ class HpaController:
         """Act until the lease is lost: begin with empty memory, as after a restart."""
         await self._hpas.wait_synced()
         await self._pods.wait_synced()
-        await self._nodes.wait_asked()
+        await self._nodes.wait_synced()
         self._states.clear()
         self._queue = self._empty_queue()
         self._begin = self._clock.now()
         log.info("began to act", autoscalers=len(self._hpas.store))
         self._start_all()
         try:
-            await Workers(self._queue, self, workers=self._settings.workers).run()
+            await Workers(self._queue, self.reconcile, workers=self._settings.workers).run()
         finally:
             self._begin = None
 
@@ -276,16 +280,20 @@ class HpaController:
         seen = await self._observer.observe(hpa, asker)
         state.used = asker.used or state.used
         decision = decide(seen.observation, state.memory, self._options, now=self._clock.now())
+        learned = self._headrooms.learn(state.headroom, wishes.headroom, period, seen.observation, decision)
+        if learned is not None:
+            decision = self._decide_learned(seen.observation, state, learned)
         if decision.rescale and not seen.fresh:
             # What was followed may be a moment old: before a write the scale is read, and all is decided anew.
             seen = await self._observer.observe(hpa, asker, live=True)
-            decision = decide(seen.observation, state.memory, self._options, now=self._clock.now())
+            decision = self._decide_learned(seen.observation, state, learned)
         stance = await self._built_in.stance(hpa, wishes, seen.target, rescale=decision.rescale)
         self._warn(hpa, state, stance, wishes.problems)
         if stance.acts:
             written = await self._writer.apply(decision, seen.target)
             outcome, problem, wrote = written.outcome, written.problem, written.rescaled
-            state.written = written.saved or state.written
+            saved = await self._headrooms.save(state.headroom, hpa)
+            state.written = saved or written.saved or state.written
         else:
             # Nothing is written, so nothing was done that would have to be remembered.
             outcome = replace(conclude(decision), memory=decision.memory, action="none")
@@ -296,6 +304,10 @@ class HpaController:
         if problem is not None:
             log.debug("turn ended with a problem", autoscaler=str(key), kind=str(problem.kind), error=problem.message)
         return period
+
+    def _decide_learned(self, seen: Observation, state: _State, learned: LearnedCount | None) -> ScaleDecision:
+        seen = replace(seen, learned=learned)
+        return decide(seen, state.memory, self._options, now=self._clock.now())
 
     def _freshest(self, hpa: HorizontalPodAutoscaler, state: _State) -> HorizontalPodAutoscaler:
         """Return our own last write where the cache has not caught up with it yet."""

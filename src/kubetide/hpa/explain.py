@@ -95,6 +95,8 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
         yield f"  Problem     {trace['problem'].get('message')}"
     if trace.get("passedOver"):
         yield f"  Rollout     not counted: {', '.join(trace['passedOver'])}"
+    if headroom := trace.get("headroom"):
+        yield from _headroom(headroom)
     if trace.get("proposal") is not None:
         yield f"  Proposal    {trace['proposal']} replicas, now {trace.get('current')}"
     if stabilized := trace.get("stabilized"):
@@ -113,6 +115,23 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
     why = f": {trace['why']}" if trace.get("rescale") and trace.get("why") else ""
     yield f"  Outcome     {verb} {_arrow(trace)} ({trace.get('rule')}){why}"
     yield ""
+
+
+def _headroom(headroom: dict[str, Any]) -> Iterable[str]:
+    """Tell the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
+    forecasters = headroom.get("forecasters") or {}
+    loudest = sorted(forecasters.items(), key=lambda one: -one[1])[:2]
+    voices = ", ".join(f"{name} {share:.0%}" for name, share in loudest)
+    yield (
+        f"  Headroom    demand {_short(headroom.get('demand'))} full replicas, forecast "
+        f"{_short(headroom.get('forecast'))} ({voices}), usual error {headroom.get('typicalError', 0):.1%}"
+    )
+    yield (
+        f"              needs {headroom.get('level')}, learned count {headroom.get('replicas')}, metrics ask for "
+        f"{headroom.get('plainProposal')} (a peak is held {headroom.get('holdSeconds')}s)"
+    )
+    against = f"cost {_short(headroom.get('cost'))} against {_short(headroom.get('plainCost'))} of the plain rule"
+    yield f"              {'in force' if headroom.get('proven') else 'silent, not proven'}: {against}"
 
 
 def _arrow(trace: dict[str, Any]) -> str:

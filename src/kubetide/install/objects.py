@@ -8,16 +8,25 @@ from kubetide.install.slo_webhook import SloWebhook, switch_on, webhook_objects
 
 Raw = dict[str, Any]
 
-COMPONENTS = ("hpa", "recommender", "updater", "admission", "slo", "node")
+COMPONENTS = ("hpa", "recommender", "updater", "admission", "slo", "colocation", "node")
 
 _CRDS = {
     "recommender": ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"),
     "updater": ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"),
     "admission": ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"),
     "slo": ("nodeslos", "nodemetrics", "noderesourcetopologies", "devices"),
+    "colocation": ("clustercolocationprofiles",),
     "node": ("nodeslos", "nodemetrics", "noderesourcetopologies", "devices"),
 }
-_PORTS = {"hpa": 8941, "recommender": 8942, "updater": 8943, "admission": 8944, "slo": 8080, "node": 9316}
+_PORTS = {
+    "hpa": 8941,
+    "recommender": 8942,
+    "updater": 8943,
+    "admission": 8944,
+    "slo": 8080,
+    "colocation": 8946,
+    "node": 9316,
+}
 # CPU request, memory request, memory limit to begin with; the CPU is never limited, so that a loop is never late.
 _SIZES = {
     "hpa": ("100m", "128Mi", "1Gi"),
@@ -25,9 +34,11 @@ _SIZES = {
     "updater": ("100m", "128Mi", "1Gi"),
     "admission": ("50m", "128Mi", "512Mi"),
     "slo": ("100m", "256Mi", "2Gi"),
+    "colocation": ("50m", "128Mi", "512Mi"),
     "node": ("50m", "128Mi", "256Mi"),
 }
-_WEBHOOK_PORT = 8000
+# Component -> (Service, port) of the webhooks that register themselves.
+_WEBHOOKS = {"admission": ("vpa-webhook", 8000), "colocation": ("kubetide-colocation", 9877)}
 _HOST_PATHS = {
     "cgroup": "/sys/fs/cgroup",
     "sys": "/sys",
@@ -58,7 +69,7 @@ def manifests(
     """
     wanted = dict.fromkeys(name for component in components for name in _CRDS.get(component, ()))
     objects = [crds.load(name) for name in wanted] if with_crds else []
-    namespaces = {namespace, *(["koordinator-system"] if "slo" in components else [])}
+    namespaces = {namespace, *(["koordinator-system"] if {"slo", "colocation"} & set(components) else [])}
     objects += [_object("v1", "Namespace", name) for name in sorted(namespaces - {"kube-system", "default"})]
     for component in components:
         webhook = slo_webhook if component == "slo" else None
@@ -106,8 +117,10 @@ def _workload(component: str, namespace: str, image: str, replicas: int, webhook
     if component == "node":
         return [_daemon_set(namespace, image)]
     objects = [_deployment(component, namespace, image, replicas)]
-    if component == "admission":
-        objects.append(_webhook_service(namespace))
+    if component in _WEBHOOKS:
+        objects.append(_webhook_service(component, namespace))
+    if component == "colocation":
+        objects += _priority_classes()
     if component == "slo":
         config = _object("v1", "ConfigMap", "slo-controller-config", "koordinator-system")
         objects.append({**config, "data": dict(_DEFAULT_SLO_CONFIG)})
@@ -120,12 +133,12 @@ def _workload(component: str, namespace: str, image: str, replicas: int, webhook
 
 def _deployment(component: str, namespace: str, image: str, replicas: int) -> Raw:
     ports = [{"name": "metrics", "containerPort": _PORTS[component]}]
-    if component == "admission":
-        ports.append({"name": "webhook", "containerPort": _WEBHOOK_PORT})
+    if component in _WEBHOOKS:
+        ports.append({"name": "webhook", "containerPort": _WEBHOOKS[component][1]})
     container = {
         **_container(component, image),
         "args": ["run", component],
-        # The admission controller looks there for its lease, its certificate and its Service.
+        # Webhooks look there for its lease, its certificate and its Service.
         "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
         "ports": ports,
         "securityContext": {
@@ -204,9 +217,23 @@ def _daemon_set(namespace: str, image: str) -> Raw:
     }
 
 
-def _webhook_service(namespace: str) -> Raw:
-    spec = {"selector": _labels("admission"), "ports": [{"port": 443, "targetPort": _WEBHOOK_PORT}]}
-    return {**_object("v1", "Service", "vpa-webhook", namespace), "spec": spec}
+def _webhook_service(component: str, namespace: str) -> Raw:
+    name, port = _WEBHOOKS[component]
+    spec = {"selector": _labels(component), "ports": [{"port": 443, "targetPort": port}]}
+    return {**_object("v1", "Service", name, namespace), "spec": spec}
+
+
+def _priority_classes() -> list[Raw]:
+    """Return the four classes that profiles name."""
+    values = {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000}
+    return [
+        {
+            **_object("scheduling.k8s.io/v1", "PriorityClass", name),
+            "value": value,
+            "description": f"Pods of the {name.removeprefix('koord-')} tier.",
+        }
+        for name, value in values.items()
+    ]
 
 
 def _container(component: str, image: str) -> Raw:

@@ -38,7 +38,8 @@ _VPAS = Right("autoscaling.k8s.io", ("verticalpodautoscalers",), READ)
 
 CLUSTER: dict[str, tuple[Right, ...]] = {
     "hpa": (
-        Right("autoscaling", ("horizontalpodautoscalers",), READ),
+        # Patched are annotations alone: what learned headroom keeps over a restart.
+        Right("autoscaling", ("horizontalpodautoscalers",), (*READ, "patch")),
         Right("autoscaling", ("horizontalpodautoscalers/status",), ("update", "patch")),
         Right("*", ("*/scale",), ("get", "update")),
         Right("", ("pods", "nodes"), READ),
@@ -98,6 +99,17 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         Right("scheduling.koordinator.sh", ("devices",), READ),
         _EVENTS,
     ),
+    "colocation": (
+        Right("", ("namespaces",), READ),
+        Right("scheduling.k8s.io", ("priorityclasses",), READ),
+        Right("config.koordinator.sh", ("clustercolocationprofiles",), READ),
+        Right(
+            "admissionregistration.k8s.io",
+            ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            ("get", "create", "update", "delete"),
+        ),
+        _EVENTS,
+    ),
     "node": (
         Right("", ("nodes", "pods", "persistentvolumeclaims"), READ),
         Right("", ("nodes/proxy", "nodes/pods", "nodes/configz", "nodes/stats", "nodes/metrics"), ("get",)),
@@ -137,6 +149,10 @@ LOCAL: dict[str, tuple[Local, ...]] = {
         Local(Right("", ("secrets",), ("get", "create", "update"))),
     ),
     "slo": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
+    "colocation": (
+        Local(Right("", ("secrets",), ("get", "create", "update"))),
+        Local(Right("", ("configmaps",), READ), "koordinator-system"),
+    ),
     "node": (),
 }
 """Rights in single namespaces."""

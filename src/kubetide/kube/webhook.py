@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -32,6 +32,7 @@ from kubetide.telemetry import Telemetry
 
 log = get_logger("webhook")
 
+LocalHook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 ReviewHandler = Callable[[AdmissionReview], Awaitable[dict[str, Any]]]
 Stopwatch = Callable[[str], AbstractContextManager[object]]
 """Measures what happens inside of it, by the name of a step."""
@@ -40,6 +41,14 @@ WRITE_RESPONSE = "write_response"
 
 # Twice the size of the largest object that etcd takes, old and new one in a review.
 REVIEW_LIMIT = 8 * 1024 * 1024
+
+
+class LocalWebhooks(Protocol):
+    """Where an embedded API server takes webhooks that are functions."""
+
+    def register_local(self, name: str, hook: LocalHook) -> None:
+        """Let `local://NAME` call a function."""
+        ...
 
 
 class WebhookServer:
@@ -60,8 +69,13 @@ class WebhookServer:
         stopwatch: Stopwatch = nullcontext,
         limits: Limits | None = None,
         telemetry: Telemetry | None = None,
+        body_limit: int = REVIEW_LIMIT,
+        too_large: Callable[[], None] = lambda: None,
     ) -> None:
+        """A body above `body_limit` bytes is answered with 413, and `too_large` is told."""
         self.name = name
+        self._body_limit = body_limit
+        self._too_large = too_large
         self.port = port
         self.reloads = 0
         self._handlers = dict(handlers)
@@ -73,7 +87,8 @@ class WebhookServer:
         self._ciphers = ciphers
         self._client_ca = client_ca
         self._context: ssl.SSLContext | None = None
-        self._limits = replace(limits or Limits(), body_bytes=REVIEW_LIMIT)
+        # Checked here instead, after the content type, so that what is refused is also counted.
+        self._limits = replace(limits or Limits(), body_bytes=None)
         self._matches = (telemetry or Telemetry()).gauge(
             "kubetide_webhook_certificate_matches",
             "1 while the certificate that the webhook shows is the one in its file.",
@@ -95,9 +110,9 @@ class WebhookServer:
         self._stamps = self._current_stamps()
         self._context = self._new_context()
         self.check_certificate()
-        app = web.Application(client_max_size=REVIEW_LIMIT)
+        app = web.Application(client_max_size=self._body_limit)
         for path, handler in self._handlers.items():
-            app.router.add_post(path, _answering(handler, self._stopwatch))
+            app.router.add_post(path, _answering(handler, self._stopwatch, self._body_limit, self._too_large))
         runner = self._limits.runner(app)
         async with listening(runner, self._host, self.port, tls=self.context, limits=self._limits) as self.port:
             self._serving = True
@@ -158,10 +173,17 @@ class WebhookServer:
         return stamp(self._certificate.certificate), stamp(self._certificate.key)
 
 
-def _answering(handler: ReviewHandler, stopwatch: Stopwatch) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _answering(
+    handler: ReviewHandler, stopwatch: Stopwatch, limit: int, too_large: Callable[[], None]
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.StreamResponse:
         with stopwatch(TOTAL):
-            response = await _answer(request, handler)
+            try:
+                response = await _answer(request, handler, limit)
+            except web.HTTPRequestEntityTooLarge:
+                log.warning("admission review too large", path=request.path, bytes=request.content_length)
+                too_large()
+                raise
             with stopwatch(WRITE_RESPONSE):
                 await _write(request, response)
         return response
@@ -169,10 +191,13 @@ def _answering(handler: ReviewHandler, stopwatch: Stopwatch) -> Callable[[web.Re
     return answer
 
 
-async def _answer(request: web.Request, handler: ReviewHandler) -> web.Response:
+async def _answer(request: web.Request, handler: ReviewHandler, limit: int) -> web.Response:
     if request.headers.get("Content-Type") != "application/json":
         log.warning("not an admission review", path=request.path, content=request.headers.get("Content-Type", ""))
         return web.Response()
+    if (request.content_length or 0) > limit:
+        # Before anything of it is read.
+        raise web.HTTPRequestEntityTooLarge(limit, request.content_length or 0)
     try:
         review = decode(await request.read(), AdmissionReview, what="AdmissionReview")
     except DecodeError as error:

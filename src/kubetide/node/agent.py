@@ -99,7 +99,7 @@ class NodeAgent:
         self.gates = parse_gates(settings.feature_gates, compat=self.compat)
         self.hook_gates = parse_gates(settings.runtime_hooks, HOOK_GATES, self.compat)
         self.layout = with_driver(layout or layout_of(settings, version=1), settings, host)
-        self.modules = ModuleWatch(clock, client.chance, telemetry, self.node_name)
+        self.modules = ModuleWatch(clock, client.rng, telemetry, self.node_name)
         self.commands = commands
         self.kubelet = kubelet
         self.kernel: Worker = kernel or Inline()

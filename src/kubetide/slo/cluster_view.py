@@ -1,4 +1,4 @@
-"""Local copies of everything the SLO controller looks at, and the observation of one node taken from them."""
+"""Caches of everything the SLO controller looks at, and the observation of one node taken from them."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.log import get_logger
-from kubetide.slo.core.config import ColocationState, NormalizationState
+from kubetide.slo.core.config import AmplificationState, ColocationState, NormalizationState
 from kubetide.slo.core.decide import decide_node
 from kubetide.slo.core.departures import Departures
 from kubetide.slo.core.observation import NodeObservation
@@ -103,26 +103,26 @@ def _slim(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | N
 class SloView:
     """The informers of the SLO controller."""
 
-    def __init__(self, client: Client, *, clock: Clock, settings: SloSettings, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, clock: Clock, settings: SloSettings, rng: random.Random) -> None:
         self._clock = clock
-        self.nodes: Informer[Node] = Informer(client, NODES, clock=clock, chance=chance, resync=settings.sync_period)
+        self.nodes: Informer[Node] = Informer(client, NODES, clock=clock, rng=rng, resync=settings.sync_period)
         self.pods: Informer[Pod] = Informer(
             client,
             PODS,
             clock=clock,
-            chance=chance,
+            rng=rng,
             indexes={BY_NODE: lambda pod: (pod.spec.node_name,)},
             slim=slim_pod,
         )
-        self.metrics: Informer[NodeMetric] = Informer(client, NODE_METRICS, clock=clock, chance=chance)
-        self.slos: Informer[RawNodeSLO] = Informer(client, RAW_NODE_SLOS, clock=clock, chance=chance)
-        self.topologies: Informer[RawTopology] = Informer(client, RAW_TOPOLOGIES, clock=clock, chance=chance)
-        self.devices: Informer[Device] = Informer(client, DEVICES, clock=clock, chance=chance)
+        self.metrics: Informer[NodeMetric] = Informer(client, NODE_METRICS, clock=clock, rng=rng)
+        self.slos: Informer[RawNodeSLO] = Informer(client, RAW_NODE_SLOS, clock=clock, rng=rng)
+        self.topologies: Informer[RawTopology] = Informer(client, RAW_TOPOLOGIES, clock=clock, rng=rng)
+        self.devices: Informer[Device] = Informer(client, DEVICES, clock=clock, rng=rng)
         self.configs: Informer[ConfigMap] = Informer(
             client,
             CONFIG_MAPS,
             clock=clock,
-            chance=chance,
+            rng=rng,
             namespace=settings.config_namespace,
             field_selector=f"metadata.name={settings.config_name}",
         )
@@ -135,8 +135,8 @@ class SloView:
         return (self.nodes, self.pods, self.metrics, self.slos, self.topologies, self.devices, self.configs)
 
     @property
-    def synced(self) -> bool:
-        """Whether every copy is complete: nothing is decided before."""
+    def has_synced(self) -> bool:
+        """Whether all caches are synced: nothing is decided before."""
         return all(informer.has_synced for informer in self.informers)
 
     async def run(self) -> None:
@@ -146,7 +146,7 @@ class SloView:
                 group.create_task(informer.run(), name=informer.name)
 
     async def wait_synced(self) -> None:
-        """Wait until every copy is complete."""
+        """Wait until all caches are synced."""
         for informer in self.informers:
             await informer.wait_synced()
 
@@ -179,6 +179,7 @@ class SloView:
         *,
         colocation: Mapping[str, Any],
         normalization: Mapping[str, Any],
+        amplification: Mapping[str, Any],
         written: Mapping[str, datetime],
         departures: Departures,
     ) -> NodeObservation:
@@ -202,9 +203,9 @@ class SloView:
             device=self.devices.store.get(ObjectKey("", name)),
             colocation=colocation,
             normalization=normalization,
+            amplification=amplification,
             since_status_write=since("status"),
             since_zone_write=since("zones"),
-            since_device_write=since("devices"),
             departures=departures.of(name),
             watched_for=departures.watched_for(name, now),
         )
@@ -216,8 +217,9 @@ async def recompute(client: Client, clock: Clock, settings: SloSettings, key: Ob
     node = await client.get(NODES, name)
     config = await _or_none(client, CONFIG_MAPS, settings.config_name, settings.config_namespace)
     data = None if config is None else (config.data or {})
-    colocation, _ = ColocationState().updated(data)
-    normalization, _ = NormalizationState().updated(data)
+    colocation, _ = ColocationState.initial(settings.version).updated(data)
+    normalization, _ = NormalizationState(compat=settings.version).updated(data)
+    amplification, _ = AmplificationState(compat=settings.version).updated(data)
     pods = await client.list(PODS, field_selector=f"spec.nodeName={name}")
     topology = await _or_none(client, RAW_TOPOLOGIES, name)
     zones = (topology.zones if topology is not None else None) or []
@@ -233,6 +235,7 @@ async def recompute(client: Client, clock: Clock, settings: SloSettings, key: Ob
         device=device,
         colocation=colocation.config,
         normalization=normalization.config,
+        amplification=amplification.config,
     )
     decision = decide_node(seen, settings, clock.now())
     return {"kind": "node", "recomputed": True, "overcommit": decision.trace}

@@ -5,7 +5,8 @@ from typing import Protocol
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.events import Event, reference_to, warning
 from kubetide.log import get_logger
-from kubetide.slo.core.config import ColocationState, NodeSLOConfig, NormalizationState, Problem
+from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.config import AmplificationState, ColocationState, NodeSLOConfig, NormalizationState, Problem
 from kubetide.slo.telemetry import Audit
 
 log = get_logger("slo")
@@ -22,13 +23,14 @@ class Recorder(Protocol):
 class Configuration:
     """What the ConfigMap says, key by key. Nothing is available before one state of it has been taken in."""
 
-    def __init__(self, recorder: Recorder, audit: Audit) -> None:
+    def __init__(self, recorder: Recorder, audit: Audit, compat: Compat = NEWEST) -> None:
         self._recorder = recorder
         self._audit = audit
         self._problems: set[Problem] = set()
-        self.slo = NodeSLOConfig()
-        self.colocation = ColocationState()
-        self.normalization = NormalizationState()
+        self.slo = NodeSLOConfig.initial(compat)
+        self.colocation = ColocationState.initial(compat)
+        self.normalization = NormalizationState(compat=compat)
+        self.amplification = AmplificationState(compat=compat)
 
     @property
     def broken_keys(self) -> set[str]:
@@ -38,20 +40,24 @@ class Configuration:
     def take_in(self, config: ConfigMap | None) -> bool:
         """Take in a state of the ConfigMap (None: there is none); return whether anything changed."""
         data = None if config is None else (config.data or {})
-        before = (self.slo, self.colocation, self.normalization)
+        before = self._states()
         self.slo, slo_problems = self.slo.updated(data)
         self.colocation, colocation_problems = self.colocation.updated(data)
         self.normalization, normalization_problems = self.normalization.updated(data)
-        problems = (*slo_problems, *colocation_problems, *normalization_problems)
+        self.amplification, amplification_problems = self.amplification.updated(data)
+        problems = (*slo_problems, *colocation_problems, *normalization_problems, *amplification_problems)
         for problem in problems:
             self._audit.config_problem(problem)
             if config is not None and problem not in self._problems:
                 self._say(config, problem)
         self._problems = set(problems)
-        changed = before != (self.slo, self.colocation, self.normalization)
+        changed = before != self._states()
         if changed:
             log.info("configuration changed", colocation=self.colocation.config.get("enable"))
         return changed
+
+    def _states(self) -> tuple[object, ...]:
+        return self.slo, self.colocation, self.normalization, self.amplification
 
     def _say(self, config: ConfigMap, problem: Problem) -> None:
         log.warning("configuration cannot be used", key=problem.key, reason=problem.reason, error=problem.message)

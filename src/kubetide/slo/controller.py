@@ -1,19 +1,17 @@
-"""The SLO controller: one ConfigMap in; a NodeSLO, a NodeMetric policy and lent resources per node out.
+"""The SLO controller: one ConfigMap in; a NodeSLO, a NodeMetric policy and batch and mid resources per node out.
 
-Three small reconcilers over one set of informers, each with a queue of node names:
+Three keyed loops over one set of caches, each with a queue of node names:
 
-    nodeslo       renders the NodeSLO and puts it back when somebody else changed it (`slo.reconciler`)
-    nodemetric    keeps the NodeMetric object and its collect policy (`slo.reconciler`)
-    noderesource  calculates what the node lends and writes it (`slo.decide`, `slo.writer`)
+    nodeslo       renders the NodeSLO and puts it back when somebody else changed it (`slo.node_objects`)
+    nodemetric    keeps the NodeMetric object and its collect policy (`slo.node_objects`)
+    noderesource  calculates batch and mid resources and writes them (`slo.core.decide`, `slo.node_writer`)
 
-Nothing is decided before all informers are complete and a state of the ConfigMap has been taken in. A node whose
-report falls silent is looked at again when the report becomes too old: no event would tell.
+Nothing is decided before all caches are synced and a state of the ConfigMap has been taken in. A node whose reports
+stop is reconciled again when the last one becomes too old: no event would tell.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from kubetide.api.objects.core import ConfigMap, Node, Pod
@@ -22,10 +20,9 @@ from kubetide.api.objects.slo import NodeMetric
 from kubetide.clock import Clock
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
-from kubetide.kube.control.instruments import Reconciles
+from kubetide.kube.control.controller import Controller, KeyedLoop
 from kubetide.kube.control.leader_election import Leadership
-from kubetide.kube.control.reconcile import Result, Workers
-from kubetide.kube.control.workqueue import WorkQueue
+from kubetide.kube.control.reconcile import Result
 from kubetide.log import get_logger
 from kubetide.slo.cluster_view import SloView
 from kubetide.slo.config_source import Configuration, Recorder
@@ -43,18 +40,8 @@ log = get_logger("slo")
 _EXPIRE_SECONDS = 60
 
 
-class _Reconciler:
-    """Adapts a method to the reconcile loop."""
-
-    def __init__(self, reconcile: Callable[[str], Awaitable[Result]]) -> None:
-        self._reconcile = reconcile
-
-    async def reconcile(self, key: str, /) -> Result:
-        return await self._reconcile(key)
-
-
-class SloController:
-    """The component. `run` leads, waits for its informers and works off its queues."""
+class SloController(Controller):
+    """Keeps NodeSLO, NodeMetric and batch and mid resources of all nodes in step with the ConfigMap."""
 
     def __init__(
         self,
@@ -65,59 +52,62 @@ class SloController:
         recorder: Recorder,
         rng: random.Random,
     ) -> None:
-        self.name = "slo"
         self._clock = clock
         self._settings = settings
         self._audit = Audit(telemetry, plugins=tuple(plugin for plugin in PLUGINS if settings.calculates(plugin)))
-        self._reconciles = Reconciles(telemetry)
-        self._leadership = Leadership(
+        leadership = Leadership(
             client,
             clock=clock,
             enabled=settings.leader_elect,
             lease_name=settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             lease_duration=settings.leader_elect_lease_duration,
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
         )
-        self._client = self._leadership.writer
-        self._writer = NodeWriter(self._client, clock=clock, audit=self._audit)
-        self._view = SloView(client, clock=clock, settings=settings, chance=rng)
-        self._queues: dict[str, WorkQueue[str]] = {
-            name: WorkQueue(clock=clock, name=name)
-            for name in (NODE_SLO, NODE_METRIC, NODE_RESOURCE)
+        writer = leadership.writer
+        self._writer = NodeWriter(writer, clock=clock, audit=self._audit)
+        self._view = SloView(client, clock=clock, settings=settings, rng=rng)
+        self._configuration = Configuration(recorder, self._audit, settings.version)
+        objects = ObjectReconciler(writer, view=self._view, configuration=self._configuration, audit=self._audit)
+        reconcilers = {
+            NODE_SLO: objects.reconcile_slo,
+            NODE_METRIC: objects.reconcile_metric,
+            NODE_RESOURCE: self._reconcile_resource,
+        }
+        self._keyed: dict[str, KeyedLoop[str]] = {
+            name: KeyedLoop(name, reconcile, clock=clock, workers=settings.workers, telemetry=telemetry)
+            for name, reconcile in reconcilers.items()
             if settings.runs(name)
         }
-        for queue in self._queues.values():
-            client.announce(queue)
-        self._configuration = Configuration(recorder, self._audit)
-        self._objects = ObjectReconciler(
-            self._client, view=self._view, configuration=self._configuration, audit=self._audit
-        )
+        for loop in self._keyed.values():
+            client.announce(loop.queue)
         self._departures = Departures()
         self._decisions: dict[str, NodeDecision] = {}
         self._connect()
+        super().__init__(
+            "slo",
+            clock=clock,
+            caches=(self._view,),
+            loops=tuple(self._keyed.values()),
+            leadership=leadership,
+            background=(self._expire,),
+        )
 
-    def ready(self) -> bool:
-        """Whether all copies are complete."""
-        return self._view.synced
+    async def wait_synced(self) -> None:
+        """Wait until all caches are synced, and take in that there is no ConfigMap, of which no event tells."""
+        await super().wait_synced()
+        self._departures.begin(self._clock.now())
+        if self._view.configs.store.get(self._view.config_key) is None:
+            self._take_in(None)
 
-    def healthy(self) -> bool:
-        """Work that fails is tried again; killing the process would not help."""
-        return True
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._view.run(), name="slo informers")
-            group.create_task(self._expire(), name="slo telemetry")
-            await self._view.wait_synced()
-            self._departures.begin(self._clock.now())
-            if self._view.configs.store.get(self._view.config_key) is None:
-                # That there is none is a state too, of which no event tells.
-                self._take_in(None)
-            await self._leadership.run(self._lead)
+    async def started_leading(self) -> None:
+        """Begin with every node there is."""
+        log.info("following Koordinator", version=self._settings.compat)
+        for warning in self._settings.gate_warnings():
+            log.warning("feature gate", problem=warning)
+        self._enqueue_all()
 
     async def _expire(self) -> None:
         while True:
@@ -137,36 +127,16 @@ class SloController:
         found = {name: informer.staleness() for name, informer in inputs.items()}
         return {name: round(age.total_seconds(), 1) for name, age in found.items() if age is not None}
 
-    def wake_all(self) -> None:
-        """Look at every node again."""
-        self._enqueue_all()
-
     def _observe(self, node: Node) -> NodeObservation:
         name = node.metadata.name
         return self._view.observation(
             node,
             colocation=self._configuration.colocation.config,
             normalization=self._configuration.normalization.config,
+            amplification=self._configuration.amplification.config,
             written=self._writer.written(name),
             departures=self._departures,
         )
-
-    async def _lead(self) -> None:
-        reconcilers = {
-            NODE_SLO: self._objects.reconcile_slo,
-            NODE_METRIC: self._objects.reconcile_metric,
-            NODE_RESOURCE: self._reconcile_resource,
-        }
-        self._enqueue_all()
-        async with asyncio.TaskGroup() as group:
-            for name, queue in self._queues.items():
-                workers = Workers(
-                    queue,
-                    _Reconciler(reconcilers[name]),
-                    workers=self._settings.workers,
-                    observe=partial(self._reconciles.outcome, name),
-                )
-                group.create_task(workers.run(), name=name)
 
     # What wakes which reconciler. All of them are level-based: an event only says where to look.
 
@@ -182,14 +152,14 @@ class SloController:
 
     def _enqueue(self, name: str, *queues: str) -> None:
         for queue in queues:
-            if queue in self._queues:
-                self._queues[queue].add(name)
+            if queue in self._keyed:
+                self._keyed[queue].add(name)
 
     def _enqueue_all(self) -> None:
         view = self._view
         known = (*view.nodes.store.values(), *view.slos.store.values(), *view.metrics.store.values())
         for name in sorted({each.metadata.name for each in known}):
-            self._enqueue(name, *self._queues)
+            self._enqueue(name, *self._keyed)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         self._enqueue(_name(old, new), NODE_RESOURCE)

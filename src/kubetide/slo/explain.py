@@ -44,7 +44,7 @@ def _inputs(trace: Raw) -> list[str]:
     limit = strategy.get("degradeTimeMinutes")
     told = "never" if age is None else f"{age:.0f} s ago (too old after {limit} min)"
     lines = [
-        f"  colocation    {'enabled' if trace['enabled'] else 'disabled'}",
+        f"  colocation    {'enabled' if trace['enabled'] else 'disabled'} (rules of Koordinator {trace['compat']})",
         f"  calculated    {trace['at']}",
         f"  last report   {told}",
         f"  pods          {trace['pods']} on the node, {trace['reportedPods']} in the report",

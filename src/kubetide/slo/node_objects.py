@@ -43,7 +43,7 @@ class ObjectReconciler:
             if stored is not None:
                 await counted("deleteNodeSLO", self._client.delete(RAW_NODE_SLOS, name))
             return Result()
-        spec = render(config, node.metadata.labels, stored.spec if stored else None)
+        spec = render(config, node, stored.spec if stored else None)
         self._audit.rendered_slo(self._configuration.broken_keys)
         if stored is None:
             await counted("createNodeSLO", self._client.create(RAW_NODE_SLOS, _object("NodeSLO", name, spec)))
@@ -64,7 +64,7 @@ class ObjectReconciler:
                 await counted("deleteNodeMetric", self._client.delete(NODE_METRICS, name))
             return Result()
         old = without_nulls(to_builtins(stored.spec)) if stored is not None else None
-        spec = metric_spec(colocation.config, error=colocation.error, node=node, old=old)
+        spec = metric_spec(colocation.config, error=colocation.error, node=node, old=old, compat=colocation.compat)
         self._audit.rendered_metric(failed=colocation.error)
         if stored is None:
             await counted("createNodeMetric", self._client.create(NODE_METRICS, _object("NodeMetric", name, spec)))

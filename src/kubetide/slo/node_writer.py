@@ -1,4 +1,4 @@
-"""Writes what was decided about a node: zones, status, annotations, devices, each counted under the original's reason.
+"""Writes what was decided about a node: zones, status, metadata, each counted under the original's reason.
 
 Zones come first and may fail without harm: the node's own numbers do not rest on them. Everything else that fails is
 tried again as a whole; what was written already is then found equal and left alone.
@@ -25,7 +25,6 @@ _REASONS = {
     "zones": ("updateNodeResourceTopology", "updateNodeResourceTopology"),
     "status": ("updateNodeStatus", "updateNodeNotFound"),
     "metadata": ("patchNodeMeta", "updateNodeMetaNotFound"),
-    "devices": ("updateDeviceResources", "updateDeviceResources"),
 }
 
 
@@ -60,12 +59,6 @@ class NodeWriter:
             await self._write_node(node, "status", decision.status_patch)
         if decision.metadata_patch:
             await self._write_node(node, "metadata", decision.metadata_patch)
-        if decision.device_patch:
-            labels = decision.device_patch.get("labels")
-            patch = {part: value for part, value in decision.device_patch.items() if part != "labels"}
-            if labels:
-                patch["metadata"] = {**patch.get("metadata", {}), "labels": labels}
-            await self._write_node(node, "devices", patch)
 
     async def _write_node(self, node: str, what: str, patch: dict[str, Any]) -> None:
         """Write status through its subresource and metadata through the object: each takes only its own part."""

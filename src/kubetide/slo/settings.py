@@ -4,13 +4,21 @@ from datetime import timedelta
 from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
-
-_ON = frozenset({"true", "t", "1"})
+from kubetide.slo.core.compat import Compat, parse_compat
+from kubetide.slo.core.gates import gate_enabled, gate_warnings
 
 
 class SloSettings(Settings, frozen=True, kw_only=True):
     section: ClassVar[str] = "slo"
 
+    compat: Annotated[
+        str,
+        Doc(
+            "Release of Koordinator whose rules hold, 1.4 to 1.8: formulas, defaults, fields of the ConfigMap. "
+            "docs/reference/compat.md says what changed when.",
+            flag="compat",
+        ),
+    ] = "1.8"
     config_name: Annotated[str, Doc("Name of the ConfigMap.", flag="slo-config-name")] = "slo-controller-config"
     config_namespace: Annotated[str, Doc("Namespace of the ConfigMap.")] = "koordinator-system"
     controllers: Annotated[
@@ -20,7 +28,14 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     plugins: Annotated[
         tuple[str, ...],
         Doc("Which resources are calculated; the same list grammar as controllers.", flag="noderesource-plugins"),
-    ] = ("MidResource", "BatchResource", "CPUNormalization", "ResourceAmplification")
+    ] = (
+        "MidResource",
+        "BatchResource",
+        "CPUNormalization",
+        "ResourceAmplification",
+        "GPUDeviceResource",
+        "RDMADeviceResource",
+    )
     workers: Annotated[int, Doc("Nodes worked on at once. More is faster and costs the API server more.")] = 16
     sync_period: Annotated[
         timedelta | None, Doc("Look at every node again after this time, changed or not; empty: only on changes.")
@@ -28,8 +43,9 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     feature_gates: Annotated[
         tuple[str, ...],
         Doc(
-            "Features as Name=true: ConfigMapValidatingWebhook, NodeValidatingWebhook (both off by default); "
-            "WebhookFramework=false switches both off."
+            "Features as Name=true: ConfigMapValidatingWebhook, NodeValidatingWebhook, NodeMutatingWebhook, "
+            "EnableSyncGPUSharedResource (all off by default); "
+            "WebhookFramework=false switches the webhooks off."
         ),
     ] = ()
     names_needed: Annotated[
@@ -84,6 +100,11 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         seconds=2
     )
 
+    @property
+    def version(self) -> Compat:
+        """The release whose rules hold."""
+        return parse_compat(self.compat)
+
     def runs(self, controller: str) -> bool:
         """Tell whether a controller is switched on."""
         return is_listed(self.controllers, controller)
@@ -92,14 +113,13 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         """Tell whether a plugin is switched on."""
         return is_listed(self.plugins, plugin)
 
-    def gate(self, name: str, *, default: bool = False) -> bool:
+    def gate(self, name: str) -> bool:
         """Tell whether a feature is switched on; the last word about it counts."""
-        switched = default
-        for entry in self.feature_gates:
-            found, _, value = entry.partition("=")
-            if found.strip().lower() == name.lower():
-                switched = value.strip().lower() in _ON
-        return switched
+        return gate_enabled(self.feature_gates, name, self.version.version)
+
+    def gate_warnings(self) -> tuple[str, ...]:
+        """Return what to report about the feature gates that were set."""
+        return tuple(gate_warnings(self.feature_gates, self.version.version))
 
 
 def is_listed(entries: tuple[str, ...], name: str) -> bool:

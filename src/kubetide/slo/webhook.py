@@ -1,4 +1,4 @@
-"""Validating webhooks: the ConfigMap before it takes effect, and nodes whose new labels match two entries.
+"""Webhooks: the ConfigMap before it takes effect, nodes whose new labels match two entries, amplified allocatable.
 
 Off unless a feature gate switches them on, as in the original. The rules are those of `slo.validate`: what the webhook
 refuses and what the controller would report are found by the same code.
@@ -7,16 +7,17 @@ refuses and what the controller would report are found by the same code.
 from pathlib import Path
 from typing import Any
 
-from kubetide.api.objects.admission import AdmissionRequest, AdmissionReview, review_response
+from kubetide.api.objects.admission import AdmissionRequest, AdmissionReview, json_patch, review_response
 from kubetide.api.objects.core import ConfigMap, Node
 from kubetide.api.objects.scheme import CONFIG_MAPS, NODES
-from kubetide.api.values.codec import decode
-from kubetide.errors import KubetideError
+from kubetide.api.values.codec import decode, decode_raw
+from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import Limits
 from kubetide.kube.webhook import WebhookServer
 from kubetide.log import get_logger
+from kubetide.slo.core.amplify import amplified
 from kubetide.slo.core.validate import Refusal, conflicting_entries, validate_configmap
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
@@ -25,10 +26,13 @@ log = get_logger("slo-webhook")
 
 CONFIG_PATH = "/validate-configmap"
 NODE_PATH = "/validate-node"
+STATUS_PATH = "/mutate-node-status"
 CONFIG_GATE = "ConfigMapValidatingWebhook"
 NODE_GATE = "NodeValidatingWebhook"
+STATUS_GATE = "NodeMutatingWebhook"
 FRAMEWORK_GATE = "WebhookFramework"
 _REFUSED = 400
+_FAILED = 500
 
 
 class SloReviews:
@@ -52,6 +56,7 @@ class SloReviews:
             new.data,
             nodes=nodes.items,
             names_needed=self._settings.names_needed,
+            compat=self._settings.version,
         )
         return _answer(request.uid, refusal)
 
@@ -73,6 +78,20 @@ class SloReviews:
             return review_response(request.uid)
         return _answer(request.uid, conflicting_entries(config.data, new.metadata.labels or {}))
 
+    async def review_node_status(self, review: AdmissionReview) -> dict[str, Any]:
+        """Amplify allocatable in a status that is written; one whose annotations cannot be read is refused."""
+        request = review.request or AdmissionRequest()
+        if request.operation != "UPDATE" or request.sub_resource != "status":
+            return review_response(request.uid)
+        old = decode_raw(bytes(request.old_object), what="Node") or {}
+        new = decode_raw(bytes(request.object), what="Node") or {}
+        try:
+            after = amplified(old, new)
+        except InvalidInput as error:
+            log.warning("node status refused", node=request.name, error=str(error))
+            return review_response(request.uid, allowed=False, code=_FAILED, message=str(error))
+        return review_response(request.uid, patch=json_patch(new, after))
+
 
 def webhook_server(
     client: Client, settings: SloSettings, *, telemetry: Telemetry | None = None, limits: Limits | None = None
@@ -84,7 +103,9 @@ def webhook_server(
         handlers[CONFIG_PATH] = reviews.review_config
     if settings.gate(NODE_GATE):
         handlers[NODE_PATH] = reviews.review_node
-    if not handlers or not settings.gate(FRAMEWORK_GATE, default=True):
+    if settings.gate(STATUS_GATE):
+        handlers[STATUS_PATH] = reviews.review_node_status
+    if not handlers or not settings.gate(FRAMEWORK_GATE):
         return None
     folder = Path(settings.webhook_cert_dir)
     certificate = Certificate(certificate=Pem(path=folder / "tls.crt"), key=Pem(path=folder / "tls.key"))

@@ -11,8 +11,11 @@ from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import LabelSelector
 from kubetide.durations import format_duration, parse_duration
 from kubetide.slo.core import config, nodeslo, strategy, validate
+from kubetide.slo.core.compat import NEWEST, Compat, parse_compat
 
 Case = dict[str, Any]
+OLD = parse_compat("1.4")
+"""The version that the older set was measured on."""
 
 
 def compare(expected: Any, actual: Any) -> Iterable[str]:
@@ -46,17 +49,48 @@ def defaults(case: Case) -> Iterable[str]:
     return compare({name: case["expected"][name] for name in actual}, actual)
 
 
+@suite("node/slo_defaults_18")
+def defaults_18(case: Case) -> Iterable[str]:
+    # Resource QoS travels as the user wrote it: its defaults are the agent's (nodeslo_agent_merge_18).
+    expected = {name: value for name, value in case["expected"]["nodeSLOSpec"].items() if name != "resourceQOSStrategy"}
+    spec = nodeslo.render(config.NodeSLOConfig.initial(), Node(), None)
+    actual = {name: spec[name] for name in expected}
+    return compare(
+        {"colocation": case["expected"]["colocation"], "nodeSLOSpec": expected},
+        {"colocation": config.colocation_defaults(), "nodeSLOSpec": actual},
+    )
+
+
 @suite("node/slo_config_merge")
 def config_merge(case: Case) -> Iterable[str]:
     given = case["input"]
-    merged, error = config.merge_key(given["key"], given["data"], given["old"])
+    merged, error = config.merge_key(given["key"], given["data"], given["old"], OLD)
+    return compare(case["expected"], {"merged": merged, "error": error is not None})
+
+
+@suite("node/slo_config_merge_18")
+def config_merge_18(case: Case) -> Iterable[str]:
+    key, data = case["input"]["key"], case["input"]["data"]
+    if key == config.COLOCATION_KEY:
+        state, problems = config.ColocationState.initial().updated(data)
+        return compare(case["expected"], {"merged": state.config, "error": bool(problems)})
+    merged, error = config.merge_key(key, data, config.complete(key, {}))
     return compare(case["expected"], {"merged": merged, "error": error is not None})
 
 
 @suite("node/nodeslo_render")
 def nodeslo_render(case: Case) -> Iterable[str]:
+    return rendered(case, OLD)
+
+
+@suite("node/nodeslo_render_18")
+def nodeslo_render_18(case: Case) -> Iterable[str]:
+    return rendered(case, NEWEST)
+
+
+def rendered(case: Case, compat: Compat) -> Iterable[str]:
     given = case["input"]
-    state = config.NodeSLOConfig()
+    state = config.NodeSLOConfig.initial(compat)
     steps = []
     for data in given["configMaps"]:
         new, problems = state.updated(data)
@@ -64,7 +98,7 @@ def nodeslo_render(case: Case) -> Iterable[str]:
         steps.append({"changed": new.keys != state.keys, "events": events})
         state = new
     node = convert(given["node"], Node)
-    spec = nodeslo.render(state, node.metadata.labels, given["oldSpec"])
+    spec = nodeslo.render(state, node, given["oldSpec"])
     return compare(case["expected"], {"steps": steps, "spec": spec, "error": False})
 
 
@@ -72,7 +106,7 @@ def nodeslo_render(case: Case) -> Iterable[str]:
 def colocation_sync(case: Case) -> Iterable[str]:
     given = case["input"]
     initial = given["initial"]
-    state = config.ColocationState(dict(slo_merge.COLOCATION) if initial is None else initial)
+    state = config.ColocationState(dict(slo_merge.COLOCATION) if initial is None else initial, compat=OLD)
     steps = []
     for data in given["configMaps"]:
         new, problems = state.updated(data)
@@ -93,11 +127,22 @@ def colocation_sync(case: Case) -> Iterable[str]:
 @suite("node/node_colocation_strategy")
 def node_colocation_strategy(case: Case) -> Iterable[str]:
     given = case["input"]
+    return compare(case["expected"], {"strategy": strategy.node_strategy(given["cfg"], node_of(given["node"]), OLD)})
+
+
+@suite("node/node_colocation_strategy_18")
+def node_colocation_strategy_18(case: Case) -> Iterable[str]:
+    given = case["input"]
     return compare(case["expected"], {"strategy": strategy.node_strategy(given["cfg"], node_of(given["node"]))})
 
 
 @suite("node/colocation_strategy_valid")
 def colocation_strategy_valid(case: Case) -> Iterable[str]:
+    return compare(case["expected"], {"valid": config.acceptance_problem(case["input"]["strategy"], OLD) is None})
+
+
+@suite("node/colocation_strategy_valid_18")
+def colocation_strategy_valid_18(case: Case) -> Iterable[str]:
     return compare(case["expected"], {"valid": config.acceptance_problem(case["input"]["strategy"]) is None})
 
 
@@ -111,24 +156,39 @@ def colocation_disabled(case: Case) -> Iterable[str]:
 def nodemetric_spec(case: Case) -> Iterable[str]:
     given = case["input"]
     spec = strategy.metric_spec(
-        given["cfg"], error=given["errorStatus"], node=convert(given["node"], Node), old=given["oldSpec"]
+        given["cfg"], error=given["errorStatus"], node=convert(given["node"], Node), old=given["oldSpec"], compat=OLD
     )
     return compare(case["expected"], {"spec": spec, "error": False})
 
 
 @suite("node/configmap_validate")
 def configmap_validate(case: Case) -> Iterable[str]:
-    given = case["input"]
-    refusal = validate.validate_configmap(
-        given["old"],
-        given["new"],
-        nodes=[convert(node, Node) for node in given["nodes"] or ()],
-        names_needed=bool(given.get("nameCheck")),
-    )
+    refusal = refused(case, OLD)
     actual: dict[str, Any] = {"allowed": refusal is None}
     if refusal is not None:
         actual |= {"reason": refusal.reason, "invalidFields": sorted(refusal.fields), "detail": refusal.detail}
     return compare(case["expected"], actual)
+
+
+@suite("node/configmap_validate_18")
+def configmap_validate_18(case: Case) -> Iterable[str]:
+    refusal = refused(case, NEWEST)
+    expected = {name: value for name, value in case["expected"].items() if value is not None}
+    actual: dict[str, Any] = {"allowed": refusal is None}
+    if refusal is not None and "reason" in expected:
+        actual["reason"] = refusal.reason
+    return compare(expected, actual)
+
+
+def refused(case: Case, compat: Compat) -> validate.Refusal | None:
+    given = case["input"]
+    return validate.validate_configmap(
+        given["old"],
+        given["new"],
+        nodes=[convert(node, Node) for node in given["nodes"] or ()],
+        names_needed=bool(given.get("nameCheck")),
+        compat=compat,
+    )
 
 
 @suite("node/selector_virtual_nodes")

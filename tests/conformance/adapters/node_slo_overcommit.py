@@ -15,11 +15,14 @@ from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.node.core.topology.zones import merge_zones
 from kubetide.slo.core import arithmetic, config, devices, node_update, normalization, zones
+from kubetide.slo.core.compat import NEWEST, Compat, parse_compat
 from kubetide.slo.core.overcommit import batch, loads, mid
 from kubetide.slo.core.overcommit.claims import claim_of
 from kubetide.slo.core.overcommit.result import BATCH_RESOURCES, ResourceItem
 
 Case = dict[str, Any]
+OLD = parse_compat("1.4")
+"""The version that the older set was measured on."""
 
 
 def compare(case: Case, actual: Mapping[str, Any]) -> Iterable[str]:
@@ -57,6 +60,15 @@ def parsed_annotations(annotations: Mapping[str, str] | None) -> dict[str, Any]:
 
 @suite("node/batch_calculate")
 def batch_calculate(case: Case) -> Iterable[str]:
+    return batch_calculate_under(case, OLD)
+
+
+@suite("node/batch_calculate_18")
+def batch_calculate_18(case: Case) -> Iterable[str]:
+    return batch_calculate_under(case, NEWEST)
+
+
+def batch_calculate_under(case: Case, compat: Compat) -> Iterable[str]:
     given = case["input"]
     if any(given[name] is None for name in ("strategy", "node", "pods", "nodeMetric")):
         return compare(case, {"error": True})
@@ -68,12 +80,22 @@ def batch_calculate(case: Case) -> Iterable[str]:
         convert(given["nodeMetric"], NodeMetric),
         None if topology is None else convert(topology, NodeResourceTopology),
         datetime.fromisoformat(given["now"]),
+        compat=compat,
     )
     return compare(case, {"error": False, "items": shown(result.items)})
 
 
 @suite("node/mid_calculate")
 def mid_calculate(case: Case) -> Iterable[str]:
+    return mid_calculate_under(case, OLD)
+
+
+@suite("node/mid_calculate_18")
+def mid_calculate_18(case: Case) -> Iterable[str]:
+    return mid_calculate_under(case, NEWEST)
+
+
+def mid_calculate_under(case: Case, compat: Compat) -> Iterable[str]:
     given = case["input"]
     missing = any(given[name] is None for name in ("strategy", "node", "pods", "nodeMetric"))
     if missing or (given["node"].get("status") or {}).get("allocatable") is None:
@@ -81,14 +103,25 @@ def mid_calculate(case: Case) -> Iterable[str]:
     items = mid.calculate_mid(
         given["strategy"],
         convert(given["node"], Node),
+        [claim_of(convert(pod, Pod)) for pod in given["pods"]],
         convert(given["nodeMetric"], NodeMetric),
         datetime.fromisoformat(given["now"]),
+        compat,
     )
     return compare(case, {"error": False, "items": shown(items)})
 
 
 @suite("node/batch_by_policy")
 def batch_by_policy(case: Case) -> Iterable[str]:
+    return batch_by_policy_under(case, OLD)
+
+
+@suite("node/batch_by_policy_18")
+def batch_by_policy_18(case: Case) -> Iterable[str]:
+    return batch_by_policy_under(case, NEWEST)
+
+
+def batch_by_policy_under(case: Case, compat: Compat) -> Iterable[str]:
     given = case["input"]
     amounts = {name: parse_list(value) for name, value in given.items() if name != "strategy"}
     sums = batch.Sums(
@@ -100,7 +133,7 @@ def batch_by_policy(case: Case) -> Iterable[str]:
         used=amounts["podHPUsed"],
         max_used_requested=amounts["podHPMaxUsedReq"],
     )
-    cpu, memory = batch.by_policy(given["strategy"], sums)
+    cpu, memory = batch.by_policy(given["strategy"], sums, compat)
     return compare(case, {"cpuMilli": cpu.milli, "memory": memory.value})
 
 
@@ -179,12 +212,21 @@ def node_sync_needed(case: Case) -> Iterable[str]:
 
 @suite("node/cpu_normalization")
 def cpu_normalization(case: Case) -> Iterable[str]:
+    return cpu_normalization_under(case, OLD)
+
+
+@suite("node/cpu_normalization_18")
+def cpu_normalization_18(case: Case) -> Iterable[str]:
+    return cpu_normalization_under(case, NEWEST)
+
+
+def cpu_normalization_under(case: Case, compat: Compat) -> Iterable[str]:
     given = case["input"]
-    before = config.NormalizationState()
+    before = config.NormalizationState(compat=compat)
     data = {} if given["config"] is None else {config.CPU_NORMALIZATION_KEY: given["config"]}
     state, problems = before.updated(data)
     node = convert(given["node"], Node)
-    strategy = normalization.normalization_strategy(state.config, node)
+    strategy = normalization.strategy_of(state.config, node)
     info = ((given["nrt"] or {}).get("annotations") or {}).get(normalization.CPU_BASIC_INFO_ANNOTATION)
     annotation: str | None
     try:
@@ -210,22 +252,51 @@ def cpu_norm_need_sync(case: Case) -> Iterable[str]:
 
 @suite("node/resource_amplification")
 def resource_amplification(case: Case) -> Iterable[str]:
-    found = normalization.amplification(convert(case["input"]["node"], Node))
+    found = normalization.amplification(convert(case["input"]["node"], Node), {})
     annotations = None
     if found.annotation is not None:
         annotations = {normalization.AMPLIFICATION_ANNOTATION: found.annotation}
     return compare(case, {"error": bool(found.error), "annotations": annotations})
 
 
+@suite("node/amplification_config")
+def amplification_config(case: Case) -> Iterable[str]:
+    given, expected = case["input"], case["expected"]
+    state = config.AmplificationState()
+    steps = []
+    for data in given["configMaps"]:
+        new, problems = state.updated(data)
+        events = [f"Warning {problem.reason}" for problem in problems]
+        steps.append({"changed": new.config != state.config, "events": events, "cfg": new.config})
+        state = new
+    node = convert(given["node"], Node)
+    strategy = normalization.strategy_of(state.config, node)
+    found = normalization.amplification(node, strategy)
+    actual: dict[str, Any] = {"steps": steps, "strategy": strategy, "error": bool(found.error)}
+    if not found.error:
+        old = node_update.NodeState.of_node(node)
+        after = node_update.prepare(old, {}, {}, found, owned=())
+        needed = node_update.annotations_to_write(old, after)
+        actual |= {"annotation": found.annotation, "node": after.annotations, "needSync": bool(needed)}
+    return differences(expected, actual, drop_empty=True)
+
+
 @suite("node/gpu_node_resources")
 def gpu_node_resources(case: Case) -> Iterable[str]:
+    return with_devices(case, devices.DeviceOptions(rdma=False, compat=OLD))
+
+
+@suite("node/device_node_resources")
+def device_node_resources(case: Case) -> Iterable[str]:
+    return with_devices(case, devices.DeviceOptions(share_count=case["input"]["syncShare"]))
+
+
+def with_devices(case: Case, options: devices.DeviceOptions) -> Iterable[str]:
     given = case["input"]
-    node = node_update.NodeState.of(given["node"])
     device = None if given["device"] is None else convert(given["device"], Device)
-    new = devices.with_gpus(node, device)
+    new = devices.with_devices(node_update.NodeState.of(given["node"]), device, options)
     labels = dict((given["node"].get("metadata") or {}).get("labels") or {})
-    if device is not None and devices.gpu_resources(device):
-        labels |= devices.gpu_labels(device, labels)
+    labels |= devices.device_labels(device, labels, options)
     return compare(case, {"error": False, "labels": labels, "allocatable": new.allocatable, "capacity": new.capacity})
 
 

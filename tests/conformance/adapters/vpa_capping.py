@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.registry import Skip, suite
-from kubetide.api.objects.core import Container, LimitRangeItem
+from kubetide.api.objects.core import LimitRangeItem, Pod
 from kubetide.api.objects.vpa import ContainerRecommendation, PodResourcePolicy
 from kubetide.api.values.codec import convert
 from kubetide.api.values.patch import JsonPatch
@@ -82,14 +82,12 @@ def note_sets(got: Mapping[str, Sequence[str]], want: Mapping[str, Sequence[str]
 
 def patched(case: Case, resources: Sequence[NewResources], want: Case) -> Iterator[str]:
     """Compare the pod patch: its paths, the pod that comes of it, and the two annotations."""
-    containers = [convert({"name": c["name"], "resources": _without_missing(c)}, Container) for c in case["containers"]]
-    patch = pod_patch(
-        containers, resources, mode=case.get("updateMode") or "", vpa_name=case["vpaName"], annotated=False
-    )
     pod: Case = {
         "metadata": {},
         "spec": {"containers": [{"name": c["name"], "resources": _without_missing(c)} for c in case["containers"]]},
     }
+    mode = case.get("updateMode") or ""
+    patch = pod_patch(convert(pod, Pod), resources, mode=mode, vpa_name=case["vpaName"])
     for one, expected in zip(
         JsonPatch(patch.operations).apply(pod)["spec"]["containers"], want["patchedContainers"], strict=True
     ):

@@ -13,8 +13,11 @@ from kubetide.api.objects.vpa import PodResourcePolicy
 from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.api.values.selectors import LabelSelector, selector_from
+from kubetide.stats.instants import ZERO_TIME
 from kubetide.stats.saved import Saved
+from kubetide.vpa.core.compat import NEWEST, V1_7, Compat
 from kubetide.vpa.core.policy import Recommended
+from kubetide.vpa.recommender.core.aggregate import Columns, Tuning
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.model import Model
@@ -23,6 +26,7 @@ from kubetide.vpa.recommender.core.status import conditions_after
 
 Case = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RELEASE = Compat(V1_7, exactly=True)
 DAY_MICROS = 86_400_000_000
 
 
@@ -39,7 +43,7 @@ class World:
 
     def __init__(self, case: Case) -> None:
         self.options = Options(integer_cpu=case["cpuIntegerPostProcessor"])
-        self.model = Model()
+        self.model = Model(compat=RELEASE)
         self.pods: dict[str, Case] = {}
         self.containers: dict[tuple[str, str], Case] = {}
         self.vpas: dict[str, Case] = {}
@@ -84,7 +88,7 @@ class World:
 
     def restart(self, now: datetime) -> None:
         stored = checkpoints(self.model, list(self.model.vpas.values()), now=now)
-        self.model = Model()
+        self.model = Model(compat=RELEASE)
         for vpa in list(self.vpas.values()):
             self.vpa(vpa)
         for state in self.model.vpas.values():
@@ -246,3 +250,51 @@ def _same_checkpoint(name: str, got: Checkpoint, want: Case) -> Iterator[str]:
         total = at_reference(expected, saved.reference, DAY_MICROS)
         if abs(saved.total - total) > 1e-9 * max(abs(total), abs(saved.total)):
             yield f"{name} {part} total {saved.total}, expected {total}"
+
+
+class _Recorded:
+    """Stands in front of the memory histograms and notes what reaches them."""
+
+    def __init__(self, memory: Columns) -> None:
+        self.calls: list[Case] = []
+        self._apply = memory.apply
+
+    def apply(self, slots: Any, values: Any, weights: Any, times: Any, back: Any) -> None:
+        for value, time, gone in np.broadcast(values, times, back):
+            op = "subtract" if gone else "add"
+            self.calls.append({"bytes": int(value), "op": op, "tMs": int(time) // 1000})
+        self._apply(slots, values, weights, times, back)
+
+
+@suite("vpa-newer/oom_window_master")
+def oom_window(case: Case) -> Iterable[str]:
+    tuning = Tuning(
+        interval=timedelta(milliseconds=case["intervalMs"]),
+        oom_ratio=case["oomBumpUpRatio"],
+        oom_min_bytes=float(case["oomMinBumpUpBytes"]),
+    )
+    model, now = Model(tuning, NEWEST), at(case["ops"][0]["tMs"])
+    model.set_pod(key("pod"), {}, "Running", now=now)
+    row = model.set_container(key("pod"), "app", now=now)
+    table = model.containers
+    recorded = _Recorded(model.aggregates.memory)
+    model.aggregates.memory.apply = recorded.apply  # type: ignore[method-assign]
+    codes = ""
+    for number, (op, want) in enumerate(zip(case["ops"], case["results"], strict=True)):
+        recorded.calls = []
+        micro, amount = op["tMs"] * 1000, op["bytes"]
+        if op["op"] == "oom":
+            good = table.add_oom(row, micro, amount)
+        else:
+            good = bool(table.add_memory(np.array([row]), np.array([micro]), np.array([amount]))[0])
+        codes += "1" if good else "0"
+        end = int(table.window_end[row])
+        got = {
+            "calls": recorded.calls,
+            "maxPeak": int(table.current_peak(row)),
+            "windowEndMs": None if end == ZERO_TIME else end // 1000,
+        }
+        if got != want:
+            yield f"ops[{number}] {op}: got {got}, expected {want}"
+    if codes != case["codes"]:
+        yield f"codes {codes}, expected {case['codes']}"

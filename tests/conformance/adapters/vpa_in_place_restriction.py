@@ -1,4 +1,4 @@
-"""`vpa/in_place_restriction`: decisions about resizes, and the budget they share with evictions."""
+"""Decisions about resizes, the budget they share with evictions, and refusals for good: VPA 1.7 and 1.8."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -8,8 +8,12 @@ from conformance.registry import suite
 from kubetide.api.objects.core import Pod
 from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import parse_quantity
+from kubetide.errors import KubetideError
+from kubetide.kube.client.errors import api_error
+from kubetide.vpa.core.compat import NEWEST, RESIZE_ERROR_DEFERRED, V1_7, Compat
 from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, build_budget
 from kubetide.vpa.updater.core.inplace import InPlaceRules, ResizeClock, Targets, decide, may_evict, pod_resize_state
+from kubetide.vpa.updater.evictor import never_fits
 
 NAMESPACE = "default"
 
@@ -47,13 +51,14 @@ def _targets(recommendation: list[dict[str, Any]] | None) -> Targets | None:
 
 
 class _World:
-    def __init__(self, case: dict[str, Any]) -> None:
+    def __init__(self, case: dict[str, Any], compat: Compat) -> None:
         self.now = _time(case["nowMs"])
         self.pods = {raw["name"]: _pod(raw) for raw in case["pods"]}
         self.rules = InPlaceRules(
             only_in_place=case["updateMode"] == "InPlace",
             gate=case["inPlaceFeatureGate"],
             skip_budget=case["inPlaceSkipDisruptionBudget"],
+            error_is_infeasible=not compat.holds(RESIZE_ERROR_DEFERRED),
         )
         budget_rules = BudgetRules(
             min_replicas=case["minReplicas"],
@@ -99,8 +104,34 @@ class _World:
 
 @suite("vpa/in_place_restriction")
 def in_place_restriction(case: dict[str, Any]) -> Iterable[str]:
-    world = _World(case)
+    yield from _in_place(case, Compat(V1_7, exactly=True))
+
+
+@suite("vpa-newer/in_place_restriction_master")
+def in_place_restriction_1_8(case: dict[str, Any]) -> Iterable[str]:
+    yield from _in_place(case, NEWEST)
+
+
+def _in_place(case: dict[str, Any], compat: Compat) -> Iterable[str]:
+    world = _World(case, compat)
     for number, step in enumerate(case["steps"]):
         result = world.run(step)
         if result != step["result"]:
             yield f"steps[{number}] {step['op']} {step['pod']}: {result} instead of {step['result']}"
+
+
+@suite("vpa-newer/resize_infeasible_error")
+def resize_infeasible_error(case: dict[str, Any]) -> Iterable[str]:
+    status = case.get("status")
+    error: Exception | None = None
+    if status is not None:
+        error = api_error(status["code"], reason=status["reason"], details=status.get("details"))
+    elif case["kind"] != "none":
+        error = KubetideError("plain")
+    if case["kind"] == "wrapped":
+        wrapper = KubetideError("resizing a pod")
+        wrapper.__cause__ = error
+        error = wrapper
+    found = never_fits(error)
+    if found != case["infeasible"]:
+        yield f"infeasible: {found} instead of {case['infeasible']}"

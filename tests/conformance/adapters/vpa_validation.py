@@ -1,10 +1,11 @@
-"""`vpa/vpa_validation`: what the webhook accepts, and the default it fills in."""
+"""What the webhook accepts, what it warns of, and the default it fills in: VPA 1.7 and 1.8."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from conformance.registry import suite
-from kubetide.vpa.admission.core.validate import default_patch, validate
+from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
+from kubetide.vpa.core.compat import NEWEST
 
 
 @suite("vpa/vpa_validation")
@@ -16,3 +17,26 @@ def vpa_validation(case: dict[str, Any]) -> Iterable[str]:
     added = allowed and bool(default_patch(case["object"]))
     if added != case["defaultUpdatePolicyAdded"]:
         yield f"defaultUpdatePolicyAdded: {added} instead of {case['defaultUpdatePolicyAdded']}"
+
+
+@suite("vpa-newer/vpa_validation_master")
+def vpa_validation_1_8(case: dict[str, Any]) -> Iterable[str]:
+    switched = case["featureGates"]
+    gates = Gates(
+        in_place=switched["InPlace"],
+        per_vpa_config=switched["PerVPAConfig"],
+        cpu_startup_boost=switched["CPUStartupBoost"],
+        compat=NEWEST,
+    )
+    old = case.get("oldObject")
+    errors = validate(case["object"], creating=case["operation"] == "CREATE", old=old, gates=gates)
+    found = {(error.field, error.reason) for error in errors}
+    wanted = {(error["field"], error["type"]) for error in case["errors"]}
+    if found != wanted or (not errors) != case["allowed"]:
+        yield f"errors: {sorted(found)} instead of {sorted(wanted)}"
+    added = not errors and bool(default_patch(case["object"]))
+    if added != case["defaultUpdatePolicyAdded"]:
+        yield f"defaultUpdatePolicyAdded: {added} instead of {case['defaultUpdatePolicyAdded']}"
+    fields = sorted(warning.field for warning in warnings(case["object"], old=old, gates=gates))
+    if fields != sorted(case["warningFields"]) or len(fields) != case["warningCount"]:
+        yield f"warnings: {fields} instead of {case['warningFields']}"

@@ -55,7 +55,12 @@ def test_completion_scripts_are_printed(shell: str, capsys: pytest.CaptureFixtur
         pytest.param([], "ma", ["manifests"], id="a-verb"),
         pytest.param(["check"], "s", ["slo"], id="a-component"),
         pytest.param(["run"], "up", ["updater"], id="the-first-of-a-list"),
-        pytest.param(["run"], "hpa,", ["hpa,recommender", "hpa,updater", "hpa,admission", "hpa,slo"], id="the-next"),
+        pytest.param(
+            ["run"],
+            "hpa,",
+            ["hpa,recommender", "hpa,updater", "hpa,admission", "hpa,slo", "hpa,colocation"],
+            id="the-next",
+        ),
         pytest.param(["run"], "al", ["all"], id="all"),
         pytest.param(["explain"], "h", ["hpa"], id="a-kind"),
         pytest.param(["explain", "hpa", "web"], "--rec", ["--recompute"], id="an-option"),

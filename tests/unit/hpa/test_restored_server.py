@@ -2,6 +2,7 @@
 
 import random
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
 from kubetide.api.objects.meta import key_of
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
@@ -11,7 +12,6 @@ from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 
 def at_version(version: str) -> HorizontalPodAutoscaler:
@@ -22,7 +22,7 @@ def at_version(version: str) -> HorizontalPodAutoscaler:
 def test_a_version_that_goes_back_ends_the_memory_of_our_last_write() -> None:
     async def main() -> None:
         clock = virtual_clock()
-        client = Client(MemoryTransport(MemoryApi()), clock=clock)
+        client = Client(FaultyTransport(FaultyApi()), clock=clock)
         recorder = EventRecorder(client, clock=clock, component="hpa")
         controller = HpaController(client, clock, HpaSettings(), Telemetry(), recorder, random.Random(1))
         state = _State(Memory(), written=at_version("120"))

@@ -125,7 +125,8 @@ def test_what_an_ended_batch_pod_still_reports_counts_by_its_reported_priority()
 
 def test_host_applications_with_priority_are_part_of_the_system() -> None:
     app = {"name": "nginx", "usage": {"resources": {"cpu": "1", "memory": "1Gi"}}}
-    assert amounts(lend(applications=(app,))) == (4500, 5.0)
+    assert amounts(lend(applications=(app,))) == (5500, 6.0)
+    assert amounts(lend(applications=({**app, "priority": "koord-mid"},))) == (4500, 5.0)
     assert amounts(lend(applications=({**app, "priority": "koord-batch"},))) == (5500, 6.0)
 
 

@@ -30,7 +30,7 @@ def test_a_node_that_lends_nothing_reports_by_the_default_policy() -> None:
     assert policy({**COLOCATION, "enable": True, "metricReportIntervalSeconds": 20})["reportIntervalSeconds"] == 20
 
 
-@pytest.mark.parametrize("field", ["metricReportIntervalSeconds", "cpuReclaimThresholdPercent"])
+@pytest.mark.parametrize("field", ["metricReportIntervalSeconds", "degradeTimeMinutes"])
 def test_a_strategy_that_is_not_acceptable_is_answered_with_the_default_policy(field: str) -> None:
     assert policy({**COLOCATION, "enable": True, "metricAggregateDurationSeconds": 9, field: 0}) == DEFAULT
 

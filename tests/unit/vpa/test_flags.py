@@ -32,6 +32,9 @@ UPDATER = (
     "pod-update-threshold",
     "updater-interval",
     "use-admission-controller-status",
+    "admission-controller-status-lease-name",
+    "admission-controller-status-lease-namespace",
+    "admission-controller-status-lease-timeout",
 )
 ADMISSION = (
     "client-ca-file",
@@ -50,6 +53,9 @@ ADMISSION = (
     "webhook-port",
     "webhook-service",
     "webhook-timeout-seconds",
+    "status-lease-name",
+    "status-lease-namespace",
+    "status-lease-update-interval",
 )
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from kubetide.api.objects import apps, core, metrics
+from kubetide.api.objects import apps, colocation, core, metrics
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.events import RecordedEvent
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
@@ -112,6 +112,18 @@ NODE_RESOURCE_TOPOLOGIES = Resource(
     "NodeResourceTopology",
     NodeResourceTopology,
     namespaced=False,
+)
+
+COLOCATION_PROFILES = Resource(
+    "config.koordinator.sh",
+    "v1alpha1",
+    "clustercolocationprofiles",
+    "ClusterColocationProfile",
+    colocation.ClusterColocationProfile,
+    namespaced=False,
+)
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", colocation.PriorityClass, namespaced=False
 )
 
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", metrics.PodMetrics)

@@ -69,6 +69,30 @@ class PodUpdatePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     evict_after_oom_seconds: int | None = msgspec.field(name="evictAfterOOMSeconds", default=None)
 
 
+class RecommendationPercentiles(ApiObject, frozen=True, kw_only=True, gc=False):
+    """Percentiles of usage that become a container's recommendation, in percent; None: the recommender's flag."""
+
+    target_cpu: int | None = msgspec.field(name="targetCPU", default=None)
+    target_memory: int | None = None
+    lower_bound_cpu: int | None = msgspec.field(name="lowerBoundCPU", default=None)
+    lower_bound_memory: int | None = None
+    upper_bound_cpu: int | None = msgspec.field(name="upperBoundCPU", default=None)
+    upper_bound_memory: int | None = None
+
+
+class LimitFromRequest(ApiObject, frozen=True, kw_only=True, gc=False):
+    """How a limit follows its request: `Percentage` of it (150 is half as much again), or a `Quantity` more."""
+
+    type: str = ""
+    percentage: int | None = None
+    quantity: QuantityText | None = None
+
+
+class RequestToLimitRatio(ApiObject, frozen=True, kw_only=True, gc=False):
+    cpu: LimitFromRequest | None = None
+    memory: LimitFromRequest | None = None
+
+
 class ContainerResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     container_name: str = ""
     mode: str | None = None
@@ -81,6 +105,8 @@ class ContainerResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     oom_min_bump_up: QuantityText | None = None
     memory_aggregation_interval_seconds: int | None = None
     memory_aggregation_interval_count: int | None = None
+    recommendation_percentiles: RecommendationPercentiles | None = None
+    request_to_limit_ratio: RequestToLimitRatio | None = None
     startup_boost: StartupBoost | None = None
 
 

@@ -41,9 +41,12 @@ KINDS = {
     "vpa": _Kind(
         "recommender", "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True, (8942, 8080)
     ),
-    "pod": _Kind("updater", "kubetide.vpa.updater.loop", "kubetide.vpa.updater.explain", True, (8943, 8080)),
+    "pod": _Kind("updater", "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True, (8943, 8080)),
     "node": _Kind("slo", "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False, (8080, 9316)),
 }
+
+COLOCATION = _Kind("colocation", "kubetide.slo.colocation.explain", "kubetide.cli.explain.pod", True, ())
+"""What a pod became at creation; noted on the pod, so that no controller has to be asked."""
 
 
 @click.command("explain", short_help="Why an autoscaler, a pod or a node is the size it is.")
@@ -62,7 +65,7 @@ def command(
     key = ObjectKey.parse(name)
     if found.namespaced and not key.namespace:
         key = ObjectKey(invocation.namespace or _context_namespace(invocation), key.name)
-    trace = asyncio.run(_explain(invocation, kind, found, key, address, token, recompute=recompute))
+    trace = asyncio.run(_explained(invocation, kind, found, key, address, token, recompute=recompute))
     if output == "json":
         click.echo(encode(trace))
         return
@@ -78,6 +81,30 @@ def _context_namespace(invocation: Invocation) -> str:
         return access(clock=SystemClock(), path=invocation.kubeconfig, context=invocation.context or "").namespace
     except KubetideError:
         return "default"
+
+
+async def _explained(
+    invocation: Invocation,
+    kind: str,
+    found: _Kind,
+    key: ObjectKey,
+    address: str | None,
+    token: str | None,
+    *,
+    recompute: bool,
+) -> dict[str, Any]:
+    """Explain an object; a pod also by the colocation profiles noted on it, whether or not a VPA is for it."""
+    if kind != "pod":
+        return await _explain(invocation, kind, found, key, address, token, recompute=recompute)
+    colocation: dict[str, Any] = {}
+    try:
+        # What a profile made of a pod has no history: reading the pod is not second best.
+        colocation = {**await _recompute(invocation, COLOCATION, key), "recomputed": False}
+        return colocation | await _explain(invocation, kind, found, key, address, token, recompute=recompute)
+    except KubetideError:
+        if colocation:
+            return colocation
+        return await _explain(invocation, kind, found, key, address, token, recompute=recompute)
 
 
 async def _explain(

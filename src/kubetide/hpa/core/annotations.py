@@ -8,6 +8,7 @@
 | kubetide.io/hpa-rollout-aware      | true, false                  | pods of a rollout do not move the target        |
 | kubetide.io/hpa-fallback           | last-known-good, or a count  | what a failed metric proposes                   |
 | kubetide.io/hpa-fallback-max-age   | a duration, default 10m      | how long the last known good proposal is good   |
+| kubetide.io/hpa-headroom           | learned, learned-below, off  | headroom from the target's own forecast errors  |
 
 A value that cannot be used has no effect and is named in an event.
 """
@@ -15,6 +16,7 @@ A value that cannot be used has no effect and is named in an event.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
@@ -26,12 +28,22 @@ SYNC_PERIOD = "kubetide.io/hpa-sync-period"
 ROLLOUT_AWARE = "kubetide.io/hpa-rollout-aware"
 FALLBACK = "kubetide.io/hpa-fallback"
 FALLBACK_MAX_AGE = "kubetide.io/hpa-fallback-max-age"
+HEADROOM = "kubetide.io/hpa-headroom"
+HEADROOM_STATE = "kubetide.io/hpa-headroom-state"
+"""Written by kubetide itself: what was learned so far."""
 
 KUBETIDE = "kubetide"
 LAST_KNOWN_GOOD = "last-known-good"
 SHORTEST_PERIOD = timedelta(seconds=1)
 LONGEST_PERIOD = timedelta(hours=1)
 DEFAULT_MAX_AGE = timedelta(minutes=10)
+
+
+class HeadroomMode(StrEnum):
+    """How far learned headroom may move a proposal: only up, or down too."""
+
+    LEARNED = "learned"
+    LEARNED_BELOW = "learned-below"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +63,7 @@ class Wishes:
     sync_period: timedelta | None = None
     rollout_aware: bool | None = None
     fallback: Fallback | None = None
+    headroom: HeadroomMode | None = None
     problems: tuple[str, ...] = field(default=())
 
 
@@ -70,6 +83,7 @@ def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
     dry_run = rollout_aware = None
     sync_period: timedelta | None = None
     fallback: Fallback | None = None
+    headroom: HeadroomMode | None = None
     try:
         dry_run = _flag(annotations.get(DRY_RUN))
     except InvalidInput as problem:
@@ -88,12 +102,17 @@ def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
         fallback = _fallback(annotations.get(FALLBACK), annotations.get(FALLBACK_MAX_AGE))
     except InvalidInput as problem:
         understood(FALLBACK, problem)
+    try:
+        headroom = _headroom(annotations.get(HEADROOM))
+    except InvalidInput as problem:
+        understood(HEADROOM, problem)
     return Wishes(
         managed_by=managed_by,
         dry_run=dry_run,
         sync_period=sync_period,
         rollout_aware=rollout_aware,
         fallback=fallback,
+        headroom=headroom,
         problems=tuple(problems),
     )
 
@@ -104,7 +123,9 @@ def same_wishes(old: Mapping[str, str] | None, new: Mapping[str, str] | None) ->
 
 
 def _own(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    return {name: value for name, value in (annotations or {}).items() if name.startswith(PREFIX)}
+    return {
+        name: value for name, value in (annotations or {}).items() if name.startswith(PREFIX) and name != HEADROOM_STATE
+    }
 
 
 def _flag(text: str | None) -> bool | None:
@@ -124,6 +145,15 @@ def _period(text: str | None) -> timedelta | None:
     if not SHORTEST_PERIOD <= period <= LONGEST_PERIOD:
         raise InvalidInput(f"{text!r} is not between 1s and 1h")
     return period
+
+
+def _headroom(text: str | None) -> HeadroomMode | None:
+    if text is None or text == "off":
+        return None
+    try:
+        return HeadroomMode(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text!r} is not one of learned, learned-below, off") from error
 
 
 def _fallback(text: str | None, max_age: str | None) -> Fallback | None:

@@ -3,7 +3,8 @@
     target unreadable            -> say so, change nothing else
     target at 0, minimum above 0 -> switched off by hand, rest
     target outside [min, max]    -> to the bound, at once
-    otherwise                    -> largest proposal of all metrics -> guard -> windows -> limits -> new size
+    otherwise                    -> largest proposal of all metrics -> guard -> learned headroom, if asked for
+                                    -> windows -> limits -> new size
 
 A metric that fails never lets the target shrink: unknown is not low. `decide` goes as far as the wanted size,
 `hpa.conclude` tells what follows once the write of the scale has worked or not.
@@ -23,6 +24,7 @@ from kubetide.hpa.core.choice import Choice, choose, remember_good, stand_in
 from kubetide.hpa.core.claims import selector_of
 from kubetide.hpa.core.evaluate import Target, evaluate
 from kubetide.hpa.core.events import Reason
+from kubetide.hpa.core.learner import with_headroom
 from kubetide.hpa.core.observation import Memory, Observation, Options, Problem, ScaleDecision, ScaleView, TurnError
 from kubetide.hpa.core.replicas import Tolerance
 from kubetide.hpa.core.stabilization import READY_FOR_NEW_SCALE, SCALE_DOWN_STABILIZED, stabilize, stabilize_both_ways
@@ -200,6 +202,7 @@ def _from_metrics(
         memory=memory,
         results=results,
         choice=choice,
+        learned=observation.learned,
         metrics=tuple([result.status for result in results]),
         events=(
             *[events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure],
@@ -208,7 +211,7 @@ def _from_metrics(
     )
     if not choice.active:
         return _inactive(_scale_read(base, now), choice, now)
-    return _normalized(base, choice, options, now)
+    return _normalized(base, with_headroom(choice, observation.learned), options, now)
 
 
 def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecision:

@@ -16,6 +16,7 @@ from kubetide.hpa.core.annotations import Fallback
 from kubetide.hpa.core.behavior import Limited, Rules, ScaleEvent, ScaleEvents, longest_period, remember_event
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.evaluate import MetricResult
+from kubetide.hpa.core.learner import LearnedCount
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.samples import ErrorKind, Reading
 from kubetide.hpa.core.stabilization import Recommendation, Recommendations, Stabilized
@@ -182,6 +183,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """One per metric, in order; empty where metrics are not needed."""
     passed_over: frozenset[str] = frozenset()
     fallback: Fallback | None = None
+    learned: LearnedCount | None = None
+    """What learned headroom says, where the user asked for it."""
 
 
 class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +220,7 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     scale: ScaleView | None = None
     passed_over: frozenset[str] = frozenset()
     pods_seen: int = 0
+    learned: LearnedCount | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,7 @@ def trace_of(decision: ScaleDecision, outcome: Outcome, problem: Problem | None)
         "winner": decision.choice.winner if decision.choice else None,
         "guarded": decision.choice.guarded if decision.choice else False,
         "proposal": decision.proposal,
+        "headroom": _headroom(decision),
         "stabilized": _stabilized(decision),
         "limited": _limited(decision),
         "behavior": _rules(decision.rules),
@@ -135,6 +136,29 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
             "ignored": _names(groups.ignored),
         }
     return shown
+
+
+def _headroom(decision: ScaleDecision) -> dict[str, Any] | None:
+    learned = decision.learned
+    if learned is None or decision.choice is None:
+        return None
+    advice = learned.advice
+    return {
+        "mode": learned.mode.value,
+        "proven": advice.proven,
+        "demand": round(learned.demand, 3),
+        "forecast": round(advice.forecast.value, 3),
+        "forecasters": {name: round(share, 3) for name, share in advice.forecast.weights.items()},
+        "typicalError": round(advice.typical_error, 4),
+        "level": advice.level,
+        "replicas": advice.replicas,
+        "plainProposal": decision.choice.replicas,
+        "latePrice": advice.price,
+        "holdSeconds": advice.hold_steps * learned.step_seconds,
+        "backlogSeconds": round(advice.backlog_seconds, 1),
+        "cost": round(advice.cost, 3),
+        "plainCost": None if advice.plain_cost is None else round(advice.plain_cost, 3),
+    }
 
 
 def _stabilized(decision: ScaleDecision) -> dict[str, Any] | None:

@@ -39,9 +39,9 @@ _NODES = Resource("", "v1", "nodes", "Node", _SizedNode, namespaced=False)
 class NodeSizes:
     """The capacity of all nodes as last seen."""
 
-    def __init__(self, client: Client, *, clock: Clock, chance: random.Random | None = None) -> None:
+    def __init__(self, client: Client, *, clock: Clock, rng: random.Random | None = None) -> None:
         self._client = client
-        self._informer: Informer[_SizedNode] = Informer(client, _NODES, clock=clock, chance=chance)
+        self._informer: Informer[_SizedNode] = Informer(client, _NODES, clock=clock, rng=rng)
         self._informer.add_handler(self._on_change)
         self._capacity: Capacity | None = None
         self._asked = asyncio.Event()
@@ -57,8 +57,13 @@ class NodeSizes:
             )
         return self._capacity
 
-    async def wait_asked(self) -> None:
-        """Wait until the nodes are known, or the server has said that they will not be."""
+    @property
+    def has_synced(self) -> bool:
+        """Whether the nodes are known, or the server has refused to list them."""
+        return self._asked.is_set()
+
+    async def wait_synced(self) -> None:
+        """Wait until the nodes are known, or the server has refused to list them."""
         await self._asked.wait()
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""A work queue that waits: the state of `kube.queueing` with a clock and sleeping workers around it.
+"""A work queue: which keys are due (`QueueState`), with a clock and sleeping workers around it.
 
 A key that fails comes back later each time; with a rate, all failing keys together also come back no faster than
 that, so that a server which refuses ten thousand objects at once is not asked ten thousand times at once again.
@@ -140,6 +140,7 @@ class WorkQueue(Generic[K]):
         self.name = name
         self._retries = TokenBucket(retry_qps, retry_burst) if retry_qps else None
         self._clock = clock
+        self._backoff = backoff
         self._state: QueueState[K] = QueueState(backoff)
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._woken = 0
@@ -215,6 +216,11 @@ class WorkQueue(Generic[K]):
         self._state.done(key)
         self._wake()
 
+    def clear(self) -> None:
+        """Forget all keys, delays and failures; nobody may be working on a key."""
+        self._drop_timer()
+        self._state = QueueState(self._backoff)
+
     def shut_down(self) -> None:
         """Hand out nothing more and wake everybody who waits."""
         self._shut = True
@@ -250,7 +256,7 @@ class WorkQueue(Generic[K]):
 
     def _wake_one(self) -> None:
         waiter = self._waiters.popleft()
-        # One that was cancelled in this turn of the loop has not had the time to leave.
+        # One that was cancelled in this iteration of the loop has not had the time to leave.
         if not waiter.done():
             waiter.set_result(None)
             self._woken += 1

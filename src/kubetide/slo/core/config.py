@@ -11,13 +11,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kubetide.api.qos.slo_merge import COLOCATION, CPU_BURST, SYSTEM, THRESHOLDS, overlay
+from kubetide.api.qos.slo_merge import (
+    COLOCATION,
+    CPU_BURST,
+    MID_STATIC,
+    MID_THRESHOLDS,
+    SYSTEM,
+    SYSTEM_UNSET,
+    THRESHOLDS,
+    overlay,
+)
 from kubetide.api.values.codec import convert, decode_raw, fold_keys, to_builtins, without_nulls
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.durations import format_duration, parse_duration
 from kubetide.errors import DecodeError, InvalidInput, SelectorError
+from kubetide.slo.core import compat as since
 from kubetide.slo.core import shapes
+from kubetide.slo.core.compat import NEWEST, Compat
 
 Raw = dict[str, Any]
 
@@ -28,6 +39,7 @@ CPU_BURST_KEY = "cpu-burst-config"
 SYSTEM_KEY = "system-config"
 HOST_APPLICATION_KEY = "host-application-config"
 CPU_NORMALIZATION_KEY = "cpu-normalization-config"
+AMPLIFICATION_KEY = "resource-amplification-config"
 
 # The order in which the keys are looked at, with what the reference calls each of them in its messages.
 NODESLO_KEYS = {
@@ -41,6 +53,7 @@ NODESLO_KEYS = {
 SLO_UNREADABLE = "SLOCfgUnmarshalFailed"
 COLOCATION_UNREADABLE = "ColocationCfgUnmarshalFailed"
 NORMALIZATION_UNREADABLE = "CPUNormalizationCfgUnmarshalFailed"
+AMPLIFICATION_UNREADABLE = "ResourceAmplificationCfgUnmarshalFailed"
 COLOCATION_NOT_ACCEPTABLE = "ColocationCfgNotAcceptable"
 
 _STRATEGY_SHAPES: dict[str, tuple[type[Any], Raw]] = {
@@ -53,6 +66,7 @@ SHAPES: dict[str, type[Any]] = {
     COLOCATION_KEY: shapes.ColocationConfig,
     HOST_APPLICATION_KEY: shapes.HostApplicationConfig,
     CPU_NORMALIZATION_KEY: shapes.CPUNormalizationConfig,
+    AMPLIFICATION_KEY: shapes.AmplificationConfig,
     **{key: shape for key, (shape, _) in _STRATEGY_SHAPES.items()},
 }
 
@@ -68,37 +82,48 @@ class Problem:
     message: str
 
 
-def read(key: str, text: str) -> Raw:
+def read(key: str, text: str, compat: Compat = NEWEST) -> Raw:
     """Read the text of a data key into a raw dict of given fields, in canonical spelling; raise DecodeError."""
-    return read_shape(text, SHAPES[key], what=key)
+    return read_shape(text, SHAPES[key], what=key, compat=compat)
 
 
-def read_shape(text: str, shape: type[Any], *, what: str) -> Raw:
+def read_shape(text: str, shape: type[Any], *, what: str, compat: Compat = NEWEST) -> Raw:
     """Read JSON of a known shape into a raw dict of given fields; `null` gives nothing."""
     raw = decode_raw(text, what=what)
     if raw is None:
         return {}
-    found: Raw = without_nulls(to_builtins(convert(fold_keys(raw, shape), shape, what=what)))
+    known = compat.known_fields(fold_keys(raw, shape))
+    found: Raw = without_nulls(to_builtins(convert(known, shape, what=what)))
     _check_values(found, what)
     return {name: _given_items(value, name) for name, value in found.items()}
 
 
-def complete(key: str, given: Mapping[str, Any]) -> Raw:
+def colocation_defaults(compat: Compat = NEWEST) -> Raw:
+    """Return the colocation strategy where nothing is configured."""
+    mid = MID_THRESHOLDS if compat.has(since.MID_DEFAULTS) else {}
+    return {**COLOCATION, **mid, **(MID_STATIC if compat.has(since.MID_STATIC) else {})}
+
+
+def complete(key: str, given: Mapping[str, Any], compat: Compat = NEWEST) -> Raw:
     """Return the configuration of a NodeSLO key with defaults and cluster values filled in."""
     if key == HOST_APPLICATION_KEY:
         return dict(given)
     default = _STRATEGY_SHAPES[key][1]
+    if key == SYSTEM_KEY and compat.has(since.SYSTEM_UNSET):
+        default = SYSTEM_UNSET
     cluster = overlay(default, given.get("clusterStrategy"))
     nodes = [_completed_entry(cluster, entry) for entry in given.get("nodeStrategies") or ()]
     return {"clusterStrategy": cluster, **({"nodeStrategies": nodes} if nodes else {})}
 
 
-def merge_key(key: str, data: Mapping[str, str] | None, previous: Mapping[str, Any] | None) -> tuple[Raw, str | None]:
+def merge_key(
+    key: str, data: Mapping[str, str] | None, previous: Mapping[str, Any] | None, compat: Compat = NEWEST
+) -> tuple[Raw, str | None]:
     """Return the new configuration of a NodeSLO key and, if its text is unreadable, the error (the previous stays)."""
     if data is None or key not in data:
-        return complete(key, {}), None
+        return complete(key, {}, compat), None
     try:
-        return complete(key, read(key, data[key])), None
+        return complete(key, read(key, data[key], compat), compat), None
     except DecodeError as error:
         return dict(previous or {}), str(error)
 
@@ -122,14 +147,21 @@ def own_fields(entry: Mapping[str, Any]) -> Raw:
     return {name: value for name, value in entry.items() if name not in _SELECTING}
 
 
-def acceptance_problem(strategy: Mapping[str, Any] | None) -> str | None:
+def acceptance_problem(strategy: Mapping[str, Any] | None, compat: Compat = NEWEST) -> str | None:
     """Say which value of a complete colocation strategy cannot be used, or None."""
     if strategy is None:
         return "no strategy"
-    for name in _POSITIVE:
+    positive = _POSITIVE if compat.has(since.RECLAIM_ZERO) else (*_POSITIVE, *_RECLAIM)
+    for name in positive:
         value = strategy.get(name)
         if value is not None and not value > 0:
             return f"{name} is {value}, must be greater than 0"
+    for name in (*_RECLAIM, *_AT_LEAST_ZERO):
+        if (value := strategy.get(name)) is not None and value < 0:
+            return f"{name} is {value}, must be at least 0"
+    for name in MID_THRESHOLDS if compat.has(since.MID_DEFAULTS) else ():
+        if (value := strategy.get(name)) is not None and not 0 <= value <= 100:
+            return f"{name} is {value}, must be 0 to 100"
     if strategy.get("metricMemoryCollectPolicy") == "":
         return "metricMemoryCollectPolicy must not be empty"
     return None
@@ -138,59 +170,72 @@ def acceptance_problem(strategy: Mapping[str, Any] | None) -> str | None:
 _POSITIVE = (
     "metricAggregateDurationSeconds",
     "metricReportIntervalSeconds",
-    "cpuReclaimThresholdPercent",
-    "memoryReclaimThresholdPercent",
     "degradeTimeMinutes",
     "updateTimeThresholdSeconds",
     "resourceDiffThreshold",
 )
+_RECLAIM = ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent")
+_AT_LEAST_ZERO = (*MID_STATIC, "batchCPUThresholdPercent", "batchMemoryThresholdPercent")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSLOConfig:
     """The five keys that make a NodeSLO, complete."""
 
-    keys: Mapping[str, Raw] = field(default_factory=lambda: {key: complete(key, {}) for key in NODESLO_KEYS})
+    keys: Mapping[str, Raw]
     available: bool = False
+    compat: Compat = NEWEST
+
+    @classmethod
+    def initial(cls, compat: Compat = NEWEST) -> "NodeSLOConfig":
+        """Return the defaults."""
+        return cls({key: complete(key, {}, compat) for key in NODESLO_KEYS}, compat=compat)
 
     def updated(self, data: Mapping[str, str] | None) -> tuple["NodeSLOConfig", tuple[Problem, ...]]:
         """Take in a state of the ConfigMap (None: it does not exist)."""
         keys: dict[str, Raw] = {}
         problems = []
         for key, called in NODESLO_KEYS.items():
-            keys[key], error = merge_key(key, data, self.keys[key])
+            keys[key], error = merge_key(key, data, self.keys[key], self.compat)
             if error is not None:
                 problems.append(Problem(SLO_UNREADABLE, key, f"failed to unmarshal {called}, err: {error}"))
-        return NodeSLOConfig(keys, available=True), tuple(problems)
+        return replace(self, keys=keys, available=True), tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
 class ColocationState:
     """The colocation configuration in force, and whether the last text could be used."""
 
-    config: Raw = field(default_factory=lambda: dict(COLOCATION))
+    config: Raw
     available: bool = False
     error: bool = False
+    compat: Compat = NEWEST
+
+    @classmethod
+    def initial(cls, compat: Compat = NEWEST) -> "ColocationState":
+        """Return the defaults."""
+        return cls(colocation_defaults(compat), compat=compat)
 
     def updated(self, data: Mapping[str, str] | None) -> tuple["ColocationState", tuple[Problem, ...]]:
         """Take in a state of the ConfigMap (None: it does not exist)."""
+        defaults = replace(self.initial(self.compat), available=True)
         if data is None:
-            return ColocationState(dict(COLOCATION), available=True, error=True), ()
+            return replace(defaults, error=True), ()
         text = data.get(COLOCATION_KEY)
         if not text:
-            return ColocationState(dict(COLOCATION), available=True), ()
+            return defaults, ()
         try:
-            given = read(COLOCATION_KEY, text)
+            given = read(COLOCATION_KEY, text, self.compat)
         except DecodeError as error:
             message = f"failed to unmarshal colocation config, err: {error}"
             return replace(self, error=True), (Problem(COLOCATION_UNREADABLE, COLOCATION_KEY, message),)
         entries = given.pop("nodeConfigs", [])
-        cluster = overlay(COLOCATION, given)
-        if problem := acceptance_problem(cluster):
+        cluster = overlay(defaults.config, given)
+        if problem := acceptance_problem(cluster, self.compat):
             return replace(self, error=True), (Problem(COLOCATION_NOT_ACCEPTABLE, COLOCATION_KEY, problem),)
-        nodes, problems = _complete_entries(cluster, entries)
+        nodes, problems = _complete_entries(cluster, entries, self.compat)
         config = {**cluster, **({"nodeConfigs": nodes} if nodes else {})}
-        return ColocationState(config, available=True), problems
+        return replace(defaults, config=config), problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +244,14 @@ class NormalizationState:
 
     config: Raw = field(default_factory=lambda: {"enable": False})
     available: bool = False
+    compat: Compat = NEWEST
 
     def updated(self, data: Mapping[str, str] | None) -> tuple["NormalizationState", tuple[Problem, ...]]:
         """Take in a state of the ConfigMap (None: it does not exist)."""
         if data is None or CPU_NORMALIZATION_KEY not in data:
-            return NormalizationState(available=True), ()
+            return NormalizationState(available=True, compat=self.compat), ()
         try:
-            given = read(CPU_NORMALIZATION_KEY, data[CPU_NORMALIZATION_KEY])
+            given = read(CPU_NORMALIZATION_KEY, data[CPU_NORMALIZATION_KEY], self.compat)
         except DecodeError as error:
             message = f"failed to unmarshal CPUNormalizationCfg, err: {error}"
             problem = Problem(NORMALIZATION_UNREADABLE, CPU_NORMALIZATION_KEY, message)
@@ -213,7 +259,30 @@ class NormalizationState:
         entries = given.pop("nodeConfigs", [])
         cluster = merge_normalization({"enable": False}, given)
         nodes = [{**_selecting(e), **merge_normalization(cluster, own_fields(e))} for e in entries]
-        return NormalizationState({**cluster, **({"nodeConfigs": nodes} if nodes else {})}, available=True), ()
+        return replace(self, config={**cluster, **({"nodeConfigs": nodes} if nodes else {})}, available=True), ()
+
+
+@dataclass(frozen=True, slots=True)
+class AmplificationState:
+    """The resource amplification configuration in force."""
+
+    config: Raw = field(default_factory=lambda: {"enable": False})
+    compat: Compat = NEWEST
+
+    def updated(self, data: Mapping[str, str] | None) -> tuple["AmplificationState", tuple[Problem, ...]]:
+        """Take in a state of the ConfigMap (None: it does not exist)."""
+        default = AmplificationState(compat=self.compat)
+        if data is None or AMPLIFICATION_KEY not in data or not self.compat.has(since.AMPLIFICATION_CONFIG):
+            return default, ()
+        try:
+            given = read(AMPLIFICATION_KEY, data[AMPLIFICATION_KEY], self.compat)
+        except DecodeError as error:
+            message = f"failed to unmarshal ResourceAmplificationCfg, err: {error}"
+            return self, (Problem(AMPLIFICATION_UNREADABLE, AMPLIFICATION_KEY, message),)
+        entries = given.pop("nodeConfigs", [])
+        cluster = overlay(default.config, given)
+        nodes = [_completed_entry(cluster, entry) for entry in entries]
+        return replace(self, config={**cluster, **({"nodeConfigs": nodes} if nodes else {})}), ()
 
 
 def merge_normalization(base: Mapping[str, Any], over: Mapping[str, Any]) -> Raw:
@@ -223,11 +292,11 @@ def merge_normalization(base: Mapping[str, Any], over: Mapping[str, Any]) -> Raw
     return {**merged, "ratioModel": models} if models else merged
 
 
-def _complete_entries(cluster: Raw, entries: list[Raw]) -> tuple[list[Raw], tuple[Problem, ...]]:
+def _complete_entries(cluster: Raw, entries: list[Raw], compat: Compat) -> tuple[list[Raw], tuple[Problem, ...]]:
     nodes, problems = [], []
     for entry in entries:
         completed = _completed_entry(cluster, entry)
-        if problem := acceptance_problem(own_fields(completed)):
+        if problem := acceptance_problem(own_fields(completed), compat):
             name = entry.get("name") or "without a name"
             message = f"node config {name}: {problem}; the cluster strategy applies instead"
             problems.append(Problem(COLOCATION_NOT_ACCEPTABLE, COLOCATION_KEY, message))
@@ -259,7 +328,7 @@ def _check_values(value: Any, key: str, name: str = "") -> None:
         for inner in value:
             _check_values(inner, key, name)
     elif isinstance(value, int):
-        bits = 32 if name in _SHARES else 64
+        bits = 32 if name in _NARROW else 64
         if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             raise DecodeError(f"{value} does not fit {bits} bits", subject=key, field=name)
 
@@ -281,8 +350,17 @@ _NOT_PASSED_ON = frozenset({"extensions", "nodeSelector"})
 
 _BANDWIDTH = "totalNetworkBandwidth"
 
-# Percentages that may also be rates as text.
-_SHARES = frozenset({"ingressRequest", "ingressLimit", "egressRequest", "egressLimit"})
+# Percentages that may also be rates as text, and priorities of pods.
+_NARROW = frozenset(
+    {
+        "ingressRequest",
+        "ingressLimit",
+        "egressRequest",
+        "egressLimit",
+        "evictEnabledPriorityThreshold",
+        "allocatableEvictPriorityThreshold",
+    }
+)
 
 
 def _canonical(text: str) -> str:

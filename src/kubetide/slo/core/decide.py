@@ -15,9 +15,12 @@ from kubetide.api.objects.slo import NodeMetric
 from kubetide.api.qos.qos import ANNOTATION_CPU_NORMALIZATION
 from kubetide.api.values.quantity import ZERO
 from kubetide.errors import InvalidInput
+from kubetide.slo.core import compat
 from kubetide.slo.core.continuity import Departure, lent_before_scaling, limit_growth, lingering, unknown_past
+from kubetide.slo.core.devices import DEVICE_RESOURCES, DeviceOptions, device_labels, with_devices
 from kubetide.slo.core.node_update import (
     ORIGIN_ANNOTATION,
+    OVERCOMMITTED,
     NodeState,
     annotations_to_write,
     origin_resources,
@@ -30,8 +33,8 @@ from kubetide.slo.core.normalization import (
     NormalizationError,
     amplification,
     normalization_annotation,
-    normalization_strategy,
     ratio_above_one,
+    strategy_of,
 )
 from kubetide.slo.core.observation import NodeDecision, NodeObservation, PluginProblem
 from kubetide.slo.core.overcommit.batch import BatchResult, calculate_batch
@@ -44,7 +47,7 @@ from kubetide.slo.core.overcommit.result import (
     degrade_time,
     resets,
 )
-from kubetide.slo.core.patches import annotations_patch, device_patch, status_patch, zones_patch
+from kubetide.slo.core.patches import metadata_patch, status_patch, zones_patch
 from kubetide.slo.core.strategy import colocation_disabled, node_strategy
 from kubetide.slo.core.trace import trace
 from kubetide.slo.settings import SloSettings
@@ -55,7 +58,7 @@ T = TypeVar("T")
 
 def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> NodeDecision:
     """Decide what one node lends and what must be written."""
-    strategy = node_strategy(seen.colocation, seen.node) or {}
+    strategy = node_strategy(seen.colocation, seen.node, settings.version) or {}
     if colocation_disabled(seen.colocation, seen.node):
         return _reset(seen, settings, strategy, now)
     problems: list[PluginProblem] = []
@@ -68,20 +71,23 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
     by_name = {item.name: item for item in items}
     old = NodeState.of_node(seen.node)
     new = prepare(old, by_name, annotations, amplified, owned)
+    devices = _devices(settings)
+    state = new
+    new = _guarded(lambda: with_devices(state, seen.device, devices), "Device", "NodePrepare", problems) or state
     if new.error:
         problems.append(PluginProblem("BatchResource", "NodePrepare", new.error))
     zones = _guarded(
         lambda: zones_patch(seen, by_name, annotations, strategy), "BatchResource", "NodePreUpdate", problems
     )
-    devices = _guarded(lambda: device_patch(seen, strategy), "Device", "NodePrepare", problems)
+    labels = device_labels(seen.device, seen.node.metadata.labels or {}, devices)
+    written = (*OVERCOMMITTED, *DEVICE_RESOURCES)
     return NodeDecision(
-        status_patch=status_patch(old, new, owned)
-        if status_needs_write(strategy, old, new, seen.since_status_write)
+        status_patch=status_patch(old, new, (*owned, *DEVICE_RESOURCES))
+        if status_needs_write(strategy, old, new, seen.since_status_write, written)
         else None,
-        metadata_patch=annotations_patch(old, new, annotations_to_write(old, new)),
+        metadata_patch=metadata_patch(old, new, annotations_to_write(old, new), labels),
         zones=zones,
         zones_version=seen.topology_version,
-        device_patch=devices,
         look_again_after=_next_look(strategy, seen.metric, now),
         items=items,
         problems=tuple(problems),
@@ -89,6 +95,7 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
         trace=trace(seen.node, strategy, seen.metric, batch.sums if batch is not None else None, items, new, now)
         | {
             "enabled": True,
+            "compat": settings.compat,
             "pods": len(seen.pods),
             "lingering": format_list(batch.lingering) if batch is not None else {},
             "problems": [f"{problem.plugin}: {problem.message}" for problem in problems],
@@ -110,11 +117,11 @@ def _reset(seen: NodeObservation, settings: SloSettings, strategy: Raw, now: dat
         status_patch=status_patch(old, new, owned)
         if status_needs_write(strategy, old, new, seen.since_status_write)
         else None,
-        metadata_patch=annotations_patch(old, new, (AMPLIFICATION_ANNOTATION,)),
+        metadata_patch=metadata_patch(old, new, (AMPLIFICATION_ANNOTATION,)),
         items=items,
         disabled=True,
         trace=trace(seen.node, strategy, seen.metric, None, items, new, now)
-        | {"enabled": False, "pods": len(seen.pods), "problems": []},
+        | {"enabled": False, "compat": settings.compat, "pods": len(seen.pods), "problems": []},
     )
 
 
@@ -122,6 +129,16 @@ def _owned(settings: SloSettings) -> tuple[str, ...]:
     """Return the resources whose plugins are switched on; others are not ours to write."""
     plugins = {"MidResource": MID_RESOURCES, "BatchResource": BATCH_RESOURCES}
     return tuple(name for plugin, names in plugins.items() if settings.calculates(plugin) for name in names)
+
+
+def _devices(settings: SloSettings) -> DeviceOptions:
+    """Return which devices are copied; before they were plugins, GPUs were copied always."""
+    return DeviceOptions(
+        gpus=settings.calculates("GPUDeviceResource") or not settings.version.has(compat.DEVICE_PLUGINS),
+        rdma=settings.calculates("RDMADeviceResource"),
+        share_count=settings.gate("EnableSyncGPUSharedResource"),
+        compat=settings.version,
+    )
 
 
 def _guarded(calculate: Callable[[], T], plugin: str, stage: str, problems: list[PluginProblem]) -> T | None:
@@ -141,7 +158,10 @@ def _mid(
         return None
     metric = seen.metric if seen.metric is not None else NodeMetric()
     return _guarded(
-        lambda: calculate_mid(strategy, seen.node, metric, now), "MidResource", "ResourceCalculate", problems
+        lambda: calculate_mid(strategy, seen.node, seen.pods, metric, now, settings.version),
+        "MidResource",
+        "ResourceCalculate",
+        problems,
     )
 
 
@@ -162,7 +182,9 @@ def _batch(
 
     def calculated(departures: Sequence[Departure]) -> BatchResult:
         still_counted = lingering(departures, seen.pods, metric, window, now) if settings.gradual_release else ()
-        return calculate_batch(strategy, seen.node, seen.pods, metric, seen.topology, now, still_counted)
+        return calculate_batch(
+            strategy, seen.node, seen.pods, metric, seen.topology, now, still_counted, settings.version
+        )
 
     def steadied() -> tuple[BatchResult, tuple[Departure, ...]]:
         held: tuple[Departure, ...] = ()
@@ -191,7 +213,7 @@ def _same_origin(annotations: Mapping[str, str], old: Mapping[str, str]) -> dict
 def _normalization(seen: NodeObservation, settings: SloSettings, problems: list[PluginProblem]) -> dict[str, str]:
     if not settings.calculates("CPUNormalization"):
         return {}
-    strategy = normalization_strategy(seen.normalization, seen.node)
+    strategy = strategy_of(seen.normalization, seen.node)
     info = seen.topology_annotations.get("node.koordinator.sh/cpu-basic-info")
     try:
         return {ANNOTATION_CPU_NORMALIZATION: normalization_annotation(strategy, seen.node, info)}
@@ -203,7 +225,7 @@ def _normalization(seen: NodeObservation, settings: SloSettings, problems: list[
 def _amplification(seen: NodeObservation, settings: SloSettings, problems: list[PluginProblem]) -> Amplification | None:
     if not settings.calculates("ResourceAmplification"):
         return None
-    found = amplification(seen.node)
+    found = amplification(seen.node, strategy_of(seen.amplification, seen.node))
     if found.error:
         problems.append(PluginProblem("ResourceAmplification", "ResourceCalculate", found.error))
     return found

@@ -1,63 +1,89 @@
-"""GPUs of a Device object, as resources and labels of its node. Only healthy ones count."""
+"""GPUs and RDMA devices of a Device object, as resources and labels of its node. Only healthy devices count.
+
+Whole GPUs are counted by their cores, 100 to each. A resource that the healthy GPUs no longer report stays on the
+node as long as one GPU is healthy; without any, all of them go.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kubetide.api.objects.resources import Amounts, add, format_list, parse_list
-from kubetide.api.objects.slo import Device
-from kubetide.api.values.quantity import ZERO, Quantity, parse_quantity
-from kubetide.slo.core.arithmetic import differs
+from kubetide.api.objects.slo import Device, DeviceInfo
+from kubetide.api.values.quantity import ZERO, Quantity
+from kubetide.slo.core import compat as since
+from kubetide.slo.core.compat import NEWEST, Compat
 from kubetide.slo.core.node_update import NodeState
 
 GPU = "koordinator.sh/gpu"
 GPU_CORE = "koordinator.sh/gpu-core"
-GPU_RESOURCES = (GPU, GPU_CORE, "koordinator.sh/gpu-memory", "koordinator.sh/gpu-memory-ratio")
+GPU_SHARED = "koordinator.sh/gpu.shared"
+RDMA = "koordinator.sh/rdma"
+_SUMMED = (GPU_CORE, "koordinator.sh/gpu-memory", "koordinator.sh/gpu-memory-ratio")
+_HUAWEI = ("koordinator.sh/huawei-npu-core", "koordinator.sh/huawei-npu-cpu", "koordinator.sh/huawei-npu-dvpp")
+GPU_RESOURCES = (GPU, *_SUMMED, GPU_SHARED, *_HUAWEI)
+DEVICE_RESOURCES = (*GPU_RESOURCES, RDMA)
+
+VENDOR_LABEL = "node.koordinator.sh/gpu-vendor"
 GPU_LABELS = ("node.koordinator.sh/gpu-model", "node.koordinator.sh/gpu-driver-version")
 
 
-def gpu_resources(device: Device) -> Amounts:
-    """Sum the healthy GPUs; empty if there is none. Whole GPUs are counted by their cores, 100 to each."""
-    healthy = [info for info in device.spec.devices or () if info.type == "gpu" and info.health]
-    if not healthy:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOptions:
+    """Which devices are copied to nodes, and how."""
+
+    gpus: bool = True
+    rdma: bool = True
+    share_count: bool = False
+    """Count shared GPUs (gate EnableSyncGPUSharedResource)."""
+    compat: Compat = NEWEST
+
+
+def with_devices(node: NodeState, device: Device | None, options: DeviceOptions) -> NodeState:
+    """Return the node with the resources of its devices."""
+    state = _with_gpus(node, device, options) if options.gpus else node
+    if options.rdma and options.compat.has(since.RDMA_DEVICES):
+        count = len(_healthy(device, "rdma"))
+        state = _changed(state, {RDMA: Quantity.of(100 * count)} if count else {}, gone=() if count else (RDMA,))
+    return state
+
+
+def device_labels(device: Device | None, current: Mapping[str, str], options: DeviceOptions) -> dict[str, str]:
+    """Return the labels of the GPUs that differ on the node."""
+    if device is None or not options.gpus or not _healthy(device, "gpu"):
         return {}
-    found = add(*(parse_list(info.resources) for info in healthy))
-    total = {name: found[name] for name in GPU_RESOURCES if name in found}
-    return {**total, GPU: total.get(GPU_CORE, ZERO)}
+    found = device.metadata.labels or {}
+    if not options.compat.has(since.DEVICE_PLUGINS):
+        # Both are written together, and one that the Device lacks becomes empty.
+        wanted = {name: found.get(name, "") for name in GPU_LABELS}
+        return {} if all(current.get(name, "") == text for name, text in wanted.items()) else wanted
+    names = (*GPU_LABELS, VENDOR_LABEL) if options.compat.has(since.GPU_VENDOR) else GPU_LABELS
+    return {name: found[name] for name in names if name in found and found[name] != current.get(name)}
 
 
-def with_gpus(node: NodeState, device: Device | None) -> NodeState:
-    """Return the node with its GPUs; without a Device they are taken away, without a healthy GPU all stays."""
-    if device is None:
-        if not any(name in node.allocatable for name in GPU_RESOURCES):
-            return node
-        return NodeState(_without(node.capacity), _without(node.allocatable), node.annotations)
-    found = gpu_resources(device)
-    if not found:
-        return node
-    texts = format_list(found)
-    return NodeState({**node.capacity, **texts}, {**node.allocatable, **texts}, node.annotations)
+def _with_gpus(node: NodeState, device: Device | None, options: DeviceOptions) -> NodeState:
+    healthy = _healthy(device, "gpu")
+    if device is None or not healthy:
+        reset = device is None or options.compat.has(since.DEVICES_RESET)
+        return _changed(node, {}, gone=GPU_RESOURCES) if reset else node
+    vendor = (device.metadata.labels or {}).get(VENDOR_LABEL, "") if options.compat.has(since.GPU_VENDOR) else ""
+    total = add(*(parse_list(info.resources) for info in healthy))
+    names = (*_SUMMED, *_HUAWEI) if vendor == "huawei" else _SUMMED
+    found: Amounts = {name: total[name] for name in names if name in total}
+    if vendor in ("", "nvidia"):
+        found[GPU] = total.get(GPU_CORE, ZERO)
+    if options.share_count:
+        found[GPU_SHARED] = Quantity.of(100 * len(healthy))
+    return _changed(node, found)
 
 
-def gpus_need_write(old: NodeState, new: NodeState, threshold: float) -> bool:
-    """Tell whether one of the four resources moved by more than the threshold."""
-    before, after = _gpus(old.allocatable), _gpus(new.allocatable)
-    return any(differs(before, after, name, threshold) for name in GPU_RESOURCES)
+def _healthy(device: Device | None, kind: str) -> list[DeviceInfo]:
+    listed = device.spec.devices if device is not None else None
+    return [info for info in listed or () if info.type == kind and info.health]
 
 
-def gpus_differ(old: NodeState, new: NodeState) -> bool:
-    """Tell whether anything about the GPUs changed at all."""
-    return _gpus(old.allocatable) != _gpus(new.allocatable) or _gpus(old.capacity) != _gpus(new.capacity)
+def _changed(node: NodeState, found: Amounts, *, gone: tuple[str, ...] = ()) -> NodeState:
+    def part(resources: Mapping[str, Any]) -> dict[str, Any]:
+        return {**{name: value for name, value in resources.items() if name not in gone}, **format_list(found)}
 
-
-def gpu_labels(device: Device, current: Mapping[str, str]) -> dict[str, str]:
-    """Return both labels if one of them differs on the node; a label that the Device lacks becomes empty."""
-    wanted = {name: (device.metadata.labels or {}).get(name, "") for name in GPU_LABELS}
-    return {} if all(current.get(name, "") == text for name, text in wanted.items()) else wanted
-
-
-def _gpus(resources: Mapping[str, Any]) -> dict[str, Quantity]:
-    return {name: parse_quantity(resources[name]) for name in GPU_RESOURCES if name in resources}
-
-
-def _without(resources: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in resources.items() if name not in GPU_RESOURCES}
+    return NodeState(part(node.capacity), part(node.allocatable), node.annotations, node.error)

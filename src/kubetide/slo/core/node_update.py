@@ -37,7 +37,7 @@ from kubetide.slo.core.overcommit.result import (
 
 ORIGIN_ANNOTATION = "node.koordinator.sh/originExtendedAllocatable"
 THIRD_PARTY_ANNOTATION = "node.koordinator.sh/thirdPartyAllocations"
-_OVERCOMMITTED = (*MID_RESOURCES, *BATCH_RESOURCES)
+OVERCOMMITTED = (*MID_RESOURCES, *BATCH_RESOURCES)
 
 
 class ThirdPartyAllocation(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -81,7 +81,7 @@ def prepare(
     items: Mapping[str, ResourceItem],
     annotations: Mapping[str, str],
     amplified: Amplification | None = None,
-    owned: Collection[str] = _OVERCOMMITTED,
+    owned: Collection[str] = OVERCOMMITTED,
 ) -> NodeState:
     """Return the node as it should be: normalization, amplification, mid, then batch resources.
 
@@ -130,13 +130,19 @@ def resources_need_write(old: NodeState, new: NodeState, threshold: float, names
     return any(differs(before, after, name, threshold) for name in names)
 
 
-def status_needs_write(strategy: Mapping[str, Any], old: NodeState, new: NodeState, since: timedelta | None) -> bool:
+def status_needs_write(
+    strategy: Mapping[str, Any],
+    old: NodeState,
+    new: NodeState,
+    since: timedelta | None,
+    names: tuple[str, ...] = OVERCOMMITTED,
+) -> bool:
     """Tell whether the status must be written; `since` is the time since this process wrote it (None: never)."""
     if not new.capacity or not new.allocatable:
         return False
-    if resources_need_write(old, new, float(strategy.get("resourceDiffThreshold") or 0), _OVERCOMMITTED):
+    if resources_need_write(old, new, float(strategy.get("resourceDiffThreshold") or 0), names):
         return True
-    return (since is None or since > update_time_threshold(strategy)) and anything_differs(old, new)
+    return (since is None or since > update_time_threshold(strategy)) and anything_differs(old, new, names)
 
 
 def annotations_to_write(old: NodeState, new: NodeState) -> tuple[str, ...]:
@@ -149,13 +155,14 @@ def annotations_to_write(old: NodeState, new: NodeState) -> tuple[str, ...]:
     return tuple(needed)
 
 
-def anything_differs(old: NodeState, new: NodeState) -> bool:
-    """Tell whether a mid or batch resource, or the recorded origin, has another value."""
+def anything_differs(old: NodeState, new: NodeState, names: tuple[str, ...] = OVERCOMMITTED) -> bool:
+    """Tell whether one of our resources, or the recorded origin, has another value."""
     if origin_resources(old.annotations) != origin_resources(new.annotations):
         return True
-    return _amounts(old.allocatable, _OVERCOMMITTED) != _amounts(new.allocatable, _OVERCOMMITTED) or _amounts(
-        old.capacity, _OVERCOMMITTED
-    ) != _amounts(new.capacity, _OVERCOMMITTED)
+    return any(
+        _amounts(before, names) != _amounts(after, names)
+        for before, after in ((old.allocatable, new.allocatable), (old.capacity, new.capacity))
+    )
 
 
 def _with_resources(

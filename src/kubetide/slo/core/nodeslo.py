@@ -7,8 +7,10 @@ defaults belong to the agent, so that an upgrade of the agent can change them.
 from collections.abc import Mapping
 from typing import Any
 
+from kubetide.api.objects.core import Node
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.errors import QuantityError
+from kubetide.slo.core import compat as since
 from kubetide.slo.core.config import (
     CPU_BURST_KEY,
     HOST_APPLICATION_KEY,
@@ -29,19 +31,24 @@ _BLOCKS = {
     "systemStrategy": SYSTEM_KEY,
 }
 
+BANDWIDTH_ANNOTATION = "node.koordinator.sh/network-bandwidth"
 _QUANTITIES = frozenset({"totalNetworkBandwidth"})
 
 # A host application with an empty path lives in the cgroup root, one without a path where its class says.
 _SAYS_SOMETHING_EMPTY = ("cgroupPath",)
 
 
-def render(config: NodeSLOConfig, labels: Mapping[str, str] | None, old: Mapping[str, Any] | None) -> Raw:
+def render(config: NodeSLOConfig, node: Node, old: Mapping[str, Any] | None) -> Raw:
     """Return the spec of a node's NodeSLO; `old` is the spec it has now, whose extensions survive."""
+    labels = node.metadata.labels
     spec: Raw = {}
     for block, key in _BLOCKS.items():
         found = config.keys[key]
         entry = choose(found.get("nodeStrategies"), labels)
         spec[block] = own_fields(entry) if entry is not None else dict(found.get("clusterStrategy") or {})
+    bandwidth = node_bandwidth(node) if config.compat.has(since.BANDWIDTH_ANNOTATION) else None
+    if bandwidth is not None:
+        spec["systemStrategy"] = {**spec["systemStrategy"], "totalNetworkBandwidth": bandwidth}
     applications = config.keys[HOST_APPLICATION_KEY]
     entry = choose(applications.get("nodeConfigs"), labels)
     # The first matching entry replaces the list, also by an empty one.
@@ -50,6 +57,15 @@ def render(config: NodeSLOConfig, labels: Mapping[str, str] | None, old: Mapping
         spec["hostApplications"] = chosen
     spec["extensions"] = _extensions(old)
     return spec
+
+
+def node_bandwidth(node: Node) -> str | None:
+    """Return the bandwidth that the node's annotation sets; text that is no quantity says nothing."""
+    text = (node.metadata.annotations or {}).get(BANDWIDTH_ANNOTATION)
+    try:
+        return None if text is None else str(parse_quantity(text))
+    except QuantityError:
+        return None
 
 
 def same_spec(one: Any, other: Any, name: str = "") -> bool:

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from kubetide.api.objects.core import Node
 from kubetide.api.objects.meta import ApiObject
+from kubetide.api.objects.resources import CPU
 from kubetide.api.qos import cpu_normalization
 from kubetide.api.values.codec import decode_folded
 from kubetide.errors import InvalidInput
@@ -44,8 +47,8 @@ class Amplification:
     error: str = ""
 
 
-def normalization_strategy(config: Mapping[str, Any], node: Node) -> Raw:
-    """Return the strategy for a node."""
+def strategy_of(config: Mapping[str, Any], node: Node) -> Raw:
+    """Return the normalization or amplification strategy for a node."""
     entry = choose(config.get("nodeConfigs"), node.metadata.labels)
     if entry is not None:
         return own_fields(entry)
@@ -77,13 +80,26 @@ def annotation_needs_write(old: Mapping[str, str] | None, new: Mapping[str, str]
     return abs(found - wanted) > _SAME
 
 
-def amplification(node: Node) -> Amplification:
-    """Return the amplification annotation that follows from the ratio already on the node."""
+def amplification(node: Node, strategy: Mapping[str, Any]) -> Amplification:
+    """Return the amplification annotation: configured ratios, CPU times the ratio that is already on the node.
+
+    One ratio below 1 takes the whole annotation away: a node that shrinks for the scheduler is a mistake.
+    """
     try:
-        ratio = cpu_normalization.node_ratio(node.metadata.annotations)
+        normalized = cpu_normalization.node_ratio(node.metadata.annotations)
     except InvalidInput as error:
         return Amplification(None, str(error))
-    return Amplification(f'{{"cpu":{ratio:.2f}}}' if ratio > 1 else None)
+    ratios = dict(strategy.get("resourceAmplificationRatio") or {}) if strategy.get("enable") is True else {}
+    configured = ratios.get(CPU, 0.0)
+    cpu = (configured if configured > 0 else 1.0) * (normalized if normalized > 0 else 1.0)
+    if cpu > 1:
+        ratios[CPU] = cpu
+    for name, ratio in sorted(ratios.items()):
+        if ratio < 1:
+            return Amplification(None, f"the amplification ratio of {name} is {ratio}, must be at least 1")
+    # Two decimals are part of the protocol; JSON encoders would drop the zeros.
+    texts = [f"{msgspec.json.encode(name).decode()}:{ratio:.2f}" for name, ratio in sorted(ratios.items())]
+    return Amplification("{" + ",".join(texts) + "}" if texts else None)
 
 
 def ratio_above_one(annotations: Mapping[str, str] | None) -> float:
@@ -101,18 +117,18 @@ def _ratio(strategy: Mapping[str, Any], info_text: str | None) -> float:
         info = decode_folded(info_text, CPUBasicInfo, what=CPU_BASIC_INFO_ANNOTATION)
     except InvalidInput as error:
         raise NormalizationError(str(error)) from error
-    model = (strategy.get("ratioModel") or {}).get(info.cpu_model)
-    if model is None:
-        raise NormalizationError(f"no ratios for CPU model {info.cpu_model!r}")
+    model = (strategy.get("ratioModel") or {}).get(info.cpu_model) or {}
     field = {
         (False, False): "baseRatio",
         (True, False): "hyperThreadEnabledRatio",
         (False, True): "turboEnabledRatio",
         (True, True): "hyperThreadTurboEnabledRatio",
     }[info.hyper_thread_enabled, info.turbo_enabled]
-    ratio = model.get(field)
+    what, ratio = f"{field} of CPU model {info.cpu_model!r}", model.get(field)
     if ratio is None:
-        raise NormalizationError(f"{field} of CPU model {info.cpu_model!r} is not given")
+        what, ratio = "defaultRatio", strategy.get("defaultRatio")
+    if ratio is None:
+        raise NormalizationError(f"{field} of CPU model {info.cpu_model!r} is not given, nor is a defaultRatio")
     if not _LOWEST <= ratio <= _HIGHEST:
-        raise NormalizationError(f"{field} of CPU model {info.cpu_model!r} is {ratio}, must be 1.0 to 5.0")
+        raise NormalizationError(f"{what} is {ratio}, must be 1.0 to 5.0")
     return float(ratio)

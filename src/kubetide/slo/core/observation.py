@@ -28,9 +28,9 @@ class NodeObservation:
     device: Device | None
     colocation: Mapping[str, Any]
     normalization: Mapping[str, Any]
+    amplification: Mapping[str, Any] = field(default_factory=dict)
     since_status_write: timedelta | None = None
     since_zone_write: timedelta | None = None
-    since_device_write: timedelta | None = None
     topology_version: str = ""
     """The version of the topology that the zones were read from."""
     departures: Sequence[Departure] = ()
@@ -56,7 +56,6 @@ class NodeDecision:
     zones: list[Raw] | None = None
     zones_version: str = ""
     """The version of the topology that `zones` replaces: another one may hold newer resources of others."""
-    device_patch: Raw | None = None
     look_again_after: timedelta | None = None
     items: tuple[ResourceItem, ...] = ()
     problems: tuple[PluginProblem, ...] = ()

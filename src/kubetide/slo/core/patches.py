@@ -4,14 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubetide.api.values.quantity import Quantity
-from kubetide.slo.core.devices import (
-    GPU_RESOURCES,
-    gpu_labels,
-    gpu_resources,
-    gpus_differ,
-    gpus_need_write,
-    with_gpus,
-)
 from kubetide.slo.core.node_update import ORIGIN_ANNOTATION, NodeState
 from kubetide.slo.core.observation import NodeObservation
 from kubetide.slo.core.overcommit.result import BATCH_RESOURCES, ResourceItem, update_time_threshold
@@ -38,22 +30,6 @@ def zones_patch(
     return zones if changed else None
 
 
-def device_patch(seen: NodeObservation, strategy: Raw) -> Raw | None:
-    """Return the patch for the GPUs of the node: resources and labels."""
-    old = NodeState.of_node(seen.node)
-    new = with_gpus(old, seen.device)
-    threshold = float(strategy.get("resourceDiffThreshold") or 0)
-    late = seen.since_device_write is None or seen.since_device_write > update_time_threshold(strategy)
-    patch: Raw = {}
-    if gpus_need_write(old, new, threshold) or (late and gpus_differ(old, new)):
-        patch = status_patch(old, new, GPU_RESOURCES) or {}
-    if seen.device is not None and gpu_resources(seen.device):
-        labels = gpu_labels(seen.device, seen.node.metadata.labels or {})
-        if labels:
-            patch["labels"] = labels
-    return patch or None
-
-
 def status_patch(old: NodeState, new: NodeState, names: Sequence[str]) -> Raw:
     """Return the merge patch that sets, changes and removes just our resources, and records their origin."""
     status: Raw = {}
@@ -64,13 +40,16 @@ def status_patch(old: NodeState, new: NodeState, names: Sequence[str]) -> Raw:
         changes = {name: after.get(name) for name in names if before.get(name) != after.get(name)}
         if changes:
             status[part] = changes
-    annotations = annotations_patch(old, new, (ORIGIN_ANNOTATION,))
+    annotations = metadata_patch(old, new, (ORIGIN_ANNOTATION,))
     return {**({"status": status} if status else {}), **(annotations or {})}
 
 
-def annotations_patch(old: NodeState, new: NodeState, names: Sequence[str]) -> Raw | None:
-    """Return the merge patch for the named annotations, if one of them changes."""
+def metadata_patch(
+    old: NodeState, new: NodeState, names: Sequence[str], labels: Mapping[str, str] | None = None
+) -> Raw | None:
+    """Return the merge patch for the named annotations that change, and for labels."""
     changes = {
         name: new.annotations.get(name) for name in names if old.annotations.get(name) != new.annotations.get(name)
     }
-    return {"metadata": {"annotations": changes}} if changes else None
+    parts = {**({"annotations": changes} if changes else {}), **({"labels": dict(labels)} if labels else {})}
+    return {"metadata": parts} if parts else None

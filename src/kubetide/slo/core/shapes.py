@@ -41,6 +41,12 @@ class ColocationStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
     resource_diff_threshold: float | None = None
     mid_cpu_threshold_percent: int | None = msgspec.field(name="midCPUThresholdPercent", default=None)
     mid_memory_threshold_percent: int | None = None
+    mid_unallocated_percent: int | None = None
+    mid_reclaim_mode: str | None = None
+    mid_static_cpu_reserved_percent: int | None = msgspec.field(name="midStaticCPUReservedPercent", default=None)
+    mid_static_memory_reserved_percent: int | None = None
+    batch_cpu_threshold_percent: int | None = msgspec.field(name="batchCPUThresholdPercent", default=None)
+    batch_memory_threshold_percent: int | None = None
     extensions: dict[str, Any] | None = None
 
 
@@ -116,6 +122,7 @@ class ModelRatio(ApiObject, frozen=True, kw_only=True, gc=False):
 class CPUNormalizationStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
     enable: bool | None = None
     ratio_model: dict[str, ModelRatio] | None = None
+    default_ratio: float | None = None
 
 
 class NodeCPUNormalization(CPUNormalizationStrategy, frozen=True, kw_only=True, gc=False):
@@ -125,3 +132,19 @@ class NodeCPUNormalization(CPUNormalizationStrategy, frozen=True, kw_only=True, 
 
 class CPUNormalizationConfig(CPUNormalizationStrategy, frozen=True, kw_only=True, gc=False):
     node_configs: tuple[NodeCPUNormalization, ...] | None = None
+
+
+class AmplificationStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
+    """By how much resources of a node are enlarged for the scheduler."""
+
+    enable: bool | None = None
+    resource_amplification_ratio: dict[str, float] | None = None
+
+
+class NodeAmplification(AmplificationStrategy, frozen=True, kw_only=True, gc=False):
+    name: str | None = None
+    node_selector: LabelSelector | None = None
+
+
+class AmplificationConfig(AmplificationStrategy, frozen=True, kw_only=True, gc=False):
+    node_configs: tuple[NodeAmplification, ...] | None = None

@@ -7,7 +7,9 @@ from kubetide.api.objects.core import Node
 from kubetide.api.qos.slo_merge import COLOCATION, overlay
 from kubetide.api.values.numbers import parse_float
 from kubetide.errors import DecodeError, InvalidInput
+from kubetide.slo.core import compat as since
 from kubetide.slo.core import shapes
+from kubetide.slo.core.compat import NEWEST, Compat
 from kubetide.slo.core.config import acceptance_problem, choose, own_fields, read_shape
 
 Raw = dict[str, Any]
@@ -15,10 +17,20 @@ Raw = dict[str, Any]
 STRATEGY_ANNOTATION = "node.koordinator.sh/colocation-strategy"
 CPU_RECLAIM_LABEL = "node.koordinator.sh/cpu-reclaim-ratio"
 MEMORY_RECLAIM_LABEL = "node.koordinator.sh/memory-reclaim-ratio"
+MID_STATIC_CPU_LABEL = "node.koordinator.sh/mid-static-cpu-reserved-ratio"
+MID_STATIC_MEMORY_LABEL = "node.koordinator.sh/mid-static-memory-reserved-ratio"
+_RECLAIM_LABELS = {
+    CPU_RECLAIM_LABEL: "cpuReclaimThresholdPercent",
+    MEMORY_RECLAIM_LABEL: "memoryReclaimThresholdPercent",
+}
+_STATIC_LABELS = {
+    MID_STATIC_CPU_LABEL: "midStaticCPUReservedPercent",
+    MID_STATIC_MEMORY_LABEL: "midStaticMemoryReservedPercent",
+}
 _MOST_PERCENT = 2**63 - 1
 
 
-def node_strategy(config: Mapping[str, Any] | None, node: Node | None) -> Raw | None:
+def node_strategy(config: Mapping[str, Any] | None, node: Node | None, compat: Compat = NEWEST) -> Raw | None:
     """Return the effective strategy; labels beat the annotation, the annotation beats the ConfigMap."""
     if config is None or node is None:
         return None
@@ -26,11 +38,9 @@ def node_strategy(config: Mapping[str, Any] | None, node: Node | None) -> Raw | 
     strategy: Raw = {name: value for name, value in config.items() if name != "nodeConfigs"}
     if (entry := choose(config.get("nodeConfigs"), labels)) is not None:
         strategy = overlay(strategy, own_fields(entry))
-    strategy = overlay(strategy, _annotated(node))
-    for label, field in (
-        (CPU_RECLAIM_LABEL, "cpuReclaimThresholdPercent"),
-        (MEMORY_RECLAIM_LABEL, "memoryReclaimThresholdPercent"),
-    ):
+    strategy = overlay(strategy, _annotated(node, compat))
+    ratios = _RECLAIM_LABELS | (_STATIC_LABELS if compat.has(since.MID_STATIC) else {})
+    for label, field in ratios.items():
         if (percent := _percent(labels.get(label))) is not None:
             strategy[field] = percent
     return strategy
@@ -44,7 +54,9 @@ def colocation_disabled(config: Mapping[str, Any] | None, node: Node | None) -> 
     return strategy is None or strategy.get("enable") is not True
 
 
-def metric_spec(config: Mapping[str, Any] | None, *, error: bool, node: Node | None, old: Raw | None) -> Raw:
+def metric_spec(
+    config: Mapping[str, Any] | None, *, error: bool, node: Node | None, old: Raw | None, compat: Compat = NEWEST
+) -> Raw:
     """Return the NodeMetric spec of a node. While the colocation text is bad an existing spec stays as it is.
 
     The four fields come from the strategy or from the defaults, never from both: what a strategy leaves open (one
@@ -53,8 +65,8 @@ def metric_spec(config: Mapping[str, Any] | None, *, error: bool, node: Node | N
     if old is not None and error:
         return old
     chosen: Mapping[str, Any] = COLOCATION
-    strategy = node_strategy(config, node)
-    if strategy is not None and acceptance_problem(strategy) is None and strategy.get("enable") is True:
+    strategy = node_strategy(config, node, compat)
+    if strategy is not None and acceptance_problem(strategy, compat) is None and strategy.get("enable") is True:
         chosen = strategy
     policy = {field: chosen[name] for name, field in _METRIC_FIELDS.items() if chosen.get(name) is not None}
     return {"metricCollectPolicy": policy}
@@ -68,13 +80,13 @@ _METRIC_FIELDS = {
 }
 
 
-def _annotated(node: Node) -> Raw:
+def _annotated(node: Node, compat: Compat) -> Raw:
     """Return the strategy that the node's annotation holds; text that cannot be read says nothing."""
     text = (node.metadata.annotations or {}).get(STRATEGY_ANNOTATION)
     if not text:
         return {}
     try:
-        return read_shape(text, shapes.ColocationStrategy, what=STRATEGY_ANNOTATION)
+        return read_shape(text, shapes.ColocationStrategy, what=STRATEGY_ANNOTATION, compat=compat)
     except DecodeError:
         return {}
 

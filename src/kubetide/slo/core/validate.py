@@ -18,6 +18,8 @@ from kubetide.api.objects.core import Node
 from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import LabelSelector, Selector, selector_from
 from kubetide.errors import DecodeError, SelectorError
+from kubetide.slo.core import compat as since
+from kubetide.slo.core.compat import NEWEST, Compat
 from kubetide.slo.core.config import (
     COLOCATION_KEY,
     CPU_BURST_KEY,
@@ -27,6 +29,7 @@ from kubetide.slo.core.config import (
     own_fields,
     read,
 )
+from kubetide.slo.core.network_qos import network_problems
 
 Raw = dict[str, Any]
 
@@ -42,15 +45,29 @@ _MOST_LABEL_SETS = 10_000
 
 _PERCENT = (0, 100)
 _AT_LEAST_ONE = (1, None)
+_AT_LEAST_ZERO = (0, None)
 _RANGES: dict[str, tuple[float, float | None]] = {
     "metricAggregateDurationSeconds": _AT_LEAST_ONE,
     "metricReportIntervalSeconds": _AT_LEAST_ONE,
-    "cpuReclaimThresholdPercent": _PERCENT,
-    "memoryReclaimThresholdPercent": _PERCENT,
+    "cpuReclaimThresholdPercent": _AT_LEAST_ZERO,
+    "memoryReclaimThresholdPercent": _AT_LEAST_ZERO,
+    "batchCPUThresholdPercent": _AT_LEAST_ZERO,
+    "batchMemoryThresholdPercent": _AT_LEAST_ZERO,
     "degradeTimeMinutes": _AT_LEAST_ONE,
     "updateTimeThresholdSeconds": _AT_LEAST_ONE,
     "midCPUThresholdPercent": _PERCENT,
     "midMemoryThresholdPercent": _PERCENT,
+    "midUnallocatedPercent": _PERCENT,
+    "midStaticCPUReservedPercent": _PERCENT,
+    "midStaticMemoryReservedPercent": _PERCENT,
+    "cpuSuppressMinPercent": _PERCENT,
+    "cpuEvictThresholdPercent": _PERCENT,
+    "cpuEvictLowerPercent": _PERCENT,
+    "cpuAllocatableEvictThresholdPercent": _AT_LEAST_ZERO,
+    "cpuAllocatableEvictLowerPercent": _AT_LEAST_ZERO,
+    "memoryAllocatableEvictThresholdPercent": _AT_LEAST_ZERO,
+    "memoryAllocatableEvictLowerPercent": _AT_LEAST_ZERO,
+    "allocatableEvictPriorityThreshold": (0, 7999),
     "cpuSuppressThresholdPercent": _PERCENT,
     "memoryEvictThresholdPercent": _PERCENT,
     "memoryEvictLowerPercent": _PERCENT,
@@ -80,9 +97,14 @@ _RANGES: dict[str, tuple[float, float | None]] = {
     "watermarkScaleFactor": (1, 400),
     "memcgReapBackGround": (0, 1),
 }
+_UP_TO_100 = ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent")
+"""These had an upper end before 1.7."""
 # Lower half, upper half: the lower must be smaller.
 _PAIRS = (
     ("memoryEvictLowerPercent", "memoryEvictThresholdPercent"),
+    ("cpuEvictLowerPercent", "cpuEvictThresholdPercent"),
+    ("cpuAllocatableEvictLowerPercent", "cpuAllocatableEvictThresholdPercent"),
+    ("memoryAllocatableEvictLowerPercent", "memoryAllocatableEvictThresholdPercent"),
     ("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
     ("catRangeStartPercent", "catRangeEndPercent"),
 )
@@ -113,7 +135,12 @@ class _Entry:
 
 
 def validate_configmap(
-    old: Mapping[str, str] | None, new: Mapping[str, str] | None, *, nodes: Sequence[Node], names_needed: bool
+    old: Mapping[str, str] | None,
+    new: Mapping[str, str] | None,
+    *,
+    nodes: Sequence[Node],
+    names_needed: bool,
+    compat: Compat = NEWEST,
 ) -> Refusal | None:
     """Return why the new data must be refused, or None."""
     checked: dict[str, list[_Entry]] = {}
@@ -121,7 +148,7 @@ def validate_configmap(
         text = (new or {}).get(key, "")
         if not text or text == (old or {}).get(key):
             continue
-        outcome = _check_key(key, text, names_needed)
+        outcome = _check_key(key, new or {}, names_needed, compat)
         if isinstance(outcome, Refusal):
             return outcome
         checked[key] = outcome
@@ -171,9 +198,9 @@ def node_conflict(key: str, entries: Sequence[_Entry], nodes: Sequence[Node]) ->
     return None
 
 
-def _check_key(key: str, text: str, names_needed: bool) -> Refusal | list[_Entry]:
+def _check_key(key: str, data: Mapping[str, str], names_needed: bool, compat: Compat) -> Refusal | list[_Entry]:
     try:
-        given = read(key, text)
+        given = read(key, data[key], compat)
     except DecodeError as error:
         return Refusal(PARSE_FAILED, str(error))
     entries = _entries(key, given)
@@ -181,7 +208,9 @@ def _check_key(key: str, text: str, names_needed: bool) -> Refusal | list[_Entry
         return entries
     bad: dict[str, str] = {}
     for strategy in _strategies(key, given):
-        bad.update(_range_problems(strategy))
+        bad.update(_range_problems(strategy, compat))
+    if key == QOS_KEY and compat.has(since.NETWORK_QOS_CHECKS):
+        bad.update(network_problems(given, _system_of(data, compat)))
     if bad:
         return Refusal(PARAM_INVALID, f"{key}: {'; '.join(f'{name} {why}' for name, why in bad.items())}", fields=bad)
     if names_needed:
@@ -214,14 +243,24 @@ def _strategies(key: str, given: Raw) -> Iterator[Raw]:
         yield from (own_fields(entry) for entry in given.get("nodeStrategies") or ())
 
 
-def _range_problems(block: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _system_of(data: Mapping[str, str], compat: Compat) -> Raw:
+    """Return the system configuration beside the one that is checked; one that cannot be read has its own check."""
+    try:
+        return read(SYSTEM_KEY, data.get(SYSTEM_KEY) or "{}", compat)
+    except DecodeError:
+        return {}
+
+
+def _range_problems(block: Mapping[str, Any], compat: Compat) -> Iterator[tuple[str, str]]:
     for name, value in block.items():
         if isinstance(value, Mapping) and name != "extensions":
-            yield from _range_problems(value)
+            yield from _range_problems(value, compat)
         elif name == "resourceDiffThreshold" and not 0 < value <= 1:
             yield name, f"is {value}, must be greater than 0 and at most 1"
         elif name in _RANGES:
             low, high = _RANGES[name]
+            if name in _UP_TO_100 and not compat.has(since.RECLAIM_ABOVE_100):
+                high = 100
             if value < low or (high is not None and value > high):
                 yield name, f"is {value}, must be {f'{low} to {high}' if high is not None else f'at least {low}'}"
     for low_name, high_name in _PAIRS:

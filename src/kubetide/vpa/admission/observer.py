@@ -23,7 +23,6 @@ from kubetide.vpa.core.boost import Boosted, boost, has_boost
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.safety import Usage, largest, largest_usage, memory_usage
 from kubetide.vpa.targets import Targets
-from kubetide.vpa.updater.settings import gate_enabled
 
 log = get_logger("admission")
 
@@ -35,11 +34,12 @@ USAGE_TIMEOUT = 1.0
 class AdmissionView:
     """Local copies of what the webhook needs, and the questions it asks of them."""
 
-    def __init__(self, client: Client, *, clock: Clock, settings: AdmissionSettings, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, clock: Clock, settings: AdmissionSettings, rng: random.Random) -> None:
         self._clock = clock
         self._settings = settings
         self._metrics = ResourceMetrics(client)
-        self._boosts = gate_enabled(settings.feature_gates, "CPUStartupBoost")
+        self._boosts = settings.gate("CPUStartupBoost")
+        self._limit_ratio = settings.gate("RequestToLimitRatio")
         largest_boost = settings.max_allowed_cpu_boost
         self._largest_boost = parse_quantity(largest_boost) if largest_boost else None
         self._usage: dict[tuple[str, str], tuple[float, Usage | None]] = {}
@@ -49,7 +49,7 @@ class AdmissionView:
             clock=clock,
             namespace=settings.vpa_object_namespace,
             ignored=settings.ignored_vpa_object_namespaces,
-            chance=chance,
+            rng=rng,
         )
         self.nodes: Informer[Node] | None = None
         if settings.fit_nodes and not settings.upstream_behavior:
@@ -92,13 +92,14 @@ class AdmissionView:
             return None
         ranges = self.targets.limits_in(namespace)
         if self._settings.upstream_behavior:
-            fitted = fit_pod(pod, vpa, ranges)
+            fitted = fit_pod(pod, vpa, ranges, Limits(limit_ratio=self._limit_ratio))
             return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
         headroom = self._settings.memory_headroom
-        fitted = fit_pod(pod, vpa, ranges, Limits(nodes=self._nodes()))
+        fitted = fit_pod(pod, vpa, ranges, Limits(nodes=self._nodes(), limit_ratio=self._limit_ratio))
         if headroom >= 0 and shrinks_memory(pod, fitted):
             usage = await self._usage_of(vpa, namespace)
-            fitted = fit_pod(pod, vpa, ranges, Limits(usage=usage, headroom=headroom, nodes=self._nodes()))
+            limits = Limits(usage=usage, headroom=headroom, nodes=self._nodes(), limit_ratio=self._limit_ratio)
+            fitted = fit_pod(pod, vpa, ranges, limits)
         return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
 
     def _boost(self, pod: Pod, vpa: VerticalPodAutoscaler, fitted: Fitted, ranges: NamespaceLimits) -> Boosted | None:

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
-from kubetide.api.objects.admission import AdmissionRequest, AdmissionReview, review_response
+from kubetide.api.objects.admission import AdmissionRequest, AdmissionReview, local_review, review_response
 from kubetide.api.objects.core import Pod
-from kubetide.api.values.codec import convert, decode, decode_raw
+from kubetide.api.values.codec import decode, decode_raw
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.webhook import TOTAL
@@ -21,7 +19,7 @@ from kubetide.vpa.admission.core.review import answer_pod, answer_probe, answer_
 from kubetide.vpa.admission.core.validate import Gates
 from kubetide.vpa.admission.observer import AdmissionView
 from kubetide.vpa.admission.settings import AdmissionSettings
-from kubetide.vpa.updater.settings import gate_enabled
+from kubetide.vpa.core.sidecars import with_sidecars
 
 log = get_logger("admission")
 
@@ -37,12 +35,14 @@ class Reviewer:
     def __init__(self, view: AdmissionView, settings: AdmissionSettings, telemetry: Telemetry, *, clock: Clock) -> None:
         self._view = view
         self._clock = clock
-        gates = settings.feature_gates
         self._gates = Gates(
-            in_place=gate_enabled(gates, "InPlace"),
-            per_vpa_config=gate_enabled(gates, "PerVPAConfig"),
-            cpu_startup_boost=gate_enabled(gates, "CPUStartupBoost"),
+            in_place=settings.gate("InPlace"),
+            per_vpa_config=settings.gate("PerVPAConfig"),
+            cpu_startup_boost=settings.gate("CPUStartupBoost"),
+            request_to_limit_ratio=settings.gate("RequestToLimitRatio"),
+            compat=settings.followed,
         )
+        self._sidecars = settings.gate("NativeSidecar")
         prefix = "vpa_admission_controller"
         self._pods = telemetry.counter(f"{prefix}_admission_pods_total", "Pods reviewed.", ("applied",))
         self._latency = telemetry.histogram(
@@ -85,19 +85,22 @@ class Reviewer:
         finally:
             self._latency.labels(status, resource).observe(self._clock.monotonic() - began)
 
+    def too_large(self) -> None:
+        """Count a review that was refused before it was read, because of its size."""
+        self._latency.labels("error", "unknown").observe(0.0)
+
     async def review_raw(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Answer a review that comes as dicts, from an API server in the same process."""
-        request = raw.get("request") or {}
-        plain = {key: value for key, value in request.items() if key not in ("object", "oldObject")}
         with self.step(TOTAL):
-            parsed = convert(plain, AdmissionRequest, what="AdmissionReview")
-            return await self.review(AdmissionReview(request=_with_objects(parsed, request)))
+            return await self.review(local_review(raw))
 
     async def _pod(self, request: AdmissionRequest) -> dict[str, Any]:
         with self.step("read_request"):
             pod = decode(bytes(request.object), Pod, what=f"pod in {request.namespace}")
         if is_probe(pod):
             return answer_probe(request, pod)
+        if self._sidecars:
+            pod = with_sidecars(pod)
         context = None
         with self.step("admit"):
             if request.operation == "CREATE" and request.resource.version in ("v1", ""):
@@ -126,11 +129,3 @@ class Reviewer:
             yield
         finally:
             self._steps.labels(name).observe(self._clock.monotonic() - began)
-
-
-def _with_objects(parsed: AdmissionRequest, raw: dict[str, Any]) -> AdmissionRequest:
-    return msgspec.structs.replace(
-        parsed,
-        object=msgspec.Raw(msgspec.json.encode(raw.get("object"))),
-        old_object=msgspec.Raw(msgspec.json.encode(raw.get("oldObject"))),
-    )

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
+from kubetide.errors import SettingsError
+from kubetide.vpa.admission.core.heartbeat import ADMISSION_LEASE
+from kubetide.vpa.core.compat import DEFAULT, Compat, check_gates, compat_of, gate_enabled
 
 
 class AdmissionSettings(Settings, frozen=True, kw_only=True):
@@ -76,8 +79,21 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         tuple[str, ...], Doc("Namespaces whose pods are left alone. Not together with --vpa-object-namespace.")
     ] = ()
     feature_gates: Annotated[
-        tuple[str, ...], Doc("Alpha features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost.")
+        tuple[str, ...],
+        Doc(
+            "Features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost, NativeSidecar, RequestToLimitRatio; "
+            "AllAlpha for all of them."
+        ),
     ] = ()
+    compat: Annotated[
+        str,
+        Doc(
+            "Release of VPA whose rules decide: 1.7, or 1.8 (upstream's main branch). docs/reference/compat.md lists "
+            "what differs.",
+            flag="compat",
+            aliases=("compat-vpa",),
+        ),
+    ] = str(DEFAULT)
     profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
     namespace: Annotated[
         str,
@@ -87,8 +103,19 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
             flag="webhook-namespace",
         ),
     ] = ""
-    lease_name: Annotated[str, Doc("Lease that tells the updater that the webhook lives.")] = "vpa-admission-controller"
-    lease_period: Annotated[timedelta, Doc("How often the lease is renewed.")] = timedelta(seconds=10)
+    lease_name: Annotated[
+        str, Doc("Lease that tells the updater that the webhook lives.", flag="status-lease-name")
+    ] = ADMISSION_LEASE
+    lease_namespace: Annotated[
+        str, Doc("Namespace of that lease; empty: the own namespace.", flag="status-lease-namespace")
+    ] = ""
+    lease_period: Annotated[
+        timedelta,
+        Doc(
+            "How often the lease is renewed, how long one renewal may take, and the duration that a new lease states.",
+            flag="status-lease-update-interval",
+        ),
+    ] = timedelta(seconds=10)
     probe_webhook: Annotated[
         bool,
         Doc(
@@ -111,3 +138,20 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.")
     ] = 0.2
     fit_nodes: Annotated[bool, Doc("Never make a pod larger than every node.")] = True
+
+    def gate(self, name: str) -> bool:
+        """Tell whether a feature gate is switched on."""
+        return gate_enabled(self.feature_gates, name)
+
+    @property
+    def followed(self) -> Compat:
+        """Return the release whose rules decide."""
+        return compat_of(self.compat, exactly=self.upstream_behavior)
+
+    def checked(self) -> "AdmissionSettings":
+        """Return self, or raise SettingsError for a value that cannot be used."""
+        check_gates(self.feature_gates, section=self.section)
+        _ = self.followed
+        if self.lease_period <= timedelta():
+            raise SettingsError("must be positive", subject=self.section, field="lease_period")
+        return self

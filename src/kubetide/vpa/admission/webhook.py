@@ -12,10 +12,10 @@ import base64
 import random
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
+from kubetide.api.objects.admission import replacement, same_webhooks
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.scheme import LEASES, MUTATING_WEBHOOKS, PODS
 from kubetide.api.values.codec import convert
@@ -26,10 +26,10 @@ from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import Limits
 from kubetide.kube.control.leader_election import micro_time
-from kubetide.kube.webhook import WebhookServer
+from kubetide.kube.webhook import LocalWebhooks, WebhookServer
+from kubetide.kube.webhook_certificates import Certificates
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.admission.certificates import Certificates
 from kubetide.vpa.admission.core.ciphers import openssl_ciphers
 from kubetide.vpa.admission.core.heartbeat import annotations, read_heartbeat
 from kubetide.vpa.admission.core.registration import (
@@ -41,8 +41,6 @@ from kubetide.vpa.admission.core.registration import (
     configuration,
     parse_labels,
     probe_namespace,
-    replacement,
-    same_webhooks,
 )
 from kubetide.vpa.admission.core.review import PROBE
 from kubetide.vpa.admission.observer import AdmissionView
@@ -53,17 +51,8 @@ from kubetide.vpa.targets import own_namespace
 log = get_logger("admission")
 
 NEVER = timedelta(days=36500)
+REVIEW_LIMIT = 5 * 1024 * 1024
 TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
-
-LocalHook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-
-
-class LocalWebhooks(Protocol):
-    """Where an embedded API server takes webhooks that are functions."""
-
-    def register_local(self, name: str, hook: LocalHook) -> None:
-        """Let `local://NAME` call a function."""
-        ...
 
 
 class AdmissionController:
@@ -84,12 +73,13 @@ class AdmissionController:
         self.name = "admission"
         self._client = client
         self._clock = clock
-        self._settings = settings
+        self._settings = settings.checked()
         self._namespace = own_namespace(settings.namespace)
+        self._lease_namespace = settings.lease_namespace or self._namespace
         self._local = local
         self._telemetry = telemetry
         self._limits = limits
-        self._view = AdmissionView(client, clock=clock, settings=settings, chance=rng)
+        self._view = AdmissionView(client, clock=clock, settings=settings, rng=rng)
         self.reviewer = Reviewer(self._view, settings, telemetry, clock=clock)
         self._holder = socket.gethostname()
         self.certificates: Certificates | None = None
@@ -129,7 +119,7 @@ class AdmissionController:
     async def _keep(self) -> None:
         """Keep certificates, configuration and lease up to date."""
         while True:
-            for task in (self._refresh_certificates, self._register, self._renew):
+            for task in (self._refresh_certificates, self._register, self._renew_in_time):
                 try:
                     await task()
                 except KubetideError as error:
@@ -155,6 +145,7 @@ class AdmissionController:
                 server_lifetime=settings.certificate_lifetime,
                 ca_lifetime=settings.ca_lifetime,
                 notice=settings.ca_notice,
+                ca_name="vpa_webhook_ca",
             )
             await self.certificates.refresh()
             files = self.certificates.files
@@ -168,6 +159,8 @@ class AdmissionController:
             ciphers=openssl_ciphers(settings.tls_ciphers),
             name="vpa-webhook",
             stopwatch=self.reviewer.step,
+            body_limit=REVIEW_LIMIT,
+            too_large=self.reviewer.too_large,
             telemetry=self._telemetry,
             limits=self._limits,
         )
@@ -235,12 +228,19 @@ class AdmissionController:
             text = Pem(path=self._settings.client_ca_file).read()
         return base64.b64encode(text.encode()).decode()
 
+    async def _renew_in_time(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.lease_period.total_seconds()):
+                await self._renew()
+        except TimeoutError as error:
+            raise Unavailable("the lease could not be renewed within its update interval") from error
+
     async def _renew(self) -> None:
         """Renew the lease, and say whether pods come back patched."""
         patching = await self._probe()
-        name, namespace = self._settings.lease_name, self._namespace
+        name, namespace = self._settings.lease_name, self._lease_namespace
         now = self._clock.now()
-        spec = {"holderIdentity": self._holder, "leaseDurationSeconds": 10, "renewTime": micro_time(now)}
+        spec = {"holderIdentity": self._holder, "renewTime": micro_time(now)}
         try:
             raw = await self._client.get_raw(LEASES, name, namespace=namespace)
         except NotFound:
@@ -249,7 +249,7 @@ class AdmissionController:
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
                 "metadata": {"name": name, "namespace": namespace, "annotations": _set(notes, {})},
-                "spec": spec,
+                "spec": {**spec, "leaseDurationSeconds": max(1, int(self._settings.lease_period.total_seconds()))},
             }
             try:
                 await self._client.create(LEASES, body, namespace=namespace)

@@ -28,12 +28,14 @@ from kubetide.vpa.core.limits import (
     LimitItem,
     NamespaceLimits,
     boundary_request,
+    chosen_limit,
     new_limits,
     proportional_limit,
     scaled,
 )
 from kubetide.vpa.core.policy import (
     CPU,
+    MEMORY,
     RESOURCES,
     Amounts,
     ContainerAmounts,
@@ -249,8 +251,12 @@ def container_resources(
     limits: NamespaceLimits,
     *,
     mode: str,
+    limit_ratio: bool = False,
 ) -> tuple[NewResources, ...]:
-    """Return what every container of a pod gets, in pod order. `given` None: no container changes."""
+    """Return what every container of a pod gets, in pod order. `given` None: no container changes.
+
+    `limit_ratio`: a policy may derive the limits (gate RequestToLimitRatio).
+    """
     if given is None or adjusted is None:
         return tuple(NewResources(name=container.name) for container in containers)
     by_name = {one.container: one for one in adjusted.recommendations}
@@ -269,8 +275,33 @@ def container_resources(
         if values == REQUESTS_AND_LIMITS:
             found = new_limits(requests=container.requests, limits=container.limits, target=target, default=default)
             new, notes = found.limits, (*notes, *found.notes)
+            if limit_ratio:
+                new = {**new, **_chosen_limits(policy, container.name, target, limits)}
         result.append(NewResources(name=container.name, requests=target, limits=new, notes=notes))
     return tuple(result)
+
+
+def _chosen_limits(
+    policy: PodResourcePolicy | None, container: str, target: Amounts, limits: NamespaceLimits
+) -> Amounts:
+    """Return the limits that the policy of a container derives from its requests.
+
+    Where the namespace limits whole pods the proportional rule stays: its sums were made with that.
+    """
+    entry = container_policy(policy, container)
+    ratio = entry.request_to_limit_ratio if entry is not None else None
+    if ratio is None:
+        return {}
+    most = (limits.container.maximum if limits.container is not None else None) or {}
+    whole_pod = (limits.pod.maximum if limits.pod is not None else None) or {}
+    found: Amounts = {}
+    for resource, rule in ((CPU, ratio.cpu), (MEMORY, ratio.memory)):
+        if rule is None or resource in whole_pod or resource not in target:
+            continue
+        limit = chosen_limit(resource, rule, target[resource], maximum=most.get(resource, ZERO))
+        if limit is not None:
+            found[resource] = limit
+    return found
 
 
 def refuse_invalid(new: NewResources, container: ContainerAmounts) -> NewResources:

@@ -3,6 +3,7 @@
     effective item       over all LimitRange items of a type: smallest max, largest min, last default
     proportional limit   L·N/R, with own limit L (or the LimitRange default), own request R, new request N;
                          N when R is unset or equal to L; none when L or N is unset or zero
+    chosen limit         N·percentage or N + quantity, where a policy says so
     boundary request     R·b/L: the request whose proportional limit would be exactly b
 
 All products are exact integers (millicores, bytes) divided once and rounded down, unless a caller asks for up.
@@ -12,11 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kubetide.api.objects.core import LimitRange, LimitRangeItem
-from kubetide.api.values.quantity import Quantity
+from kubetide.api.objects.vpa import LimitFromRequest
+from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.vpa.core.policy import CPU, RESOURCES, Amounts, amounts
 
 MAX_INT64 = 2**63 - 1
 ZERO = Quantity(0)
+PERCENTAGE = "Percentage"
+QUANTITY = "Quantity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +148,26 @@ def new_limits(
     if not result:
         return NewLimits()
     return NewLimits(result, tuple(one.note for one in found.values() if one.note))
+
+
+def chosen_limit(
+    resource: str, rule: LimitFromRequest, new_request: Quantity, *, maximum: Quantity = ZERO
+) -> Quantity | None:
+    """Return the limit that a policy derives from the new request (proposal AEP-8515); None when it derives none.
+
+    Rounded down as proportional limits are, at most the `maximum` of the namespace, and never below the request.
+    """
+    if not new_request:
+        return None
+    if rule.type == PERCENTAGE and rule.percentage is not None:
+        limit = scaled(resource, new_request, Quantity.of(rule.percentage), Quantity.of(100))[0]
+    elif rule.type == QUANTITY and rule.quantity is not None:
+        limit = new_request + parse_quantity(rule.quantity)
+    else:
+        return None
+    if maximum:
+        limit = min(limit, maximum)
+    return max(limit, new_request)
 
 
 def boundary_request(

@@ -1,8 +1,8 @@
-"""Checkpoints in the API: read when a VPA is first tracked, written every loop, deleted when their VPA is gone.
+"""Checkpoints in the API: read when a VPA is first seen, written every loop, deleted when their VPA is gone.
 
 Three rules keep history safe:
 
-- a VPA whose checkpoints could not be read yet is not written (`Unread`), and not recommended for either;
+- a VPA whose checkpoints could not be read yet is not written, and not recommended for either;
 - a checkpoint that cannot be understood is kept and reported, and nothing is written over it;
 - a checkpoint is not replaced by one that holds fewer samples, unless the model has forgotten old ones on purpose or
   the stored ones have outlived the length of history.
@@ -26,14 +26,13 @@ from kubetide.log import get_logger
 from kubetide.vpa.recommender.core.checkpoint import (
     WINDOWS_ANNOTATION,
     Checkpoint,
-    Mark,
-    Restored,
     UnreadableCheckpoint,
     checkpoint_name,
     read_checkpoint,
     status_body,
     windows_text,
 )
+from kubetide.vpa.recommender.core.entities import Mark, Restored, StoredCheckpoint, VpaState
 from kubetide.vpa.recommender.core.oom import Floor, floor_text, read_floor
 
 log = get_logger("vpa.checkpoints")
@@ -42,19 +41,6 @@ FLOOR_ANNOTATION = "kubetide.io/oom-floor"
 REFRESH = timedelta(hours=1)
 """How old `lastUpdateTime` of a checkpoint may become that has nothing new to say."""
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Stored:
-    """What is known of a checkpoint object."""
-
-    count: int
-    since: datetime
-    updated: datetime | None
-    annotated: bool
-    mark: Mark | None = None
-    floor: Floor | None = None
-    complained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +67,12 @@ class CheckpointStore:
         self._client = client
         self._clock = clock
         self._keep_for = keep_for
-        self._stored: dict[tuple[ObjectKey, str], Stored] = {}
-        self._restored: dict[tuple[ObjectKey, str], Restored] = {}
         self._owners: dict[ObjectKey, tuple[str, str]] = {}
         self._blocked: dict[ObjectKey, str] = {}
 
-    async def read(self, namespace: str, vpas: Iterable[str]) -> dict[str, Found]:
-        """Return what is stored for VPAs of one namespace; raises when the list fails."""
+    async def read(self, namespace: str, wanted: Mapping[str, VpaState]) -> dict[str, Found]:
+        """Return what is stored for VPAs of one namespace, by name, and note it; raises when the list fails."""
         listing = await self._client.list(VPA_CHECKPOINTS, namespace=namespace)
-        wanted = set(vpas)
         loaded: dict[str, list[Loaded]] = {name: [] for name in wanted}
         problems: dict[str, dict[str, str]] = {name: {} for name in wanted}
         for rejected in listing.rejected:
@@ -105,24 +88,25 @@ class CheckpointStore:
             if name not in wanted:
                 continue
             try:
-                loaded[name].append(self._take(key, item))
+                loaded[name].append(self._take(wanted[name], key, item))
             except UnreadableCheckpoint as error:
                 self.block(key, str(error))
                 problems[name][key.name] = str(error)
         return {name: Found(tuple(loaded[name]), problems[name]) for name in wanted}
 
-    def _take(self, key: ObjectKey, item: VerticalPodAutoscalerCheckpoint) -> Loaded:
+    def _take(self, vpa: VpaState, key: ObjectKey, item: VerticalPodAutoscalerCheckpoint) -> Loaded:
         content = read_checkpoint(item)
         status = item.status
         assert status is not None
         annotations = item.metadata.annotations or {}
-        name = (ObjectKey(key.namespace, item.spec.vpa_object_name), content.container)
         now, written = self._clock.now(), status.last_update_time
         if written is not None and written > now:
             # Whoever wrote it did not know the time, so nobody can tell which kills it knows of.
             written = None
-        self._stored[name] = Stored(content.count, now, written, bool(annotations))
-        self._restored[name] = Restored(written, content.with_windows)
+        restored = Restored(written, content.with_windows)
+        vpa.checkpoints[content.container] = StoredCheckpoint(
+            content.count, now, written, bool(annotations), restored=restored
+        )
         self._blocked.pop(key, None)
         return Loaded(content, status.last_update_time, read_floor(annotations.get(FLOOR_ANNOTATION, "")))
 
@@ -130,45 +114,28 @@ class CheckpointStore:
         """Never write over this object: what it holds could not be used."""
         self._blocked[key] = problem
 
-    def restored(self, vpa: ObjectKey, container: str) -> Restored | None:
-        """Return the checkpoint that a container started from, which knows of older kills."""
-        return self._restored.get((vpa, container))
-
-    def holds(self, vpa: ObjectKey, container: str, mark: Mark, floor: Floor | None) -> bool:
+    def holds(self, vpa: VpaState, container: str, mark: Mark, floor: Floor | None) -> bool:
         """Tell whether this very content was stored within the last hour."""
-        stored = self._stored.get((vpa, container))
+        stored = vpa.checkpoints.get(container)
         if stored is None or stored.updated is None or self._clock.now() - stored.updated >= REFRESH:
             return False
         return stored.mark == mark and stored.floor == floor
 
-    def forget(self, vpa: ObjectKey) -> None:
-        """Drop what is known of a VPA that is no longer tracked."""
-        for key in [key for key in self._stored if key[0] == vpa]:
-            del self._stored[key]
-        for key in [key for key in self._restored if key[0] == vpa]:
-            del self._restored[key]
-
-    def allow_less(self, vpa: ObjectKey, container: str) -> None:
-        """Accept fewer samples from now on: the model has forgotten some on purpose."""
-        stored = self._stored.get((vpa, container))
-        if stored is not None:
-            stored.count = 0
-
-    async def write(self, vpa: ObjectKey, contents: Sequence[Checkpoint], floors: Mapping[str, Floor]) -> None:
+    async def write(self, vpa: VpaState, contents: Sequence[Checkpoint], floors: Mapping[str, Floor]) -> None:
         """Store the checkpoints of one VPA."""
         for one in contents:
             if self._may_write(vpa, one):
                 await self._write(vpa, one, floors.get(one.container))
 
-    def _may_write(self, vpa: ObjectKey, one: Checkpoint) -> bool:
-        key = ObjectKey(vpa.namespace, checkpoint_name(vpa.name, one.container))
+    def _may_write(self, vpa: VpaState, one: Checkpoint) -> bool:
+        key = ObjectKey(vpa.key.namespace, checkpoint_name(vpa.key.name, one.container))
         owner = self._owners.get(key)
         if key in self._blocked:
             return False
-        if owner is not None and owner != (vpa.name, one.container):
+        if owner is not None and owner != (vpa.key.name, one.container):
             log.debug("checkpoint name belongs to another container", checkpoint=str(key), owner="/".join(owner))
             return False
-        stored = self._stored.get((vpa, one.container))
+        stored = vpa.checkpoints.get(one.container)
         if stored is None or one.count >= stored.count or self._clock.now() - stored.since >= self._keep_for:
             return True
         if not stored.complained:
@@ -176,27 +143,30 @@ class CheckpointStore:
             log.warning("checkpoint holds more than the model, keeping it", checkpoint=str(key), stored=stored.count)
         return False
 
-    async def _write(self, vpa: ObjectKey, one: Checkpoint, floor: Floor | None) -> None:
-        now = self._clock.now().replace(microsecond=0)
-        name = checkpoint_name(vpa.name, one.container)
+    async def _write(self, vpa: VpaState, one: Checkpoint, floor: Floor | None) -> None:
+        now, namespace = self._clock.now().replace(microsecond=0), vpa.key.namespace
+        name = checkpoint_name(vpa.key.name, one.container)
         notes = {WINDOWS_ANNOTATION: windows_text(one, now=now)}
         if floor is not None:
             notes[FLOOR_ANNOTATION] = floor_text(floor)
         status = status_body(one, now=now)
-        stored = self._stored.get((vpa, one.container))
+        stored = vpa.checkpoints.get(one.container)
         try:
-            await self._patch(vpa.namespace, name, status, notes, annotated=stored is None or stored.annotated)
+            await self._patch(namespace, name, status, notes, annotated=stored is None or stored.annotated)
         except NotFound:
             body = {
                 "apiVersion": VPA_CHECKPOINTS.api_version,
                 "kind": VPA_CHECKPOINTS.kind,
-                "metadata": {"name": name, "namespace": vpa.namespace, "annotations": notes},
-                "spec": {"vpaObjectName": vpa.name, "containerName": one.container},
+                "metadata": {"name": name, "namespace": namespace, "annotations": notes},
+                "spec": {"vpaObjectName": vpa.key.name, "containerName": one.container},
                 "status": status,
             }
-            await self._client.create(VPA_CHECKPOINTS, body, namespace=vpa.namespace)
-        self._stored[vpa, one.container] = Stored(one.count, now, now, annotated=True, mark=one.mark, floor=floor)
-        self._owners[ObjectKey(vpa.namespace, name)] = (vpa.name, one.container)
+            await self._client.create(VPA_CHECKPOINTS, body, namespace=namespace)
+        restored = stored.restored if stored is not None else None
+        vpa.checkpoints[one.container] = StoredCheckpoint(
+            one.count, now, now, annotated=True, mark=one.mark, floor=floor, restored=restored
+        )
+        self._owners[ObjectKey(namespace, name)] = (vpa.key.name, one.container)
 
     async def _patch(
         self, namespace: str, name: str, status: Mapping[str, Any], notes: Mapping[str, str], *, annotated: bool

@@ -30,9 +30,10 @@ from kubetide.kube.metrics import ExternalMetrics, ResourceMetrics
 from kubetide.kube.owners import ControllerKey, OwnerChain
 from kubetide.log import get_logger
 from kubetide.vpa.core.policy import CPU, MEMORY
+from kubetide.vpa.core.sidecars import with_sidecars
+from kubetide.vpa.recommender.core.decisions import failed_check, has_parent, no_controller, unreadable_target
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, Seen, from_event, from_pod, from_update
-from kubetide.vpa.recommender.core.tracking import failed_check, has_parent, no_controller, unreadable_target
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
 log = get_logger("vpa.recommender")
@@ -64,10 +65,10 @@ class Target:
 class Observer:
     """Pods, usage and kills."""
 
-    def __init__(self, client: Client, *, clock: Clock, settings: RecommenderSettings, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, clock: Clock, settings: RecommenderSettings, rng: random.Random) -> None:
         self._client = client
         self._settings = settings
-        self._chance = chance
+        self._rng = rng
         self._namespace = settings.vpa_object_namespace or None
         self._usage = ResourceMetrics(client)
         self._external = ExternalMetrics(client)
@@ -77,11 +78,11 @@ class Observer:
             clock=clock,
             namespace=self._namespace,
             field_selector="status.phase!=Pending",
-            slim=slim,
-            chance=chance,
+            slim=(lambda pod: slim(with_sidecars(pod))) if settings.gate("NativeSidecar") else slim,
+            rng=rng,
         )
         self.pods.add_handler(self._on_pod)
-        self.nodes = NodeSizes(client, clock=clock, chance=chance)
+        self.nodes = NodeSizes(client, clock=clock, rng=rng)
         self.seen = Seen()
         self._early: deque[Oom] = deque(maxlen=OOM_QUEUE)
         self._queue: deque[Oom] = deque(maxlen=OOM_QUEUE)
@@ -138,7 +139,7 @@ class Observer:
                             self._queue.extend(self.seen.fresh(from_event(event.object)))
             except KubetideError as error:
                 log.debug("watching eviction events failed", error=str(error))
-            await asyncio.sleep(REWATCH_SECONDS * (1 + 0.5 * self._chance.random()))
+            await asyncio.sleep(REWATCH_SECONDS * (1 + 0.5 * self._rng.random()))
 
     async def usage(self, model: Model) -> tuple[PodMetrics, ...]:
         """Return the usage of all pods."""

@@ -9,6 +9,7 @@ from kubetide.api.objects.vpa import DEFAULT_RECOMMENDER
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.config import Doc, Settings
 from kubetide.errors import InvalidInput, SettingsError
+from kubetide.vpa.core.compat import DEFAULT, Compat, check_gates, compat_of, gate_enabled
 
 PROMETHEUS = "prometheus"
 DEFAULT_LEASE = "vpa-recommender-lease"
@@ -152,8 +153,21 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         tuple[str, ...], Doc("Namespaces whose VPAs are left alone. Not together with --vpa-object-namespace.")
     ] = ()
     feature_gates: Annotated[
-        tuple[str, ...], Doc("Alpha features as Name=true: PerVPAConfig lets a container policy tune OOM and windows.")
+        tuple[str, ...],
+        Doc(
+            "Features as Name=true: PerVPAConfig lets a container policy tune OOM, windows and percentiles, "
+            "NativeSidecar sizes init containers that keep running."
+        ),
     ] = ()
+    compat: Annotated[
+        str,
+        Doc(
+            "Release of VPA whose rules decide: 1.7, or 1.8 (upstream's main branch). docs/reference/compat.md lists "
+            "what differs.",
+            flag="compat",
+            aliases=("compat-vpa",),
+        ),
+    ] = str(DEFAULT)
     address: Annotated[str, Doc("Where metrics and health are served.")] = ":8942"
     profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
     leader_elect: Annotated[
@@ -167,6 +181,9 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     leader_elect_renew_deadline: Annotated[timedelta, Doc("How long a leader tries to renew.")] = timedelta(seconds=10)
     leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried.")] = timedelta(seconds=2)
 
+    upstream_behavior: Annotated[
+        bool, Doc("Follow the release of --compat exactly: without later fixes, and with samples that cannot be true.")
+    ] = False
     max_sample_skew: Annotated[
         timedelta,
         Doc(
@@ -207,7 +224,12 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
 
     def gate(self, name: str) -> bool:
         """Tell whether an alpha feature is switched on."""
-        return f"{name}=true" in self.feature_gates
+        return gate_enabled(self.feature_gates, name)
+
+    @property
+    def followed(self) -> Compat:
+        """Return the release whose rules decide."""
+        return compat_of(self.compat, exactly=self.upstream_behavior)
 
     @property
     def shard_of(self) -> tuple[int, int]:
@@ -249,7 +271,8 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         for name in ("history_length", "history_resolution", "prometheus_query_timeout"):
             if prometheus_duration(getattr(self, name)) <= timedelta(0):
                 raise SettingsError("must be positive", subject="recommender", field=name)
-        _ = self.shard_of, self.largest
+        check_gates(self.feature_gates, section=self.section)
+        _ = self.shard_of, self.largest, self.followed
         return self
 
 

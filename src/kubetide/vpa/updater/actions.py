@@ -10,14 +10,15 @@ from kubetide.clock import Clock
 from kubetide.log import get_logger
 from kubetide.vpa.admission.core.mutate import resource_patch
 from kubetide.vpa.core.boost import ANNOTATION, boosted_containers
+from kubetide.vpa.core.compat import NODE_CAPACITY_INFEASIBLE, RESIZE_ERROR_DEFERRED
 from kubetide.vpa.updater.core import events
 from kubetide.vpa.updater.core.breaker import CLOSED
 from kubetide.vpa.updater.core.budget import Creator, creator_of
-from kubetide.vpa.updater.core.inplace import may_evict, pod_resize_state
+from kubetide.vpa.updater.core.inplace import is_infeasible, may_evict, pod_resize_state
 from kubetide.vpa.updater.core.memory import Eviction, Memory, disruption_of
 from kubetide.vpa.updater.core.plan import Judgement, Method, Step, VpaPlan, new_requests
 from kubetide.vpa.updater.core.priority import actual_requests
-from kubetide.vpa.updater.core.resizing import Resize, ResizePhase, fell_back, resize_of
+from kubetide.vpa.updater.core.resizing import Resize, fell_back, resize_of
 from kubetide.vpa.updater.evictor import Evictor, Outcome
 from kubetide.vpa.updater.executor import UNANNOUNCED, Result
 from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
@@ -103,10 +104,12 @@ class Disruptor:
         """Resize a pod in place; a refusal for good may ask for an eviction instead."""
         assert candidate.fitted is not None
         uid = pod.metadata.uid
-        if plan.mode == IN_PLACE and _last_was_infeasible(pod) and plan.targets is not None:
+        compat = plan.rules.compat
+        infeasible = is_infeasible(pod_resize_state(pod), error_too=not compat.holds(RESIZE_ERROR_DEFERRED))
+        if plan.mode == IN_PLACE and infeasible and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
             self._audit.count_failed_resize(plan.key, pods=len(plan.judged), reason="InPlaceUpdateInfeasible")
-        patch = resource_patch(pod.spec.containers or (), candidate.fitted.containers)
+        patch = resource_patch(pod, candidate.fitted.containers)
         gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
         outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)), without=gone)
         size = len(plan.judged)
@@ -122,14 +125,17 @@ class Disruptor:
             self._recorder.publish(events.resized(pod))
             log.info("resized in place", **fields)
             return Result.COUNTS
-        reason_of_failure = "UnboostError" if candidate.unboost else "InPlaceUpdateError"
+        refused = outcome in (Outcome.FAILED, Outcome.INFEASIBLE)
+        never = outcome is Outcome.INFEASIBLE and plan.mode == IN_PLACE and compat.holds(NODE_CAPACITY_INFEASIBLE)
+        reason_of_failure = "InPlaceUpdateInfeasible" if never else "InPlaceUpdateError"
+        if candidate.unboost:
+            never, reason_of_failure = False, "UnboostError"
         self._audit.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
         self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
         log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
-        if outcome is Outcome.FAILED and plan.mode == IN_PLACE and plan.targets is not None:
-            # What the server refuses today it refuses tomorrow: wait for another recommendation.
+        if never and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
-        if outcome is not Outcome.FAILED or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
+        if not refused or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
             return Result.COUNTS if outcome is Outcome.UNKNOWN else Result.NOTHING
         waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
         paused = self._memory.breakers.get(plan.key, CLOSED).paused
@@ -145,6 +151,18 @@ class Disruptor:
         """Judge the replacements that have come by now, before anything else is done to the workload."""
         if plan.key in self._memory.breakers:
             self._breakers.look(plan.key, now=self._clock.now())
+
+    def report_skipped(self, plan: VpaPlan) -> None:
+        """Count the pods whose resize is known to be infeasible, and say so once per recommendation."""
+        for judgement in plan.judged:
+            uid = judgement.pod.metadata.uid
+            if not judgement.skipped:
+                continue
+            self._audit.count_skipped(plan.key, pods=len(plan.judged))
+            remembered = self._memory.infeasible.get(uid)
+            if remembered is not None and self._memory.skips.get(uid) != remembered:
+                self._memory.skips[uid] = remembered
+                self._recorder.publish(events.skipped(judgement.pod))
 
     def too_late(self, plan: VpaPlan, method: Method) -> None:
         """Count that a limiter would have let a disruption pass only after the end of the run."""
@@ -177,8 +195,3 @@ class Disruptor:
             return
         self._resizes[pod.metadata.uid] = standing
         log.info("resize", pod=str(key_of(pod)), phase=standing.phase.value, reason=standing.reason)
-
-
-def _last_was_infeasible(pod: Pod) -> bool:
-    standing = resize_of(pod)
-    return standing is not None and standing.phase is ResizePhase.INFEASIBLE

@@ -43,15 +43,16 @@ class Outcome(Enum):
     CHANGED = "the pod changed in the meantime"
     FORBIDDEN = "a PodDisruptionBudget forbids it"
     FAILED = "the API server refused it"
+    INFEASIBLE = "the node can never hold it"
     BUSY = "the API server is too busy"
 
 
 class Evictor:
     """Applies decisions to pods and VPAs."""
 
-    def __init__(self, client: Client, *, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, rng: random.Random) -> None:
         self._client = client
-        self._chance = chance
+        self._rng = rng
 
     async def evict(self, pod: Pod) -> tuple[Outcome, str]:
         """Evict the pod, if it is still as it was seen."""
@@ -97,6 +98,8 @@ class Evictor:
         except Unavailable as error:
             return Outcome.UNKNOWN, str(error)
         except ApiError as error:
+            if never_fits(error):
+                return Outcome.INFEASIBLE, str(error)
             return (Outcome.BUSY if _transient(error) else Outcome.FAILED), str(error)
         note = MergePatch({"metadata": {"annotations": {RESIZED: "true", **dict.fromkeys(without)}}})
         try:
@@ -146,8 +149,20 @@ class Evictor:
             except KubetideError as error:
                 if not _transient(error):
                     raise
-            await asyncio.sleep(RETRY.delay(attempt, self._chance))
+            await asyncio.sleep(RETRY.delay(attempt, self._rng))
         return await send()
+
+
+def never_fits(error: BaseException | None) -> bool:
+    """Tell whether a resize was refused because the node can never hold the pod, looking through wrapped errors.
+
+    The admission plugin PodResizeValidator (Kubernetes 1.36) says so with a cause; the status code says nothing.
+    """
+    while error is not None and not isinstance(error, ApiError):
+        error = error.__cause__
+    if error is None or error.reason != "Forbidden":
+        return False
+    return any(cause.get("reason") == "NodeCapacity" for cause in error.causes)
 
 
 def _transient(error: KubetideError) -> bool:

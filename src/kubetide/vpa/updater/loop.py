@@ -60,7 +60,7 @@ class Updater:
     ) -> None:
         self.name = "updater"
         self._clock = clock
-        self._settings = settings
+        self._settings = settings.checked()
         self._recorder = recorder
         self._rng = rng
         self._leadership = Leadership(
@@ -69,13 +69,13 @@ class Updater:
             enabled=settings.leader_elect,
             lease_name=settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             lease_duration=settings.leader_elect_lease_duration,
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
         )
-        self._view = ClusterView(client, clock=clock, settings=settings, chance=rng)
-        self._evictor = Evictor(self._leadership.writer, chance=rng)
+        self._view = ClusterView(client, clock=clock, settings=settings, rng=rng)
+        self._evictor = Evictor(self._leadership.writer, rng=rng)
         self._audit = Audit(telemetry, clock=clock)
         self._rules = _rules(settings)
         self._memory, self._breakers, self._disruptor = self._new_memory()
@@ -159,6 +159,8 @@ class Updater:
                 self._forget(observations)
                 await self._breakers.begin_run(observations, heartbeat, now=self._clock.now())
                 plans = await self._plan(observations)
+            for made in plans:
+                self._disruptor.report_skipped(made)
             if self._problem:
                 log.warning("nothing is updated", reason=self._problem)
                 return
@@ -282,6 +284,7 @@ class Updater:
 
     def _count(self, made: VpaPlan) -> None:
         size = size_log2(len(made.judged))
+        self._audit.count_from_zero(made.key, pods=len(made.judged), mode=made.mode)
         self._audit.controlled.labels(size, made.mode).inc(len(made.judged))
         evictable = sum(candidate.method is Method.EVICT for candidate in made.candidates)
         updatable = sum(candidate.method is Method.RESIZE for candidate in made.candidates)
@@ -342,6 +345,7 @@ def _rules(settings: UpdaterSettings) -> PlanRules:
         in_place_gate=settings.gate("InPlace"),
         per_vpa_gate=settings.gate("PerVPAConfig"),
         boost_gate=settings.gate("CPUStartupBoost"),
+        compat=settings.followed,
         settle=settings.wait_for_replacements and not settings.upstream_behavior,
     )
 

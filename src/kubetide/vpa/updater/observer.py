@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.core import Lease, Node, Pod
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.resources import parse_list
 from kubetide.api.objects.scheme import LEASES, NODES, PODS, VPA_CHECKPOINTS
@@ -28,11 +28,12 @@ from kubetide.kube.owners import ControllerKey
 from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.vpa.admission.core.heartbeat import ABSENT, Heartbeat, read_heartbeat
-from kubetide.vpa.admission.core.mutate import UNLIMITED, Limits
+from kubetide.vpa.admission.core.mutate import Limits
 from kubetide.vpa.core.boost import has_boost
 from kubetide.vpa.core.matching import Candidate, controlling, pod_owner
 from kubetide.vpa.core.policy import recommendations
 from kubetide.vpa.core.safety import largest, largest_usage, memory_usage
+from kubetide.vpa.core.sidecars import with_sidecars
 from kubetide.vpa.targets import Targets, own_namespace
 from kubetide.vpa.updater.core.budget import Creator, creator_of
 from kubetide.vpa.updater.core.plan import Observation
@@ -43,7 +44,6 @@ log = get_logger("updater")
 
 BY_CREATOR = "creator"
 FINISHED = ("Succeeded", "Failed")
-ADMISSION_LEASE = "vpa-admission-controller"
 LEASE_RETRY = Backoff(base=0.1, factor=3.0, cap=1.0, jitter=0.0)
 
 PodUsage = Mapping[ObjectKey, Mapping[str, int]]
@@ -52,18 +52,19 @@ PodUsage = Mapping[ObjectKey, Mapping[str, int]]
 class ClusterView:
     """Local copies of what the updater needs, and the questions it asks of them."""
 
-    def __init__(self, client: Client, *, clock: Clock, settings: UpdaterSettings, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, clock: Clock, settings: UpdaterSettings, rng: random.Random) -> None:
         self._client = client
         self._clock = clock
         self._settings = settings
         self._metrics = ResourceMetrics(client)
+        self._warned = False
         self._evidence: set[tuple[ObjectKey, str]] = set()
         self.targets = Targets(
             client,
             clock=clock,
             namespace=settings.vpa_object_namespace,
             ignored=settings.ignored_vpa_object_namespaces,
-            chance=chance,
+            rng=rng,
         )
         self.pods: Informer[Pod] = Informer(
             client,
@@ -71,6 +72,7 @@ class ClusterView:
             clock=clock,
             field_selector="status.phase!=Succeeded,status.phase!=Failed",
             indexes={BY_CREATOR: lambda pod: [creator_index(creator_of(pod))]},
+            slim=with_sidecars if settings.gate("NativeSidecar") else None,
         )
         self.nodes: Informer[Node] | None = None
         if settings.fit_nodes and not settings.upstream_behavior:
@@ -104,15 +106,27 @@ class ClusterView:
         namespace = own_namespace(self._settings.admission_namespace)
         for attempt in range(3):
             try:
-                lease = await self._client.get(LEASES, ADMISSION_LEASE, namespace=namespace)
+                lease = await self._client.get(LEASES, self._settings.admission_lease, namespace=namespace)
             except NotFound:
                 return ABSENT
             except KubetideError as error:
                 log.warning("admission lease cannot be read", error=str(error))
-                await asyncio.sleep(LEASE_RETRY.delay(attempt, self._client.chance))
+                await asyncio.sleep(LEASE_RETRY.delay(attempt, self._client.rng))
                 continue
-            return read_heartbeat(lease, now=self._clock.now())
+            self._compare_times(lease)
+            return read_heartbeat(lease, now=self._clock.now(), timeout=self._settings.admission_lease_timeout)
         return ABSENT
+
+    def _compare_times(self, lease: Lease) -> None:
+        """Warn once where a single late renewal would make the lease look abandoned."""
+        timeout, interval = self._settings.admission_lease_timeout, lease.spec.lease_duration_seconds
+        if not self._warned and timeout.total_seconds() <= 2 * interval:
+            self._warned = True
+            log.warning(
+                "timeout of the admission lease is short",
+                timeout_seconds=timeout.total_seconds(),
+                renewed_every_seconds=interval,
+            )
 
     def updated_vpas(self) -> list[VerticalPodAutoscaler]:
         """Return the VPAs whose pods are changed while they run."""
@@ -180,10 +194,11 @@ class ClusterView:
         *,
         now: datetime,
     ) -> Observation:
-        limits = UNLIMITED
+        ratio = self._settings.gate("RequestToLimitRatio")
+        limits = Limits(limit_ratio=ratio)
         if not self._settings.upstream_behavior:
             of_workload = None if usage is None else largest_usage(usage.get(key_of(pod), {}) for pod in pods)
-            limits = Limits(usage=of_workload, headroom=self._settings.memory_headroom, nodes=nodes)
+            limits = Limits(usage=of_workload, headroom=self._settings.memory_headroom, nodes=nodes, limit_ratio=ratio)
         creators = {creator_of(pod) for pod in pods}
         stated = {c: self.targets.stated_replicas(c.namespace, c.kind, c.name) for c in creators}
         not_ready = await self._not_ready(vpa, now=now)

@@ -4,6 +4,9 @@ from datetime import timedelta
 from typing import Annotated, ClassVar
 
 from kubetide.config import Doc, Settings
+from kubetide.errors import SettingsError
+from kubetide.vpa.admission.core.heartbeat import ADMISSION_LEASE, FRESH
+from kubetide.vpa.core.compat import DEFAULT, Compat, check_gates, compat_of, gate_enabled
 
 
 class UpdaterSettings(Settings, frozen=True, kw_only=True):
@@ -49,12 +52,43 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
         tuple[str, ...], Doc("Namespaces whose VPAs are left alone. Not together with --vpa-object-namespace.")
     ] = ()
     feature_gates: Annotated[
-        tuple[str, ...], Doc("Alpha features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost.")
+        tuple[str, ...],
+        Doc(
+            "Features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost, NativeSidecar, RequestToLimitRatio; "
+            "AllAlpha for all of them."
+        ),
     ] = ()
+    compat: Annotated[
+        str,
+        Doc(
+            "Release of VPA whose rules decide: 1.7, or 1.8 (upstream's main branch). docs/reference/compat.md lists "
+            "what differs.",
+            flag="compat",
+            aliases=("compat-vpa",),
+        ),
+    ] = str(DEFAULT)
+    admission_lease: Annotated[
+        str,
+        Doc(
+            "Lease by which the admission controller shows that it works; its --status-lease-name.",
+            flag="admission-controller-status-lease-name",
+        ),
+    ] = ADMISSION_LEASE
     admission_namespace: Annotated[
         str,
-        Doc("Namespace of the admission controller's lease. Empty: the environment's NAMESPACE, else kube-system."),
+        Doc(
+            "Namespace of the admission controller's lease. Empty: the environment's NAMESPACE, else kube-system.",
+            flag="admission-controller-status-lease-namespace",
+        ),
     ] = ""
+    admission_lease_timeout: Annotated[
+        timedelta,
+        Doc(
+            "How long after its last renewal the admission controller's lease is fresh. Longer than twice its "
+            "--status-lease-update-interval, or a late renewal stops updates.",
+            flag="admission-controller-status-lease-timeout",
+        ),
+    ] = FRESH
     leader_elect: Annotated[
         bool, Doc("Act only while holding the lease. Off in the original; on here, so that two never act at once.")
     ] = True
@@ -94,12 +128,15 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
         """Tell whether a feature gate is switched on."""
         return gate_enabled(self.feature_gates, name)
 
+    @property
+    def followed(self) -> Compat:
+        """Return the release whose rules decide."""
+        return compat_of(self.compat, exactly=self.upstream_behavior)
 
-def gate_enabled(gates: tuple[str, ...], name: str) -> bool:
-    """Tell whether `Name=true` is among the gates; the last mention counts."""
-    value = "false"
-    for entry in gates:
-        key, _, text = entry.partition("=")
-        if key.strip() == name:
-            value = text.strip().lower() or "true"
-    return value in ("true", "1", "t")
+    def checked(self) -> "UpdaterSettings":
+        """Return self, or raise SettingsError for a value that cannot be used."""
+        check_gates(self.feature_gates, section=self.section)
+        _ = self.followed
+        if self.admission_lease_timeout <= timedelta():
+            raise SettingsError("must be positive", subject=self.section, field="admission_lease_timeout")
+        return self

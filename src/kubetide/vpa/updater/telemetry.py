@@ -44,6 +44,11 @@ class Audit:
         self.updated = telemetry.counter(
             f"{PREFIX}_in_place_updated_pods_total", "Pods resized in place.", (*plain, *named)
         )
+        self.skipped = telemetry.counter(
+            f"{PREFIX}_in_place_infeasible_skip_pods_total",
+            "Pods not resized because the recommendation was infeasible before.",
+            (*plain, *named),
+        )
         self.failed_evictions = telemetry.counter(
             f"{PREFIX}_failed_eviction_attempts_total", "Evictions that failed.", (*moded, "reason", *named)
         )
@@ -62,6 +67,14 @@ class Audit:
             gauge.clear()
         for gauge in (self.updatable, self.vpas_updatable, self.vpas_updated):
             gauge.clear()
+
+    def count_from_zero(self, key: ObjectKey, *, pods: int, mode: str) -> None:
+        """Let the counters of a VPA exist before anything happens to its pods: a rate needs a first value."""
+        self.evicted.labels(size_log2(pods), mode, key.name, key.namespace)
+        self.updated.labels(size_log2(pods), key.name, key.namespace)
+
+    def count_skipped(self, key: ObjectKey, *, pods: int) -> None:
+        self.skipped.labels(size_log2(pods), key.name, key.namespace).inc()
 
     def count_eviction(self, key: ObjectKey, *, pods: int, mode: str) -> None:
         self.evicted.labels(size_log2(pods), mode, key.name, key.namespace).inc()

@@ -7,7 +7,7 @@ import pytest
 
 from kubetide.embedded.apiserver.gates import DEFAULT_GATES, parse_gates
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import InvalidInput
 
@@ -40,7 +40,7 @@ def test_what_is_no_gate_or_no_switch_is_refused(text: str) -> None:
         parse_gates(text)
 
 
-async def send(api: EmbeddedApi, method: str, path: str, body: dict[str, Any], kind: str = "json") -> tuple[int, Any]:
+async def send(api: ApiServer, method: str, path: str, body: dict[str, Any], kind: str = "json") -> tuple[int, Any]:
     request = Request(method, path, body=json.dumps(body).encode(), content_type=f"application/{kind}")
     answer = await api.handle(request)
     assert isinstance(answer, Answer)
@@ -62,10 +62,10 @@ def test_without_the_gate_a_tolerance_is_dropped_unless_there_is_one_already() -
         behavior = {"behavior": {"scaleUp": {"tolerance": "200m"}}}
         more = {"spec": {"behavior": {"scaleDown": {"tolerance": "300m"}}}}
         less = {"spec": {"behavior": {"scaleUp": {"tolerance": None}, "scaleDown": {"tolerance": None}}}}
-        with_gate = EmbeddedApi(clock=virtual_clock(), gates=DEFAULT_GATES)
+        with_gate = ApiServer(clock=virtual_clock(), gates=DEFAULT_GATES)
         _, made = await send(with_gate, "POST", PATH, hpa(**behavior))
         seen.append(tolerances(made))
-        without = EmbeddedApi(clock=virtual_clock(), gates=frozenset(), store=with_gate.store)
+        without = ApiServer(clock=virtual_clock(), gates=frozenset(), store=with_gate.store)
         for patch in (more, less, more):
             _, patched = await send(without, "PATCH", f"{PATH}/web", patch, "merge-patch+json")
             seen.append(tolerances(patched))
@@ -78,7 +78,7 @@ def test_without_the_gate_a_tolerance_is_dropped_unless_there_is_one_already() -
 @pytest.mark.parametrize(("text", "status"), [("", 422), ("HPAScaleToZero=true", 201)])
 def test_a_minimum_of_zero_needs_its_gate(text: str, status: int) -> None:
     async def main() -> int:
-        api = EmbeddedApi(clock=virtual_clock(), gates=parse_gates(text))
+        api = ApiServer(clock=virtual_clock(), gates=parse_gates(text))
         return (await send(api, "POST", PATH, hpa(minReplicas=0, metrics=[EXTERNAL])))[0]
 
     assert run_virtual(main()) == status

@@ -8,7 +8,7 @@ import pytest
 
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import TerminalError
-from kubetide.kube.control.reconcile import Outcome, Result, Workers
+from kubetide.kube.control.reconcile import Reconciled, Result, Workers
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.kube.pacing import Backoff
 
@@ -35,7 +35,7 @@ async def running(calls: Calls, keys: str, seconds: float, *, workers: int = 1, 
         queue.add(key)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(
-            Workers(queue, calls, workers=workers, name="test", stop_grace=timedelta(seconds=grace)).run()
+            Workers(queue, calls.reconcile, workers=workers, name="test", stop_grace=timedelta(seconds=grace)).run()
         )
         await asyncio.sleep(seconds)
         task.cancel()
@@ -125,19 +125,19 @@ def test_work_that_does_not_finish_is_cut_off_after_the_grace() -> None:
 
 
 def test_outcomes_are_shown() -> None:
-    async def main() -> list[Outcome[str]]:
+    async def main() -> list[Reconciled[str]]:
         async def behave(key: str, call: int) -> Result:
             await asyncio.sleep(2)
             if key == "b":
                 raise ValueError("no")
             return Result()
 
-        seen: list[Outcome[str]] = []
+        seen: list[Reconciled[str]] = []
         queue: WorkQueue[str] = WorkQueue(clock=virtual_clock(), backoff=Backoff(base=100))
         queue.add("a")
         queue.add("b")
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(Workers(queue, Calls(behave), observe=seen.append).run())
+            task = group.create_task(Workers(queue, Calls(behave).reconcile, observe=seen.append).run())
             await asyncio.sleep(10)
             task.cancel()
         return seen
@@ -155,7 +155,7 @@ def test_a_queue_that_is_shut_down_lets_its_workers_go() -> None:
         queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
         queue.add("a")
         async with asyncio.TaskGroup() as group:
-            group.create_task(Workers(queue, Calls(behave), workers=3).run())
+            group.create_task(Workers(queue, Calls(behave).reconcile, workers=3).run())
             await asyncio.sleep(5)
             queue.shut_down()
             queue.add("b")

@@ -219,8 +219,8 @@ def all_strategies() -> dict[str, Strategy]:
     agent = cast(
         "NodeAgent", SimpleNamespace(clock=TestClock(), gates=parse_gates("BECPUEvict=true,BEMemoryEvict=true"))
     )
-    chance = cast("Any", SimpleNamespace(random=lambda: 0.5))
-    return {one.name: one for one in make_strategies(NodeSettings(), agent, chance, Extensions())}
+    rng = cast("Any", SimpleNamespace(random=lambda: 0.5))
+    return {one.name: one for one in make_strategies(NodeSettings(), agent, rng, Extensions())}
 
 
 def written(plan: Plan) -> set[tuple[str, str, str]]:

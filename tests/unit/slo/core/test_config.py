@@ -45,7 +45,7 @@ def test_an_unreadable_key_keeps_its_previous_configuration(text: str) -> None:
 
 
 def test_one_bad_key_does_not_spoil_the_others() -> None:
-    config, problems = NodeSLOConfig().updated(
+    config, problems = NodeSLOConfig.initial().updated(
         {THRESHOLD_KEY: "broken", SYSTEM_KEY: '{"clusterStrategy": {"minFreeKbytesFactor": 7}}'}
     )
     assert [problem.key for problem in problems] == [THRESHOLD_KEY]
@@ -66,7 +66,7 @@ def test_one_bad_key_does_not_spoil_the_others() -> None:
     ],
 )
 def test_a_bad_colocation_text_leaves_the_last_good_one_in_force(text: str, reason: str) -> None:
-    good, _ = ColocationState().updated({COLOCATION_KEY: '{"enable": true}'})
+    good, _ = ColocationState.initial().updated({COLOCATION_KEY: '{"enable": true}'})
     state, problems = good.updated({COLOCATION_KEY: text})
     assert state.config == good.config
     assert state.error
@@ -75,7 +75,7 @@ def test_a_bad_colocation_text_leaves_the_last_good_one_in_force(text: str, reas
 
 def test_a_bad_node_entry_falls_back_to_the_cluster_strategy_and_names_itself() -> None:
     text = '{"enable": true, "nodeConfigs": [{"name": "edge", "nodeSelector": {}, "degradeTimeMinutes": -1}]}'
-    state, problems = ColocationState().updated({COLOCATION_KEY: text})
+    state, problems = ColocationState.initial().updated({COLOCATION_KEY: text})
     assert not state.error
     assert state.config["nodeConfigs"][0]["degradeTimeMinutes"] == 15
     assert "edge" in problems[0].message
@@ -106,7 +106,7 @@ def test_extensions_merge_by_key_and_are_not_looked_into() -> None:
     cluster = {"a": {"kept": 1}, "b": {"replaced": 1}}
     entry = {"nodeSelector": {}, "extensions": {"b": {"new": 2}, "metricAggregatePolicy": {"durations": 5}}}
     text = msgspec.json.encode({"extensions": cluster, "nodeConfigs": [entry]}).decode()
-    state, problems = ColocationState().updated({COLOCATION_KEY: text})
+    state, problems = ColocationState.initial().updated({COLOCATION_KEY: text})
     assert problems == ()
     strategy = node_strategy(state.config, node())
     assert strategy is not None
@@ -139,9 +139,9 @@ def test_a_node_cannot_switch_on_what_the_cluster_switched_off() -> None:
 
 def test_extensions_of_others_survive_in_both_shapes() -> None:
     for old in ({"extensions": {"Object": {"theirs": 1}}}, {"extensions": {"theirs": 1}}):
-        assert render(NodeSLOConfig(), {}, old)["extensions"] == {"Object": {"theirs": 1}}
+        assert render(NodeSLOConfig.initial(), Node(), old)["extensions"] == {"Object": {"theirs": 1}}
     for broken in ({"extensions": [1]}, {"extensions": {"Object": "text"}}, None):
-        assert render(NodeSLOConfig(), {}, broken)["extensions"] == {"Object": {}}
+        assert render(NodeSLOConfig.initial(), Node(), broken)["extensions"] == {"Object": {}}
 
 
 def test_specs_compare_by_meaning() -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from kubetide.api.objects.core import Node
+from kubetide.api.values.codec import convert
 from kubetide.slo.core.config import (
     COLOCATION_KEY,
     HOST_APPLICATION_KEY,
@@ -22,9 +24,9 @@ A = {"pool": "a"}
 
 
 def spec(labels: dict[str, str] | None = None, **texts: Any) -> dict[str, Any]:
-    state, problems = NodeSLOConfig().updated({KEYS[name]: json.dumps(value) for name, value in texts.items()})
+    state, problems = NodeSLOConfig.initial().updated({KEYS[name]: json.dumps(value) for name, value in texts.items()})
     assert problems == ()
-    return render(state, labels, None)
+    return render(state, convert({"metadata": {"labels": labels or {}}}, Node), None)
 
 
 def test_the_first_entry_that_matches_is_used_and_no_other() -> None:
@@ -90,7 +92,7 @@ def test_bandwidth_is_written_as_a_quantity_however_it_was_given(given: object, 
 @pytest.mark.parametrize("given", ["x", "", True, [], "1 G"])
 def test_a_bandwidth_that_is_no_quantity_makes_the_text_unreadable(given: object) -> None:
     text = json.dumps({"clusterStrategy": {"totalNetworkBandwidth": given}})
-    _, problems = NodeSLOConfig().updated({SYSTEM_KEY: text})
+    _, problems = NodeSLOConfig.initial().updated({SYSTEM_KEY: text})
     assert [problem.key for problem in problems] == [SYSTEM_KEY]
 
 
@@ -114,10 +116,10 @@ def test_empty_texts_are_not_written_into_applications_and_blocks_but_stay_in_se
 
 @pytest.mark.parametrize("data", [None, {}])
 def test_without_a_configmap_or_without_its_keys_everything_is_default(data: dict[str, str] | None) -> None:
-    state, _ = NodeSLOConfig().updated({THRESHOLD_KEY: '{"clusterStrategy": {"enable": true}}'})
+    state, _ = NodeSLOConfig.initial().updated({THRESHOLD_KEY: '{"clusterStrategy": {"enable": true}}'})
     again, problems = state.updated(data)
     assert problems == ()
-    assert again.keys == NodeSLOConfig().keys
+    assert again.keys == NodeSLOConfig.initial().keys
 
 
 @pytest.mark.parametrize(
@@ -128,15 +130,15 @@ def test_without_a_configmap_or_without_its_keys_everything_is_default(data: dic
         pytest.param({COLOCATION_KEY: ""}, True, False, id="empty-text"),
         pytest.param({COLOCATION_KEY: "null"}, True, False, id="null"),
         pytest.param({COLOCATION_KEY: "{"}, False, True, id="unreadable"),
-        pytest.param({COLOCATION_KEY: '{"cpuReclaimThresholdPercent": 0}'}, False, True, id="not-acceptable"),
+        pytest.param({COLOCATION_KEY: '{"cpuReclaimThresholdPercent": -1}'}, False, True, id="not-acceptable"),
         pytest.param({COLOCATION_KEY: '{"metricMemoryCollectPolicy": ""}'}, False, True, id="empty-where-it-counts"),
     ],
 )
 def test_the_first_text_decides_whether_there_is_a_configuration(
     data: dict[str, str] | None, available: bool, error: bool
 ) -> None:
-    state, _ = ColocationState().updated(data)
-    assert (state.available, state.error, state.config) == (available, error, ColocationState().config)
+    state, _ = ColocationState.initial().updated(data)
+    assert (state.available, state.error, state.config) == (available, error, ColocationState.initial().config)
 
 
 def test_an_empty_path_of_an_application_is_not_the_same_as_none() -> None:

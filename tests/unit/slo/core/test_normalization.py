@@ -16,7 +16,7 @@ from kubetide.slo.core.normalization import (
     amplification,
     annotation_needs_write,
     normalization_annotation,
-    normalization_strategy,
+    strategy_of,
 )
 from kubetide.slo.settings import SloSettings
 from unit.slo.lending import NOW, observe
@@ -103,9 +103,9 @@ def test_models_of_a_node_entry_replace_those_of_the_cluster_one_by_one() -> Non
     }
     state, problems = NormalizationState().updated({CPU_NORMALIZATION_KEY: json.dumps(config)})
     assert problems == ()
-    found = normalization_strategy(state.config, node(pool="a"))
+    found = strategy_of(state.config, node(pool="a"))
     assert (found["enable"], found["ratioModel"]) == (True, {"X": {"baseRatio": 3}, "Y": {"baseRatio": 2}})
-    assert normalization_strategy(state.config, node())["ratioModel"]["X"] == MODEL
+    assert strategy_of(state.config, node())["ratioModel"]["X"] == MODEL
 
 
 def test_an_unreadable_text_keeps_what_was_there() -> None:
@@ -149,7 +149,7 @@ def test_when_the_ratio_is_written(old: str | None, new: str | None, written: bo
     ],
 )
 def test_amplification_follows_the_ratio_on_the_node(ratio: str | None, text: str | None, wrong: bool) -> None:
-    found = amplification(node(ratio))
+    found = amplification(node(ratio), {})
     assert (found.annotation, bool(found.error)) == (text, wrong)
 
 

@@ -43,8 +43,19 @@ def nested(path: str, value: float) -> dict[str, Any]:
 RANGES = [
     (COLOCATION_KEY, "metricAggregateDurationSeconds", 1, None),
     (COLOCATION_KEY, "metricReportIntervalSeconds", 1, None),
-    (COLOCATION_KEY, "cpuReclaimThresholdPercent", 0, 100),
-    (COLOCATION_KEY, "memoryReclaimThresholdPercent", 0, 100),
+    (COLOCATION_KEY, "cpuReclaimThresholdPercent", 0, None),
+    (COLOCATION_KEY, "memoryReclaimThresholdPercent", 0, None),
+    (COLOCATION_KEY, "midUnallocatedPercent", 0, 100),
+    (COLOCATION_KEY, "midStaticCPUReservedPercent", 0, 100),
+    (COLOCATION_KEY, "midStaticMemoryReservedPercent", 0, 100),
+    (COLOCATION_KEY, "batchCPUThresholdPercent", 0, None),
+    (COLOCATION_KEY, "batchMemoryThresholdPercent", 0, None),
+    (THRESHOLD_KEY, "cpuSuppressMinPercent", 0, 100),
+    (THRESHOLD_KEY, "cpuEvictThresholdPercent", 0, 100),
+    (THRESHOLD_KEY, "cpuEvictLowerPercent", 0, 100),
+    (THRESHOLD_KEY, "cpuAllocatableEvictThresholdPercent", 0, None),
+    (THRESHOLD_KEY, "memoryAllocatableEvictLowerPercent", 0, None),
+    (THRESHOLD_KEY, "allocatableEvictPriorityThreshold", 0, 7999),
     (COLOCATION_KEY, "degradeTimeMinutes", 1, None),
     (COLOCATION_KEY, "updateTimeThresholdSeconds", 1, None),
     (COLOCATION_KEY, "midCPUThresholdPercent", 0, 100),
@@ -202,7 +213,7 @@ def test_a_null_selector_in_a_list_of_node_entries_picks_nobody_and_is_refused(s
 
 
 def test_a_null_entry_is_an_entry_without_a_selector() -> None:
-    config, problems = ColocationState().updated({COLOCATION_KEY: '{"enable":true,"nodeConfigs":[null]}'})
+    config, problems = ColocationState.initial().updated({COLOCATION_KEY: '{"enable":true,"nodeConfigs":[null]}'})
     assert problems == ()
     assert choose(config.config.get("nodeConfigs"), {"pool": "a"}) is None
     assert list(label_sets(None)) == []

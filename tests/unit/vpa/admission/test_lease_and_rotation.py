@@ -6,8 +6,8 @@ import pytest
 
 from kubetide.api.objects.core import Lease, LeaseSpec
 from kubetide.api.objects.meta import ObjectMeta
+from kubetide.kube.certificate_rotation import Lifetimes, Rotation, next_rotation
 from kubetide.vpa.admission.core.heartbeat import annotations, read_heartbeat
-from kubetide.vpa.admission.core.rotation import Lifetimes, Rotation, next_rotation
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -14,11 +14,11 @@ from kubetide.errors import SettingsError
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target, message
+from kubetide.vpa.recommender.core.decisions import policy_problem, serves, shard
 from kubetide.vpa.recommender.core.estimator import Estimation
 from kubetide.vpa.recommender.core.oom import Floor, floor_text, raised, read_floor
 from kubetide.vpa.recommender.core.recommend import humanized
 from kubetide.vpa.recommender.core.status import change, conditions_after, recommendation_body
-from kubetide.vpa.recommender.core.tracking import policy_problem, serves, shard
 from kubetide.vpa.recommender.core.tuning import Tuned, tuned
 from kubetide.vpa.recommender.settings import RecommenderSettings, prometheus_duration
 
@@ -54,7 +54,7 @@ def test_a_vpa_may_tune_itself_by_annotation() -> None:
             "other.io/target-cpu-percentile": "7",
         }
     )
-    assert found.estimation == Estimation(target_cpu=0.99, margin=0.3)
+    assert found.estimations == {"*": Estimation(target_cpu=0.99, margin=0.3)}
     assert found.tunings["*"] == Tuning(cpu_half_life=timedelta(hours=12), oom_ratio=1.5, oom_min_bytes=200.0 * 2**20)
     assert found.problems == ()
 
@@ -73,7 +73,7 @@ def test_a_vpa_may_tune_itself_by_annotation() -> None:
 )
 def test_an_annotation_that_cannot_be_used_is_named_and_left_out(key: str, text: str) -> None:
     found = asked({f"kubetide.io/{key}": text})
-    assert found.estimation is None
+    assert found.estimations == {}
     assert found.tunings == {}
     assert key in found.problems[0]
 
@@ -81,9 +81,28 @@ def test_an_annotation_that_cannot_be_used_is_named_and_left_out(key: str, text:
 def test_nothing_is_tuned_unless_it_is_switched_on() -> None:
     policy = {"containerPolicies": [{"containerName": "app", "oomBumpUpRatio": "2"}]}
     off = asked({"kubetide.io/margin-fraction": "0.3"}, policy, policies=False, by_annotation=False)
-    assert off == Tuned({}, None, ())
+    assert off == Tuned({}, {}, ())
     on = asked({}, policy)
     assert on.tunings["app"].oom_ratio == 2.0
+
+
+def test_a_container_policy_may_set_percentiles_of_its_own() -> None:
+    percentiles = {"targetCPU": 99, "lowerBoundMemory": 60, "upperBoundCPU": 100}
+    policy = {
+        "containerPolicies": [
+            {"containerName": "app", "recommendationPercentiles": percentiles},
+            {"containerName": "proxy", "recommendationPercentiles": {"targetMemory": 0}},
+        ]
+    }
+    found = asked({"kubetide.io/margin-fraction": "0.3"}, policy)
+    base = Estimation(margin=0.3)
+    assert found.estimations == {
+        "*": base,
+        "app": Estimation(margin=0.3, target_cpu=0.99, lower_memory=0.6, upper_cpu=1.0),
+        "proxy": base,
+    }
+    assert found.problems == ("container policy proxy: recommendationPercentiles: 0 must lie between 1 and 100",)
+    assert asked({}, policy, policies=False).estimations == {}
 
 
 def test_an_hpa_on_the_same_resource_is_found_by_its_target() -> None:

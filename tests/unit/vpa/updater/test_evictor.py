@@ -54,12 +54,19 @@ def refused(code: int, reason: str) -> Response:
     return Response(code, {}, encode({"kind": "Status", "code": code, "reason": reason, "message": reason}))
 
 
+TOO_LARGE = Response(
+    403,
+    {},
+    encode({"kind": "Status", "reason": "Forbidden", "details": {"causes": [{"reason": "NodeCapacity"}]}}),
+)
+
+
 def ok(body: Any = None) -> Response:
     return Response(200, {}, encode(body if body is not None else make_pod("web-1")))
 
 
 def evictor(transport: Scripted) -> Evictor:
-    return Evictor(Client(transport, clock=SystemClock()), chance=random.Random(1))
+    return Evictor(Client(transport, clock=SystemClock()), rng=random.Random(1))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +97,7 @@ def test_an_eviction_is_tried_once_and_its_end_is_named(answer: Response | Excep
         pytest.param([refused(409, "Conflict"), ok(), ok()], Outcome.DONE, 3, id="conflict-is-tried-again"),
         pytest.param([ConnectionLost("x"), refused(500, "InternalError"), ok(), ok()], Outcome.DONE, 4, id="stubborn"),
         pytest.param([refused(422, "Invalid")], Outcome.FAILED, 1, id="refused-for-good"),
+        pytest.param([TOO_LARGE], Outcome.INFEASIBLE, 1, id="larger-than-its-node"),
         pytest.param([refused(409, "Conflict")] * 3, Outcome.BUSY, 3, id="given-up"),
         pytest.param([ok(), refused(403, "Forbidden")], Outcome.DONE, 2, id="the-note-is-a-courtesy"),
     ],

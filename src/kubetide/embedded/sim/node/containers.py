@@ -45,6 +45,8 @@ class Container:
     returning: bool = False
     """Dead, and to be started again."""
     limits: Amounts = field(default_factory=dict)
+    sidecar: bool = False
+    """An init container that runs as long as the pod."""
 
     @property
     def running(self) -> bool:
@@ -101,6 +103,16 @@ class Container:
         if self.actual:
             result["resources"] = self.actual
         return result
+
+
+def is_sidecar(container: Raw) -> bool:
+    """Whether an init container keeps running beside the others."""
+    return bool(container.get("restartPolicy") == "Always")
+
+
+def running_containers(spec: Raw) -> list[Raw]:
+    """Return the containers of a pod that run side by side: its own, then its native sidecars."""
+    return [*(spec.get("containers") or ()), *filter(is_sidecar, spec.get("initContainers") or ())]
 
 
 def resources_of(container: Raw) -> Raw:

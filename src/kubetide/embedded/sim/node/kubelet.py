@@ -13,7 +13,16 @@ from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.load.model import Model, WorkloadKey
 from kubetide.embedded.sim.load.profile import Profile, from_annotations
-from kubetide.embedded.sim.node.containers import COMPLETED, ERROR, OOM_KILLED, Container, oom_adjust, resources_of
+from kubetide.embedded.sim.node.containers import (
+    COMPLETED,
+    ERROR,
+    OOM_KILLED,
+    Container,
+    is_sidecar,
+    oom_adjust,
+    resources_of,
+    running_containers,
+)
 from kubetide.embedded.sim.node.hosts import SimHost
 from kubetide.embedded.sim.node.kernel import Kernel
 from kubetide.embedded.sim.node.limits import Limits
@@ -162,9 +171,9 @@ class Kubelets:
             containers=[
                 Container(
                     name=spec["name"], image=spec.get("image") or "", allocated=resources_of(spec),
-                    actual=resources_of(spec),
+                    actual=resources_of(spec), sidecar=is_sidecar(spec),
                 )
-                for spec in pod["spec"].get("containers") or ()
+                for spec in running_containers(pod["spec"])
             ],
             start_time=self._world.stamp(),
             pod_ip=f"10.{200 + host.machine.index // 256}.{host.machine.index % 256}.{number % 254 + 1}",
@@ -282,14 +291,14 @@ class Kubelets:
         container.end(reason=reason, exit_code=exit_code, now=self._world.stamp())
         pod = self._world.get(PODS, run.key)
         policy = (pod or {}).get("spec", {}).get("restartPolicy") or "Always"
-        if policy == "Always" or (policy == "OnFailure" and exit_code != 0):
+        if policy == "Always" or container.sidecar or (policy == "OnFailure" and exit_code != 0):
             container.returning = True
             delay = container.next_backoff(self._monotonic())
             if delay > 0:
                 self.after(run, SYNC_SECONDS, lambda run: self._back_off(run, container))
             self.after(run, max(delay, SYNC_SECONDS), lambda run: self.restart(run, container))
-        elif all(c.settled for c in run.containers):
-            failed = any((c.finished or {}).get("exitCode") for c in run.containers)
+        elif all(c.settled for c in run.containers if not c.sidecar):
+            failed = any((c.finished or {}).get("exitCode") for c in run.containers if not c.sidecar)
             run.phase = "Failed" if failed else "Succeeded"
         self.report(run)
         if run.phase in ("Failed", "Succeeded"):

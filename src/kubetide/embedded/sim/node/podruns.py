@@ -1,4 +1,4 @@
-"""A pod on a simulated node, and the status that tells about it."""
+"""A pod on a simulated node, and the status that reports it."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -58,8 +58,10 @@ def pod_status(run: PodRun, pod: Raw, *, now: str, host_ip: str) -> Raw:
         "podIPs": [{"ip": run.pod_ip}],
         "startTime": run.start_time,
         "qosClass": run.qos,
-        "containerStatuses": [container.status() for container in run.containers],
+        "containerStatuses": [container.status() for container in run.containers if not container.sidecar],
     }
+    if any(container.sidecar for container in run.containers):
+        status["initContainerStatuses"] = [container.status() for container in run.containers if container.sidecar]
     generation = pod["metadata"].get("generation")
     if generation is not None and run.resize != "Deferred":
         status["observedGeneration"] = generation

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 from dataclasses import dataclass
 from typing import Literal
 
-from kubetide.embedded.sim.node.containers import Container, resources_of
+from kubetide.embedded.sim.node.containers import Container, resources_of, running_containers
 
 # In-place resize: whether new resources can be had now, later, or never, and what must restart for them.
 
@@ -34,7 +34,7 @@ class ResizeDecision:
 
 def wanted_resources(pod: Raw) -> dict[str, Raw]:
     """Return the resources the spec asks for, by container."""
-    return {container["name"]: resources_of(container) for container in pod["spec"].get("containers") or ()}
+    return {container["name"]: resources_of(container) for container in running_containers(pod["spec"])}
 
 
 def decide_resize(wanted: dict[str, Raw], *, allocatable: Amounts, others: Amounts) -> ResizeDecision:
@@ -136,7 +136,7 @@ class Resizes:
         if pod is None or run.stopping or run.resize != "InProgress":
             return
         self._kernel.advance(self._monotonic())
-        specs = {spec["name"]: spec for spec in pod["spec"].get("containers") or ()}
+        specs = {spec["name"]: spec for spec in running_containers(pod["spec"])}
         blocked = ""
         for container in run.containers:
             if container.actual == container.allocated:

@@ -13,9 +13,11 @@ time at any pace: for the limits of connections (`kube.wire`).
 """
 
 import asyncio
+import heapq
 import selectors
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -50,7 +52,18 @@ class TimeLimitReached(VirtualTimeError):
 
 
 class _JumpingSelector(selectors.BaseSelector):
-    """A selector that moves the clock by the timeout instead of waiting for it."""
+    """A selector that moves the clock by the timeout instead of waiting for it.
+
+    asyncio asks its selector to wait until the next timer, and only when no callback is ready. That is the one place
+    where time passes in a loop, so it is enough to answer "nothing came" and to put the clock forward:
+
+        timeout 0      callbacks are ready, time must not move
+        timeout > 0    all tasks wait and the next timer is so far away: jump there
+        timeout None   all tasks wait and there is no timer: a deadlock, unless a socket may still bring something
+
+    Invariant: the clock moves only here, never while a task runs, and never past a timer. A task therefore sees one
+    time from one `await` to the next, and timers ring exactly when they are due.
+    """
 
     def __init__(self, *, speed: float | None, limit: float | None) -> None:
         self._real = selectors.DefaultSelector()
@@ -92,12 +105,14 @@ class _JumpingSelector(selectors.BaseSelector):
 
     def _jump(self, timeout: float | None, sockets: bool) -> list[tuple[selectors.SelectorKey, int]]:
         self._jumps += 1
+        # Looking at the real selector is a system call, and there are millions of jumps. The loop's own wake-up (a
+        # signal, a call from another thread) is looked for now and then, sockets every time.
         if sockets or timeout is None or self._jumps % _POLL_EVERY == 0:
             ready = self._real.select(self._patience() if timeout is None else 0)
             if ready:
                 return ready
         if timeout is None and self._waiting:
-            return []
+            return []  # a real timer is still to come: the next round looks whether it is due
         if timeout is None:
             raise Deadlock(f"at virtual second {self.now:.3f} nothing can happen any more; {self.describe_tasks()}")
         self._advance(timeout)
@@ -157,6 +172,25 @@ class _JumpingSelector(selectors.BaseSelector):
         return self._real.get_map()
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer that goes before a later one of the same instant.
+
+    In real time two timers hardly ever meet. In virtual time thousands do (every pod that starts takes a second), and
+    a heap that compares times alone would let any unrelated timer reshuffle them, and with them the whole history.
+    """
+
+    __slots__ = ("order",)
+    order: int
+    _when: float
+    _scheduled: bool
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, _Timer):
+            return NotImplemented
+        at, others = self._when, other._when
+        return at < others or (at == others and self.order < other.order)
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop itself. `start` is the date of its second zero."""
 
@@ -168,10 +202,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jumping.describe_tasks = self._describe_tasks
         self._jumping.call_soon = self.call_soon
         self._clock_resolution = 1e-6  # sums of timeouts stay exact only to about this much
+        self._timers_set = 0
         self.start = start
 
     def time(self) -> float:
         return self._jumping.now
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Set a timer. Those of one instant ring in the order in which they were set."""
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _Timer(when, callback, args, self, context)
+        timer.order = self._timers_set = self._timers_set + 1
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True
+        return timer
 
     def set_speed(self, speed: float | None) -> None:
         """Change the pace: virtual seconds per real second, 0 to stop time, None to run as fast as the machine can."""

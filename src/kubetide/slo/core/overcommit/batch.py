@@ -6,6 +6,8 @@
     byRequest     = max(capacity − nodeReserved − systemReserved − requested by high-priority pods,           0)
     byMaxUsageReq = max(capacity − nodeReserved − systemUsed     − the larger of both, pod by pod,            0)
 
+    batch         = min(one of these by policy, capacity · ceiling)          (where a ceiling is set, from 1.7)
+
 What each pod adds to the sums is in `overcommit.loads`. The same formulas give the share of each NUMA zone.
 """
 
@@ -19,9 +21,21 @@ from kubetide.api.objects.resources import CPU, MEMORY, Amounts, add, maximum, p
 from kubetide.api.objects.slo import NodeMetric, NodeResourceTopology, ResourceMap
 from kubetide.api.qos.reservation import node_reserved
 from kubetide.api.values.quantity import ZERO, Quantity
+from kubetide.slo.core import compat as since
 from kubetide.slo.core.arithmetic import divide, scale_milli, scale_value
-from kubetide.slo.core.overcommit.claims import LOW_PRIORITIES, PodClaim
-from kubetide.slo.core.overcommit.loads import NO_PAIR, Load, dangling, pod_loads, share, total
+from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.overcommit.claims import PodClaim
+from kubetide.slo.core.overcommit.loads import (
+    ABOVE_BATCH,
+    NO_PAIR,
+    Load,
+    dangling,
+    host_usage,
+    pod_loads,
+    share,
+    total,
+    usage_amounts,
+)
 from kubetide.slo.core.overcommit.result import (
     BATCH_CPU,
     BATCH_MEMORY,
@@ -67,6 +81,7 @@ def calculate_batch(
     topology: NodeResourceTopology | None,
     now: datetime,
     lingering: Sequence[Load] = (),
+    compat: Compat = NEWEST,
 ) -> BatchResult:
     """Return batch-cpu and batch-memory of the node and, where its zones are known, of each zone.
 
@@ -80,14 +95,14 @@ def calculate_batch(
     zone_names = _zones_with_resources(topology)
     leftovers = [Load(NO_PAIR, usage, usage) for _, usage in dangling(pods, metric)]
     loads = [*pod_loads(pods, metric, len(zone_names)), *leftovers, *lingering]
-    sums = node_sums(strategy, node, loads, metric)
-    cpu, memory = by_policy(strategy, sums)
+    sums = node_sums(strategy, node, loads, metric, compat)
+    cpu, memory = by_policy(strategy, sums, compat)
     zone_cpu: dict[str, Quantity] = {}
     zone_memory: dict[str, Quantity] = {}
     if topology is not None and zone_names:
         for index, (name, allocatable) in enumerate(zone_names.items()):
             zone = _zone_sums(strategy, allocatable, sums, loads, index, len(zone_names))
-            found_cpu, found_memory = by_policy(strategy, zone)
+            found_cpu, found_memory = by_policy(strategy, zone, compat)
             zone_cpu[name], zone_memory[name] = Quantity.of(found_cpu.milli), found_memory
     items = (
         ResourceItem(BATCH_CPU, Quantity.of(cpu.milli), zone_cpu, message=_message(strategy, sums, CPU)),
@@ -96,16 +111,15 @@ def calculate_batch(
     return BatchResult(items, sums, total(load.used for load in lingering) if lingering else {})
 
 
-def node_sums(strategy: Raw, node: Node, loads: Iterable[Load], metric: NodeMetric) -> Sums:
+def node_sums(strategy: Raw, node: Node, loads: Iterable[Load], metric: NodeMetric, compat: Compat = NEWEST) -> Sums:
     """Add up the node. Capacity is the node's capacity, not what the kubelet made of it."""
     found = parse_list(node.status.capacity)
     capacity = {name: found.get(name, ZERO) for name in (CPU, MEMORY)}
     system_reserved = {name: node_reserved(node).get(name, ZERO) for name in (CPU, MEMORY)}
     measured = metric.status.node_metric
-    system = _usage(measured.system_usage if measured else ResourceMap())
-    for application in metric.status.host_application_metric or ():
-        if application.priority not in LOW_PRIORITIES:
-            system = add(system, _usage(application.usage))
+    system = usage_amounts(measured.system_usage if measured else ResourceMap())
+    counted = ABOVE_BATCH if compat.has(since.HOST_APPLICATION_PRIORITY) else None
+    system = add(system, host_usage(metric, counted))
     everything = tuple(loads)
     return Sums(
         capacity=capacity,
@@ -118,7 +132,7 @@ def node_sums(strategy: Raw, node: Node, loads: Iterable[Load], metric: NodeMetr
     )
 
 
-def by_policy(strategy: Mapping[str, Any] | None, sums: Sums) -> tuple[Quantity, Quantity]:
+def by_policy(strategy: Mapping[str, Any] | None, sums: Sums, compat: Compat = NEWEST) -> tuple[Quantity, Quantity]:
     """Return the CPU and memory that the chosen policies leave."""
     policies = strategy or {}
     by_usage = _left(sums.capacity, sums.node_reserved, sums.system_used, sums.used)
@@ -128,7 +142,15 @@ def by_policy(strategy: Mapping[str, Any] | None, sums: Sums) -> tuple[Quantity,
     memory = {"request": by_request, "maxUsageRequest": by_largest}.get(
         policies.get("memoryCalculatePolicy") or "", by_usage
     )
-    return cpu[CPU], memory[MEMORY]
+    if not compat.has(since.BATCH_CEILING):
+        return cpu[CPU], memory[MEMORY]
+    cpu_share, memory_share = policies.get("batchCPUThresholdPercent"), policies.get("batchMemoryThresholdPercent")
+    return (
+        cpu[CPU] if cpu_share is None else min(cpu[CPU], scale_milli(sums.capacity[CPU], cpu_share / 100.0)),
+        memory[MEMORY]
+        if memory_share is None
+        else min(memory[MEMORY], scale_value(sums.capacity[MEMORY], memory_share / 100.0)),
+    )
 
 
 def reserve(strategy: Mapping[str, Any], capacity: Mapping[str, Quantity]) -> Amounts:
@@ -167,11 +189,6 @@ def _zones_with_resources(topology: NodeResourceTopology | None) -> dict[str, Am
         useful = useful or bool(found)
         zones[zone.name] = {**_NOTHING, **found}
     return zones if useful else {}
-
-
-def _usage(usage: ResourceMap) -> Amounts:
-    found = parse_list(usage.resources)
-    return {name: found.get(name, ZERO) for name in (CPU, MEMORY)}
 
 
 def _left(capacity: Amounts, *taken: Amounts) -> Amounts:

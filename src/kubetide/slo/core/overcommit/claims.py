@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.resources import CPU, MEMORY, parse_list
-from kubetide.api.qos.qos import defaulted_priority, defaulted_qos, pod_request, resource_status
+from kubetide.api.qos.qos import MID, defaulted_priority, defaulted_qos, pod_request, resource_status
 from kubetide.api.values.quantity import ZERO
 from kubetide.errors import InvalidInput
 
@@ -25,6 +25,8 @@ class PodClaim:
     key: tuple[str, str]
     active: bool
     low_priority: bool
+    prod: bool
+    """Of no lower class than prod: what it requests cannot be mid."""
     dedicated: bool
     """Its cores are its own (LSE): it gives no CPU back, however little it uses."""
     cpu_nanos: int
@@ -39,10 +41,12 @@ class PodClaim:
 def claim_of(pod: Pod) -> PodClaim:
     """Read the claim off a pod."""
     request = pod_request(pod)
+    priority = defaulted_priority(pod)
     return PodClaim(
         key=(pod.metadata.namespace, pod.metadata.name),
         active=pod.status.phase in _ACTIVE_PHASES,
-        low_priority=defaulted_priority(pod) in LOW_PRIORITIES,
+        low_priority=priority in LOW_PRIORITIES,
+        prod=priority not in (*LOW_PRIORITIES, MID),
         dedicated=defaulted_qos(pod) == "LSE",
         cpu_nanos=request.get(CPU, ZERO).nanos,
         memory_nanos=request.get(MEMORY, ZERO).nanos,

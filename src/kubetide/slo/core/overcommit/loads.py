@@ -5,7 +5,7 @@ the list still counts, by the priority it was reported with. A pod with dedicate
 Sums over all pods of a node run on plain integers (nanos).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kubetide.api.objects.resources import CPU, MEMORY, Amounts
@@ -73,6 +73,24 @@ def usage_pair(usage: ResourceMap) -> Pair:
     """Read CPU and memory off a reported usage."""
     resources = usage.resources or {}
     return parse_quantity(resources.get(CPU, "0")).nanos, parse_quantity(resources.get(MEMORY, "0")).nanos
+
+
+ABOVE_MID = frozenset({"koord-prod"})
+ABOVE_BATCH = frozenset({"koord-prod", "koord-mid"})
+
+
+def host_usage(metric: NodeMetric, priorities: Container[str] | None) -> Amounts:
+    """Return what host applications of these priority classes use; None: of all but the low ones."""
+    return total(
+        usage_pair(each.usage)
+        for each in metric.status.host_application_metric or ()
+        if (each.priority in priorities if priorities is not None else each.priority not in LOW_PRIORITIES)
+    )
+
+
+def usage_amounts(usage: ResourceMap) -> Amounts:
+    """Read CPU and memory off a reported usage, as amounts."""
+    return total((usage_pair(usage),))
 
 
 def total(pairs: Iterable[Pair]) -> Amounts:

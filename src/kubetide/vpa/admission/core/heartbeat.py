@@ -1,7 +1,7 @@
 """The lease by which the webhook tells the updater that it lives, and that it really patches.
 
 The updater evicts nothing while the lease is not fresh: the replacement would come back unchanged. Fresh means that
-it was made or renewed within the last minute. kubetide adds two annotations; a lease without them (the original's)
+it was made or renewed within the timeout (a minute). kubetide adds two annotations; a lease without them (upstream's)
 is judged by its freshness alone.
 
     kubetide.io/patching        "true" or "false": whether a pod made as a dry run came back patched
@@ -15,6 +15,7 @@ from kubetide.api.objects.core import Lease
 
 PATCHING = "kubetide.io/patching"
 PATCHING_SINCE = "kubetide.io/patching-since"
+ADMISSION_LEASE = "vpa-admission-controller"
 FRESH = timedelta(minutes=1)
 
 
@@ -40,10 +41,10 @@ class Heartbeat:
 ABSENT = Heartbeat(fresh=False)
 
 
-def read_heartbeat(lease: Lease, *, now: datetime) -> Heartbeat:
+def read_heartbeat(lease: Lease, *, now: datetime, timeout: timedelta = FRESH) -> Heartbeat:
     """Judge the lease of the admission controller."""
     times = (lease.metadata.creation_timestamp, lease.spec.renew_time)
-    fresh = any(at is not None and at + FRESH > now for at in times)
+    fresh = any(at is not None and at + timeout > now for at in times)
     notes = lease.metadata.annotations or {}
     said = notes.get(PATCHING)
     patching = None if said is None else said == "true"

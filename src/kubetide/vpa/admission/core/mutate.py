@@ -5,8 +5,8 @@
     resource_patch(...)  the JSON patch for the containers' requests and limits (the updater resizes with it too)
     pod_patch(...)       that, and the two annotations that say what was done
 
-Only resources that change hands are written: others of the container, init containers and ephemeral containers
-stay as they are.
+Only resources that change hands are written: others of the container, init containers that are not native sidecars
+and ephemeral containers stay as they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,14 @@ from typing import Any
 from kubetide.api.objects.core import Container, Pod
 from kubetide.api.objects.resources import add, parse_list, pod_requests, subtract
 from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
+from kubetide.api.values.pointer import escape_step
 from kubetide.api.values.quantity import Quantity
 from kubetide.errors import InvalidInput
 from kubetide.vpa.core.capping import Adjusted, NewResources, adjust, container_resources, refuse_invalid
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.policy import MEMORY, Amounts, ContainerAmounts, container_amounts, recommendations
 from kubetide.vpa.core.safety import Usage, fit, hold_memory
+from kubetide.vpa.core.sidecars import container_path, without_sidecars
 
 UPDATES = "vpaUpdates"
 OBSERVED = "vpaObservedContainers"
@@ -31,13 +33,15 @@ Operation = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the safety rules look at; the default is that they look at nothing (upstream behaviour)."""
+    """What a recommendation is fitted to beside policy and LimitRanges; by default nothing (upstream behaviour)."""
 
     usage: Usage | None = None
     """Memory in use by container; None switches the memory rule off, a missing container is unknown usage."""
     headroom: float = 0.2
     nodes: Sequence[Mapping[str, Quantity]] = ()
     """What each node offers; empty switches the node rule off."""
+    limit_ratio: bool = False
+    """Whether a policy may derive limits from requests (gate RequestToLimitRatio)."""
 
 
 UNLIMITED = Limits()
@@ -79,7 +83,9 @@ def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limit
     adjusted = adjust(given, policy, containers, ranges)
     if adjusted is not None:
         adjusted = _within_nodes(_with_memory(adjusted, containers, limits), pod, containers, limits)
-    found = container_resources(given, adjusted, policy, containers, ranges, mode=update_mode(vpa))
+    found = container_resources(
+        given, adjusted, policy, containers, ranges, mode=update_mode(vpa), limit_ratio=limits.limit_ratio
+    )
     _refuse_negative(found)
     return Fitted(
         adjusted=adjusted,
@@ -95,18 +101,18 @@ def _refuse_negative(found: Sequence[NewResources]) -> None:
                 raise InvalidInput(f"container {new.name} would get {name} {amount}")
 
 
-def resource_patch(containers: Sequence[Container], new: Sequence[NewResources]) -> list[list[Operation]]:
+def resource_patch(pod: Pod, new: Sequence[NewResources]) -> list[list[Operation]]:
     """Return the operations that give each container its new requests and limits, by container."""
-    return [_container_patch(index, own, got) for index, (own, got) in enumerate(zip(containers, new, strict=True))]
+    pairs = zip(pod.spec.containers or (), new, strict=True)
+    return [_container_patch(container_path(pod, index), own, got) for index, (own, got) in enumerate(pairs)]
 
 
-def pod_patch(
-    containers: Sequence[Container], new: Sequence[NewResources], *, mode: str, vpa_name: str, annotated: bool
-) -> PodPatch:
-    """Return the patch of a new pod; `annotated` says whether it has annotations already."""
+def pod_patch(pod: Pod, new: Sequence[NewResources], *, mode: str, vpa_name: str) -> PodPatch:
+    """Return the patch of a new pod."""
+    annotated = pod.metadata.annotations is not None
     operations: list[Operation] = [] if annotated else [_add("/metadata/annotations", {})]
     updates: dict[str, tuple[str, ...]] = {}
-    patches = [] if mode == OFF else resource_patch(containers, new)
+    patches = [] if mode == OFF else resource_patch(pod, new)
     for index, (patch, got) in enumerate(zip(patches, new, strict=False)):
         operations += patch
         if got.refused:
@@ -119,24 +125,33 @@ def pod_patch(
             )
     if updates:
         told = "; ".join(f"{which}: {', '.join(what)}" for which, what in updates.items())
-        operations.append(_add(f"/metadata/annotations/{UPDATES}", f"Pod resources updated by {vpa_name}: {told}"))
-    observed = ", ".join(container.name for container in containers)
-    operations.append(_add(f"/metadata/annotations/{OBSERVED}", observed))
+        operations.append(_add(annotation_path(UPDATES), f"Pod resources updated by {vpa_name}: {told}"))
+    observed = ", ".join(container.name for container in pod.spec.containers or ())
+    operations.append(_add(annotation_path(OBSERVED), observed))
     return PodPatch(operations=tuple(operations), updates=updates, observed=observed)
 
 
-def _container_patch(index: int, container: Container, new: NewResources) -> list[Operation]:
+def _container_patch(path: str, container: Container, new: NewResources) -> list[Operation]:
     own = container.resources
     requests, limits = (own.requests, own.limits) if own is not None else (None, None)
-    path = f"/spec/containers/{index}/resources"
     operations: list[Operation] = []
     if requests is None and limits is None:
-        operations.append(_add(path, {}))
+        operations.append(_add(resource_path(path), {}))
     for part, has, gets in (("requests", requests, new.requests), ("limits", limits, new.limits)):
         if has is None and gets:
-            operations.append(_add(f"{path}/{part}", {}))
-        operations += [_add(f"{path}/{part}/{_escape(name)}", str(amount)) for name, amount in gets.items()]
+            operations.append(_add(resource_path(path, part), {}))
+        operations += [_add(resource_path(path, part, name), str(amount)) for name, amount in gets.items()]
     return operations
+
+
+def resource_path(container: str, *steps: str) -> str:
+    """Return the JSON pointer into the resources of the container at a path, e.g. `requests`, `nvidia.com/gpu`."""
+    return "/".join((container, "resources", *map(escape_step, steps)))
+
+
+def annotation_path(key: str) -> str:
+    """Return the JSON pointer to an annotation."""
+    return f"/metadata/annotations/{escape_step(key)}"
 
 
 def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], limits: Limits) -> Adjusted:
@@ -197,12 +212,8 @@ def _besides_containers(pod: Pod) -> Amounts:
     if not spec.init_containers and not spec.overhead and spec.resources is None:
         return {}
     containers = add(*(parse_list(c.resources.requests if c.resources else None) for c in spec.containers or ()))
-    return subtract(pod_requests(pod), containers)
+    return subtract(pod_requests(without_sidecars(pod)), containers)
 
 
 def _add(path: str, value: Any) -> Operation:
     return {"op": "add", "path": path, "value": value}
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -118,26 +118,6 @@ def configuration(given: Registration) -> dict[str, Any]:
     }
 
 
-def same_webhooks(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Tell whether a stored configuration already says what is wanted; what others added does not matter."""
-    return _includes(current.get("webhooks"), wanted["webhooks"]) and all(
-        _noted(wanted, part).items() <= _noted(current, part).items() for part in ("labels", "annotations")
-    )
-
-
-def replacement(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration to store in place of `current`, with the labels and annotations of others."""
-    meta: dict[str, Any] = {**wanted["metadata"], "resourceVersion": current["metadata"]["resourceVersion"]}
-    for part in ("labels", "annotations"):
-        if kept := {**_noted(current, part), **_noted(wanted, part)}:
-            meta[part] = kept
-    return {**wanted, "metadata": meta}
-
-
-def _noted(configuration: Mapping[str, Any], part: str) -> Mapping[str, str]:
-    return (configuration.get("metadata") or {}).get(part) or {}
-
-
 def conditions(selected: Iterable[tuple[str, Selector]]) -> list[dict[str, str]]:
     """Return the conditions under which the API server asks about a pod: namespaces and selectors of the VPAs."""
     pairs = sorted({(namespace, selector) for namespace, selector in selected}, key=lambda p: (p[0], str(p[1])))
@@ -212,17 +192,3 @@ def probe_namespace(wanted: str, *, only: str, exempt: Collection[str]) -> str |
     if only:
         return only
     return None if wanted in exempt else wanted
-
-
-def _includes(current: Any, wanted: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        if not isinstance(current, Mapping):
-            return False
-        # A condition that is no longer wanted must go.
-        gone = "matchConditions" in current and "matchConditions" not in wanted and "rules" in wanted
-        return not gone and all(_includes(current.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        if not isinstance(current, list) or len(current) != len(wanted):
-            return False
-        return all(_includes(one, other) for one, other in zip(current, wanted, strict=True))
-    return bool(current == wanted)

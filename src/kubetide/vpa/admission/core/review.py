@@ -12,7 +12,7 @@ from kubetide.api.objects.admission import AdmissionRequest, review_response
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.vpa import INITIAL, OFF, VerticalPodAutoscaler, update_mode
 from kubetide.api.values.quantity import parse_quantity
-from kubetide.vpa.admission.core.mutate import Fitted, pod_patch
+from kubetide.vpa.admission.core.mutate import Fitted, annotation_path, pod_patch
 from kubetide.vpa.admission.core.validate import FieldError, Gates, default_patch, validate, warnings
 from kubetide.vpa.core.boost import ANNOTATION, Boosted
 from kubetide.vpa.core.policy import MEMORY
@@ -39,34 +39,29 @@ def is_probe(pod: Pod) -> bool:
 def answer_probe(request: AdmissionRequest, pod: Pod) -> dict[str, Any]:
     """Return the answer that shows that the webhook was called."""
     patch = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
-    path = f"/metadata/annotations/{PROBE.replace('/', '~1')}"
-    return review_response(request.uid, patch=[*patch, _add(path, "patched")])
+    return review_response(request.uid, patch=[*patch, _add(annotation_path(PROBE), "patched")])
 
 
 def answer_pod(request: AdmissionRequest, pod: Pod, context: PodContext) -> dict[str, Any]:
     """Return the answer that gives a new pod its recommendation."""
     mode = update_mode(context.vpa)
     boosted = context.boosted
-    annotated = pod.metadata.annotations is not None
     if boosted is None or not boosted.notes:
         patch = pod_patch(
-            pod.spec.containers or (),
+            pod,
             context.fitted.containers,
             mode=mode,
             vpa_name=context.vpa.metadata.name,
-            annotated=annotated,
         )
         return review_response(request.uid, patch=patch.operations)
     # A VPA that is off still boosts; its containers hold nothing but the boost.
     patch = pod_patch(
-        pod.spec.containers or (),
+        pod,
         boosted.containers,
         mode=INITIAL if mode == OFF else mode,
         vpa_name=context.vpa.metadata.name,
-        annotated=annotated,
     )
-    prefix = f"/metadata/annotations/{ANNOTATION.replace('/', '~1')}"
-    notes = [_add(f"{prefix}{container}", note) for container, note in boosted.notes.items()]
+    notes = [_add(annotation_path(f"{ANNOTATION}{container}"), note) for container, note in boosted.notes.items()]
     return review_response(request.uid, patch=[*patch.operations, *notes])
 
 
@@ -84,15 +79,16 @@ def answer_vpa(
 ) -> dict[str, Any]:
     """Return the answer about a VPA object: its mistakes, or the default it lacks."""
     mistakes = validate(vpa, creating=request.operation == "CREATE", old=old, gates=gates)
+    told = [warning.message for warning in warnings(vpa, old=old, gates=gates)]
     if mistakes:
-        return _refusal(request, mistakes)
-    return review_response(request.uid, patch=default_patch(vpa), warnings=warnings(vpa))
+        return _refusal(request, mistakes, told)
+    return review_response(request.uid, patch=default_patch(vpa), warnings=told)
 
 
-def _refusal(request: AdmissionRequest, mistakes: tuple[FieldError, ...]) -> dict[str, Any]:
+def _refusal(request: AdmissionRequest, mistakes: tuple[FieldError, ...], warned: list[str]) -> dict[str, Any]:
     told = ", ".join(f"{mistake.field}: {mistake.message}" for mistake in mistakes)
     message = f'VerticalPodAutoscaler.autoscaling.k8s.io "{request.name}" is invalid: {told}'
-    answer = review_response(request.uid, allowed=False, message=message, code=422)
+    answer = review_response(request.uid, allowed=False, message=message, code=422, warnings=warned)
     answer["response"]["status"] = {
         "status": "Failure",
         "code": 422,

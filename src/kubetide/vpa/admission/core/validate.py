@@ -6,14 +6,17 @@ must not make existing objects impossible to edit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.errors import QuantityError
+from kubetide.vpa.core.compat import CONTROLLED_RESOURCES, TARGET_BY_SCHEMA, Compat
+from kubetide.vpa.core.limits import PERCENTAGE, QUANTITY
 
 DEFAULT_UPDATE_MODE = "Recreate"
 UPDATE_MODES = frozenset({"Off", "Initial", "Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
+RESOURCES = ("cpu", "memory")
 SCALING_MODES = frozenset({"Auto", "Off"})
 
 AUTO_WARNING = (
@@ -33,13 +36,23 @@ class FieldError:
     reason: str = "FieldValueInvalid"
 
 
+@dataclass(frozen=True, slots=True)
+class FieldWarning:
+    """Something about a field that is accepted and should be changed."""
+
+    field: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """Alpha features that a VPA object may only use when they are switched on."""
+    """Alpha features that an object may only use when they are switched on, and the release whose checks apply."""
 
     in_place: bool = False
     per_vpa_config: bool = False
     cpu_startup_boost: bool = False
+    request_to_limit_ratio: bool = False
+    compat: Compat = field(default_factory=Compat)
 
 
 def validate(vpa: Raw, *, creating: bool, old: Raw | None = None, gates: Gates | None = None) -> tuple[FieldError, ...]:
@@ -54,10 +67,34 @@ def default_patch(vpa: Raw) -> list[dict[str, Any]]:
     return []
 
 
-def warnings(vpa: Raw) -> list[str]:
-    """Return what the user should know although the object is accepted."""
-    policy = _part(_part(vpa, "spec"), "updatePolicy")
-    return [AUTO_WARNING] if policy.get("updateMode") == "Auto" else []
+def warnings(vpa: Raw, *, old: Raw | None = None, gates: Gates | None = None) -> tuple[FieldWarning, ...]:
+    """Return what the user should know, whether the object is accepted or not."""
+    spec = _part(vpa, "spec")
+    found = []
+    if _part(spec, "updatePolicy").get("updateMode") == "Auto":
+        found.append(FieldWarning("spec.updatePolicy", AUTO_WARNING))
+    if gates is not None and gates.compat.holds(CONTROLLED_RESOURCES):
+        for path, name in _unsupported_resources(spec):
+            if name in _controlled(_part(old or {}, "spec")):
+                told = f"{path}: {name} is not supported and has no effect; only cpu and memory are"
+                found.append(FieldWarning(path, told))
+    return tuple(found)
+
+
+def _unsupported_resources(spec: Raw) -> Iterator[tuple[str, Any]]:
+    for index, policy in enumerate(_items(_part(spec, "resourcePolicy").get("containerPolicies"))):
+        names = policy.get("controlledResources")
+        for at, name in enumerate(names if isinstance(names, list) else ()):
+            if name not in RESOURCES:
+                yield f"spec.resourcePolicy.containerPolicies[{index}].controlledResources[{at}]", name
+
+
+def _controlled(spec: Raw) -> set[str]:
+    """Return the resources that any policy names."""
+    lists = (
+        policy.get("controlledResources") for policy in _items(_part(spec, "resourcePolicy").get("containerPolicies"))
+    )
+    return {name for names in lists if isinstance(names, list) for name in names if isinstance(name, str)}
 
 
 def _mistakes(vpa: Raw, *, creating: bool, old: Raw, gates: Gates) -> Iterator[FieldError]:
@@ -68,11 +105,15 @@ def _mistakes(vpa: Raw, *, creating: bool, old: Raw, gates: Gates) -> Iterator[F
     old_policies = _items(_part(old, "resourcePolicy").get("containerPolicies"))
     for index, policy in enumerate(policies):
         yield from _container_policy(f"spec.resourcePolicy.containerPolicies[{index}]", policy, old_policies, gates)
+    if gates.compat.holds(CONTROLLED_RESOURCES):
+        for path, name in _unsupported_resources(spec):
+            if name not in _controlled(old):
+                yield FieldError(path, f"unsupported resource {name}: must be cpu or memory", "FieldValueNotSupported")
     if spec.get("startupBoost") is not None:
         yield from _startup_boost(
             "spec.startupBoost", _part(spec, "startupBoost"), used=old.get("startupBoost") is not None, gates=gates
         )
-    if creating and spec.get("targetRef") is None:
+    if creating and spec.get("targetRef") is None and not gates.compat.holds(TARGET_BY_SCHEMA):
         yield FieldError(
             "spec.targetRef",
             "TargetRef is required. If you're using v1beta1 version of the API, please migrate to v1",
@@ -102,8 +143,9 @@ def _update_policy(policy: Raw, old: Raw, gates: Gates) -> Iterator[FieldError]:
     if seconds is not None:
         path = "spec.updatePolicy.evictAfterOOMSeconds"
         used = old.get("evictAfterOOMSeconds") is not None
-        yield from _per_vpa_config(path, gates=gates, used=used)
-        if not (_is_int(seconds) and seconds >= 1):
+        forbidden = tuple(_per_vpa_config(path, gates=gates, used=used))
+        yield from forbidden
+        if not forbidden and not (_is_int(seconds) and seconds >= 1):
             yield FieldError(path, f"evictAfterOOMSeconds has to be at least 1, got {seconds}")
 
 
@@ -119,15 +161,20 @@ def _container_policy(path: str, policy: Raw, old: list[Raw], gates: Gates) -> I
     yield from wrong
     for resource, minimum in lowest.items():
         if resource in highest and highest[resource] < minimum:
-            yield FieldError(f"{path}.maxAllowed.{resource}", f"max resource for {resource} is lower than min")
+            yield FieldError(f"{path}.maxAllowed[{resource}]", f"max resource for {resource} is lower than min")
     if mode == "Off" and policy.get("controlledValues") == "RequestsAndLimits":
         yield FieldError(
             f"{path}.controlledValues",
             "ControlledValues shouldn't be specified if container scaling mode is off.",
             "FieldValueForbidden",
         )
-    before = next((entry for entry in old if entry.get("containerName") == policy.get("containerName")), {})
+    # A name may occur more than once: what any of its entries uses is in use.
+    before = {
+        k: v for entry in old if entry.get("containerName") == policy.get("containerName") for k, v in entry.items()
+    }
     yield from _tuning(path, policy, before, gates)
+    if policy.get("requestToLimitRatio") is not None:
+        yield from _limit_ratio(f"{path}.requestToLimitRatio", policy, before, gates)
     if policy.get("startupBoost") is not None:
         yield from _startup_boost(
             f"{path}.startupBoost",
@@ -147,14 +194,14 @@ def _amounts(path: str, raw: Any) -> tuple[dict[str, Quantity], list[FieldError]
         try:
             amount = amounts[resource] = parse_quantity(text)
         except QuantityError as error:
-            wrong.append(FieldError(f"{path}.{resource}", str(error)))
+            wrong.append(FieldError(f"{path}[{resource}]", str(error)))
             continue
         if resource == "cpu" and amount.nanos % 10**6:
             problem = f"{bound}: CPU [{amount}] must be a whole number of milli CPUs"
-            wrong.append(FieldError(f"{path}.cpu", problem))
+            wrong.append(FieldError(f"{path}[cpu]", problem))
         if resource == "memory" and amount.nanos % 10**9:
             problem = f"{bound}: Memory [{amount}] must be a whole number of bytes"
-            wrong.append(FieldError(f"{path}.memory", problem))
+            wrong.append(FieldError(f"{path}[memory]", problem))
     return amounts, wrong
 
 
@@ -170,9 +217,44 @@ def _tuning(path: str, policy: Raw, before: Raw, gates: Gates) -> Iterator[Field
         value = policy.get(name)
         if value is None:
             continue
-        yield from _per_vpa_config(f"{path}.{name}", gates=gates, used=before.get(name) is not None)
-        if not good(value):
+        forbidden = tuple(_per_vpa_config(f"{path}.{name}", gates=gates, used=before.get(name) is not None))
+        yield from forbidden
+        if not forbidden and not good(value):
             yield FieldError(f"{path}.{name}", f"{name} has to be at least {least}, got {value}")
+
+    percentiles = policy.get("recommendationPercentiles")
+    if percentiles is not None:
+        at = f"{path}.recommendationPercentiles"
+        used = before.get("recommendationPercentiles") is not None
+        forbidden = tuple(_per_vpa_config(at, gates=gates, used=used))
+        yield from forbidden
+        for name, percent in {} if forbidden else _part(policy, "recommendationPercentiles").items():
+            if not (_is_int(percent) and 1 <= percent <= 100):
+                yield FieldError(f"{at}.{name}", f"{name} has to lie between 1 and 100, got {percent}")
+
+
+def _limit_ratio(path: str, policy: Raw, before: Raw, gates: Gates) -> Iterator[FieldError]:
+    """Check how limits follow requests: one value, that of the type."""
+    if not gates.request_to_limit_ratio and before.get("requestToLimitRatio") is None:
+        yield FieldError(path, "requestToLimitRatio needs the feature gate RequestToLimitRatio", "FieldValueForbidden")
+        return
+    for resource, raw in _part(policy, "requestToLimitRatio").items():
+        at, rule = f"{path}.{resource}", raw if isinstance(raw, Mapping) else {}
+        percentage, amount = rule.get("percentage"), rule.get("quantity")
+        if resource not in RESOURCES:
+            yield FieldError(at, f"unsupported resource {resource}: must be cpu or memory", "FieldValueNotSupported")
+        elif rule.get("type") == PERCENTAGE:
+            if not (isinstance(percentage, int) and percentage >= 100):
+                yield FieldError(f"{at}.percentage", f"percentage has to be at least 100, got {percentage}")
+            if amount is not None:
+                yield FieldError(f"{at}.quantity", "must be absent with type Percentage", "FieldValueForbidden")
+        elif rule.get("type") == QUANTITY:
+            if amount is None or not _at_least(amount, 0):
+                yield FieldError(f"{at}.quantity", f"quantity has to be at least 0, got {amount}")
+            if percentage is not None:
+                yield FieldError(f"{at}.percentage", "must be absent with type Quantity", "FieldValueForbidden")
+        else:
+            yield FieldError(f"{at}.type", f"unexpected type {rule.get('type')}", "FieldValueNotSupported")
 
 
 def _per_vpa_config(path: str, *, gates: Gates, used: bool) -> Iterator[FieldError]:

@@ -11,9 +11,9 @@ left behind by a recommender that only writes `status` is ignored.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from kubetide.stats.instants import ZERO_TIME, microseconds, moment
 from kubetide.stats.saved import Saved, save
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
-from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.entities import Mark, VpaState, Window
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import CHUNK, Merged, Row, merge_rows, rows_of
 
@@ -38,30 +38,6 @@ _NAMES = tuple(str(bucket) for bucket in range(max(CPU_BUCKETS.count, MEMORY_BUC
 
 class UnreadableCheckpoint(InvalidInput):
     """A checkpoint that cannot be used: it is kept as it is and not overwritten."""
-
-
-class Window(NamedTuple):
-    """The open memory window of one container."""
-
-    pod: str
-    uid: str
-    end: int
-    peak: float
-    oom_peak: float
-    last: int
-    last_cpu: int
-
-
-class Mark(NamedTuple):
-    """A few numbers of a histogram pair that change with every sample: equal marks mean equal content."""
-
-    first: int
-    last: int
-    samples: int
-    cpu_total: float
-    cpu_reference: int
-    memory_total: float
-    memory_reference: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,24 +59,6 @@ class Checkpoint:
         """Return what tells this content from another."""
         cpu, memory = self.cpu, self.memory
         return Mark(self.first, self.last, self.count, cpu.total, cpu.reference, memory.total, memory.reference)
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """The checkpoint that a container started from."""
-
-    written: datetime | None
-    with_windows: bool
-
-    def knows(self, kill: datetime, interval: timedelta) -> bool:
-        """Tell whether a kill is in it.
-
-        The original takes what belongs to a window that is still open out of its checkpoints, and nothing says when the
-        window ended: such a kill counts, and at worst it counts on two days.
-        """
-        if self.written is None:
-            return False
-        return kill <= (self.written if self.with_windows else self.written - interval)
 
 
 def checkpoint_name(vpa: str, container: str) -> str:

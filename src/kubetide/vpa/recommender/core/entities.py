@@ -1,21 +1,28 @@
-"""What the model is made of: label sets, pods and VPAs.
+"""What the model is made of: label sets, pods, and one record for each VPA.
 
 A label set is a namespace and the exact labels of some pods. It holds the aggregates of these pods by container name
 and the VPAs whose selector matches, so that every question (which VPAs does a pod belong to, which aggregates feed a
 VPA, how many pods does it have) is a lookup.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.objects.vpa import RECREATE, CrossVersionObjectReference, PodResourcePolicy
+from kubetide.api.objects.vpa import (
+    RECREATE,
+    CrossVersionObjectReference,
+    PodResourcePolicy,
+    VerticalPodAutoscaler,
+)
 from kubetide.api.values.conditions import Condition
 from kubetide.api.values.selectors import Selector
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import Tuning
+from kubetide.vpa.recommender.core.estimator import Estimation
+from kubetide.vpa.recommender.core.oom import Floor
 
 GENERATED = frozenset(
     {
@@ -54,26 +61,143 @@ class PodState:
     containers: dict[str, int] = field(default_factory=dict)
 
 
+class Window(NamedTuple):
+    """The open memory window of one container."""
+
+    pod: str
+    uid: str
+    end: int
+    peak: float
+    oom_peak: float
+    last: int
+    last_cpu: int
+
+
+class Mark(NamedTuple):
+    """A few numbers of a histogram pair that change with every sample: equal marks mean equal content."""
+
+    first: int
+    last: int
+    samples: int
+    cpu_total: float
+    cpu_reference: int
+    memory_total: float
+    memory_reference: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The checkpoint that a container started from."""
+
+    written: datetime | None
+    with_windows: bool
+
+    def knows(self, oom: datetime, interval: timedelta) -> bool:
+        """Tell whether an OOM kill is in it.
+
+        Upstream takes what belongs to a window that is still open out of its checkpoints, and nothing says when the
+        window ended: such an OOM kill counts, and at worst it counts on two days.
+        """
+        if self.written is None:
+            return False
+        return oom <= (self.written if self.with_windows else self.written - interval)
+
+
+@dataclass(slots=True)
+class StoredCheckpoint:
+    """What is known of the checkpoint of one container."""
+
+    count: int
+    since: datetime
+    updated: datetime | None
+    annotated: bool
+    mark: Mark | None = None
+    floor: Floor | None = None
+    complained: bool = False
+    restored: Restored | None = None
+    """The checkpoint as it was when the container started from it, which knows of older OOM kills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """A recommendation and everything it came from: while that stays the same, nothing is built again."""
+
+    amounts: bytes
+    containers: tuple[str, ...]
+    policy: PodResourcePolicy | None
+    annotations: Mapping[str, str]
+    left_alone: Collection[str]
+    found: tuple[Recommended, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What the status of a VPA was decided on."""
+
+    current: VerticalPodAutoscaler
+    found: tuple[Recommended, ...]
+    pods: int
+    problem: str | None
+    contested: Mapping[str, str]
+
+    def same_as(self, other: "Basis") -> bool:
+        """Tell whether nothing is different; object and recommendation are the same ones, not just equal."""
+        if self.current is not other.current or self.found is not other.found:
+            return False
+        return (self.pods, self.problem, self.contested) == (other.pods, other.problem, other.contested)
+
+
 @dataclass(eq=False, slots=True)
 class VpaState:
-    """A VPA as far as the model knows it."""
+    """Everything the recommender knows of one VPA. The model owns it; each step of the loop keeps its own part."""
 
     key: ObjectKey
     selector: Selector
+
+    # load.py: what the object says, and whether its target and its history could be read.
     created: datetime | None = None
     target: CrossVersionObjectReference | None = None
     policy: PodResourcePolicy | None = None
     mode: str = RECREATE
     annotations: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0
-    conditions: tuple[Condition, ...] = ()
-    recommendation: tuple[Recommended, ...] | None = None
     tunings: Mapping[str, Tuning] = field(default_factory=dict)
+    estimations: Mapping[str, Estimation] = field(default_factory=dict)
+    """Numbers of its own by container name, `*` for the others."""
+    tuning_problems: tuple[str, ...] = ()
+    contested: Mapping[str, str] = field(default_factory=dict)
+    """Resources that an HPA scales on, with the HPA."""
+    problem: str | None = None
+    """What ConfigUnsupported says; None while selector, target and policy are fine."""
+    resolves: bool = True
+    """Whether its target is there; unknown counts as there."""
+    loaded: bool = False
+    """Whether everything stored for it has been read; until then it is neither recommended for nor saved."""
+    source: tuple[object, ...] | None = None
+    """What this record was last made from; None when it has to be made again."""
+
+    # learn.py: what feeds it.
     label_sets: dict[int, LabelSet] = field(default_factory=dict)
+    pod_count: int = 0
     history: dict[str, int] = field(default_factory=dict)
     """Aggregates restored from checkpoints, by container name."""
-    pod_count: int = 0
+    windows: dict[str, tuple[Window, ...]] = field(default_factory=dict)
+    """Memory windows that were open in the checkpoints, until their containers show up."""
+    floors: dict[str, Floor] = field(default_factory=dict)
+    """Memory that OOM-killed containers keep, by name."""
+
+    # core/recommend.py: what was found last.
+    memo: Memo | None = None
+
+    # publish.py: what is in the API already.
+    conditions: tuple[Condition, ...] = ()
+    recommendation: tuple[Recommended, ...] | None = None
+    basis: Basis | None = None
+    """What the published status rests on; None while something is left to write."""
+    said_missing: datetime | None = None
+    checkpoints: dict[str, StoredCheckpoint] = field(default_factory=dict)
     checkpoint_written: datetime | None = None
+
     _fed: dict[str, list[int]] | None = None
 
     def fed(self) -> Mapping[str, Sequence[int]]:
@@ -102,6 +226,10 @@ class VpaState:
     def tuning(self, container: str, default: Tuning) -> Tuning:
         """Return how samples of a container are weighed."""
         return self.tunings.get(container, self.tunings.get("*", default))
+
+    def estimation(self, container: str, default: Estimation) -> Estimation:
+        """Return the percentiles and margins of a container."""
+        return self.estimations.get(container, self.estimations.get("*", default))
 
 
 class Dropped(NamedTuple):

@@ -6,9 +6,10 @@ the recommender looked (a restart, a watch gap): these come first, so that they 
 being too old for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from kubetide.errors import QuantityError
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.core.policy import CPU, MEMORY
-from kubetide.vpa.recommender.core.checkpoint import Restored, Window
-from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.core.sidecars import without_sidecars
+from kubetide.vpa.recommender.core.entities import VpaState, Window
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, request_source
 from kubetide.vpa.recommender.core.plausible import UNCOUNTABLE, Bounds, RefusalReason
@@ -78,9 +79,10 @@ class PodFeed:
     """The node that each pod of the model runs on."""
     _sources: dict[str, int] = field(default_factory=dict)
     _applied: dict[ObjectKey, Pod] = field(default_factory=dict)
+    _gone: list[ObjectKey] = field(default_factory=list)
 
     def sync(self, model: Model, pods: Iterable[Pod], *, now: datetime, all_again: bool = False) -> list[ObjectKey]:
-        """Apply what changed; return the pods that are new to the model."""
+        """Apply what changed and note the pods that are gone; return those that are new to the model."""
         if all_again:
             self._applied.clear()
         fresh, seen = [], set()
@@ -95,13 +97,17 @@ class PodFeed:
                 continue
             if self._apply(model, key, pod, now):
                 fresh.append(key)
-        for key in [key for key in model.pods if key not in seen]:
+        self._gone = list(dict.fromkeys(key for key in chain(model.pods, self._applied) if key not in seen))
+        return fresh
+
+    def delete_removed(self, model: Model) -> None:
+        """Remove the pods that `sync` found gone; called after the samples, so that the last of theirs count."""
+        for key in self._gone:
             model.delete_pod(key)
-        for key in [key for key in self._applied if key not in seen]:
-            del self._applied[key]
+            self._applied.pop(key, None)
             self.init_containers.pop(key, None)
             self.nodes.pop(key, None)
-        return fresh
+        self._gone = []
 
     def take_sources(self) -> dict[str, int]:
         """Return and forget how often the requests of a container were looked up since the last call, by source."""
@@ -119,7 +125,8 @@ class PodFeed:
             model.set_container(key, container.name, now=now)
             source = request_source(pod, container.name)
             self._sources[source] = self._sources.get(source, 0) + 1
-        init = frozenset(container.name for container in pod.spec.init_containers or ())
+        # Native sidecars are among the containers, if they are to be sized; other init containers never are.
+        init = frozenset(container.name for container in without_sidecars(pod).spec.init_containers or ())
         if init:
             self.init_containers[key] = init
         self.nodes[key] = pod.spec.node_name
@@ -243,48 +250,32 @@ def feed_oom(model: Model, oom: Oom, *, now: datetime) -> bool | None:
     return model.containers.add_oom(row, microseconds(oom.at), oom.memory_bytes)
 
 
-def missed(ooms: Iterable[Oom], model: Model, restored: Callable[[ObjectKey, str], Restored | None]) -> Iterator[Oom]:
-    """Yield the kills that no checkpoint knows from which a VPA of the container started."""
+def missed(ooms: Iterable[Oom], model: Model) -> Iterator[Oom]:
+    """Yield the OOM kills that no checkpoint knows from which a VPA of the container started."""
     for oom in ooms:
         pod = model.pods.get(ObjectKey(oom.namespace, oom.pod))
-        if pod is None or not any(_in_checkpoint(oom, vpa, model, restored) for vpa in pod.labels.vpas.values()):
+        if pod is None or not any(_in_checkpoint(oom, vpa, model) for vpa in pod.labels.vpas.values()):
             yield oom
 
 
-def _in_checkpoint(
-    oom: Oom, vpa: VpaState, model: Model, restored: Callable[[ObjectKey, str], Restored | None]
-) -> bool:
-    checkpoint = restored(vpa.key, oom.container)
+def _in_checkpoint(oom: Oom, vpa: VpaState, model: Model) -> bool:
+    stored = vpa.checkpoints.get(oom.container)
     interval = vpa.tuning(oom.container, model.aggregates.default).interval
-    return checkpoint is not None and checkpoint.knows(oom.at, interval)
+    return stored is not None and stored.restored is not None and stored.restored.knows(oom.at, interval)
 
 
-@dataclass(slots=True)
-class OpenWindows:
-    """Windows that were open when the checkpoints were written, waiting for their containers to show up."""
-
-    waiting: dict[ObjectKey, dict[str, dict[tuple[str, str], Window]]] = field(default_factory=dict)
-    """By VPA, container name and (pod name, uid)."""
-
-    def offer(self, vpa: ObjectKey, container: str, windows: Iterable[Window]) -> None:
-        """Keep windows of a checkpoint for their containers."""
-        found = {(window.pod, window.uid): window for window in windows}
-        if found:
-            self.waiting.setdefault(vpa, {})[container] = found
-
-    def claim(self, model: Model) -> None:
-        """Continue the windows of containers that are there; close those whose container is gone."""
-        for key, by_container in self.waiting.items():
-            vpa = model.vpas.get(key)
-            for container, windows in by_container.items() if vpa is not None else ():
-                assert vpa is not None
-                gone = [window for window in windows.values() if not _continued(model, key, container, window)]
-                slot = vpa.history.get(container)
-                if slot is not None and gone:
-                    peaks: Floats = np.array([max(window.peak, window.oom_peak) for window in gone])
-                    ends = np.array([window.end for window in gone], dtype=np.int64)
-                    model.aggregates.memory.apply(np.full(len(gone), slot), peaks, 1.0, ends, back=False)
-        self.waiting.clear()
+def claim_windows(model: Model) -> None:
+    """Continue the open windows of checkpoints whose containers are there; close those whose container is gone."""
+    for vpa in model.vpas.values():
+        for container, windows in vpa.windows.items():
+            gone = [window for window in windows if not _continued(model, vpa.key, container, window)]
+            slot = vpa.history.get(container)
+            if slot is not None and gone:
+                peaks: Floats = np.array([max(window.peak, window.oom_peak) for window in gone])
+                ends = np.array([window.end for window in gone], dtype=np.int64)
+                model.aggregates.memory.apply(np.full(len(gone), slot), peaks, 1.0, ends, back=False)
+        if vpa.windows:
+            vpa.windows = {}
 
 
 def _continued(model: Model, vpa: ObjectKey, container: str, window: Window) -> bool:

@@ -17,6 +17,7 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.selectors import NOTHING, Operator, Selector
 from kubetide.stats.instants import microseconds
 from kubetide.stats.saved import Saved
+from kubetide.vpa.core.compat import OOM_AGE_FROM_LAST_SAMPLE, Compat
 from kubetide.vpa.recommender.core.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.core.entities import (
     GENERATED,
@@ -29,6 +30,7 @@ from kubetide.vpa.recommender.core.entities import (
 )
 from kubetide.vpa.recommender.core.samples import DETACHED, NO_AGGREGATE, Containers
 
+FIXED = Compat()
 FINISHED_PHASES = ("Succeeded", "Failed")
 
 K = TypeVar("K")
@@ -39,9 +41,9 @@ V = TypeVar("V")
 class Model:
     """Everything the recommender remembers. Times are aware; nothing here waits or asks for anything."""
 
-    def __init__(self, tuning: Tuning | None = None) -> None:
+    def __init__(self, tuning: Tuning | None = None, compat: Compat = FIXED) -> None:
         self.aggregates = Aggregates(tuning or Tuning())
-        self.containers = Containers(self.aggregates)
+        self.containers = Containers(self.aggregates, oom_age_from_window=not compat.holds(OOM_AGE_FROM_LAST_SAMPLE))
         self.pods: dict[ObjectKey, PodState] = {}
         self.vpas: dict[ObjectKey, VpaState] = {}
         self._sets: dict[tuple[str, str], LabelSet] = {}
@@ -172,44 +174,59 @@ class Model:
     # ------------------------------------------------------------------ VPAs
 
     def set_vpa(self, vpa: VpaState, *, keep_history: bool) -> VpaState:
-        """Add or update a VPA. With another selector it is made anew; `keep_history` carries over what was restored."""
+        """Add a VPA, or bring its record up to date with what its object says; return the record.
+
+        With another selector it is linked anew; `keep_history` then keeps what was restored for it.
+        """
         known = self.vpas.get(vpa.key)
-        if known is not None and _same_selector(known.selector, vpa.selector):
-            for name in ("created", "target", "policy", "mode", "annotations", "generation", "conditions"):
-                setattr(known, name, getattr(vpa, name))
+        if known is None:
+            self.vpas[vpa.key] = vpa
+            self._link_all(vpa)
+            return vpa
+        for name in ("created", "target", "policy", "mode", "annotations", "generation", "conditions"):
+            setattr(known, name, getattr(vpa, name))
+        if _same_selector(known.selector, vpa.selector):
             if vpa.recommendation is not None:
                 known.recommendation = vpa.recommendation
             self._retune(known, vpa.tunings)
             return known
-        history: dict[str, int] = {}
-        if known is not None:
-            if keep_history:
-                history, known.history = known.history, {}
-                vpa.checkpoint_written = known.checkpoint_written
-            self.delete_vpa(vpa.key)
-        vpa.history = history
-        vpa.touch()
-        self.vpas[vpa.key] = vpa
-        for pair in _index_pairs(vpa):
-            self._vpas_by_pair.setdefault(pair, {})[vpa.key] = vpa
-        for labels in list(self._matching_sets(vpa)):
-            self._link(vpa, labels)
-        return vpa
+        self._unlink(known)
+        if not keep_history:
+            self._free_history(known)
+        self._retune(known, vpa.tunings)
+        known.selector, known.recommendation, known.basis = vpa.selector, vpa.recommendation, None
+        self._link_all(known)
+        return known
 
     def delete_vpa(self, key: ObjectKey) -> None:
         """Forget a VPA and what was restored for it; aggregates of pods stay."""
         vpa = self.vpas.pop(key, None)
         if vpa is None:
             return
-        for pair in _index_pairs(vpa):
-            _discard(self._vpas_by_pair, pair, key)
-        for labels in vpa.label_sets.values():
-            labels.vpas.pop(key, None)
-            if vpa.tunings:
-                self._retune_set(labels)
+        self._unlink(vpa)
+        self._free_history(vpa)
+
+    def _free_history(self, vpa: VpaState) -> None:
         for slot in vpa.history.values():
             self.aggregates.free(slot)
-        vpa.history = {}
+        vpa.history, vpa.checkpoint_written = {}, None
+
+    def _unlink(self, vpa: VpaState) -> None:
+        for pair in _index_pairs(vpa):
+            _discard(self._vpas_by_pair, pair, vpa.key)
+        for labels in vpa.label_sets.values():
+            labels.vpas.pop(vpa.key, None)
+            if vpa.tunings:
+                self._retune_set(labels)
+        vpa.label_sets, vpa.pod_count = {}, 0
+        vpa.touch()
+
+    def _link_all(self, vpa: VpaState) -> None:
+        vpa.touch()
+        for pair in _index_pairs(vpa):
+            self._vpas_by_pair.setdefault(pair, {})[vpa.key] = vpa
+        for labels in list(self._matching_sets(vpa)):
+            self._link(vpa, labels)
 
     def _link(self, vpa: VpaState, labels: LabelSet) -> None:
         labels.vpas[vpa.key] = vpa

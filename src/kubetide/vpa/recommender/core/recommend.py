@@ -13,7 +13,6 @@ from itertools import chain
 import numpy as np
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.objects.vpa import PodResourcePolicy
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.stats.block import Block
 from kubetide.stats.buckets import Floats, Ints
@@ -30,7 +29,7 @@ from kubetide.vpa.core.policy import (
     is_off,
 )
 from kubetide.vpa.recommender.core.aggregate import Aggregates
-from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.entities import Memo, VpaState
 from kubetide.vpa.recommender.core.estimator import BOUNDS, Estimation, estimate, round_up
 from kubetide.vpa.recommender.core.model import Model
 
@@ -124,77 +123,25 @@ def merge_rows(aggregates: Aggregates, rows: Sequence[Row]) -> Merged:
     return Merged(first, last, count, blocks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A recommendation and what it came from."""
-
-    amounts: bytes
-    containers: tuple[str, ...]
-    policy: PodResourcePolicy | None
-    annotations: Mapping[str, str]
-    left_alone: Collection[str]
-    found: tuple[Recommended, ...]
-
-
-class Memo:
-    """The last recommendation of each VPA: while its amounts stay the same, nothing is built or formatted again."""
-
-    def __init__(self) -> None:
-        self._known: dict[ObjectKey, _Known] = {}
-
-    def keep(self, keys: Collection[ObjectKey]) -> None:
-        """Forget all other VPAs."""
-        for key in [key for key in self._known if key not in keys]:
-            del self._known[key]
-
-    def find(self, vpa: VpaState, part: Sequence[Row], amounts: bytes, left_alone: Collection[str]) -> _Known | None:
-        """Return what was found before, if everything it came from is the same."""
-        known = self._known.get(vpa.key)
-        if (
-            known is None
-            or known.amounts != amounts
-            or known.policy != vpa.policy
-            or known.left_alone != left_alone
-            or known.containers != tuple(row.container for row in part)
-            or known.annotations != vpa.annotations
-        ):
-            return None
-        return known
-
-    def note(
-        self,
-        vpa: VpaState,
-        part: Sequence[Row],
-        amounts: bytes,
-        left_alone: Collection[str],
-        found: tuple[Recommended, ...],
-    ) -> None:
-        """Remember a recommendation."""
-        names = tuple(row.container for row in part)
-        self._known[vpa.key] = _Known(amounts, names, vpa.policy, vpa.annotations, left_alone, found)
-
-
 def recommend(
     model: Model,
     vpas: Sequence[VpaState],
     options: Options,
     *,
-    estimations: Mapping[ObjectKey, Estimation] | None = None,
     memory_floors: Mapping[tuple[ObjectKey, str], int] | None = None,
     excluded: Mapping[ObjectKey, Collection[str]] | None = None,
-    memo: Memo | None = None,
+    remember: bool = False,
 ) -> dict[ObjectKey, tuple[Recommended, ...]]:
     """Return the recommendation of every VPA given.
 
-    `estimations` are the VPAs with numbers of their own, `memory_floors` containers that must not shrink below,
-    `excluded` resources that a VPA leaves alone. With a `memo`, a VPA whose amounts did not change gets the very
-    tuple it got before.
+    `memory_floors` are containers that must not shrink below, `excluded` resources that a VPA leaves alone. With
+    `remember`, a VPA whose amounts did not change gets the very tuple it got before.
     """
     rows = rows_of(vpas)
     amounts: Ints = np.zeros((len(rows), len(COLUMNS)), dtype=np.int64)
     for start in range(0, len(rows), CHUNK):
         part = rows[start : start + CHUNK]
-        amounts[start : start + CHUNK] = _estimate(merge_rows(model.aggregates, part), part, options, estimations or {})
+        amounts[start : start + CHUNK] = _estimate(merge_rows(model.aggregates, part), part, options)
     if memory_floors:
         for i, row in enumerate(rows):
             floor = memory_floors.get((row.vpa.key, row.container), 0)
@@ -206,7 +153,7 @@ def recommend(
         while at < len(rows) and rows[at].vpa is vpa:
             at += 1
         found[vpa.key] = _found(
-            vpa, rows[start:at], amounts[start:at], options, (excluded or {}).get(vpa.key, ()), memo
+            vpa, rows[start:at], amounts[start:at], options, (excluded or {}).get(vpa.key, ()), remember
         )
     return found
 
@@ -217,30 +164,36 @@ def _found(
     amounts: Ints,
     options: Options,
     left_alone: Collection[str],
-    memo: Memo | None,
+    remember: bool,
 ) -> tuple[Recommended, ...]:
-    numbers = amounts.tobytes()
-    known = memo.find(vpa, part, numbers, left_alone) if memo is not None else None
-    if known is not None:
-        return known.found
+    names = tuple(row.container for row in part)
+    numbers, memo = amounts.tobytes(), vpa.memo
+    if (
+        remember
+        and memo is not None
+        and (memo.amounts, memo.containers) == (numbers, names)
+        and (memo.policy, memo.annotations, memo.left_alone) == (vpa.policy, vpa.annotations, left_alone)
+    ):
+        return memo.found
     listed = [_recommended(row, line, options, left_alone) for row, line in zip(part, amounts.tolist(), strict=True)]
     found = post_process(vpa, listed, options)
-    if memo is not None:
-        memo.note(vpa, part, numbers, left_alone, found)
+    if remember:
+        vpa.memo = Memo(numbers, names, vpa.policy, vpa.annotations, left_alone, found)
     return found
 
 
-def _estimate(
-    merged: Merged, rows: Sequence[Row], options: Options, estimations: Mapping[ObjectKey, Estimation]
-) -> Ints:
+def _estimate(merged: Merged, rows: Sequence[Row], options: Options) -> Ints:
     """Return one line of amounts per row, in the order of `COLUMNS`."""
     shared = np.array([row.shared_by for row in rows], dtype=np.int64)
-    chosen = [estimations.get(row.vpa.key, options.estimation) for row in rows] if estimations else []
+    default = options.estimation
+    # Hardly any VPA has numbers of its own, and then all rows are estimated at once.
+    own = any(row.vpa.estimations for row in rows)
+    chosen = [row.vpa.estimation(row.container, default) for row in rows] if own else []
     result: Ints = np.zeros((len(rows), len(COLUMNS)), dtype=np.int64)
     for number, resource in enumerate(RESOURCES):
         first = number * len(BOUNDS)
         for members, block in merged.blocks[resource]:
-            for estimation in dict.fromkeys(chosen[i] for i in members) if chosen else (options.estimation,):
+            for estimation in dict.fromkeys(chosen[i] for i in members) if chosen else (default,):
                 at, narrowed = members, block
                 if chosen:
                     which = np.flatnonzero([chosen[i] == estimation for i in members])

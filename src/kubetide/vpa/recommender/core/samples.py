@@ -3,8 +3,8 @@
     CPU      accepted when not negative and newer than the last one; weight 0.1 at its time
     memory   accepted when not negative and not older than the last one; only the peak of each window counts,
              with weight 1 at the window's end, replaced by subtract and add when it grows
-    OOM      max(used + minimum bump, used × ratio), used = max(request, usage peak); discarded when older than the
-             running window; may move the time of the last sample back
+    OOM      max(used + minimum bump, used × ratio), used = max(request, usage peak); discarded when more than an
+             interval older than the last sample; may move the time of the last sample back
 
 A window opens with the first sample and ends one interval (24 h) later. Containers are rows of a table, so that a
 whole cluster's samples are a handful of array operations.
@@ -35,8 +35,9 @@ class Containers:
     peak of the running window: after a label change it is not the container's own.
     """
 
-    def __init__(self, aggregates: Aggregates) -> None:
+    def __init__(self, aggregates: Aggregates, *, oom_age_from_window: bool = False) -> None:
         self._aggregates = aggregates
+        self._oom_age_from_window = oom_age_from_window
         self._free: list[int] = []
         self._size = 0
         self.aggregate: Ints = np.zeros(0, dtype=np.int64)
@@ -140,7 +141,10 @@ class Containers:
         """Add one out-of-memory kill; return whether it counted."""
         slot = int(self.aggregate[row])
         interval = int(self._intervals(np.array([slot]))[0])
-        if self.window_end[row] != ZERO_TIME and time < self.window_end[row] - interval:
+        # Measured from the last sample. From the end of the window (VPA 1.7) a kill that is reported right after the
+        # sample that opened the window, and happened a second before it, would be lost.
+        newest = self.window_end[row] if self._oom_age_from_window else self.last_memory[row]
+        if newest != ZERO_TIME and time < newest - interval:
             return False
         needed = self.oom_need(row, memory)
         return bool(self.add_memory(np.array([row]), np.array([time]), np.array([needed]), oom=True)[0])

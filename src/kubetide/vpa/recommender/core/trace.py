@@ -47,26 +47,23 @@ def trace(
     options: Options,
     *,
     now: datetime,
-    estimation: Estimation | None = None,
     memory_floors: Mapping[str, int] | None = None,
     excluded: Collection[str] = (),
     source: str = "recommender",
 ) -> dict[str, Any]:
     """Return the trace of one VPA."""
-    own = estimation or options.estimation
     rows = rows_of([vpa], with_off=True)
     counted = sum(not is_off(container_policy(vpa.policy, row.container)) for row in rows)
     found = recommend(
         model,
         [vpa],
         options,
-        estimations={vpa.key: own},
         memory_floors={(vpa.key, name): floor for name, floor in (memory_floors or {}).items()},
         excluded={vpa.key: excluded},
     )[vpa.key]
     merged = merge_rows(model.aggregates, rows) if rows else None
     containers = [
-        _container(row, i, merged, own, max(1, counted), found, (memory_floors or {}).get(row.container), now)
+        _container(row, i, merged, options, max(1, counted), found, (memory_floors or {}).get(row.container), now)
         for i, row in enumerate(rows)
         if merged is not None
     ]
@@ -91,13 +88,14 @@ def _container(
     row: Row,
     i: int,
     merged: Merged,
-    estimation: Estimation,
+    options: Options,
     counted: int,
     found: Sequence[Recommended],
     floor: int | None,
     now: datetime,
 ) -> dict[str, Any]:
     entry = container_policy(row.vpa.policy, row.container)
+    estimation = row.vpa.estimation(row.container, options.estimation)
     first, last = moment(int(merged.first[i])), moment(int(merged.last[i]))
     result: dict[str, Any] = {
         "name": row.container,

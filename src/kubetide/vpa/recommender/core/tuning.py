@@ -1,6 +1,7 @@
 """Numbers that one VPA sets for itself.
 
-With the gate PerVPAConfig a container policy may set `oomBumpUpRatio`, `oomMinBumpUp` and the memory windows. With
+With the gate PerVPAConfig a container policy may set `oomBumpUpRatio`, `oomMinBumpUp`, the memory windows, and with
+`recommendationPercentiles` the six percentiles of its recommendation (whole percents, proposal AEP-9970). With
 `--per-vpa-tuning` annotations on the VPA may set the rest, for all its containers:
 
     kubetide.io/target-cpu-percentile       0…1, also target-memory-, lower-bound-…-, upper-bound-…-percentile
@@ -13,7 +14,7 @@ An annotation that cannot be used is reported and the general setting applies.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,10 +30,10 @@ PREFIX = "kubetide.io/"
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a VPA asks for: per container name (`*` for the others), its estimation, and what could not be used."""
+    """What a VPA asks for, by container name (`*` for the others), and what could not be used."""
 
     tunings: Mapping[str, Tuning]
-    estimation: Estimation | None = None
+    estimations: Mapping[str, Estimation] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
@@ -50,7 +51,7 @@ def tuned(
     base, own = tuning, estimation
     if by_annotation:
         base, own, problems = _annotated(annotations, tuning, estimation)
-    tunings: dict[str, Tuning] = {"*": base}
+    tunings, estimations = {"*": base}, {"*": own}
     if policies:
         for entry in (policy.container_policies if policy is not None else None) or ():
             name = entry.container_name
@@ -58,13 +59,15 @@ def tuned(
             if name != "*" and name in tunings:
                 continue
             try:
-                tunings[name] = _from_policy(entry, base)
+                tunings[name], estimations[name] = _from_policy(entry, base), _percentiles(entry, own)
             except InvalidInput as error:
-                tunings[name] = base
+                tunings[name], estimations[name] = base, own
                 problems.append(f"container policy {name}: {error}")
     if all(one == tuning for one in tunings.values()):
         tunings = {}
-    return Tuned(tunings, own if own != estimation else None, tuple(problems))
+    if all(one == estimation for one in estimations.values()):
+        estimations = {}
+    return Tuned(tunings, estimations, tuple(problems))
 
 
 def _from_policy(entry: ContainerResourcePolicy, base: Tuning) -> Tuning:
@@ -80,6 +83,19 @@ def _from_policy(entry: ContainerResourcePolicy, base: Tuning) -> Tuning:
     return replace(base, **changes)
 
 
+def _percentiles(entry: ContainerResourcePolicy, base: Estimation) -> Estimation:
+    given = entry.recommendation_percentiles
+    changes: dict[str, Any] = {}
+    for name in given.__struct_fields__ if given is not None else ():
+        percent = getattr(given, name)
+        if percent is None:
+            continue
+        if not 1 <= percent <= 100:
+            raise InvalidInput(f"recommendationPercentiles: {percent} must lie between 1 and 100")
+        changes[name.replace("_bound", "")] = percent / 100
+    return replace(base, **changes)
+
+
 def _annotated(
     annotations: Mapping[str, str], tuning: Tuning, estimation: Estimation
 ) -> tuple[Tuning, Estimation, list[str]]:
@@ -88,16 +104,16 @@ def _annotated(
         known = _KNOWN.get(key.removeprefix(PREFIX)) if key.startswith(PREFIX) else None
         if known is None:
             continue
-        field, parse, of_estimation = known
+        name, parse, of_estimation = known
         try:
             value = parse(text)
         except (ValueError, InvalidInput) as error:
             problems.append(f"annotation {key}: {text!r} cannot be used: {error}")
             continue
         if of_estimation:
-            estimation = replace(estimation, **{field: value})
+            estimation = replace(estimation, **{name: value})
         else:
-            tuning = replace(tuning, **{field: value})
+            tuning = replace(tuning, **{name: value})
     return tuning, estimation, problems
 
 

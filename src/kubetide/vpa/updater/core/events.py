@@ -8,6 +8,7 @@ from kubetide.api.objects.vpa import VerticalPodAutoscaler
 EVICTED_BY_VPA = "EvictedByVPA"
 EVICTED_POD = "EvictedPod"
 RESIZED_BY_VPA = "InPlaceResizedByVPA"
+RESIZE_SKIPPED = "InPlaceResizeSkipped"
 UPDATES_PAUSED = "UpdatesPaused"
 UPDATES_RESUMED = "UpdatesResumed"
 INVALID_RECOMMENDATION = "InvalidRecommendation"
@@ -25,6 +26,12 @@ def evicted(pod: Pod, vpa: VerticalPodAutoscaler) -> tuple[Event, Event]:
 def resized(pod: Pod) -> Event:
     """Return the event on a pod that was resized."""
     return normal(_pod(pod), RESIZED_BY_VPA, "Pod was resized in place by VPA Updater.")
+
+
+def skipped(pod: Pod) -> Event:
+    """Return the event on a pod that is not resized because its node could not give the same before."""
+    message = "In-place resize skipped: an earlier one was infeasible, and the recommendation has not become smaller."
+    return normal(_pod(pod), RESIZE_SKIPPED, message)
 
 
 def paused(vpa: VerticalPodAutoscaler, detail: str) -> Event:

@@ -7,7 +7,8 @@ and is not resized again; in mode InPlaceOrRecreate it is evicted once waiting h
     Pending, Deferred           after more than 5 minutes        Pending, anything else      at once
     InProgress, no complaint    after more than 1 hour           InProgress with a complaint at once
 
-Mode InPlace never evicts: it remembers the recommendation that was infeasible and waits for a smaller one.
+Mode InPlace never evicts: it remembers the recommendation that was infeasible and waits for a smaller one. A failure
+in the kubelet passes: the pod is resized again.
 A resize never changes the QoS class of a pod: the API server would refuse it.
 """
 
@@ -24,6 +25,7 @@ from kubetide.vpa.updater.core.budget import Group, is_pending
 DEFERRED_TIMEOUT = timedelta(minutes=5)
 IN_PROGRESS_TIMEOUT = timedelta(hours=1)
 
+CACHED = "the node has no room for it, and the recommendation has not become smaller"
 RESIZE_PENDING = "PodResizePending"
 RESIZE_IN_PROGRESS = "PodResizeInProgress"
 
@@ -69,6 +71,8 @@ class InPlaceRules:
     """Mode InPlace; else InPlaceOrRecreate."""
     gate: bool = True
     skip_budget: bool = False
+    error_is_infeasible: bool = False
+    """A resize that failed in the kubelet is given up (VPA 1.7), not tried again."""
 
 
 def resize_state(conditions: Iterable[Condition]) -> ResizeState:
@@ -98,6 +102,11 @@ def resize_message(pod: Pod) -> str:
         if condition.type in (RESIZE_PENDING, RESIZE_IN_PROGRESS) and condition.message:
             return condition.message
     return ""
+
+
+def is_infeasible(state: ResizeState, *, error_too: bool) -> bool:
+    """Tell whether the node can never give what was asked for; `error_too`: a failure in the kubelet counts as that."""
+    return state is ResizeState.INFEASIBLE or (error_too and state is ResizeState.ERROR)
 
 
 def fallback_due(state: ResizeState, *, waited: timedelta, disruptable: bool) -> bool:
@@ -167,9 +176,7 @@ def decide(
     if targets is None:
         return InPlaceDecision(Verdict.DEFERRED, "the VPA has no recommendation")
     if rules.only_in_place and infeasible is not None and not lower_somewhere(targets, infeasible):
-        return InPlaceDecision(
-            Verdict.INFEASIBLE_CACHED, "the node has no room for it, and the recommendation has not become smaller"
-        )
+        return InPlaceDecision(Verdict.INFEASIBLE_CACHED, CACHED)
     state = pod_resize_state(pod)
     if state is not ResizeState.NONE:
         return _while_updating(state, group, rules, waited=waited)
@@ -182,7 +189,7 @@ def decide(
 
 def _while_updating(state: ResizeState, group: Group, rules: InPlaceRules, *, waited: timedelta) -> InPlaceDecision:
     if rules.only_in_place:
-        if state in (ResizeState.INFEASIBLE, ResizeState.ERROR):
+        if is_infeasible(state, error_too=rules.error_is_infeasible):
             return InPlaceDecision(Verdict.INFEASIBLE, f"the last resize is {state.value}")
         return InPlaceDecision(Verdict.DEFERRED, f"the last resize is {state.value}")
     if fallback_due(state, waited=waited, disruptable=group.disruptable()):

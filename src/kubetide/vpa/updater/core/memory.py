@@ -47,6 +47,8 @@ class Memory:
     clock: ResizeClock = field(default_factory=ResizeClock)
     infeasible: dict[str, Targets] = field(default_factory=dict)
     """By pod uid: the recommendation that its node could not give."""
+    skips: dict[str, Targets] = field(default_factory=dict)
+    """By pod uid: the infeasible recommendation that people have been told of."""
     disruptions: dict[Creator, list[Disruption]] = field(default_factory=dict)
     evictions: dict[ObjectKey, list[Eviction]] = field(default_factory=dict)
     """By VPA, oldest first."""
@@ -94,6 +96,7 @@ class Memory:
         present, makers, known = set(uids), set(creators), set(vpas)
         self.clock.forget_except(present)
         self.infeasible = {uid: targets for uid, targets in self.infeasible.items() if uid in present}
+        self.skips = {uid: targets for uid, targets in self.skips.items() if uid in self.infeasible}
         self.disruptions = {creator: done for creator, done in self.disruptions.items() if creator in makers}
         kept = {key: [e for e in mine if e.creator in makers] for key, mine in self.evictions.items() if key in known}
         self.evictions = {key: mine for key, mine in kept.items() if mine}

@@ -29,11 +29,13 @@ from kubetide.errors import InvalidInput
 from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, Limits, fit_pod
 from kubetide.vpa.core.boost import boosted_containers, expired, unboost
 from kubetide.vpa.core.capping import NewResources
+from kubetide.vpa.core.compat import RESIZE_ERROR_DEFERRED, Compat
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.policy import Recommended, container_policy, is_off, recommendations
 from kubetide.vpa.updater.core.breaker import CLOSED, STRIKES, BreakerState
 from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, Group, build_budget, is_pending
 from kubetide.vpa.updater.core.inplace import (
+    CACHED,
     InPlaceDecision,
     InPlaceRules,
     ResizeState,
@@ -49,6 +51,7 @@ from kubetide.vpa.updater.core.priority import Fitting, Ranked, RankRules, admit
 from kubetide.vpa.updater.core.resizing import already_asked, changes_qos
 from kubetide.vpa.updater.core.settling import blockers, replicas_to_wait_for
 
+STILL_TOO_LARGE = "the node could not give it before, and it has not become smaller"
 IN_PLACE_MODES = frozenset({IN_PLACE, IN_PLACE_OR_RECREATE})
 UPDATING_MODES = IN_PLACE_MODES | {RECREATE, AUTO}
 
@@ -73,6 +76,7 @@ class PlanRules:
     in_place_gate: bool = False
     per_vpa_gate: bool = False
     boost_gate: bool = False
+    compat: Compat = field(default_factory=Compat)
     settle: bool = True
     """Wait for replacements, and do not resize what the kubelet has deferred (mode InPlace)."""
 
@@ -103,6 +107,8 @@ class Judgement:
     group: Group | None = None
     unboost: bool = False
     """Takes a startup boost back; always a resize."""
+    skipped: bool = False
+    """Not resized because the same recommendation was infeasible before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +274,15 @@ class _Planner:
         fitting = fitting_of(fitted)
         ranked = rank(pod, fitting, self.rules.rank, scaled=self._scaled, now=self.now)
         method, reason = self._method(pod, group, fitting, ranked)
-        return Judgement(pod=pod, method=method, reason=reason, ranked=ranked, fitted=fitted, group=group)
+        return Judgement(
+            pod=pod,
+            method=method,
+            reason=reason,
+            ranked=ranked,
+            fitted=fitted,
+            group=group,
+            skipped=reason in (CACHED, STILL_TOO_LARGE),
+        )
 
     def _judge_boosted(self, pod: Pod, group: Group | None, fitted: Fitted) -> Judgement:
         """A pod that still starts takes no part in updates; one that has started gives its surplus back."""
@@ -301,10 +315,10 @@ class _Planner:
         decision = _decide(self.rules, self.mode, self.targets, self.memory, pod, group, waited=waited)
         remembered = self.memory.infeasible.get(pod.metadata.uid) if self.mode == IN_PLACE else None
         if remembered is not None and not lower_somewhere(_targets(fitting.values()), remembered):
-            return Method.NONE, "the node could not give it before, and it has not become smaller"
+            return Method.NONE, STILL_TOO_LARGE
         if decision.verdict is Verdict.EVICT:
             return Method.EVICT, decision.reason
-        if decision.verdict in _resized_by(self.mode, self.rules):
+        if decision.verdict in _resized_by(self.mode, self.rules, pod_resize_state(pod)):
             return Method.RESIZE, ranked.reason
         return Method.NONE, decision.reason
 
@@ -330,11 +344,12 @@ def _in_place_step(
     decision = _decide(plan.rules, plan.mode, plan.targets, memory, pod, group, waited=waited)
     if decision.verdict is Verdict.EVICT:
         return Step(Method.EVICT, decision.reason)
-    if decision.verdict not in _resized_by(plan.mode, plan.rules):
+    if decision.verdict not in _resized_by(plan.mode, plan.rules, pod_resize_state(pod)):
         return Step(Method.NONE, decision.reason)
     if candidate.fitted is None or not candidate.fitted.changes:
         return Step(Method.NONE, "there is nothing to write")
-    if decision.verdict is Verdict.APPROVED and already_asked(pod, candidate.fitted.containers):
+    waits = decision.verdict is Verdict.APPROVED or plan.rules.settle
+    if waits and decision.verdict is not Verdict.INFEASIBLE and already_asked(pod, candidate.fitted.containers):
         return Step(Method.NONE, "the new resources are written, and the kubelet has not answered yet")
     change = changes_qos(pod, candidate.fitted.containers)
     if change:
@@ -354,16 +369,22 @@ def _decide(
     *,
     waited: timedelta,
 ) -> InPlaceDecision:
-    in_place = InPlaceRules(only_in_place=mode == IN_PLACE, gate=rules.in_place_gate, skip_budget=rules.skip_budget)
+    in_place = InPlaceRules(
+        only_in_place=mode == IN_PLACE,
+        gate=rules.in_place_gate,
+        skip_budget=rules.skip_budget,
+        error_is_infeasible=not rules.compat.holds(RESIZE_ERROR_DEFERRED),
+    )
     infeasible = memory.infeasible.get(pod.metadata.uid)
     return decide(pod, group, in_place, targets=targets, infeasible=infeasible, waited=waited)
 
 
-def _resized_by(mode: str, rules: PlanRules) -> frozenset[Verdict]:
-    """Return the verdicts that lead to a resize. The original resizes deferred pods of mode InPlace all the same."""
+def _resized_by(mode: str, rules: PlanRules, state: ResizeState) -> frozenset[Verdict]:
+    """Return the verdicts that lead to a resize. Upstream resizes deferred pods of mode InPlace all the same."""
     if mode != IN_PLACE:
         return frozenset({Verdict.APPROVED})
-    if rules.settle:
+    if rules.settle and state is not ResizeState.ERROR:
+        # The kubelet tries again what it has deferred; what failed may succeed with another recommendation.
         return frozenset({Verdict.APPROVED, Verdict.INFEASIBLE})
     return frozenset({Verdict.APPROVED, Verdict.INFEASIBLE, Verdict.DEFERRED})
 

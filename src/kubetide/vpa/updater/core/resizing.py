@@ -1,9 +1,9 @@
 """A resize in place, step by step, in words for people.
 
     Proposed      the new resources are written; the kubelet has not answered yet
-    Deferred      the node has no room now; the kubelet tries again
+    Deferred      the node has no room now, or the kubelet failed; it tries again
     InProgress    the kubelet is changing the containers
-    Infeasible    the node can never give this, or the runtime refused
+    Infeasible    the node can never give this
     Done          the containers run with what was asked for
     FellBack      the pod was evicted instead
 
@@ -52,7 +52,7 @@ _WORDS = {
     ResizeState.IN_PROGRESS: (ResizePhase.IN_PROGRESS, "the kubelet is changing the containers"),
     ResizeState.IN_PROGRESS_UNKNOWN: (ResizePhase.IN_PROGRESS, "the kubelet is at it, and complains"),
     ResizeState.INFEASIBLE: (ResizePhase.INFEASIBLE, "the node can never give what is asked for"),
-    ResizeState.ERROR: (ResizePhase.INFEASIBLE, "the container runtime refused the change"),
+    ResizeState.ERROR: (ResizePhase.DEFERRED, "the kubelet failed to carry it out and tries again"),
 }
 
 

@@ -24,13 +24,7 @@ def vpa(target: dict[str, str], **given: Any) -> VerticalPodAutoscaler:
 def patched(raw: dict[str, Any], given: VerticalPodAutoscaler, limits: Limits = UNLIMITED) -> dict[str, Any]:
     pod = convert(raw, Pod)
     fitted = fit_pod(pod, given, NamespaceLimits(), limits)
-    patch = pod_patch(
-        pod.spec.containers or (),
-        fitted.containers,
-        mode="Recreate",
-        vpa_name=given.metadata.name,
-        annotated=pod.metadata.annotations is not None,
-    )
+    patch = pod_patch(pod, fitted.containers, mode="Recreate", vpa_name=given.metadata.name)
     return JsonPatch(patch.operations).apply(raw)
 
 
@@ -132,3 +126,31 @@ def test_sums_that_cancel_out_are_left_alone_by_a_pod_limit_range() -> None:
     ranges = NamespaceLimits(pod=LimitItem(minimum=amounts({"cpu": "1"})))
     with pytest.raises(InvalidInput, match="container a would get cpu -"):
         fit_pod(pod, convert(raw, VerticalPodAutoscaler), ranges)
+
+
+@pytest.mark.parametrize(
+    ("rule", "gate", "limit"),
+    [
+        pytest.param({"type": "Percentage", "percentage": 150}, True, "450m", id="a-share-of-the-request"),
+        pytest.param({"type": "Quantity", "quantity": "1"}, True, "1300m", id="an-amount-more"),
+        pytest.param({"type": "Percentage", "percentage": 150}, False, "600m", id="gate-off-keeps-the-proportion"),
+        pytest.param({"type": "Factor"}, True, "600m", id="unknown-type-keeps-the-proportion"),
+    ],
+)
+def test_a_policy_may_derive_the_limit_from_the_request(rule: dict[str, Any], gate: bool, limit: str) -> None:
+    raw = make_pod("p", containers=[make_container(cpu="100m", cpu_limit="200m")])
+    entry = {"containerName": "main", "requestToLimitRatio": {"cpu": rule}}
+    made = make_vpa("web", recommendation={"main": {"cpu": "300m"}}, mode="Recreate")
+    made["spec"]["resourcePolicy"] = {"containerPolicies": [entry]}
+    after = patched(raw, convert(made, VerticalPodAutoscaler), Limits(limit_ratio=gate))
+    assert resources(after) == {"requests": {"cpu": "300m"}, "limits": {"cpu": limit}}
+
+
+def test_a_derived_limit_stays_within_the_limit_range_and_needs_no_limit_before() -> None:
+    raw = make_pod("p", containers=[make_container(cpu="100m")])
+    entry = {"containerName": "main", "requestToLimitRatio": {"cpu": {"type": "Percentage", "percentage": 500}}}
+    made = make_vpa("web", recommendation={"main": {"cpu": "300m"}}, mode="Recreate")
+    made["spec"]["resourcePolicy"] = {"containerPolicies": [entry]}
+    ranges = NamespaceLimits(container=LimitItem(maximum=amounts({"cpu": "1"})))
+    fitted = fit_pod(convert(raw, Pod), convert(made, VerticalPodAutoscaler), ranges, Limits(limit_ratio=True))
+    assert str(fitted.containers[0].limits["cpu"]) == "1"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kubetide.api.objects.admission import replacement, same_webhooks
 from kubetide.api.values.selectors import parse_selector
 from kubetide.vpa.admission.core.registration import (
     ConditionTrial,
@@ -12,8 +13,6 @@ from kubetide.vpa.admission.core.registration import (
     configuration,
     parse_labels,
     probe_namespace,
-    replacement,
-    same_webhooks,
 )
 
 SERVICE = {"service": {"namespace": "kube-system", "name": "vpa-webhook"}}

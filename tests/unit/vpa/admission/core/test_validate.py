@@ -6,8 +6,9 @@ import pytest
 
 from kubetide.testing.builders import make_vpa
 from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
+from kubetide.vpa.core.compat import NEWEST
 
-ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True)
+ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True, request_to_limit_ratio=True)
 
 
 def vpa(**spec: Any) -> dict[str, Any]:
@@ -44,20 +45,22 @@ FIRST = "spec.resourcePolicy.containerPolicies[0]"
         pytest.param(policy(mode="On"), f"{FIRST}.mode", "unexpected Mode value On", id="scaling-mode"),
         pytest.param(
             policy(minAllowed={"cpu": "250u"}),
-            f"{FIRST}.minAllowed.cpu",
+            f"{FIRST}.minAllowed[cpu]",
             "MinAllowed: CPU [250u]",
             id="half-a-millicore",
         ),
         pytest.param(
-            policy(maxAllowed={"memory": "1500m"}), f"{FIRST}.maxAllowed.memory", "whole number of bytes", id="bytes"
+            policy(maxAllowed={"memory": "1500m"}), f"{FIRST}.maxAllowed[memory]", "whole number of bytes", id="bytes"
         ),
         pytest.param(
             policy(minAllowed={"cpu": "2"}, maxAllowed={"cpu": "1"}),
-            f"{FIRST}.maxAllowed.cpu",
+            f"{FIRST}.maxAllowed[cpu]",
             "lower than min",
             id="max-below-min",
         ),
-        pytest.param(policy(minAllowed={"cpu": "lots"}), f"{FIRST}.minAllowed.cpu", "not a quantity", id="no-quantity"),
+        pytest.param(
+            policy(minAllowed={"cpu": "lots"}), f"{FIRST}.minAllowed[cpu]", "not a quantity", id="no-quantity"
+        ),
         pytest.param(
             policy(mode="Off", controlledValues="RequestsAndLimits"),
             f"{FIRST}.controlledValues",
@@ -141,10 +144,73 @@ def test_a_missing_update_policy_is_filled_in() -> None:
 def test_mode_auto_is_accepted_with_a_warning() -> None:
     given = vpa(updatePolicy={"updateMode": "Auto"})
     assert validate(given, creating=True) == ()
-    assert "deprecated" in warnings(given)[0]
-    assert warnings(vpa()) == []
+    assert "deprecated" in warnings(given)[0].message
+    assert warnings(vpa()) == ()
+
+
+def controlling(*names: str) -> dict[str, Any]:
+    return vpa(resourcePolicy={"containerPolicies": [{"containerName": "app", "controlledResources": list(names)}]})
+
+
+@pytest.mark.parametrize(
+    ("old", "gates", "errors", "warned"),
+    [
+        pytest.param(None, Gates(), 0, 0, id="before-1.8-anything-goes"),
+        pytest.param(None, Gates(compat=NEWEST), 1, 0, id="new-objects-are-refused"),
+        pytest.param(("nvidia.com/gpu",), Gates(compat=NEWEST), 0, 1, id="stored-names-are-kept"),
+        pytest.param(("cpu",), Gates(compat=NEWEST), 1, 0, id="other-stored-names-do-not-help"),
+    ],
+)
+def test_only_cpu_and_memory_can_be_controlled(
+    old: tuple[str, ...] | None, gates: Gates, errors: int, warned: int
+) -> None:
+    given, stored = controlling("cpu", "nvidia.com/gpu"), None if old is None else controlling(*old)
+    found = validate(given, creating=old is None, old=stored, gates=gates)
+    assert [error.field.rsplit(".", 1)[-1] for error in found] == ["controlledResources[1]"] * errors
+    assert len(warnings(given, old=stored, gates=gates)) == warned
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", {"updatePolicy": "Auto"}, {"resourcePolicy": [1]}])
 def test_nonsense_is_no_crash(spec: Any) -> None:
     validate({"spec": spec}, creating=True)
+
+
+def ratio(**cpu: Any) -> dict[str, Any]:
+    return policy(requestToLimitRatio={"cpu": cpu})
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        pytest.param(ratio(type="Percentage", percentage=150), None, id="half-as-much-again"),
+        pytest.param(ratio(type="Quantity", quantity="200m"), None, id="a-quantity-more"),
+        pytest.param(ratio(type="Percentage", percentage=99), "cpu.percentage", id="below-the-request"),
+        pytest.param(ratio(type="Percentage"), "cpu.percentage", id="no-percentage"),
+        pytest.param(ratio(type="Quantity"), "cpu.quantity", id="no-quantity"),
+        pytest.param(ratio(type="Quantity", quantity="-1"), "cpu.quantity", id="less"),
+        pytest.param(ratio(type="Percentage", percentage=150, quantity="1"), "cpu.quantity", id="both"),
+        pytest.param(ratio(type="Factor"), "cpu.type", id="unknown-type"),
+        pytest.param(policy(requestToLimitRatio={"gpu": {}}), "gpu", id="unknown-resource"),
+    ],
+)
+def test_a_limit_policy_has_the_value_of_its_type(given: dict[str, Any], field: str | None) -> None:
+    found = [error.field for error in validate(given, creating=True, gates=ALL)]
+    assert found == ([] if field is None else [f"{FIRST}.requestToLimitRatio.{field}"])
+
+
+@pytest.mark.parametrize(
+    ("given", "gates", "reasons"),
+    [
+        pytest.param(ratio(type="Percentage", percentage=150), Gates(), ["FieldValueForbidden"], id="limits-off"),
+        pytest.param(
+            policy(recommendationPercentiles={"targetCPU": 99}), Gates(), ["FieldValueForbidden"], id="percentiles-off"
+        ),
+        pytest.param(policy(recommendationPercentiles={"targetCPU": 99}), ALL, [], id="percentiles-on"),
+        pytest.param(
+            policy(recommendationPercentiles={"targetCPU": 0}), ALL, ["FieldValueInvalid"], id="percentile-out-of-range"
+        ),
+    ],
+)
+def test_proposed_fields_need_their_gate(given: dict[str, Any], gates: Gates, reasons: list[str]) -> None:
+    assert [error.reason for error in validate(given, creating=True, gates=gates)] == reasons
+    assert validate(given, creating=False, old=given, gates=Gates()) == () or "FieldValueInvalid" in reasons

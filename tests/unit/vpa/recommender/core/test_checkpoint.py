@@ -14,17 +14,14 @@ from kubetide.vpa.recommender.core.checkpoint import (
     LONGEST_WINDOWS,
     WINDOWS_ANNOTATION,
     Checkpoint,
-    Mark,
-    Restored,
     UnreadableCheckpoint,
-    Window,
     checkpoint_name,
     checkpoints,
     read_checkpoint,
     status_body,
     windows_text,
 )
-from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.entities import Mark, Restored, VpaState, Window
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import Options, recommend
 from kubetide.vpa.recommender.core.trace import trace, trace_from_checkpoints

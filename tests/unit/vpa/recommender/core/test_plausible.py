@@ -92,4 +92,5 @@ def test_the_node_of_a_pod_is_forgotten_with_it() -> None:
     model, feed = Model(), PodFeed()
     feed.sync(model, [pod("a"), pod("b", "large")], now=NOW)
     feed.sync(model, [pod("b", "large")], now=NOW)
+    feed.delete_removed(model)
     assert feed.nodes == {ObjectKey("shop", "b"): "large"}

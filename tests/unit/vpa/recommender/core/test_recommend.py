@@ -14,7 +14,7 @@ from kubetide.api.values.selectors import parse_selector
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.recommend import Memo, Options, merge_rows, recommend, rows_of
+from kubetide.vpa.recommender.core.recommend import Options, merge_rows, recommend, rows_of
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")
@@ -47,31 +47,31 @@ def policy(**entry: Any) -> PodResourcePolicy:
 
 
 def test_a_vpa_whose_amounts_stay_gets_the_very_recommendation_it_had() -> None:
-    model, memo = learned(), Memo()
+    model = learned()
     vpas = list(model.vpas.values())
-    first = recommend(model, vpas, Options(), memo=memo)
+    first = recommend(model, vpas, Options(), remember=True)
     use(model, 2, "web")
-    second = recommend(model, vpas, Options(), memo=memo)
+    second = recommend(model, vpas, Options(), remember=True)
     assert second[API] is first[API]
     assert second[WEB] is not first[WEB]
     assert second == recommend(model, vpas, Options())
 
 
 def test_another_policy_annotation_or_exclusion_is_a_reason_to_look_again() -> None:
-    model, memo = learned(), Memo()
+    model = learned()
     web = model.vpas[WEB]
-    first = recommend(model, [web], Options(), memo=memo)[WEB]
+    first = recommend(model, [web], Options(), remember=True)[WEB]
     alone: Mapping[ObjectKey, frozenset[str]] = {WEB: frozenset({"cpu"})}
-    assert set(recommend(model, [web], Options(), excluded=alone, memo=memo)[WEB][0].target) == {"memory"}
+    assert set(recommend(model, [web], Options(), excluded=alone, remember=True)[WEB][0].target) == {"memory"}
     web.policy = policy(maxAllowed={"cpu": "100m"})
-    capped = recommend(model, [web], Options(), memo=memo)[WEB]
+    capped = recommend(model, [web], Options(), remember=True)[WEB]
     assert str(capped[0].target["cpu"]) == "100m"
     assert capped[0].uncapped == first[0].uncapped
     web.policy = policy(mode="Off")
-    assert recommend(model, [web], Options(), memo=memo)[WEB] == ()
+    assert recommend(model, [web], Options(), remember=True)[WEB] == ()
     web.policy = None
     web.annotations = {"vpa-post-processor.kubernetes.io/main_integerCPU": "true"}
-    whole = recommend(model, [web], Options(integer_cpu=True), memo=memo)[WEB]
+    whole = recommend(model, [web], Options(integer_cpu=True), remember=True)[WEB]
     assert [str(one.target["cpu"]) for one in whole] == ["1", str(first[1].target["cpu"])]
 
 
@@ -119,11 +119,11 @@ def test_whole_cores_are_rounded_before_the_policy_is_looked_at(text: str, switc
 
 
 def test_a_forgotten_vpa_is_made_again() -> None:
-    model, memo = learned(), Memo()
+    model = learned()
     vpas = list(model.vpas.values())
-    first = recommend(model, vpas, Options(), memo=memo)
-    memo.keep({WEB})
-    second = recommend(model, vpas, Options(), memo=memo)
+    first = recommend(model, vpas, Options(), remember=True)
+    model.vpas[API].memo = None
+    second = recommend(model, vpas, Options(), remember=True)
     assert second[WEB] is first[WEB]
     assert second[API] is not first[API]
     assert second == first

@@ -1,6 +1,7 @@
 from datetime import timedelta
 
 import numpy as np
+import pytest
 
 from kubetide.stats.instants import ZERO_TIME
 from kubetide.vpa.recommender.core.aggregate import Aggregates, Tuning
@@ -89,11 +90,24 @@ def test_a_second_kill_starts_from_usage_and_not_from_the_first_bump() -> None:
     assert containers.current_peak(row) == 200 * MIB
 
 
-def test_a_kill_before_the_running_window_is_too_old() -> None:
-    _, containers, _, row = table()
+@pytest.mark.parametrize(
+    ("from_window", "before", "counts"),
+    [
+        pytest.param(False, MINUTE, True, id="shortly-before-the-window-opened"),
+        pytest.param(False, DAY, True, id="an-interval-before-the-last-sample"),
+        pytest.param(False, DAY + 1, False, id="longer-ago"),
+        pytest.param(True, MINUTE, False, id="lost-by-the-rule-of-1.7"),
+    ],
+)
+def test_an_oom_kill_is_too_old_an_interval_before_the_last_sample(
+    from_window: bool, before: int, counts: bool
+) -> None:
+    aggregates = Aggregates(Tuning())
+    containers = Containers(aggregates, oom_age_from_window=from_window)
+    row = containers.allocate(aggregates.allocate(START))
     memory(containers, row, START, 100)
-    assert not containers.add_oom(row, START - MINUTE, 500 * MIB)
-    assert containers.current_peak(row) == 100 * MIB
+    assert containers.add_oom(row, START - before, 500 * MIB) is counts
+    assert (containers.current_peak(row) > 500 * MIB) is counts
 
 
 def test_a_kill_may_open_the_first_window() -> None:

@@ -1,13 +1,13 @@
-"""What is decided about each VPA beside its numbers: is its history known, is its target usable, what does it say.
+"""What is decided about a VPA beside its numbers: who serves it, is its target usable, what does its status become.
 
 A VPA whose target or policy cannot be used keeps its last good recommendation, and `ConfigUnsupported` says why. One
-whose history has not been read yet is not judged at all: recommending from the few samples since a restart would be
+whose history has not been read yet gets no recommendation: recommending from the few samples since a restart would be
 bolder than anything it said before.
 """
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -27,52 +27,14 @@ from kubetide.vpa.recommender.core.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.core.conflicts import HPA_CONFLICT, REASON, message
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.estimator import Estimation
-from kubetide.vpa.recommender.core.oom import Floor
 from kubetide.vpa.recommender.core.recommend import Options
 from kubetide.vpa.recommender.core.status import change, conditions_after
 from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What a verdict rested on."""
-
-    state: VpaState
-    current: VerticalPodAutoscaler
-    found: tuple[Recommended, ...]
-    pods: int
-    problem: str | None
-    contested: Mapping[str, str]
-
-    def rests_on(self, other: "Judged") -> bool:
-        """Tell whether nothing is different; objects and recommendations are the same ones, not just equal."""
-        if self.state is not other.state or self.current is not other.current or self.found is not other.found:
-            return False
-        return (self.pods, self.problem, self.contested) == (other.pods, other.problem, other.contested)
-
-
-@dataclass(slots=True)
-class Tracked:
-    """What is remembered of a VPA beside the model."""
-
-    problem: str | None = None
-    """What ConfigUnsupported says; None while selector, target and policy are fine."""
-    history: bool = False
-    """Whether everything stored for it has been read."""
-    estimation: Estimation | None = None
-    floors: dict[str, Floor] = field(default_factory=dict)
-    contested: Mapping[str, str] = field(default_factory=dict)
-    said_missing: datetime | None = None
-    tuning_problems: tuple[str, ...] = ()
-    taken: tuple[object, ...] | None = None
-    """What the model's VPA was last made from; None when it has to be made again."""
-    judged: Judged | None = None
-    """What the last verdict rested on; None while something is left to write."""
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a VPA says from now on; `status` is the body to write, or None when it says so already."""
+    """What the status of a VPA becomes; `status` is the body to write, or None when it says so already."""
 
     recommendation: tuple[Recommended, ...]
     conditions: tuple[Condition, ...]
@@ -82,7 +44,6 @@ class Verdict:
 def judge(
     current: VerticalPodAutoscaler,
     state: VpaState,
-    tracked: Tracked,
     found: tuple[Recommended, ...],
     *,
     aggregates: Aggregates,
@@ -90,16 +51,16 @@ def judge(
     now: datetime,
 ) -> Verdict:
     """Return what the status of a VPA becomes, given the recommendation found for it."""
-    if tracked.problem is not None:
+    if state.problem is not None:
         found = stored_recommendation(current) or found
     conditions = conditions_after(
         current.status.conditions if current.status is not None else None,
         provided=bool(found),
         pods=state.pod_count,
-        problem=tracked.problem,
+        problem=state.problem,
         now=now,
     )
-    conditions = _extra_conditions(state, tracked, conditions, aggregates, settings, now)
+    conditions = _extra_conditions(state, conditions, aggregates, settings, now)
     return Verdict(found, conditions, change(current.status, found, conditions, current.metadata.generation))
 
 
@@ -112,7 +73,6 @@ def fetching(current: VerticalPodAutoscaler, *, now: datetime) -> Mapping[str, A
 
 def _extra_conditions(
     state: VpaState,
-    tracked: Tracked,
     conditions: tuple[Condition, ...],
     aggregates: Aggregates,
     settings: RecommenderSettings,
@@ -120,8 +80,8 @@ def _extra_conditions(
 ) -> tuple[Condition, ...]:
     """Return the conditions with those that only some settings ask for."""
     if settings.hpa_conflicts is not HpaConflicts.IGNORE:
-        if tracked.contested:
-            text = message(tracked.contested, avoided=settings.hpa_conflicts is HpaConflicts.AVOID)
+        if state.contested:
+            text = message(state.contested, avoided=settings.hpa_conflicts is HpaConflicts.AVOID)
             conditions = set_condition(conditions, HPA_CONFLICT, "True", reason=REASON, message=text, now=now)
         else:
             conditions = without_condition(conditions, HPA_CONFLICT)
@@ -139,22 +99,22 @@ def _extra_conditions(
     return tuple(sorted(conditions, key=lambda condition: condition.type))
 
 
-def memory_floors(tracked: Tracked, settings: RecommenderSettings, now: datetime) -> dict[str, int]:
-    """Return the memory that killed containers keep, by name."""
+def memory_floors(state: VpaState, settings: RecommenderSettings, now: datetime) -> dict[str, int]:
+    """Return the memory that OOM-killed containers keep, by name."""
     if not settings.oom_floor:
         return {}
     half_life = settings.oom_floor_half_life
-    return {name: int(floor.now(now, half_life)) for name, floor in tracked.floors.items()}
+    return {name: int(floor.now(now, half_life)) for name, floor in state.floors.items()}
 
 
-def left_alone(tracked: Tracked, settings: RecommenderSettings) -> frozenset[str]:
+def left_alone(state: VpaState, settings: RecommenderSettings) -> frozenset[str]:
     """Return the resources that are not recommended because an HPA scales on them."""
-    return frozenset(tracked.contested if settings.hpa_conflicts is HpaConflicts.AVOID else ())
+    return frozenset(state.contested if settings.hpa_conflicts is HpaConflicts.AVOID else ())
 
 
-def may_save(state: VpaState, tracked: Tracked, settings: RecommenderSettings) -> bool:
+def may_save(state: VpaState, settings: RecommenderSettings) -> bool:
     """Tell whether checkpoints of a VPA may be written: all it had is known, and its pods are."""
-    if not tracked.history or tracked.problem is not None:
+    if not state.loaded or state.problem is not None:
         return False
     return settings.fetching_history_condition or not is_true(state.conditions, FETCHING_HISTORY)
 

@@ -1,7 +1,7 @@
-"""VPAs into the model: which ones, with which selector, tuning and history.
+"""First step of a loop: VPAs into records of the model, with selector, tuning and history.
 
-Checkpoints are read per namespace for the VPAs that are new to this process. Until that has succeeded a VPA is known
-but neither recommended for nor saved.
+Checkpoints are read per namespace for the VPAs that are new to this process. Until that has succeeded a VPA has a
+record but is neither recommended for nor saved.
 """
 
 import asyncio
@@ -26,19 +26,17 @@ from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
 from kubetide.vpa.recommender.core import events
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoint_name
 from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target
-from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.feeding import OpenWindows
-from kubetide.vpa.recommender.core.healing import Present, healed
-from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.oom import Floor
-from kubetide.vpa.recommender.core.tracking import (
-    Tracked,
+from kubetide.vpa.recommender.core.decisions import (
     options_of,
     policy_problem,
     serves,
     stored_recommendation,
     tuning_of,
 )
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.healing import Present, healed
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.oom import Floor
 from kubetide.vpa.recommender.core.tuning import tuned
 from kubetide.vpa.recommender.observer import Target, resolve
 from kubetide.vpa.recommender.settings import PROMETHEUS, HpaConflicts, RecommenderSettings
@@ -50,8 +48,8 @@ log = get_logger("vpa.recommender")
 VPAS_PER_TURN = 500
 
 
-class VpaWatch:
-    """The VPAs that this recommender serves, and what is known of each."""
+class VpaLoader:
+    """Keeps a record in the model of every VPA that this recommender serves."""
 
     def __init__(
         self,
@@ -60,33 +58,28 @@ class VpaWatch:
         clock: Clock,
         settings: RecommenderSettings,
         recorder: EventRecorder,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
-        self.tracked: dict[ObjectKey, Tracked] = {}
-        self.resolves: dict[ObjectKey, bool] = {}
-        """Whether the target of a VPA is there; unknown counts as there."""
         self._clock = clock
         self._settings = settings
         self._recorder = recorder
         self._tuning, self._estimation = tuning_of(settings), options_of(settings).estimation
         namespace = settings.vpa_object_namespace
-        self._targets = Targets(client, clock=clock, namespace=namespace, limit_ranges=False, chance=chance)
+        self._targets = Targets(client, clock=clock, namespace=namespace, limit_ranges=False, rng=rng)
         self._owners = OwnerChain(
             client,
             ScaleClient(client),
             clock=clock,
             stores={kind: informer.store for kind, informer in self._targets.controllers.items()},
-            chance=chance,
+            rng=rng,
         )
         self._hpas: Informer[HorizontalPodAutoscaler] | None = None
         if settings.hpa_conflicts is not HpaConflicts.IGNORE:
             self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace or None)
 
-    def begin(self, model: Model, store: CheckpointStore, windows: OpenWindows) -> None:
-        """Fill this model from now on; nothing is known of any VPA yet."""
-        self._model, self._store, self._windows = model, store, windows
-        self.tracked.clear()
-        self.resolves.clear()
+    def begin(self, model: Model, store: CheckpointStore) -> None:
+        """Fill this model from now on."""
+        self._model, self._store = model, store
 
     async def run(self) -> None:
         """Keep the local copies fresh until cancelled."""
@@ -117,15 +110,11 @@ class VpaWatch:
         for count, (key, vpa) in enumerate(mine.items()):
             if count % VPAS_PER_TURN == VPAS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            self._take(key, vpa, targets[key])
+            state = self._take(key, vpa, targets[key])
             if self._hpas is not None:
-                self.tracked[key].contested = conflicts(key.namespace, vpa.spec.target_ref, contested)
+                state.contested = conflicts(key.namespace, vpa.spec.target_ref, contested)
         for key in [key for key in self._model.vpas if key not in mine]:
             self._model.delete_vpa(key)
-            self.tracked.pop(key, None)
-            self.resolves.pop(key, None)
-            self._store.forget(key)
-            self._windows.waiting.pop(key, None)
         if self._settings.storage != PROMETHEUS:
             await self._load_checkpoints(mine)
 
@@ -150,30 +139,26 @@ class VpaWatch:
             found[key_of(vpa)] = Target(NOTHING, None, transient=True)
         return found
 
-    def _take(self, key: ObjectKey, vpa: VerticalPodAutoscaler, target: Target) -> None:
-        known, settings = self._model.vpas.get(key), self._settings
-        tracked = self.tracked.setdefault(key, Tracked(history=settings.storage == PROMETHEUS))
+    def _take(self, key: ObjectKey, vpa: VerticalPodAutoscaler, target: Target) -> VpaState:
+        """Bring the record of one VPA up to date with its object and its target."""
+        known, settings, meta = self._model.vpas.get(key), self._settings, vpa.metadata
         conditions = (vpa.status.conditions if vpa.status is not None else None) or ()
-        meta = vpa.metadata
         # Writing the status leaves the generation alone, so what the spec says need not be looked at again.
-        basis = None
+        source = None
         if meta.generation and not target.transient:
-            basis = (meta.uid, meta.generation, meta.creation_timestamp, meta.annotations, target)
-        if known is not None and basis is not None and tracked.taken == basis:
+            source = (meta.uid, meta.generation, meta.creation_timestamp, meta.annotations, target)
+        if known is not None and source is not None and known.source == source:
             known.conditions = conditions
-            return
-        tracked.taken = basis
-        selector, policy = target.selector, vpa.spec.resource_policy
-        tracked.problem = target.problem
+            return known
+        selector, policy, problem = target.selector, vpa.spec.resource_policy, target.problem
         if target.transient and known is not None:
             # Nothing is known of the target just now, so what was known stays.
             selector = known.selector
             said = find_condition(conditions, CONFIG_UNSUPPORTED)
-            tracked.problem = said.message if said is not None and selector.nothing else None
-        self.resolves[key] = target.transient or not selector.nothing
-        if (problem := policy_problem(vpa)) is not None:
-            tracked.problem, policy = problem, None
-        annotations = vpa.metadata.annotations or {}
+            problem = said.message if said is not None and selector.nothing else None
+        if (unusable := policy_problem(vpa)) is not None:
+            problem, policy = unusable, None
+        annotations = meta.annotations or {}
         tuning = tuned(
             policy,
             annotations,
@@ -182,50 +167,54 @@ class VpaWatch:
             policies=settings.gate("PerVPAConfig"),
             by_annotation=settings.per_vpa_tuning,
         )
-        if tuning.problems != tracked.tuning_problems:
-            tracked.tuning_problems = tuning.problems
+        state = self._model.set_vpa(
+            VpaState(
+                key,
+                selector,
+                created=meta.creation_timestamp,
+                target=vpa.spec.target_ref,
+                policy=policy,
+                mode=update_mode(vpa),
+                annotations=annotations,
+                generation=meta.generation,
+                conditions=conditions,
+                recommendation=stored_recommendation(vpa) if known is None else None,
+                tunings=tuning.tunings,
+                loaded=settings.storage == PROMETHEUS,
+            ),
+            keep_history=True,
+        )
+        state.source, state.problem, state.estimations = source, problem, tuning.estimations
+        state.resolves = target.transient or not selector.nothing
+        if tuning.problems != state.tuning_problems:
+            state.tuning_problems = tuning.problems
             for text in tuning.problems:
                 self._recorder.publish(events.invalid_tuning(vpa, text))
-        tracked.estimation = tuning.estimation
-        state = VpaState(
-            key,
-            selector,
-            created=vpa.metadata.creation_timestamp,
-            target=vpa.spec.target_ref,
-            policy=policy,
-            mode=update_mode(vpa),
-            annotations=annotations,
-            generation=vpa.metadata.generation,
-            conditions=conditions,
-            recommendation=stored_recommendation(vpa) if known is None else None,
-            tunings=tuning.tunings,
-        )
-        self._model.set_vpa(state, keep_history=True)
+        return state
 
     async def _load_checkpoints(self, mine: Mapping[ObjectKey, VerticalPodAutoscaler]) -> None:
-        waiting: dict[str, list[str]] = {}
-        for key, tracked in self.tracked.items():
-            if not tracked.history:
-                waiting.setdefault(key.namespace, []).append(key.name)
-        for namespace, names in waiting.items():
+        waiting: dict[str, dict[str, VpaState]] = {}
+        for key, state in self._model.vpas.items():
+            if not state.loaded:
+                waiting.setdefault(key.namespace, {})[key.name] = state
+        for namespace, states in waiting.items():
             try:
-                found = await self._store.read(namespace, names)
+                found = await self._store.read(namespace, states)
             except KubetideError as error:
                 log.warning("checkpoints cannot be read yet", namespace=namespace, error=str(error))
                 continue
             for name, one in found.items():
-                vpa = mine[ObjectKey(namespace, name)]
-                tracked = self.tracked[key_of(vpa)]
-                tracked.history = True
+                state, vpa = states[name], mine[ObjectKey(namespace, name)]
+                state.loaded = True
                 for loaded in one.loaded:
-                    self._restore(vpa, tracked, loaded.content, loaded.floor)
+                    self._restore(vpa, state, loaded.content, loaded.floor)
                 for checkpoint, problem in one.problems.items():
                     self._report(vpa, checkpoint, problem)
             await asyncio.sleep(0)
 
-    def _restore(self, vpa: VerticalPodAutoscaler, tracked: Tracked, content: Checkpoint, floor: Floor | None) -> None:
-        key, now, settings = key_of(vpa), self._clock.now(), self._settings
-        state, name = self._model.vpas[key], checkpoint_name(key.name, content.container)
+    def _restore(self, vpa: VerticalPodAutoscaler, state: VpaState, content: Checkpoint, floor: Floor | None) -> None:
+        key, now, settings = state.key, self._clock.now(), self._settings
+        name = checkpoint_name(key.name, content.container)
         tuning = state.tuning(content.container, self._tuning)
         present = Present(now=now, skew=settings.max_sample_skew, loop=settings.interval)
         content, problem = healed(content, tuning, present)
@@ -247,9 +236,10 @@ class VpaWatch:
             self._store.block(ObjectKey(key.namespace, name), str(error))
             self._report(vpa, name, str(error))
             return
-        self._windows.offer(key, content.container, content.windows)
+        if content.windows:
+            state.windows[content.container] = content.windows
         if floor is not None:
-            tracked.floors[content.container] = floor
+            state.floors[content.container] = floor
 
     def _report(self, vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> None:
         log.warning("checkpoint cannot be read, keeping it", vpa=str(key_of(vpa)), checkpoint=checkpoint, error=problem)

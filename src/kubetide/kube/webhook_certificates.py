@@ -1,4 +1,4 @@
-"""Certificates that kubetide makes for its webhook: kept in a Secret, rotated, written to files for the server.
+"""Certificates that kubetide makes for its webhooks: kept in a Secret, rotated, written to files for the server.
 
 All replicas share the Secret. Whoever rotates writes it with its resource version; who loses the race reads what the
 other one wrote.
@@ -14,14 +14,14 @@ from typing import Any
 
 from kubetide.api.objects.scheme import SECRETS
 from kubetide.clock import Clock
+from kubetide.kube.certificate_rotation import NOTICE, Lifetimes, Rotation, next_rotation
 from kubetide.kube.client.certificates import KeyPair, expiry, issue, make_ca
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.log import get_logger
-from kubetide.vpa.admission.core.rotation import NOTICE, Lifetimes, Rotation, next_rotation
 
-log = get_logger("admission")
+log = get_logger("webhook")
 
 CA_CERT, CA_KEY, SERVER_CERT, SERVER_KEY = "caCert.pem", "caKey.pem", "serverCert.pem", "serverKey.pem"
 NEXT_CA_CERT, NEXT_CA_KEY, OLD_CA_CERT = "nextCaCert.pem", "nextCaKey.pem", "previousCaCert.pem"
@@ -60,6 +60,7 @@ class Certificates:
         server_lifetime: timedelta,
         ca_lifetime: timedelta,
         notice: timedelta = NOTICE,
+        ca_name: str = "kubetide_webhook_ca",
     ) -> None:
         self._client = client
         self._clock = clock
@@ -70,6 +71,7 @@ class Certificates:
         self._server_lifetime = server_lifetime
         self._ca_lifetime = ca_lifetime
         self._notice = notice
+        self._ca_name = ca_name
         self._folder = tempfile.TemporaryDirectory(prefix="kubetide-webhook-")
         self._written: KeyPair | None = None
         self._version = ""
@@ -133,13 +135,13 @@ class Certificates:
 
     def _staged(self, bundle: Bundle) -> Bundle:
         now = self._clock.now()
-        staged = make_ca("vpa_webhook_ca", now=now, lifetime=self._ca_lifetime)
+        staged = make_ca(self._ca_name, now=now, lifetime=self._ca_lifetime)
         return replace(bundle, staged=staged, staged_at=now)
 
     def _issue(self, ca: KeyPair) -> KeyPair:
         return issue(
             ca,
-            self._dns_names[0] if self._dns_names else "vpa-webhook",
+            self._dns_names[0] if self._dns_names else "webhook",
             now=self._clock.now(),
             dns_names=self._dns_names,
             addresses=self._addresses,
@@ -170,7 +172,7 @@ class Certificates:
 
     async def _create(self) -> Bundle:
         now = self._clock.now()
-        ca = make_ca("vpa_webhook_ca", now=now, lifetime=self._ca_lifetime)
+        ca = make_ca(self._ca_name, now=now, lifetime=self._ca_lifetime)
         return await self._store(Bundle(ca=ca, server=self._issue(ca)))
 
     async def _store(self, bundle: Bundle) -> Bundle:

@@ -1,7 +1,7 @@
-"""What the model knows into the API: the status of every VPA, and its checkpoints.
+"""Last step of a loop: what the model knows into the API, as the status and the checkpoints of every VPA.
 
-Both steps go through the VPAs in parts, so that leases are renewed and watches read in between, and both write only
-what differs. A VPA that was judged before and whose object, amounts and pods are the same since is not judged again.
+Both go through the VPAs in parts, so that leases are renewed and watches read in between, and both write only what
+differs. A VPA whose object, amounts and pods are the same since its status was decided is not decided again.
 """
 
 import asyncio
@@ -19,23 +19,15 @@ from kubetide.kube.client.errors import ApiError, NotFound
 from kubetide.log import get_logger
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
-from kubetide.vpa.recommender.core.checkpoint import Checkpoint, Mark, checkpoints
-from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints
+from kubetide.vpa.recommender.core.decisions import fetching, judge, left_alone, may_save, memory_floors
+from kubetide.vpa.recommender.core.entities import Basis, Mark, VpaState
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Floor
-from kubetide.vpa.recommender.core.recommend import Memo, Options, recommend
-from kubetide.vpa.recommender.core.tracking import (
-    Judged,
-    Tracked,
-    fetching,
-    judge,
-    left_alone,
-    may_save,
-    memory_floors,
-)
+from kubetide.vpa.recommender.core.recommend import Options, recommend
+from kubetide.vpa.recommender.load import VPAS_PER_TURN, VpaLoader
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry, Review
-from kubetide.vpa.recommender.vpa_watch import VPAS_PER_TURN, VpaWatch
 
 log = get_logger("vpa.recommender")
 
@@ -43,16 +35,15 @@ MISSING_LOG_INTERVAL = timedelta(minutes=30)
 
 Write = tuple[VerticalPodAutoscaler, Mapping[str, Any]]
 Contents = Mapping[str, Sequence[Checkpoint]]
-Floors = Mapping[ObjectKey, Mapping[str, Floor]]
 
 
-class Statuses:
+class StatusPublisher:
     """Keeps the status of every VPA equal to what the model recommends."""
 
     def __init__(
         self,
         client: Client,
-        vpas: VpaWatch,
+        vpas: VpaLoader,
         model: Model,
         *,
         clock: Clock,
@@ -67,74 +58,61 @@ class Statuses:
         self._settings = settings
         self._options = options
         self._telemetry = telemetry
-        self._memo = Memo()
 
     async def update(self) -> None:
         """Recommend for every VPA whose history is known, and write what changed."""
-        now, tracked = self._clock.now(), self._vpas.tracked
+        now = self._clock.now()
         deadline = self._clock.monotonic() + self._settings.step_timeout.total_seconds()
-        known = [vpa for key, vpa in self._model.vpas.items() if tracked[key].history]
-        self._memo.keep(self._model.vpas)
+        loaded = [vpa for vpa in self._model.vpas.values() if vpa.loaded]
         review = Review()
-        for start in range(0, len(known), VPAS_PER_TURN):
-            part = known[start : start + VPAS_PER_TURN]
+        for start in range(0, len(loaded), VPAS_PER_TURN):
+            part = loaded[start : start + VPAS_PER_TURN]
             found = self._recommend(part, now)
-            writes = [write for vpa in part if (write := self._judge(vpa, found[vpa.key], now, review)) is not None]
+            writes = [write for vpa in part if (write := self._decide(vpa, found[vpa.key], now, review)) is not None]
             await self._write_all(writes, deadline)
         if self._settings.fetching_history_condition:
             await self._write_all(self._fetching(now), deadline)
         review.show(self._telemetry)
 
     def _recommend(self, part: Sequence[VpaState], now: datetime) -> dict[ObjectKey, tuple[Recommended, ...]]:
-        estimations, floors, excluded = {}, {}, {}
+        floors, excluded = {}, {}
         for vpa in part:
-            tracked = self._vpas.tracked[vpa.key]
-            if tracked.estimation is not None:
-                estimations[vpa.key] = tracked.estimation
-            for name, floor in memory_floors(tracked, self._settings, now).items():
+            for name, floor in memory_floors(vpa, self._settings, now).items():
                 floors[vpa.key, name] = floor
-            if alone := left_alone(tracked, self._settings):
+            if alone := left_alone(vpa, self._settings):
                 excluded[vpa.key] = alone
-        return recommend(
-            self._model,
-            part,
-            self._options,
-            estimations=estimations,
-            memory_floors=floors,
-            excluded=excluded,
-            memo=self._memo,
-        )
+        return recommend(self._model, part, self._options, memory_floors=floors, excluded=excluded, remember=True)
 
-    def _judge(self, vpa: VpaState, found: tuple[Recommended, ...], now: datetime, review: Review) -> Write | None:
-        """Decide what a VPA says, note it, and return the write that is needed, if one is."""
-        current, tracked, old = self._vpas.get(vpa.key), self._vpas.tracked[vpa.key], vpa.recommendation
+    def _decide(self, vpa: VpaState, found: tuple[Recommended, ...], now: datetime, review: Review) -> Write | None:
+        """Decide what the status of a VPA becomes, note it, and return the write that is needed, if one is."""
+        current, old = self._vpas.get(vpa.key), vpa.recommendation
         if current is None:
             return None
-        ground = Judged(vpa, current, found, vpa.pod_count, tracked.problem, tracked.contested)
+        basis = Basis(current, found, vpa.pod_count, vpa.problem, vpa.contested)
         status = None
         # Whether confidence is low depends on the time alone, so with that condition every loop has to look.
-        settled = tracked.judged is not None and tracked.judged.rests_on(ground)
+        settled = vpa.basis is not None and vpa.basis.same_as(basis)
         if not settled or self._settings.low_confidence_condition:
             aggregates = self._model.aggregates
-            verdict = judge(current, vpa, tracked, found, aggregates=aggregates, settings=self._settings, now=now)
+            verdict = judge(current, vpa, found, aggregates=aggregates, settings=self._settings, now=now)
             vpa.conditions, vpa.recommendation, status = verdict.conditions, verdict.recommendation, verdict.status
             # Only what needs no write is settled: one that fails is tried again.
-            tracked.judged = ground if status is None else None
+            vpa.basis = basis if status is None else None
             review.moved(vpa, old, verdict.recommendation)
-        review.count(vpa, unsupported=tracked.problem is not None)
+        review.count(vpa, unsupported=vpa.problem is not None)
         review.hold(vpa)
         if vpa.recommendation and not old and vpa.created is not None:
             self._telemetry.latency.observe(max(0.0, (now - vpa.created).total_seconds()))
-        silent = tracked.said_missing is None or now - tracked.said_missing >= MISSING_LOG_INTERVAL
+        silent = vpa.said_missing is None or now - vpa.said_missing >= MISSING_LOG_INTERVAL
         if not vpa.recommendation and silent:
-            tracked.said_missing = now
-            log.info("no recommendation", vpa=str(vpa.key), pods=vpa.pod_count, problem=tracked.problem or "")
+            vpa.said_missing = now
+            log.info("no recommendation", vpa=str(vpa.key), pods=vpa.pod_count, problem=vpa.problem or "")
         return None if status is None else (current, status)
 
     def _fetching(self, now: datetime) -> list[Write]:
         writes = []
-        for key, tracked in self._vpas.tracked.items():
-            current = None if tracked.history else self._vpas.get(key)
+        for key, vpa in self._model.vpas.items():
+            current = None if vpa.loaded else self._vpas.get(key)
             status = fetching(current, now=now) if current is not None else None
             if current is not None and status is not None:
                 writes.append((current, status))
@@ -168,11 +146,11 @@ class Statuses:
             log.debug("vpa changed meanwhile, writing in the next loop", vpa=f"{meta.namespace}/{meta.name}")
 
 
-class Checkpoints:
+class CheckpointPublisher:
     """Keeps the checkpoints of every VPA equal to the model, oldest first."""
 
     def __init__(
-        self, store: CheckpointStore, vpas: VpaWatch, model: Model, *, clock: Clock, settings: RecommenderSettings
+        self, store: CheckpointStore, vpas: VpaLoader, model: Model, *, clock: Clock, settings: RecommenderSettings
     ) -> None:
         self._store = store
         self._vpas = vpas
@@ -185,20 +163,14 @@ class Checkpoints:
         """Write what changed, as far as the time for it allows."""
         now = self._clock.now()
         deadline = self._clock.monotonic() + self._settings.checkpoints_timeout.total_seconds()
-        tracked = self._vpas.tracked
-        due = [vpa for key, vpa in self._model.vpas.items() if may_save(vpa, tracked[key], self._settings)]
+        due = [vpa for vpa in self._model.vpas.values() if may_save(vpa, self._settings)]
         due.sort(key=lambda vpa: vpa.checkpoint_written.timestamp() if vpa.checkpoint_written is not None else 0.0)
         for start in range(0, len(due), VPAS_PER_TURN):
             part = due[start : start + VPAS_PER_TURN]
-            floors = {vpa.key: self._floors(tracked[vpa.key]) for vpa in part}
+            contents = checkpoints(self._model, part, now=now, stored=self._holds)
 
-            def stored(key: ObjectKey, name: str, mark: Mark, floors: Floors = floors) -> bool:
-                return self._store.holds(key, name, mark, floors[key].get(name))
-
-            contents = checkpoints(self._model, part, now=now, stored=stored)
-
-            async def write(vpa: VpaState, contents: Contents = contents, floors: Floors = floors) -> None:
-                await self._store.write(vpa.key, contents[str(vpa.key)], floors[vpa.key])
+            async def write(vpa: VpaState, contents: Contents = contents) -> None:
+                await self._store.write(vpa, contents[str(vpa.key)], self._floors(vpa))
                 vpa.checkpoint_written = self._clock.now()
 
             workers = self._settings.update_worker_count
@@ -208,8 +180,12 @@ class Checkpoints:
                 return
             await asyncio.sleep(0)
 
-    def _floors(self, tracked: Tracked) -> Mapping[str, Floor]:
-        return tracked.floors if self._settings.oom_floor else {}
+    def _holds(self, key: ObjectKey, container: str, mark: Mark) -> bool:
+        vpa = self._model.vpas[key]
+        return self._store.holds(vpa, container, mark, self._floors(vpa).get(container))
+
+    def _floors(self, vpa: VpaState) -> Mapping[str, Floor]:
+        return vpa.floors if self._settings.oom_floor else {}
 
     async def collect_garbage(self) -> None:
         """Delete the checkpoints of VPAs that are gone, once per interval."""

@@ -1,0 +1,311 @@
+"""Headroom that is learned: how many replicas a workload should have for what may come while a pod starts.
+
+A pod asked for now serves only after its start time. What is decided is therefore the count that the demand *then* is
+likely to need, from a forecast and from how wrong the forecasts of this very workload have been (`kubetide.stats`). How
+much risk to take and how long to hold a peak is not set but learned too: 42 candidates, every pair of
+
+    price   how many replicas one replica's worth of late work is taken to cost when a level is chosen
+    hold    how many steps a lower need must last before replicas are given up
+
+are rehearsed all the time on the same demand, each with a small model of the workload (pods that start, a queue), and
+charged, with slow forgetting,
+
+    replicas + LATE_PRICE x late or lost work + REVERSAL_PRICE steps of all this for every change of direction
+
+The candidate that would have been cheapest is followed, and left only for one that is clearly cheaper. A rise is
+followed at once; a fall only after its hold, down to the largest need seen meanwhile, and only if it is worth it: calm
+by construction.
+
+Where a plain rule is told too, it is rehearsed and charged like a candidate. Advice is `proven` once there was an hour
+of evidence in which following it would have been cheaper than the plain rule, and until that is no longer so.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kubetide.errors import InvalidInput
+from kubetide.stats.forecast import Ensemble, Forecast, finite_numbers
+from kubetide.stats.forecast_errors import ForecastErrors
+
+Floats = NDArray[np.float64]
+
+PRICES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+HOLDS: Final = (4, 8, 16, 32, 64, 128, 400)
+LATE_PRICE: Final = 25.0
+"""Replica-steps that one replica-step of late or lost work costs."""
+REVERSAL_PRICE: Final = 8.0
+"""Steps of the workload's usual cost that a change of direction costs."""
+WORTHWHILE: Final = 0.1
+"""The share of the replicas that a fall must save: the HPA's own tolerance."""
+LATE_SECONDS: Final = 1.0
+"""A request that waits longer is late: more than a person forgives, less than most clients' time-outs."""
+LOST_SECONDS: Final = 60.0
+"""A request that would wait longer has been given up."""
+
+_MEMORY: Final = 1 / 5760  # costs are forgotten over a day of 15 s steps
+_CLEARLY: Final = 0.02  # another candidate must have been cheaper by this share of the cost ...
+_CLEARLY_STEPS: Final = 20.0  # ... and by this many steps of the usual cost: in the first hour costs are mostly chance
+_PROOF_STEPS: Final = 240
+_FIRST: Final = 1 * len(PRICES) + 3  # followed until there is evidence: price 8, hold of two minutes
+_BACKLOG_SECONDS: Final = 0.1  # a shorter wait is no backlog
+_RISING: Final = 1.1  # who is behind expects more: load that grew faster than forecast mostly grows on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What is fixed for a workload: its step, the start time of its pods and its bounds."""
+
+    step_seconds: int = 15
+    start_seconds: int = 30
+    minimum: int = 1
+    maximum: int = 200
+
+    @property
+    def lead_steps(self) -> int:
+        """Return the steps until a pod asked for now serves."""
+        return max(1, -(-self.start_seconds // self.step_seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A count, and how it came about."""
+
+    replicas: int
+    forecast: Forecast
+    typical_error: float
+    level: int
+    price: float
+    hold_steps: int
+    backlog_seconds: float
+    cost: float
+    """What following the candidate would have cost of late, in replicas."""
+    plain_cost: float | None
+    """The same of the plain rule, if it is known."""
+    proven: bool
+
+
+class Plants:
+    """The same demand met by many counts at once, a row for each."""
+
+    def __init__(self, rows: int, replicas: int, terms: Terms) -> None:
+        self._step = float(terms.step_seconds)
+        self.asked: Floats = np.full(rows, float(replicas))
+        self.ready: Floats = self.asked.copy()
+        self.starting: Floats = np.zeros((terms.lead_steps, rows))
+        self.queue: Floats = np.zeros(rows)
+
+    def scale(self, replicas: Floats) -> Floats:
+        """Ask for other counts and return the changes: pods that still start are given up first."""
+        change = replicas - self.asked
+        if not change.any():
+            return change
+        self.starting[-1] += np.maximum(change, 0.0)
+        surplus = np.maximum(-change, 0.0)
+        for pods in self.starting[::-1]:
+            given_up = np.minimum(surplus, pods)
+            pods -= given_up
+            surplus = surplus - given_up
+        self.ready = self.ready - surplus
+        self.asked = replicas.copy()
+        return change
+
+    def serve(self, demand: float) -> tuple[NDArray[np.bool_], Floats]:
+        """Let a step pass; return which rows were late and how much work (in replica-steps) each lost."""
+        self.ready = self.ready + self.starting[0]
+        self.starting[:-1] = self.starting[1:]
+        self.starting[-1] = 0.0
+        left = np.maximum(self.queue + (demand - self.ready) * self._step, 0.0)
+        self.queue = np.minimum(left, self.ready * LOST_SECONDS)
+        return self.queue > self.ready * LATE_SECONDS, (left - self.queue) / self._step
+
+    def observe_ready(self, row: int, ready: int) -> None:
+        """Take over how many pods of a row really are ready: late ones are expected next, early ones are there."""
+        late = float(self.ready[row]) - ready
+        self.ready[row] = ready
+        if late > 0:
+            self.starting[0, row] += late
+        for pods in self.starting:
+            if late < 0:
+                early = min(-late, float(pods[row]))
+                pods[row] -= early
+                late += early
+
+    def catch_up(self, demand: float, forecast: float) -> Floats:
+        """Return the counts that work off the backlog in the first step of pods asked for now; 0 where none waits."""
+        waits = self.queue > self.ready * _BACKLOG_SECONDS
+        if not waits.any():
+            return np.zeros_like(self.queue)
+        queue, serving = self.queue, self.ready
+        for pods in self.starting[:-1]:
+            serving = serving + pods
+            queue = np.maximum(queue + (demand - serving) * self._step, 0.0)
+        needed = (queue + self._step * _RISING * max(demand, forecast)) / (self._step + LATE_SECONDS)
+        return np.where(waits, np.ceil(needed), 0.0)
+
+
+class Headroom:
+    """What is learned about one workload. Tell it every step with `advise`.
+
+    Rows: the candidates, the plain rule, the workload itself. With `floor` no candidate goes below the plain rule.
+    """
+
+    def __init__(self, terms: Terms, *, replicas: int, floor: bool = False) -> None:
+        self._terms = terms
+        self._ensemble = Ensemble(step_seconds=terms.step_seconds, lead_steps=terms.lead_steps)
+        self._errors = ForecastErrors()
+        self._pending: deque[tuple[float, bool]] = deque()
+        self._recent: deque[float] = deque(maxlen=terms.lead_steps)
+        self._floor = floor
+        rows = len(PRICES) * len(HOLDS) + 2
+        self._prices = np.array(PRICES)
+        self._price_of = np.arange(rows) % len(PRICES)
+        self._holds = np.append(np.repeat(np.array(HOLDS, dtype=np.float64), len(PRICES)), (0.0, 0.0))
+        self._plants = Plants(rows, replicas, terms)
+        self._next: Floats = self._plants.asked.copy()
+        self._direction: Floats = np.zeros(rows)
+        self._quiet: Floats = np.zeros(rows)
+        self._peak: Floats = np.zeros(rows)
+        self._rate = float(replicas)
+        self._steps = 0
+        self._weight = 0.0
+        self.costs: Floats = np.zeros(rows - 1)
+        self.followed = _FIRST
+        self._proven = False
+
+    def advise(self, at_seconds: int, demand: float, *, ready: int, asked: int, plain: int | None = None) -> Advice:
+        """Return the count for the next steps, from the demand (in replicas) of the step begun at `at_seconds`.
+
+        `plain` is what the plain rule asks for now, where there is one to be measured against.
+        """
+        self._rehearse(demand, asked)
+        self._plants.observe_ready(-1, ready)
+        self._learn(demand)
+        forecast = self._ensemble.update(at_seconds, demand)
+        self._pending.append((forecast.value, self._errors.stirred))
+        slack = LATE_SECONDS / self._terms.step_seconds
+        levels = self._errors.levels(forecast.value, self._prices, slack=slack)
+        self._follow()
+        level = int(levels[self.followed % len(PRICES)])
+        self._hold(levels, self._plants.catch_up(demand, forecast.value), plain)
+        self._prove(plain)
+        return Advice(
+            replicas=int(self._next[-1]),
+            forecast=forecast,
+            typical_error=self._errors.typical,
+            level=level,
+            price=PRICES[self.followed % len(PRICES)],
+            hold_steps=HOLDS[self.followed // len(PRICES)],
+            backlog_seconds=float(self._plants.queue[-1] / max(1.0, self._plants.ready[-1])),
+            cost=float(self.costs[self.followed]) / self._weight,
+            plain_cost=None if plain is None else float(self.costs[-1]) / self._weight,
+            proven=self._proven,
+        )
+
+    def _rehearse(self, demand: float, asked: int) -> None:
+        """Let every candidate meet the demand and charge it; the workload itself has the count that was asked for."""
+        counts = self._next.copy()
+        counts[-1] = asked
+        turned = np.sign(self._plants.scale(counts))
+        late, lost = self._plants.serve(demand)
+        charge = self._plants.asked + LATE_PRICE * (lost + demand * late)
+        self._steps += 1
+        self._rate += max(_MEMORY, 1 / (self._steps + 20)) * (float(charge[-1]) - self._rate)
+        if turned.any():
+            charge += (REVERSAL_PRICE * self._rate) * (turned * self._direction < 0)
+            self._direction = np.where(turned != 0, turned, self._direction)
+        self._weight = self._weight * (1 - _MEMORY) + 1
+        self.costs *= 1 - _MEMORY
+        self.costs += charge[:-1]
+
+    def _learn(self, demand: float) -> None:
+        """Compare the forecast whose horizon has just ended with what came."""
+        self._recent.append(demand)
+        if len(self._pending) >= self._terms.lead_steps:
+            forecast, stirred = self._pending.popleft()
+            self._errors.learn(forecast, max(self._recent), stirred=stirred)
+
+    def _follow(self) -> None:
+        best = int(self.costs[:-1].argmin())
+        if self.costs[best] < self.costs[self.followed] * (1 - _CLEARLY) - _CLEARLY_STEPS * self._rate:
+            self.followed = best
+        self._price_of[-1] = self.followed % len(PRICES)
+        self._holds[-1] = HOLDS[self.followed // len(PRICES)]
+
+    def _prove(self, plain: int | None) -> None:
+        """Trust what is followed while it has been cheaper than the plain rule for long enough."""
+        if plain is None or self._steps < _PROOF_STEPS:
+            self._proven = False
+        elif self._proven:
+            self._proven = bool(self.costs[self.followed] <= self.costs[-1])
+        else:
+            self._proven = bool(self.costs[self.followed] < self.costs[-1] * (1 - _CLEARLY))
+
+    def _hold(self, levels: Floats, backlog: Floats, plain: int | None) -> None:
+        """Rise at once; fall after the hold, to the largest need seen in it.
+
+        Advice follows itself and not the workload: where a window keeps a fall from being made, it is advised on.
+        """
+        needs = np.maximum(levels[self._price_of], backlog)
+        if plain is not None and self._floor:
+            needs = np.maximum(needs, float(plain))
+        needs = np.minimum(np.maximum(needs, self._terms.minimum), self._terms.maximum)
+        held = self._next
+        below = needs < held
+        self._next = np.where(below, held, needs)
+        self._peak = np.maximum(self._peak, needs) * below
+        self._quiet = (self._quiet + 1) * below
+        due = below & (self._quiet >= self._holds)
+        if due.any():
+            falls = due & (held - self._peak >= WORTHWHILE * held)
+            self._next[falls] = self._peak[falls]
+            self._peak[due] = self._quiet[due] = 0.0
+        if plain is not None:
+            self._next[-2] = plain
+
+    def saved(self) -> dict[str, Any]:
+        """Return what was learned, small enough to live in an annotation; seasons and backlogs are not part of it."""
+        return {
+            "start": self._terms.start_seconds,
+            "step": self._terms.step_seconds,
+            "forecasters": self._ensemble.saved(),
+            "errors": self._errors.saved(),
+            "costs": [round(float(cost) / max(1.0, self._weight), 3) for cost in self.costs],
+            "rate": round(self._rate, 3),
+            "steps": self._steps,
+            "weight": round(self._weight, 1),
+            "followed": self.followed,
+            "proven": self._proven,
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what was saved; raise InvalidInput where it cannot be used, and change nothing then."""
+        terms = self._terms
+        if (saved.get("start"), saved.get("step")) != (terms.start_seconds, terms.step_seconds):
+            raise InvalidInput("it was learned with another start time or sync period", field="start")
+        costs, followed = finite_numbers(saved, "costs", len(self.costs)), saved.get("followed")
+        rate, steps, weight = (finite_numbers({name: [saved.get(name)]}, name, 1)[0] for name in _SCALARS)
+        if not isinstance(followed, int) or not 0 <= followed < len(PRICES) * len(HOLDS):
+            raise InvalidInput(f"{followed!r} is not a candidate", field="followed")
+        ensemble = Ensemble(step_seconds=terms.step_seconds, lead_steps=terms.lead_steps)
+        errors = ForecastErrors()
+        ensemble.restore(_part(saved, "forecasters"))
+        errors.restore(_part(saved, "errors"))
+        self._ensemble, self._errors = ensemble, errors
+        self._weight, self._rate, self._steps = weight, rate, int(steps)
+        self.costs = np.array(costs) * max(1.0, weight)
+        self.followed, self._proven = followed, bool(saved.get("proven"))
+
+
+_SCALARS: Final = ("rate", "steps", "weight")
+
+
+def _part(saved: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = saved.get(name)
+    if not isinstance(part, Mapping):
+        raise InvalidInput("it is missing", field=name)
+    return part

@@ -1,0 +1,101 @@
+"""What was learned about headroom, kept in memory and, once an hour, in an annotation of the autoscaler.
+
+The annotation `kubetide.io/hpa-headroom-state` holds a few kilobytes: how good each forecaster was, how wrong forecasts
+were, what the candidates and the plain rule cost. A new leader goes on from it. How each minute of a day and a week
+moved is not in it and is learned again. State that cannot be used is left alone and replaced an hour later.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.meta import key_of
+from kubetide.api.objects.scheme import HPAS
+from kubetide.api.values.patch import MergePatch
+from kubetide.clock import Clock
+from kubetide.errors import InvalidInput, KubetideError
+from kubetide.hpa.core.annotations import HEADROOM_STATE, HeadroomMode
+from kubetide.hpa.core.learner import HeadroomLearner, LearnedCount, learner_for, start_time_of
+from kubetide.hpa.core.observation import Observation, ScaleDecision
+from kubetide.hpa.core.takeover import FIELD_MANAGER
+from kubetide.kube.client.client import Client
+from kubetide.log import get_logger
+
+log = get_logger("hpa")
+
+SAVE_EVERY: Final = timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class KeptHeadroom:
+    """What is kept of one autoscaler."""
+
+    learner: HeadroomLearner | None = None
+    save_at: float = 0.0
+
+
+class HeadroomStore:
+    """Learns for autoscalers that ask for it, and saves what was learned."""
+
+    def __init__(self, client: Client, clock: Clock, window: timedelta) -> None:
+        self._client, self._clock, self._window = client, clock, window
+
+    def learn(
+        self,
+        kept: KeptHeadroom,
+        mode: HeadroomMode | None,
+        period: timedelta,
+        seen: Observation,
+        plain: ScaleDecision,
+    ) -> LearnedCount | None:
+        """Take in what the plain rule saw and chose; return the learned count, where the user asked for one."""
+        if mode is None:
+            kept.learner = None
+            return None
+        if seen.scale is None:
+            return None
+        asked = seen.scale.replicas
+        if kept.learner is None or not kept.learner.fits(mode, seen.hpa.spec, period):
+            start = start_time_of(seen.pods)
+            if start is None:
+                return None
+            kept.learner = self._begin(mode, period, seen.hpa, start, asked)
+            kept.save_at = self._clock.monotonic() + SAVE_EVERY.total_seconds()
+        return kept.learner.learn(plain.choice, plain.results, seen.pods, asked=asked, now=plain.at)
+
+    async def save(self, kept: KeptHeadroom, hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler | None:
+        """Save once an hour; return the autoscaler as the server then has it. A failure is logged, never raised."""
+        now = self._clock.monotonic()
+        if kept.learner is None or now < kept.save_at:
+            return None
+        kept.save_at = now + SAVE_EVERY.total_seconds()
+        text = msgspec.json.encode(kept.learner.saved()).decode()
+        patch = MergePatch({"metadata": {"annotations": {HEADROOM_STATE: text}}})
+        meta = hpa.metadata
+        try:
+            return await self._client.patch(
+                HPAS, meta.name, patch, namespace=meta.namespace, field_manager=FIELD_MANAGER
+            )
+        except KubetideError as error:
+            log.warning("cannot save learned headroom", autoscaler=str(key_of(hpa)), error=str(error))
+            return None
+
+    def _begin(
+        self, mode: HeadroomMode, period: timedelta, hpa: HorizontalPodAutoscaler, start: timedelta, replicas: int
+    ) -> HeadroomLearner:
+        saved: dict[str, Any] = {}
+        text = (hpa.metadata.annotations or {}).get(HEADROOM_STATE)
+        try:
+            saved = msgspec.json.decode(text, type=dict[str, Any]) if text is not None else {}
+        except (msgspec.DecodeError, RecursionError) as error:
+            log.info("learned headroom begins anew", autoscaler=str(key_of(hpa)), reason=str(error))
+        learner = learner_for(mode, hpa.spec, period, self._window, start=start, replicas=replicas, saved=saved)
+        if saved:
+            try:
+                learner.restore(saved)
+            except InvalidInput as error:
+                log.info("learned headroom begins anew", autoscaler=str(key_of(hpa)), reason=str(error))
+        return learner

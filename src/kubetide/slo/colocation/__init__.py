@@ -1,0 +1,1 @@
+"""Colocation profiles: how pods become batch or mid pods when they are created."""

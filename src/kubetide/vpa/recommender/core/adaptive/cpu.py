@@ -1,0 +1,189 @@
+"""CPU: a request that follows the container at its own cadence.
+
+A reserved core-second costs 1, a core-second of work above the request `PRICE`. Rules propose requests from the last
+hours and days: peaks of windows from an hour to a week, what is seldom exceeded within the day, the same hour of
+yesterday. Where peaks last, the short windows win; where they are noise, the percentiles of the day do. Which ones,
+and in what blend, is learned for each container from what each would have cost (`mixture`).
+
+Upstream's own target is one of the rules. The cost is charged over whatever time a decision was in force, and a rule
+whose proposal is not meant to hold that long has no say: with decisions once a day the same code learns what pays for
+a day.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kubetide.stats.buckets import Floats, Ints
+from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, Columns
+from kubetide.vpa.recommender.core.adaptive.mixture import FLEET_DECISIONS, charge, keep, weights
+
+Mask = npt.NDArray[np.bool_]
+
+PRICE: Final = 20.0
+LEAST_CORES: Final = 0.001
+HOURS: Final = 25
+"""The last day, and the hour before the same hour of yesterday."""
+DAYS: Final = 7
+_DAY: Final = 24
+_WINDOWS: Final = (1, 2, 3, 6, 12, 24)
+_RANKS: Final = (0.1, 0.25, 0.5)
+"""Shares of the day's hours whose peak may be higher."""
+_HIGH_SHARE: Final = 0.9
+_HIGH_WINDOWS: Final = (1, 3)
+PERCENTILES: Final = (0.9, 0.95, 0.98)
+"""What is asked of the plain recommender's histograms; the first with its margin is upstream's own target."""
+_PLAIN_MARGIN: Final = 1.15
+RULES: Final = {
+    **{f"peak of {window} h": window for window in _WINDOWS},
+    **{f"hourly peak exceeded in {rank:.0%} of the day": 1 for rank in _RANKS},
+    **{f"p90 of {window} h": window for window in _HIGH_WINDOWS},
+    "same hour yesterday": 1,
+    "peak of 7 days": 168,
+    "plain target": 24,
+    "p95 of the histogram": 24,
+    "p98 of the histogram": 24,
+}
+"""The rules, and for how many hours a proposal of each is meant to hold."""
+_REACH: Final = np.array(list(RULES.values()), dtype=np.float64)[:, None]
+_PRIOR: Final = list(RULES).index("p98 of the histogram")
+_SCALE_KEEP: Final = 0.99
+
+
+class CpuSizer:
+    """Requests in cores for all containers."""
+
+    def __init__(self, size: int) -> None:
+        count = len(RULES)
+        self.columns = Columns(
+            size,
+            {
+                "peaks": HOURS,
+                "high": max(_HIGH_WINDOWS),
+                "days": DAYS,
+                "today": 1,
+                "scale": 1,
+                "proposals": count,
+                "request": 1,
+                "samples": 1,
+                "above": 1,
+                "regret": count,
+                "spread": count,
+            },
+            empty={"peaks": NO_SAMPLE, "high": NO_SAMPLE, "days": NO_SAMPLE, "today": NO_SAMPLE, "scale": NO_SAMPLE},
+        )
+        self.fleet = Columns(1, {"regret": count, "spread": count, "hours": 1, "horizon": 1, "decisions": 1})
+        self._prior = np.zeros((count, 1))
+        self._prior[_PRIOR] = 1.0
+
+    def observe(self, samples: Floats, *, day_ends: bool) -> None:
+        """Take in an hour: samples by containers, in cores, NaN where there is none."""
+        have = np.isfinite(samples)
+        count = np.add.reduce(have, axis=0)
+        self._count(samples, have, count)
+        own = self.columns
+        ordered = np.sort(np.where(have, samples, -1.0), axis=0)
+        seen = count > 0
+        peak = np.where(seen, ordered[-1], NO_SAMPLE)
+        # The sample that 90 % do not exceed: this many places from the top.
+        below_top = count - np.ceil(_HIGH_SHARE * count).astype(np.int64)
+        high = np.take_along_axis(ordered, (len(samples) - 1 - below_top)[None], axis=0)[0]
+        _push(own["peaks"], peak)
+        _push(own["high"], np.where(seen, high, NO_SAMPLE))
+        own["today"] = np.fmax(own["today"], peak)
+        if day_ends:
+            _push(own["days"], own["today"][0].copy())
+            own["today"] = np.full_like(own["today"], NO_SAMPLE)
+
+    def decide(self, percentiles: Floats) -> Floats:
+        """Return requests in cores; a container that was never seen gets the least there is.
+
+        `percentiles` are those of the plain recommender's CPU histograms, one row for each of `PERCENTILES`.
+        """
+        fleet = self.fleet
+        # Decisions are expected to come as often as the last ones did.
+        fleet["horizon"] = np.maximum(fleet["hours"], 1.0)
+        self._charge()
+        own = self.columns
+        proposals = self._proposals(percentiles)
+        proposals = np.where(np.isnan(proposals), own["proposals"], np.maximum(proposals, LEAST_CORES))
+        share = self._weights(slice(None))
+        request: Floats = np.maximum(np.add.reduce(share * proposals, axis=0), LEAST_CORES)
+        own["proposals"], own["request"] = proposals, request
+        return request
+
+    def leading(self, column: int) -> str:
+        """Return the rule that weighs most in a container's request."""
+        share = self._weights(slice(column, column + 1))
+        return list(RULES)[int(np.argmax(share[:, 0]))]
+
+    def _weights(self, at: slice) -> Floats:
+        """Return the weights of the rules whose proposals hold as long as a decision does."""
+        own, fleet = self.columns, self.fleet
+        reaches = fleet["horizon"] <= _REACH
+        # The fleet's mean counts as a fixed number of decisions beside the container's own.
+        share = FLEET_DECISIONS / np.maximum(fleet["decisions"], 1.0)
+        regret = np.where(reaches, own["regret"][:, at] + share * fleet["regret"], 0.0)
+        return weights(regret, own["spread"][:, at] + share * fleet["spread"], self._prior)
+
+    def _count(self, samples: Floats, have: Mask, count: Ints) -> None:
+        """Note what this hour adds to the bill of the decision in force."""
+        own = self.columns
+        used = np.add.reduce(np.where(have, samples, 0.0), axis=0) / np.maximum(count, 1)
+        used = np.maximum(used, LEAST_CORES)
+        before = own["scale"][0]
+        scale = np.where(np.isnan(before), used, _SCALE_KEEP * before + (1.0 - _SCALE_KEEP) * used)
+        own["scale"] = np.where(count > 0, scale, before)
+        own["samples"] += count
+        own["above"] += np.add.reduce(have & (samples > own["request"][0]), axis=0)
+        self.fleet["hours"] += 1.0
+
+    def _charge(self) -> None:
+        """Charge every rule for the time since the last decision."""
+        own, fleet = self.columns, self.fleet
+        request, count = own["request"][0], own["samples"][0]
+        hours = float(fleet["hours"][0, 0])
+        seen = (count > 0) & (request > 0.0)
+        if seen.any():
+            slope = hours * (count - PRICE * own["above"][0]) / np.maximum(count, 1.0)
+            unit = np.where(seen, own["scale"][0], 1.0)
+            instant = np.where(seen, slope * (request - own["proposals"]) / unit, 0.0)
+            kept = keep(hours)
+            own["regret"], own["spread"] = charge(own["regret"], own["spread"], instant, seen, kept)
+            many = float(np.count_nonzero(seen))
+            fleet["decisions"] = kept * fleet["decisions"] + 1.0
+            fleet["regret"] = kept * fleet["regret"] + _sums(instant) / many
+            fleet["spread"] = kept * fleet["spread"] + _sums(instant * instant) / many
+        own["samples"], own["above"] = np.zeros((1, 1)), np.zeros((1, 1))
+        fleet["hours"] = np.zeros((1, 1))
+
+    def _proposals(self, percentiles: Floats) -> Floats:
+        own = self.columns
+        peaks, high = own["peaks"], own["high"]
+        day = peaks[-_DAY:]
+        whole = np.fmax.reduce(day, axis=0)
+        rows = [np.fmax.reduce(peaks[-window:], axis=0) for window in _WINDOWS]
+        have = np.isfinite(day)
+        count = np.add.reduce(have, axis=0)
+        descending = -np.sort(np.where(have, -day, np.inf), axis=0)
+        for rank in _RANKS:
+            place = np.minimum((rank * count).astype(np.int64), np.maximum(count - 1, 0))
+            rows.append(np.where(count > 0, np.take_along_axis(descending, place[None], axis=0)[0], NO_SAMPLE))
+        rows += [np.fmax.reduce(high[-window:], axis=0) for window in _HIGH_WINDOWS]
+        # The next hour began a day ago at place -24; its neighbours allow for work that moves a little.
+        yesterday = np.fmax.reduce(peaks[-_DAY - 1 : -_DAY + 2], axis=0)
+        rows.append(np.where(np.isnan(yesterday), whole, yesterday))
+        rows.append(np.fmax(np.fmax.reduce(own["days"], axis=0), np.fmax(own["today"][0], whole)))
+        rows += [percentiles[0] * _PLAIN_MARGIN, percentiles[1], percentiles[2]]
+        return np.stack(rows)
+
+
+def _push(ring: Floats, newest: Floats) -> None:
+    ring[:-1] = ring[1:]
+    ring[-1] = newest
+
+
+def _sums(rows: Floats) -> Floats:
+    """Return the sum of each row as a column, added in order: no result may depend on how a CPU splits a sum."""
+    return np.add.accumulate(rows, axis=1)[:, -1:]

@@ -1,0 +1,245 @@
+"""Colocation profiles on a simulated cluster: what pods become, what is refused, and that agents act on it."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubetide import crds
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import COLOCATION_PROFILES, MUTATING_WEBHOOKS, PODS
+from kubetide.api.values.patch import MergePatch
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.embedded.sim.world import EVENTS
+from kubetide.install.objects import manifests
+from kubetide.kube.client.errors import ApiError, NotFound
+from kubetide.slo.colocation.explain import recompute
+from kubetide.slo.colocation.explain import render as explained
+from kubetide.slo.colocation.settings import ColocationSettings
+from kubetide.slo.settings import SloSettings
+from kubetide.telemetry import Telemetry
+from kubetide.testing.builders import make_config_map, make_deployment, make_pod
+from kubetide.wiring import World, build
+from qosagent import granted, make_agent, running
+from simulated.cluster import pods, run
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+Raw = dict[str, Any]
+
+
+@asynccontextmanager
+async def colocated(cluster: SimCluster, **settings: Any) -> AsyncIterator[None]:
+    """Run the webhook and the SLO controller, installed as their manifests say."""
+    objects = manifests(("slo", "colocation"), namespace="kube-system", image="x")
+    await cluster.apply([each for each in objects if each["kind"] != "Deployment"])
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        for name, made in (("slo", SloSettings(leader_elect=False)), ("colocation", ColocationSettings(**settings))):
+            world = World(
+                client=cluster.client(),
+                clock=cluster.clock,
+                telemetry=Telemetry(),
+                rng=random.Random(1),
+                local_webhooks=cluster.api.admission,
+            )
+            tasks += [group.create_task(part.run(), name=part.name) for part in build(name, world, made)]
+        await cluster.run_for(15 * SECOND)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def profile(name: str = "batch", **spec: Any) -> Raw:
+    return {
+        "apiVersion": COLOCATION_PROFILES.api_version,
+        "kind": COLOCATION_PROFILES.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def batch_profile(**spec: Any) -> Raw:
+    chosen = {"matchLabels": {"tier": "batch"}}
+    return profile(namespaceSelector=chosen, qosClass="BE", priorityClassName="koord-batch", **spec)
+
+
+async def batch_namespace(cluster: SimCluster, name: str = "jobs") -> None:
+    await cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"tier": "batch"}}}
+    )
+
+
+def test_a_batch_namespace_is_turned_into_best_effort_pods_which_the_agent_suppresses() -> None:
+    async def main(cluster: SimCluster) -> tuple[Raw, float, float]:
+        cluster.add_node("node-1", cpu="8", memory="16Gi")
+        async with colocated(cluster):
+            await batch_namespace(cluster)
+            colocation = '{"enable": true, "cpuReclaimThresholdPercent": 80, "metricReportIntervalSeconds": 20}'
+            thresholds = '{"clusterStrategy": {"enable": true, "cpuSuppressPolicy": "cfsQuota"}}'
+            data = {"colocation-config": colocation, "resource-threshold-config": thresholds}
+            await cluster.apply(
+                [
+                    batch_profile(),
+                    make_config_map("slo-controller-config", "koordinator-system", data),
+                    make_deployment("web", cpu="4", memory="1Gi"),
+                    make_deployment("crunch", "jobs", cpu="4", memory="1Gi", cpu_limit="4", memory_limit="1Gi"),
+                ]
+            )
+            cluster.set_usage("default", "web", cpu=0.5)
+            cluster.set_usage("jobs", "crunch", cpu=4)
+            async with running(make_agent(cluster, enable_node_metric_report=True)):
+                await cluster.run_for(10 * MINUTE)
+                (pod,) = pods(cluster, "jobs")
+                before = granted(cluster, pod["metadata"]["name"])
+                cluster.set_usage("default", "web", cpu=4)
+                await cluster.run_for(5 * MINUTE)
+                after = granted(cluster, pod["metadata"]["name"])
+            (web,) = pods(cluster, "default")
+            assert "kubetide.io/colocation-profiles" not in (web["metadata"].get("annotations") or {})
+            return pod, before, after
+
+    pod, before, after = run(main)
+    assert pod["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
+    assert pod["spec"]["priority"] == 5000
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["requests"] == {"kubernetes.io/batch-cpu": "4k", "kubernetes.io/batch-memory": "1Gi"}
+    assert pod["metadata"]["annotations"]["kubetide.io/colocation-profiles"] == '["batch"]'
+    assert pod["status"]["phase"] == "Running", "it found room in what the SLO controller says is left"
+    assert before > 3.5
+    assert after < before / 2, "the service needs its cores again"
+
+
+def test_only_the_share_that_a_profile_asks_for() -> None:
+    async def main(cluster: SimCluster) -> int:
+        async with colocated(cluster):
+            await batch_namespace(cluster)
+            await cluster.apply(batch_profile(probability="30%"))
+            await cluster.run_for(SECOND)
+            await cluster.apply([make_pod(f"p{number}", "jobs", cpu="10m") for number in range(200)])
+            return len(pods(cluster, "jobs", **{"koordinator.sh/qosClass": "BE"}))
+
+    assert 40 <= run(main) <= 80
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "message"),
+    [
+        pytest.param({"koordinator.sh/qosClass": "LSR"}, {}, "set priorityClassName", id="validation"),
+        pytest.param({"broken": "yes"}, {}, "PriorityClass 'gone' does not exist", id="profile"),
+    ],
+)
+def test_a_pod_that_cannot_be_what_it_says_is_refused(labels: Raw, spec: Raw, message: str) -> None:
+    async def main(cluster: SimCluster) -> str:
+        async with colocated(cluster):
+            broken = {"matchLabels": {"broken": "yes"}}
+            await cluster.apply(profile("broken", selector=broken, priorityClassName="gone"))
+            await cluster.run_for(SECOND)
+            with pytest.raises(ApiError) as refused:
+                await cluster.client().create(PODS, make_pod("p", labels=labels, cpu="1", **spec), namespace="default")
+            return str(refused.value)
+
+    assert message in run(main)
+
+
+def test_a_new_namespace_and_a_new_priority_class_count_at_once() -> None:
+    async def main(cluster: SimCluster) -> Raw:
+        async with colocated(cluster):
+            await cluster.apply(
+                profile("new", namespaceSelector={"matchLabels": {"tier": "batch"}}, priorityClassName="own")
+            )
+            await cluster.run_for(SECOND)
+            own = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": "own"},
+                "value": 7001,
+            }
+            await cluster.apply(own)
+            await batch_namespace(cluster)
+            await cluster.apply(make_pod("p", "jobs", cpu="1"))
+            (pod,) = pods(cluster, "jobs")
+            return pod
+
+    pod = run(main)
+    assert pod["spec"]["priority"] == 7001
+    assert "kubernetes.io/mid-cpu" in pod["spec"]["containers"][0]["resources"]["requests"]
+
+
+def test_a_profile_that_selects_nothing_is_reported_on_itself() -> None:
+    async def main(cluster: SimCluster) -> list[tuple[str, str]]:
+        async with colocated(cluster):
+            bad = {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}
+            await cluster.apply(profile("typo", selector=bad, qosClass="BE"))
+            await cluster.run_for(SECOND)
+            await cluster.apply([make_pod("p", cpu="1"), make_pod("q", cpu="1")])
+            await cluster.run_for(10 * SECOND)
+            assert not pods(cluster, "default", **{"koordinator.sh/qosClass": "BE"})
+            events = cluster.world.all(EVENTS)
+            return [
+                (each["involvedObject"]["name"], each["reason"])
+                for each in events
+                if each["reason"] == "ProfileNotApplied"
+            ]
+
+    assert run(main) == [("typo", "ProfileNotApplied")]
+
+
+def test_the_registration_is_put_back_and_goes_with_its_gate() -> None:
+    async def main(cluster: SimCluster) -> None:
+        client = cluster.client()
+        async with colocated(cluster):
+            before = (await client.get_raw(MUTATING_WEBHOOKS, "kubetide-colocation"))["webhooks"]
+            await client.patch(MUTATING_WEBHOOKS, "kubetide-colocation", MergePatch({"webhooks": []}))
+            await cluster.run_for(15 * SECOND)
+            assert (await client.get_raw(MUTATING_WEBHOOKS, "kubetide-colocation"))["webhooks"] == before
+            assert before[0]["failurePolicy"] == "Fail"
+        async with colocated(cluster, feature_gates=("PodMutatingWebhook=false",)):
+            with pytest.raises(NotFound):
+                await client.get_raw(MUTATING_WEBHOOKS, "kubetide-colocation")
+
+    run(main)
+
+
+def test_explain_says_which_profile_made_a_pod_what_it_is() -> None:
+    async def main(cluster: SimCluster) -> tuple[str, str]:
+        async with colocated(cluster):
+            await batch_namespace(cluster)
+            await cluster.apply(batch_profile())
+            await cluster.run_for(SECOND)
+            await cluster.apply([make_pod("p", "jobs", cpu="1500m"), make_pod("plain", cpu="1")])
+            client, settings = cluster.client(), ColocationSettings()
+            found = []
+            for key in ("jobs/p", "default/plain"):
+                trace = await recompute(client, cluster.clock, settings, ObjectKey.parse(key))
+                found.append(explained(trace["colocation"]))
+            return found[0], found[1]
+
+    made, plain = run(main)
+    assert "profile batch" in made
+    assert "koord-batch" in made
+    assert "kubernetes.io/batch-cpu 1500" in made
+    assert "no colocation profile was applied" in plain
+
+
+def test_the_crd_keeps_fields_that_are_not_known_and_refuses_an_unknown_class() -> None:
+    async def main(cluster: SimCluster) -> Raw:
+        await cluster.apply(crds.load("clustercolocationprofiles"))
+        client = cluster.client()
+        with pytest.raises(ApiError, match="qosClass"):
+            await client.create(COLOCATION_PROFILES, profile("x", qosClass="FAST"))
+        await client.create(
+            COLOCATION_PROFILES,
+            profile("x", qosClass="BE", later={"field": 1}, patch={"metadata": {"labels": {"a": None}}}),
+        )
+        spec: Raw = (await client.get_raw(COLOCATION_PROFILES, "x"))["spec"]
+        return spec
+
+    spec = run(main)
+    assert spec["later"] == {"field": 1}
+    assert spec["patch"] == {"metadata": {"labels": {"a": None}}}

@@ -41,6 +41,8 @@ from kubetide.node.hook_reconciler import HookReconciler
 from kubetide.node.kernel_reader import KernelReader
 from kubetide.node.runtime.core_sched import PrctlCookies, enable_core_sched
 from kubetide.node.runtime.resctrl import ResctrlFilesystem
+from kubetide.node.runtime.terway import GATE as TERWAY_QOS
+from kubetide.node.runtime.terway import TerwayFiles
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.callbacks import News
 from kubetide.node.strategy_runner import QosController
@@ -163,6 +165,9 @@ def make_modules(
     for news in News:
         agent.callbacks.register(news, hooks.name, hooks.wake)
     modules: list[Component] = [recorder, strategies, hooks]
+    if sockets and gates[TERWAY_QOS]:
+        directory = Path("/var/lib/terway/qos" if settings.host_mode else "/host-var-lib/terway/qos")
+        modules.append(TerwayFiles(directory, snapshot, agent.disk))
     if sockets:
         modules += _runtime_modules(agent, plugins)
     return modules

@@ -197,5 +197,8 @@ IGNORED_FLAGS = (
     "pod-resources-proxy-path",
     "xpu-device-infos-dir",
     "xpu-enforce-collect-from-device-infos",
+    "enable-pod-taskids",
+    "enable-resctrl-collector",
+    "resctrl-collector-interval",
 )
 """Upstream flags that mean nothing here: accepted, and named in one warning."""

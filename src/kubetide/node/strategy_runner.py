@@ -48,7 +48,7 @@ class QosController:
         node_name: str,
         gates: Mapping[str, bool],
         collect_interval: float = 1.0,
-        prepare: Mapping[str, Callable[[], None]] | None = None,
+        prepare: Mapping[str, Callable[[Snapshot], None]] | None = None,
         kernel: Worker | None = None,
         release_on_stop: bool = True,
     ) -> None:
@@ -108,7 +108,8 @@ class QosController:
         began = self._clock.monotonic()
         try:
             if strategy.name in self._prepare:
-                await self._kernel.call(self._prepare[strategy.name], f"preparing {strategy.name}")
+                prepare = partial(self._prepare[strategy.name], self._snapshot())
+                await self._kernel.call(prepare, f"preparing {strategy.name}")
             plan = strategy.decide(await self._observed(strategy))
             outcomes = await self._apply(strategy, plan)
             evicted = await self._evict(strategy, plan)

@@ -36,7 +36,7 @@ def gates_table(case: Case) -> Iterable[str]:
     if given["component"] == "manager":
         raise NotApplicable("gates of the manager switch webhooks and controllers, which are settings here")
     table = features.GATES if given["component"] == "agent" else features.HOOK_GATES
-    newest = features.UNRELEASED if given["version"] == "main" else tuple(map(int, given["version"].split(".")[:2]))
+    newest = features.UNRELEASED if given["version"] == "main" else parse_compat(given["version"]).version
     known = {
         name: {"stage": gate.stage, "default": gate.default and name not in _ON_HERE}
         for name, gate in table.items()

@@ -13,10 +13,10 @@ from kubetide.errors import InvalidInput, KubetideError
 from kubetide.node.core.files import CGROUP_FILES, TASKS, Kind, ValueRefused, resctrl_file
 from kubetide.node.core.formats.cpu import cpu_model
 from kubetide.node.core.formats.storage import StorageFacts
-from kubetide.node.core.hooks.pod_resctrl import pod_schemata
 from kubetide.node.core.kernel_values import Needs
 from kubetide.node.core.qos import l3_cache, resctrl
 from kubetide.node.core.qos.blkio_lines import disk_number, limit_lines, root_latency_lines, root_lines
+from kubetide.node.core.qos.pod_resctrl import pod_schemata
 from nodeworld import World
 
 Case = dict[str, Any]

@@ -7,10 +7,11 @@ upgrade of the agent must not begin to evict pods because of it.
 
 from dataclasses import dataclass
 
+from kubetide.api.values.compat import Version
 from kubetide.errors import SettingsError
-from kubetide.node.core.compat import NEWEST, Compat, Version
+from kubetide.node.core.compat import NEWEST, V4, V5, V6, V7, V8, Compat
 
-UNRELEASED: Version = (1, 9)
+UNRELEASED: Version = Version(1, 9)
 """Gates of upstream's development branch: no version that can be chosen has them."""
 
 
@@ -20,7 +21,7 @@ class Gate:
 
     default: bool
     stage: str
-    since: Version = (1, 4)
+    since: Version = V4
 
 
 ALPHA, BETA = "alpha", "beta"
@@ -44,14 +45,14 @@ GATES: dict[str, Gate] = {
     "BlkIOReconcile": Gate(False, ALPHA),
     "ColdPageCollector": Gate(False, ALPHA),
     "HugePageReport": Gate(False, ALPHA),
-    "RDMADevices": Gate(False, ALPHA, (1, 6)),
-    "PodResourcesProxy": Gate(False, ALPHA, (1, 6)),
-    "CPUEvict": Gate(False, ALPHA, (1, 7)),
-    "MemoryEvict": Gate(False, ALPHA, (1, 7)),
-    "ResctrlCollector": Gate(False, ALPHA, (1, 7)),
-    "HamiCoreVGPUMonitor": Gate(False, ALPHA, (1, 7)),
-    "CPUAllocatableEvict": Gate(False, ALPHA, (1, 8)),
-    "MemoryAllocatableEvict": Gate(False, ALPHA, (1, 8)),
+    "RDMADevices": Gate(False, ALPHA, V6),
+    "PodResourcesProxy": Gate(False, ALPHA, V6),
+    "CPUEvict": Gate(False, ALPHA, V7),
+    "MemoryEvict": Gate(False, ALPHA, V7),
+    "ResctrlCollector": Gate(False, ALPHA, V7),
+    "HamiCoreVGPUMonitor": Gate(False, ALPHA, V7),
+    "CPUAllocatableEvict": Gate(False, ALPHA, V8),
+    "MemoryAllocatableEvict": Gate(False, ALPHA, V8),
     "PerCPUMetric": Gate(False, ALPHA, UNRELEASED),
     "NodeMetricPromMetrics": Gate(False, ALPHA, UNRELEASED),
 }
@@ -63,10 +64,10 @@ HOOK_GATES: dict[str, Gate] = {
     "BatchResource": Gate(True, BETA),
     "CPUNormalization": Gate(False, ALPHA),
     "CoreSched": Gate(False, ALPHA),
-    "TerwayQoS": Gate(False, ALPHA, (1, 5)),
-    "TCNetworkQoS": Gate(False, ALPHA, (1, 6)),
-    "Resctrl": Gate(False, ALPHA, (1, 6)),
-    "RDMADeviceInject": Gate(False, ALPHA, (1, 6)),
+    "TerwayQoS": Gate(False, ALPHA, V5),
+    "TCNetworkQoS": Gate(False, ALPHA, V6),
+    "Resctrl": Gate(False, ALPHA, V6),
+    "RDMADeviceInject": Gate(False, ALPHA, V6),
     "OOMScoreAdj": Gate(False, ALPHA, UNRELEASED),
 }
 
@@ -74,6 +75,8 @@ UNSUPPORTED: dict[str, str] = {
     "Libpfm4": "counters are read with perf_event_open",
     "RDMADevices": "RDMA devices are not reported",
     "RDMADeviceInject": "RDMA devices are not given to containers",
+    "ResctrlCollector": "cache occupancy and memory bandwidth are not sampled",
+    "TCNetworkQoS": "traffic is not shaped with tc",
     "PodResourcesProxy": "there is no pod-resources socket of its own",
     "HamiCoreVGPUMonitor": "GPU shares of HAMi are not watched",
     "PerCPUMetric": "usage is not reported by CPU",

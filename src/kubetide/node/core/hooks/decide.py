@@ -17,7 +17,9 @@ from dataclasses import dataclass, field, replace
 from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
+from kubetide.node.core.files import Root, SystemFile
 from kubetide.node.core.hooks.context import Response
+from kubetide.node.core.hooks.oom_score import HIGHEST, LOWEST, wanted_score
 from kubetide.node.core.hooks.requests import (
     container_request,
     container_writes,
@@ -33,6 +35,7 @@ from kubetide.node.core.hooks.rules import (
     CPUSET,
     GROUP_IDENTITY,
     NORMALIZATION,
+    OOM_SCORE,
     Plugins,
     Question,
     kube_qos_requests,
@@ -41,7 +44,7 @@ from kubetide.node.core.kernel_values import Needs
 from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.core.sandboxes import sandbox_among, sandbox_id
-from kubetide.node.core.snapshot import PodState, Snapshot
+from kubetide.node.core.snapshot import ContainerState, PodState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,11 @@ class HookDecider:
         """Return the kernel values that the hooks look at: sandboxes, group identity, processes to be grouped."""
         active = [pod for pod in snapshot.pods if pod.is_active]
         identity, cookies = self.plugins.on(GROUP_IDENTITY), self.plugins.on(CORE_SCHED)
-        sandboxes = self.plugins.on(CPUSET) and not cookies  # what is read below a pod tells its children too
+        processes = cookies or self.plugins.on(OOM_SCORE)
+        sandboxes = self.plugins.on(CPUSET) and not processes  # what is read below a pod tells its children too
         return Needs(
             children=[pod.directory for pod in active if pod.containers] if sandboxes else (),
-            texts_below=[(files.PROCS, pod.directory) for pod in active] if cookies else (),
+            texts_below=[(files.PROCS, pod.directory) for pod in active] if processes else (),
             settings=(files.SCHED_GROUP_IDENTITY,) if identity else (),
             present=((files.CPU_BVT, snapshot.paths.kube_root),) if identity else (),
         )
@@ -145,7 +149,26 @@ class HookDecider:
         quotas = Batch(levels=(_quotas(pods), _quotas(inside)), leveled=True)
         others = [write for write in [*pods, *inside] if write.file is not files.CPU_QUOTA]
         trace = {"pods": len(active), "problems": self._unread | self._problems, "changed": sorted(changed)}
-        return Plan(batches=(Batch.flat(*above), Batch.flat(*others), quotas, Batch.flat(*host)), trace=trace)
+        batches = [Batch.flat(*above), Batch.flat(*others), quotas, Batch.flat(*host)]
+        scores = self._oom_scores(snapshot, active) if self.plugins.on(OOM_SCORE) else []
+        if scores:
+            batches.append(Batch.flat(*scores, cached=False))  # process ids are used again
+        return Plan(batches=tuple(batches), trace=trace | {"problems": self._unread | self._problems})
+
+    def _oom_scores(self, snapshot: Snapshot, active: Iterable[PodState]) -> list[Write]:
+        """Return the oom_score_adj of every process of the containers that ask for one."""
+        writes: list[Write] = []
+        for pod in active:
+            for container in pod.containers:
+                try:
+                    score = wanted_score(pod.pod.metadata.annotations, container.name)
+                except InvalidInput as error:
+                    self._problems[pod.key] = f"{OOM_SCORE}: {error}"
+                    break
+                if score is not None and container.directory:
+                    processes = (snapshot.kernel.text(files.PROCS, container.directory) or "").split()
+                    writes += [oom_score_write(pod, container, pid, score) for pid in processes if pid.isdigit()]
+        return writes
 
     def applied(self, plan: Plan, outcomes: Outcomes) -> None:
         """Learn what became of the writes of a plan."""
@@ -209,6 +232,15 @@ class HookDecider:
         known = _directories(active)
         self._scaled = {directory: ratio for directory, ratio in self._scaled.items() if directory in known}
         self._restoring &= known
+
+
+def oom_score_write(pod: PodState, container: ContainerState, pid: str, score: int) -> Write:
+    """Return the write of one process; one that ended meanwhile is passed over."""
+    file = SystemFile(name="oom_score_adj", root=Root.PROC, path=f"{pid}/oom_score_adj", bounds=(LOWEST, HIGHEST))
+    subject = Subject(
+        type="container", namespace=pod.namespace, name=pod.name, container=container.name, container_id=container.id
+    )
+    return Write(file=file, value=str(score), target=Target.SYSTEM, reason=OOM_SCORE, subject=subject)
 
 
 def _directories(pods: Iterable[PodState]) -> set[str]:

@@ -28,6 +28,7 @@ from kubetide.node.core.hooks.stages import FailurePolicy, Hooks, Stage
 
 GROUP_IDENTITY, CPUSET, GPU = "GroupIdentity", "CPUSetAllocator", "GPUEnvInject"
 BATCH, NORMALIZATION, CORE_SCHED = "BatchResource", "CPUNormalization", "CoreSched"
+OOM_SCORE = "OOMScoreAdj"
 DEFAULT_GATES: dict[str, bool] = {
     GROUP_IDENTITY: True,
     CPUSET: True,
@@ -35,6 +36,7 @@ DEFAULT_GATES: dict[str, bool] = {
     BATCH: True,
     NORMALIZATION: False,
     CORE_SCHED: False,
+    OOM_SCORE: False,
 }
 Question = tuple[str, Callable[[], Response]]
 """A plugin and what asks it; a plugin that cannot answer must not keep the others from being asked."""

@@ -72,7 +72,7 @@ def node_limit(node: Node | None) -> NodeLimit:
 def _raw_allocatable(annotations: Mapping[str, str] | None) -> ResourceList | None:
     text = (annotations or {}).get(RAW_ALLOCATABLE)
     try:
-        found = None if text is None else decode(text, dict[str, int | str], what=RAW_ALLOCATABLE)
+        found = None if text is None else decode(text, dict[str, str | int | float], what=RAW_ALLOCATABLE)
         if found is not None:
             parse_list(found)
     except KubetideError:

@@ -2,7 +2,9 @@
 
 Three groups (LSR, LS, BE) always have a policy; a class that is switched off has the full cache and all bandwidth.
 The threads of a pod are put into the group of its class while the class is on, and stay there when it is switched
-off: the group then limits nothing. Only lines and threads that differ from the kernel's are planned.
+off: the group then limits nothing. A pod whose annotation asks for a group of its own (gate Resctrl) is in that one
+and in no other; the agent makes and removes its directory. Only lines and threads that differ from the kernel's are
+planned.
 """
 
 from collections.abc import Collection, Iterable
@@ -27,6 +29,7 @@ from kubetide.node.core.qos.l3_cache import (
     parse_tasks,
     schemata_line,
 )
+from kubetide.node.core.qos.pod_resctrl import annotation_of, own_groups, pod_schemata
 from kubetide.node.core.qos.switch import skipped
 from kubetide.node.core.sandboxes import sandbox_among
 from kubetide.node.core.snapshot import PodState, Snapshot
@@ -65,6 +68,7 @@ class Resctrl:
         if strategy is None or self._supported is False:
             return NOTHING
         bound = list(_bound(snapshot, strategy))
+        own = own_groups(snapshot)
         return Needs(
             settings=[
                 *((CPUINFO,) if self._supported is None else ()),
@@ -72,8 +76,9 @@ class Resctrl:
                 files.RESCTRL_CBM_MASK,
                 *(resctrl_file(group, "schemata") for group in GROUPS),
                 *(resctrl_file(group, "tasks") for group in GROUPS if any(group == of for of, _ in bound)),
+                *(resctrl_file(group, name) for group in own for name in ("schemata", "tasks")),
             ],
-            texts_below=[(files.TASKS, pod.directory) for _, pod in bound],
+            texts_below=[(files.TASKS, pod.directory) for pod in (*(pod for _, pod in bound), *own.values())],
         )
 
     def decide(self, snapshot: Snapshot) -> Plan:
@@ -99,6 +104,11 @@ class Resctrl:
                 if line is not None:
                     writes.append(schemata_write(group, line))
         writes += self._tasks(snapshot, strategy, problems)
+        for group, pod in own_groups(snapshot).items():
+            try:
+                writes += pod_writes(group, pod, cache, snapshot.kernel)
+            except InvalidInput as error:
+                problems[pod.key] = str(error)
         # The file holds more than what is written to it, so the cache of the executor cannot judge it.
         batch = Batch.flat(*writes, cached=False)
         return Plan(batches=(batch,), trace={"writes": len(writes), "problems": problems})
@@ -137,12 +147,30 @@ class Resctrl:
 
 def _bound(snapshot: Snapshot, strategy: ResourceQOSStrategy) -> Iterable[tuple[str, PodState]]:
     """Yield the pods whose threads belong into a group, with the group."""
+    own = {pod.uid for pod in own_groups(snapshot).values()}
     for pod in snapshot.pods:
+        if pod.uid in own:
+            continue
         group = _GROUP_OF.get(pod.qos)
         block = strategy.for_qos(pod.qos)
         resctrl = block.resctrl_qos if block else None
         if group is not None and pod.is_active and resctrl is not None and resctrl.enable is True:
             yield group, pod
+
+
+def pod_writes(group: str, pod: PodState, cache: Cache, kernel: KernelValues) -> list[Write]:
+    """Return the lines and threads that a pod's own group lacks; raise InvalidInput when it cannot be read."""
+    wanted = pod_schemata(annotation_of(pod), cache_ids=cache.cache_ids, cbm=cache.cbm, vendor=cache.vendor)
+    if not wanted:
+        return []
+    present = parse_schemata(_text(kernel, resctrl_file(group, "schemata")))
+    writes: list[Write] = []
+    for kind, values in parse_schemata(wanted).items():
+        if not all(_same(kind, present.get(kind, {}).get(cache_id, ""), value) for cache_id, value in values.items()):
+            line = next(line for line in wanted.splitlines(keepends=True) if line.startswith(f"{kind}:"))
+            writes.append(schemata_write(group, line))
+    known = set(parse_tasks(_text(kernel, resctrl_file(group, "tasks"))))
+    return [*writes, *task_writes(group, new_tasks(pod, known, kernel))]
 
 
 def policy_line(

@@ -17,7 +17,9 @@ from kubetide.api.qos.qos import ANNOTATION_RESCTRL
 from kubetide.api.values.codec import decode_folded
 from kubetide.errors import InvalidInput
 from kubetide.node.core.qos.l3_cache import AMD_VENDOR, l3_mask, mba_value
+from kubetide.node.core.snapshot import PodState, Snapshot
 
+GATE = "Resctrl"
 GROUP_PREFIX = "koordlet-"
 _VENDORS = frozenset({"GenuineIntel", AMD_VENDOR})
 
@@ -39,6 +41,19 @@ class _Resource(ApiObject, frozen=True, kw_only=True, gc=False):
 class _PodResctrl(ApiObject, frozen=True, kw_only=True, gc=False):
     llc: _Resource | None = None
     mb: _Resource | None = None
+
+
+def own_groups(snapshot: Snapshot) -> dict[str, PodState]:
+    """Return the pods that ask for a resctrl group of their own, by its name; none while the gate is off."""
+    if not snapshot.gates.get(GATE, False):
+        return {}
+    return {f"{GROUP_PREFIX}{pod.uid}": pod for pod in snapshot.pods if pod.is_active and annotation_of(pod)}
+
+
+def annotation_of(pod: PodState) -> str:
+    """Return what a pod asks for; empty when it asks for nothing."""
+    text = (pod.pod.metadata.annotations or {}).get(ANNOTATION_RESCTRL, "")
+    return "" if text.strip() in ("{}", "null") else text
 
 
 def pod_schemata(text: str, *, cache_ids: Sequence[int], cbm: int, vendor: str) -> str:

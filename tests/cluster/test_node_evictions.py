@@ -1,0 +1,112 @@
+"""Evictions by what is allocatable, on a simulated node in virtual time: the right pods, in order, and only once."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubetide.api.objects.scheme import NODES
+from kubetide.api.qos import qos
+from kubetide.api.values.patch import MergePatch
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.testing.cluster import events, pods, run
+from qosagent import batch_pod, ls_pod, make_agent, node_slo, running
+
+Raw = dict[str, Any]
+BY_ALLOCATABLE = node_slo(
+    resourceUsedThresholdWithBE={
+        "enable": True,
+        "memoryAllocatableEvictThresholdPercent": 110,
+        "memoryAllocatableEvictLowerPercent": 100,
+        "allocatableEvictPriorityThreshold": 5999,
+    }
+)
+
+
+def opted_in(name: str, priority: int, memory: str, *, grace: int = 60) -> Raw:
+    """A batch pod that agrees to be evicted and takes its time to go."""
+    pod = batch_pod(name, priority=priority, memory=memory)
+    pod["metadata"]["labels"][qos.LABEL_EVICTION_ENABLED] = "true"
+    pod["spec"]["terminationGracePeriodSeconds"] = grace
+    return pod
+
+
+async def allocatable(cluster: SimCluster, memory: str | None) -> None:
+    """What the SLO controller makes of the node; None: it took the resource away, because its data is stale."""
+    change = {"status": {"allocatable": {qos.BATCH_MEMORY: memory}, "capacity": {qos.BATCH_MEMORY: memory}}}
+    await cluster.client().patch(NODES, "node-1", MergePatch(change), subresource="status")
+
+
+def staying(cluster: SimCluster) -> set[str]:
+    return {pod["metadata"]["name"] for pod in pods(cluster, "default") if "deletionTimestamp" not in pod["metadata"]}
+
+
+def evicted(cluster: SimCluster) -> list[str]:
+    """The pods of accepted evictions, in order."""
+    accepted = [event for event in events(cluster) if event["reason"] == "evictPodSuccess"]
+    return [(event.get("regarding") or event["involvedObject"])["name"] for event in accepted]
+
+
+def on_node(main: Callable[[SimCluster], Awaitable[None]], *, cgroup: str = "v2") -> None:
+    async def body(cluster: SimCluster) -> None:
+        cluster.add_node("node-1", cpu="8", memory="16Gi", cgroup=cgroup)
+        for name, size in (("web", "8Gi"), ("early", "1Gi"), ("large", "2Gi"), ("small", "1Gi"), ("late", "1Gi")):
+            cluster.set_usage("default", name, cpu="100m", memory=size)
+        await allocatable(cluster, "10Gi")
+        batch = [
+            opted_in("late", 5900, "2Gi"),
+            opted_in("small", 5500, "2Gi"),
+            opted_in("large", 5500, "3Gi"),
+            opted_in("early", 5000, "2Gi"),
+        ]
+        await cluster.apply([BY_ALLOCATABLE, ls_pod("web", cpu="1", memory="8Gi"), *batch])
+        await main(cluster)
+
+    run(body)
+
+
+EVERYBODY = {"web", "early", "large", "small", "late"}
+ALPHA = "AllAlpha=true,BEMemoryEvict=false,BECPUEvict=false"
+
+
+@pytest.mark.parametrize("cgroup", ["v1", "v2"])
+def test_a_node_under_memory_pressure_evicts_by_allocatable_once_and_in_order(cgroup: str) -> None:
+    async def main(cluster: SimCluster) -> None:
+        async with running(make_agent(cluster, feature_gates="MemoryAllocatableEvict=true")):
+            await cluster.run_for(timedelta(seconds=30))
+            assert staying(cluster) == EVERYBODY  # 9 of 10 Gi are requested
+            await allocatable(cluster, "5Gi")  # the load of prod pods rose
+            await cluster.run_for(timedelta(seconds=10))
+            # 4 Gi are due: the lowest priority first, of equal ones the larger
+            assert evicted(cluster) == ["early", "large"]
+            assert staying(cluster) == {"web", "small", "late"}
+            # While they terminate (a minute) and afterwards nobody else goes for the same shortage.
+            await cluster.run_for(timedelta(minutes=5))
+            assert staying(cluster) == {"web", "small", "late"}
+            assert evicted(cluster) == ["early", "large"]
+
+    on_node(main, cgroup=cgroup)
+
+
+def test_a_resource_that_the_controller_took_away_evicts_nobody() -> None:
+    async def main(cluster: SimCluster) -> None:
+        async with running(make_agent(cluster, feature_gates="MemoryAllocatableEvict=true")) as agent:
+            await allocatable(cluster, None)
+            await cluster.run_for(timedelta(minutes=2))
+            assert staying(cluster) == EVERYBODY
+            explained = agent.explain("node", "node-1") or {}
+            found = explained["qos"]["strategies"]["memory-evict"]["features"]["MemoryAllocatableEvict"]
+            assert found == {"skipped": "requests are within what is allocatable"}
+
+    on_node(main)
+
+
+def test_a_gate_of_another_version_is_not_reached_by_its_group() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await allocatable(cluster, "1Gi")
+        async with running(make_agent(cluster, feature_gates=ALPHA, compat="1.7")):
+            await cluster.run_for(timedelta(minutes=1))
+            assert staying(cluster) == EVERYBODY
+
+    on_node(main)

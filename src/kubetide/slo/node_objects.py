@@ -18,7 +18,7 @@ from kubetide.slo.cluster_view import RAW_NODE_SLOS, RawNodeSLO, SloView
 from kubetide.slo.config_source import Configuration
 from kubetide.slo.core.nodeslo import render, same_spec
 from kubetide.slo.core.strategy import metric_spec
-from kubetide.slo.telemetry import NODE_METRIC, NODE_SLO, Audit
+from kubetide.slo.telemetry import NODE_METRIC, NODE_SLO, SloInstruments
 
 _GET_ERRORS = {NODE_SLO: "reconcileNodeSLOGetError", NODE_METRIC: "reconcileNodeMetricGetError"}
 
@@ -26,11 +26,13 @@ _GET_ERRORS = {NODE_SLO: "reconcileNodeSLOGetError", NODE_METRIC: "reconcileNode
 class ObjectReconciler:
     """Keeps the NodeSLO and the NodeMetric of each node as the configuration wants them."""
 
-    def __init__(self, client: Client, *, view: SloView, configuration: Configuration, audit: Audit) -> None:
+    def __init__(
+        self, client: Client, *, view: SloView, configuration: Configuration, instruments: SloInstruments
+    ) -> None:
         self._client = client
         self._view = view
         self._configuration = configuration
-        self._audit = audit
+        self._instruments = instruments
 
     async def reconcile_slo(self, name: str) -> Result:
         """Bring the NodeSLO of a node up to date."""
@@ -38,13 +40,13 @@ class ObjectReconciler:
         if not config.available or self._unreadable(NODE_SLO, name):
             return Result()
         node, stored = self._view.node(name), self._view.slos.store.get(ObjectKey("", name))
-        counted = partial(self._audit.counted, NODE_SLO)
+        counted = partial(self._instruments.counted, NODE_SLO)
         if node is None:
             if stored is not None:
                 await counted("deleteNodeSLO", self._client.delete(RAW_NODE_SLOS, name))
             return Result()
         spec = render(config, node, stored.spec if stored else None)
-        self._audit.rendered_slo(self._configuration.broken_keys)
+        self._instruments.rendered_slo(self._configuration.broken_keys)
         if stored is None:
             await counted("createNodeSLO", self._client.create(RAW_NODE_SLOS, _object("NodeSLO", name, spec)))
         elif not same_spec(stored.spec or {}, spec):
@@ -58,14 +60,14 @@ class ObjectReconciler:
         if not colocation.available or self._unreadable(NODE_METRIC, name):
             return Result()
         node, stored = self._view.node(name), self._view.metric(name)
-        counted = partial(self._audit.counted, NODE_METRIC)
+        counted = partial(self._instruments.counted, NODE_METRIC)
         if node is None:
             if stored is not None:
                 await counted("deleteNodeMetric", self._client.delete(NODE_METRICS, name))
             return Result()
         old = without_nulls(to_builtins(stored.spec)) if stored is not None else None
         spec = metric_spec(colocation.config, error=colocation.error, node=node, old=old, compat=colocation.compat)
-        self._audit.rendered_metric(failed=colocation.error)
+        self._instruments.rendered_metric(failed=colocation.error)
         if stored is None:
             await counted("createNodeMetric", self._client.create(NODE_METRICS, _object("NodeMetric", name, spec)))
         elif not same_spec(old, spec):
@@ -77,10 +79,10 @@ class ObjectReconciler:
         """Tell whether the node or its object is there but cannot be read: that is neither absent nor anything else."""
         key = ObjectKey("", name)
         own: Informer[Any] = self._view.slos if controller == NODE_SLO else self._view.metrics
-        copies: dict[str, Informer[Any]] = {"reconcileNodeGetError": self._view.nodes, _GET_ERRORS[controller]: own}
-        for reason, informer in copies.items():
+        caches: dict[str, Informer[Any]] = {"reconcileNodeGetError": self._view.nodes, _GET_ERRORS[controller]: own}
+        for reason, informer in caches.items():
             if key in informer.rejected and informer.store.get(key) is None:
-                self._audit.reconciled(controller, reason, failed=True)
+                self._instruments.reconciled(controller, reason, failed=True)
                 return True
         return False
 

@@ -31,7 +31,7 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         bool,
         Doc(
             "Note on each pod which profiles made it what it is (kubetide.io/colocation-profiles), "
-            "for kubetide explain pod. Not in the original."
+            "for kubetide explain pod. Not upstream."
         ),
     ] = True
     host: Annotated[str, Doc("Address to listen on; empty: all.")] = ""
@@ -59,7 +59,7 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
     webhook_failure_policy_fail: Annotated[
         bool,
         Doc(
-            "Refuse pods while the webhook cannot be reached (failurePolicy Fail), as the original. Otherwise they "
+            "Refuse pods while the webhook cannot be reached (failurePolicy Fail), as upstream. Otherwise they "
             "start as they are, as prod pods. Pods in kubetide's own namespace are never asked about."
         ),
     ] = True

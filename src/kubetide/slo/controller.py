@@ -73,7 +73,11 @@ class SloController(Controller):
         self._view = SloView(client, clock=clock, settings=settings, chance=rng)
         self._configuration = Configuration(recorder, self._instruments, settings.version)
         objects = ObjectReconciler(
-            writer, view=self._view, configuration=self._configuration, instruments=self._instruments
+            writer,
+            view=self._view,
+            configuration=self._configuration,
+            instruments=self._instruments,
+            recorder=recorder,
         )
         reconcilers = {
             NODE_SLO: objects.reconcile_slo,

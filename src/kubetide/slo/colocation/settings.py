@@ -86,6 +86,21 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         Doc("Accepted for compatibility: the ConfigMap is watched.", flag="pod-enhanced-validator-reconcile-interval"),
     ] = timedelta(minutes=5)
 
+    colocation_profile_reconcile_by_default: Annotated[
+        bool, Doc("Accepted for compatibility; has no effect: profiles apply at creation only.")
+    ] = False
+    colocation_profile_reconcile_interval: Annotated[timedelta, Doc("Accepted for compatibility; has no effect.")] = (
+        timedelta(seconds=30)
+    )
+    colocation_profile_force_update_pod_duration: Annotated[
+        timedelta, Doc("Accepted for compatibility; has no effect.")
+    ] = timedelta(minutes=5)
+    colocation_profile_expire_pod_cache_duration: Annotated[
+        timedelta, Doc("Accepted for compatibility; has no effect.")
+    ] = timedelta(minutes=10)
+    colocation_profile_update_pod_qps: Annotated[float, Doc("Accepted for compatibility; has no effect.")] = 10.0
+    colocation_profile_update_pod_qps_burst: Annotated[int, Doc("Accepted for compatibility; has no effect.")] = 100
+
     @property
     def version(self) -> Compat:
         """The release whose rules hold."""

@@ -91,7 +91,7 @@ async def test_without_a_controller_the_sum_of_a_node_is_recomputed_and_says_so(
         assert code == 0, err
         assert "Node node-1" in out
         assert "last report   never" in out
-        assert "nothing is lent" in out
+        assert "nothing is overcommitted" in out
         assert "history is missing" in err
         code, out, _ = await explain(*given, "node-1", "--recompute", "-o", "json")
         assert code == 0

@@ -1,4 +1,4 @@
-"""Settings of the SLO controller. Names and defaults of the original first, then what kubetide adds."""
+"""Settings of the SLO controller. Names and defaults of upstream first, then what kubetide adds."""
 
 from datetime import timedelta
 from typing import Annotated, ClassVar
@@ -91,7 +91,7 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         int,
         Doc(
             "Let batch resources grow by at most this share of the node's capacity per update, so that allocatable "
-            "does not swing. They still shrink at once. 0: no limit, as the original."
+            "does not swing. They still shrink at once. 0: no limit, as upstream."
         ),
     ] = 0
     gradual_release: Annotated[
@@ -103,7 +103,7 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     ] = False
     leader_elect: Annotated[bool, Doc("Act only while holding the lease.", flag="enable-leader-election")] = True
     leader_elect_resource_name: Annotated[
-        str, Doc("Name of the leader lease: the original's, so that both never act at once.")
+        str, Doc("Name of the leader lease: upstream's, so that both never act at once.")
     ] = "koordinator-manager"
     leader_elect_resource_namespace: Annotated[
         str, Doc("Namespace of the leader lease.", aliases=("leader-election-namespace",))

@@ -1,7 +1,8 @@
 """Run golden vectors against kubetide's own functions: `python tests/conformance/run.py PATH…`
 
 Each PATH is a golden file or a folder of them. The key of a suite is `collection/suite`; the collection is told by
-the shape of the file (`suite` member: node, `families` member: node-qos) or else by the folder (hpa, vpa).
+the shape of the file (`suite` member: node, `families` member: node-qos) or else by the folder (hpa, vpa, hpa-newer,
+vpa-newer).
 
     --only KEY        run just this suite (may be repeated)
     --json            print one JSON document instead of the table
@@ -29,6 +30,7 @@ from conformance.exceptions import DIFFERENCES, NOT_APPLICABLE
 from conformance.registry import CHECKS, Case, NamedDifference, NotApplicable, Skip, load_adapters
 
 SHOWN_DIFFERENCES = 3
+COLLECTIONS = {"hpa", "vpa", "hpa-newer", "vpa-newer"}
 HPA_SETS = {"replica_calc", "normalize", "reconcile", "api", "http", "quantity", "selector"}
 
 
@@ -73,7 +75,7 @@ def read_suites(path: Path) -> Iterator[tuple[str, list[Case]]]:
 
 def _collection(path: Path, name: str) -> str:
     for parent in path.resolve().parents:
-        if parent.name in ("hpa", "vpa"):
+        if parent.name in COLLECTIONS:
             return parent.name
     return "hpa" if name in HPA_SETS or name.startswith("upstream_") else "vpa"
 

@@ -17,17 +17,16 @@ EXTERNAL = {
     "type": "External",
     "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "1"}},
 }
+ALL = {"HPAConfigurableTolerance", "HPAGeneration", "HPAScaleToZero"}
 
 
 @pytest.mark.parametrize(
     ("text", "on"),
     [
-        pytest.param("", {"HPAConfigurableTolerance"}, id="as-they-are"),
-        pytest.param("HPAConfigurableTolerance=false", set(), id="one-off"),
-        pytest.param(
-            " HPAScaleToZero = True ,", {"HPAConfigurableTolerance", "HPAScaleToZero"}, id="spaces-and-capitals"
-        ),
-        pytest.param("HPAScaleToZero=1,HPAScaleToZero=0", {"HPAConfigurableTolerance"}, id="the-last-one-counts"),
+        pytest.param("", ALL, id="as-they-are"),
+        pytest.param("HPAConfigurableTolerance=false", ALL - {"HPAConfigurableTolerance"}, id="one-off"),
+        pytest.param(" HPAScaleToZero = False ,", ALL - {"HPAScaleToZero"}, id="spaces-and-capitals"),
+        pytest.param("HPAScaleToZero=0,HPAScaleToZero=1", ALL, id="the-last-one-counts"),
     ],
 )
 def test_gates_are_spelt_as_a_real_server_takes_them(text: str, on: set[str]) -> None:
@@ -75,10 +74,32 @@ def test_without_the_gate_a_tolerance_is_dropped_unless_there_is_one_already() -
     assert run_virtual(main()) == [("200m", None), kept, gone, gone]
 
 
-@pytest.mark.parametrize(("text", "status"), [("", 422), ("HPAScaleToZero=true", 201)])
+@pytest.mark.parametrize(("text", "status"), [("HPAScaleToZero=false", 422), ("", 201)])
 def test_a_minimum_of_zero_needs_its_gate(text: str, status: int) -> None:
     async def main() -> int:
         api = EmbeddedApi(clock=virtual_clock(), gates=parse_gates(text))
         return (await send(api, "POST", PATH, hpa(minReplicas=0, metrics=[EXTERNAL])))[0]
 
     assert run_virtual(main()) == status
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        pytest.param("", [1, 1, 1, 2], id="on-it-counts-changes-of-the-spec"),
+        pytest.param("HPAGeneration=false", [None, None, None, None], id="off-there-is-none"),
+    ],
+)
+def test_an_autoscaler_has_a_generation_with_its_gate(text: str, seen: list[int | None]) -> None:
+    async def main() -> list[int | None]:
+        api = EmbeddedApi(clock=virtual_clock(), gates=parse_gates(text))
+        answers = [await send(api, "POST", PATH, hpa())]
+        for path, patch in (
+            (f"{PATH}/web", {"metadata": {"labels": {"a": "b"}, "generation": 9}}),
+            (f"{PATH}/web/status", {"status": {"currentReplicas": 1}}),
+            (f"{PATH}/web", {"spec": {"maxReplicas": 7}}),
+        ):
+            answers.append(await send(api, "PATCH", path, patch, "merge-patch+json"))
+        return [obj["metadata"].get("generation") for _, obj in answers]
+
+    assert run_virtual(main()) == seen

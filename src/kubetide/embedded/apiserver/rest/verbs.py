@@ -162,7 +162,7 @@ class Verbs(Reading):
         obj = self.to_storage(resource, body, pruned=True)
         strategy.stamp_new(resource, obj, now=self.clock.now(), random=self.random)
         strategy.apply_defaults(resource, obj)
-        strategy.drop_disabled(resource, obj, self.gates)
+        strategy.apply_gates(resource, obj, self.gates)
         validation.check_name(resource, obj)
         limit_ranges.default_pod(self.store, resource, obj)
         if managed is not None:
@@ -341,7 +341,7 @@ class Verbs(Reading):
                     if resource.storage == strategy.CRDS:
                         crds.note_storage_version(new)
         strategy.apply_defaults(resource, new)
-        strategy.drop_disabled(resource, new, self.gates, old)
+        strategy.apply_gates(resource, new, self.gates, old)
         strategy.count_generation(resource, new, old)
         return new
 

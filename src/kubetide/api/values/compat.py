@@ -1,0 +1,63 @@
+"""Which release a component behaves like: an ordered version, and the rules that hold from a version on.
+
+Every component has one table of rules. `--compat` names the version, decisions get it as a value, and the reference
+page `docs/reference/compat.md` is made from the same rows that the code asks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kubetide.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """A release by its major and minor number; patch releases do not change behaviour."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One behaviour, and the release that brought it."""
+
+    id: str
+    since: Version
+    meaning: str
+    gate: str = ""
+    """The feature gate that must be on as well."""
+    always: bool = False
+    """kubetide follows it whatever the version: the older behaviour was a defect, or nobody can tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A feature gate by release: where it exists, is on by default, and can no longer be changed."""
+
+    name: str
+    since: Version
+    on_since: Version
+    locked_since: Version | None = None
+    meaning: str
+
+    def default(self, version: Version) -> bool:
+        """Tell whether the gate is on in a release that is not told otherwise."""
+        return version >= self.on_since
+
+    def locked(self, version: Version) -> bool:
+        """Tell whether the release has made the gate's default final."""
+        return self.locked_since is not None and version >= self.locked_since
+
+
+def parse_version(text: str, accepted: Sequence[Version]) -> Version:
+    """Return one of the accepted versions; a leading `v` and a patch number are allowed."""
+    parts = text.strip().removeprefix("v").split(".")
+    if len(parts) in (2, 3) and all(part.isascii() and part.isdigit() and len(part) < 6 for part in parts):
+        version = Version(int(parts[0]), int(parts[1]))
+        if version in accepted:
+            return version
+    raise InvalidInput(f"{text[:40]!r} is no version to be compatible with ({', '.join(map(str, accepted))})")

@@ -30,11 +30,12 @@ from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.observation import Memory, Options, memory_for
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.queries import Asker, Used
-from kubetide.hpa.core.takeover import WARN_EVERY, Stance, stance_notes
+from kubetide.hpa.core.takeover import FIELD_MANAGER, WARN_EVERY, Stance, stance_notes
 from kubetide.hpa.core.trace import shown_time, trace_of
 from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
 from kubetide.hpa.scale_cache import ScaleWatch
+from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.slim import slim_pod
 from kubetide.hpa.status_writer import Recorder, Writer
@@ -126,7 +127,8 @@ class HpaController:
         self._observer = Observer(
             scales, clock, settings, PodCache(self._pods.store), self._claims, metrics, self._targets
         )
-        self._writer = Writer(self._client, scales, recorder)
+        writer = ScaleWriter(scales, rng, field_manager=FIELD_MANAGER)
+        self._writer = Writer(self._client, writer, recorder)
         self._built_in = BuiltInWatch(self._client, clock, settings)
         self._states: dict[ObjectKey, _State] = {}
         self._forced: set[ObjectKey] = set()
@@ -340,7 +342,7 @@ def options_of(settings: HpaSettings) -> Options:
     """Return the settings that enter a decision."""
     return Options(
         tolerance=settings.tolerance,
-        configurable_tolerance=settings.configurable_tolerance,
+        compat=settings.compat_rules,
         downscale_window=settings.downscale_stabilization,
         readiness=ReadinessRules(
             cpu_initialization_period=settings.cpu_initialization_period,

@@ -124,6 +124,7 @@ class Observer:
         self._claims = claims
         self._metrics = metrics
         self._known = known
+        self._compat = settings.compat_rules
 
     async def observe(self, hpa: HorizontalPodAutoscaler, asker: Asker, *, live: bool = False) -> Seen:
         """Look at everything that one turn needs; what cannot be read is part of the observation.
@@ -142,7 +143,7 @@ class Observer:
             return _unreadable(hpa, TurnError.GET_SCALE, error)
         scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
         wishes = asker.wishes
-        selector = _readable_selector(scale) if needs_metrics(hpa.spec, scale) else None
+        selector = _readable_selector(scale) if needs_metrics(hpa, scale, self._compat) else None
         if selector is None:
             return Seen(Observation(hpa=hpa, scale=scale, fallback=wishes.fallback), target, known is None)
         pods = self._pods.matching(namespace, selector)

@@ -5,11 +5,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
+from kubetide.api.objects.hpa_compat import DEFAULT_VERSION, GATES_FIELD, HpaCompat, hpa_compat
 from kubetide.config import Doc, Settings
-from kubetide.errors import SettingsError
-
-CONFIGURABLE_TOLERANCE = "HPAConfigurableTolerance"
-SCALE_TO_ZERO = "HPAScaleToZero"
+from kubetide.errors import InvalidInput, SettingsError
 
 
 class MetricsScope(StrEnum):
@@ -66,8 +64,21 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = 5
     feature_gates: Annotated[
-        tuple[str, ...], Doc("Alpha features as Name=true: HPAConfigurableTolerance.", flag="hpa-feature-gates")
+        tuple[str, ...],
+        Doc(
+            "Single features as Name=true or Name=false, on top of what the release of --compat has: "
+            "HPAScaleToZero, HPAConfigurableTolerance, HPAGeneration, PodLevelResources.",
+            flag="hpa-feature-gates",
+        ),
     ] = ()
+    compat: Annotated[
+        str,
+        Doc(
+            "The Kubernetes release whose horizontal autoscaler to behave like, 1.33 to 1.38. "
+            "docs/reference/compat.md lists what changes with it.",
+            flag="compat",
+        ),
+    ] = str(DEFAULT_VERSION)
 
     take_over: Annotated[
         bool,
@@ -136,22 +147,21 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
                 raise SettingsError("must be 0 or above", field=f"horizontal-pod-autoscaler-{name}")
         if self.max_usage_age < timedelta(0):
             raise SettingsError("must be 0 or above", field="hpa-max-usage-age")
-        _gates(self.feature_gates)
+        _ = self.compat_rules
 
     @property
-    def configurable_tolerance(self) -> bool:
-        """Whether `behavior.*.tolerance` is honoured."""
-        return _gates(self.feature_gates)[CONFIGURABLE_TOLERANCE]
+    def compat_rules(self) -> HpaCompat:
+        """The release to behave like, with the gates that are set."""
+        try:
+            return hpa_compat(self.compat, map(_gate, self.feature_gates))
+        except InvalidInput as error:
+            field = "hpa-feature-gates" if error.field == GATES_FIELD else "compat"
+            raise SettingsError(error.message, field=field) from error
 
 
-def _gates(given: tuple[str, ...]) -> dict[str, bool]:
-    """Return every gate, as given or off; a gate that does not exist is a typing error."""
-    gates = dict.fromkeys((CONFIGURABLE_TOLERANCE, SCALE_TO_ZERO), False)
-    for text in given:
-        name, _, value = (part.strip() for part in text.partition("="))
-        if name not in gates:
-            raise SettingsError(f"unknown feature gate {name!r} (known: {', '.join(gates)})", field="hpa-feature-gates")
-        if value.lower() not in ("true", "t", "1", "false", "f", "0"):
-            raise SettingsError(f"{name} must be true or false", field="hpa-feature-gates")
-        gates[name] = value.lower() in ("true", "t", "1")
-    return gates
+def _gate(text: str) -> tuple[str, bool]:
+    """Read `Name=true`."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    if value.lower() not in ("true", "t", "1", "false", "f", "0"):
+        raise InvalidInput(f"{name} must be true or false", field=GATES_FIELD)
+    return name, value.lower() in ("true", "t", "1")

@@ -15,8 +15,9 @@ from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, TurnError
 from kubetide.hpa.core.status import object_body, same_status
 from kubetide.hpa.core.takeover import FIELD_MANAGER
+from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.kube.client.client import Client
-from kubetide.kube.scale import ScaleClient, ScaleTarget
+from kubetide.kube.scale import ScaleTarget
 from kubetide.log import get_logger
 
 log = get_logger("hpa")
@@ -43,7 +44,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 class Writer:
     """Applies decisions, each write at most once per turn."""
 
-    def __init__(self, client: Client, scales: ScaleClient, recorder: Recorder) -> None:
+    def __init__(self, client: Client, scales: ScaleWriter, recorder: Recorder) -> None:
         self._client = client
         self._scales = scales
         self._recorder = recorder
@@ -73,7 +74,7 @@ class Writer:
 
     async def _rescale(self, decision: ScaleDecision, target: ScaleTarget) -> str | None:
         try:
-            await self._scales.set(target, decision.desired, field_manager=FIELD_MANAGER)
+            await self._scales.write(target, decision.desired)
         except KubetideError as error:
             return str(error)
         log.info(

@@ -6,6 +6,7 @@ import pytest
 
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.hpa import ManagedFieldsEntry
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.codec import convert
 from kubetide.hpa.core.annotations import Fallback, Wishes, same_wishes, wishes_of
 from kubetide.hpa.core.conclude import conclude
@@ -152,7 +153,8 @@ def test_surge_warming_and_terminating_pods_belong_to_a_rollout() -> None:
 
 def proposal(running: list[object], found: object, passed: frozenset[str], replicas: int) -> int:
     target = Target(replicas=replicas, observed=replicas, pods=running, passed_over=passed)  # type: ignore[arg-type]
-    result = evaluate(metric(CPU_50), found, target, Tolerance(), ReadinessRules(), now=NOW)  # type: ignore[arg-type]
+    rules = ReadinessRules()
+    result = evaluate(metric(CPU_50), found, target, Tolerance(), rules, now=NOW, compat=HpaCompat())  # type: ignore[arg-type]
     assert result.proposal is not None
     return result.proposal.replicas
 

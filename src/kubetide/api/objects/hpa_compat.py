@@ -17,6 +17,8 @@ _V33, _V34, _V35, _V36, _V37, _ = VERSIONS
 SCALE_TO_ZERO = "HPAScaleToZero"
 CONFIGURABLE_TOLERANCE = "HPAConfigurableTolerance"
 GENERATION = "HPAGeneration"
+GATES_FIELD = "feature-gates"
+"""What an error about a gate names as its field."""
 _POD_LEVEL = "PodLevelResources"
 _POD_LEVEL_IN_PLACE = "InPlacePodLevelResourcesVerticalScaling"
 
@@ -188,14 +190,14 @@ def hpa_compat(version: str = str(DEFAULT_VERSION), gates: Iterable[tuple[str, b
     on = {name: gate.default(chosen) for name, gate in known.items()}
     for name, value in gates:
         if name not in known:
-            raise InvalidInput(f"unknown feature gate {name!r} in {chosen} (known: {', '.join(known)})")
+            known_names = ", ".join(known)
+            raise InvalidInput(f"unknown feature gate {name!r} in {chosen} (known: {known_names})", field=GATES_FIELD)
         if known[name].locked(chosen) and value != on[name]:
-            raise InvalidInput(
-                f"{name} cannot be set to {str(value).lower()}: it is final since {known[name].locked_since}"
-            )
+            final = f"{name} is final since {known[name].locked_since}: it can only be {_word(on[name])}"
+            raise InvalidInput(final, field=GATES_FIELD)
         on[name] = value
     if on.get(_POD_LEVEL_IN_PLACE) and not on[_POD_LEVEL]:
-        raise InvalidInput(f"{_POD_LEVEL_IN_PLACE} needs {_POD_LEVEL}: switch both off")
+        raise InvalidInput(f"{_POD_LEVEL_IN_PLACE} needs {_POD_LEVEL}: switch both off", field=GATES_FIELD)
     return HpaCompat(version=chosen, gates=frozenset(name for name, value in on.items() if value))
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.events import Event
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.hpa.core.annotations import Fallback
 from kubetide.hpa.core.behavior import Limited, Rules, ScaleEvent, ScaleEvents, longest_period, remember_event
 from kubetide.hpa.core.choice import Choice
@@ -139,11 +140,13 @@ class Problem:
 
     kind: TurnError
     message: str
+    in_spec: bool = False
+    """The object itself is at fault, not the cluster."""
 
     @property
     def label(self) -> str:
-        """The telemetry label: only a target that cannot be read at all is the user's fault."""
-        return "spec" if self.kind is TurnError.INVALID_API_VERSION else "internal"
+        """The telemetry label."""
+        return "spec" if self.in_spec or self.kind is TurnError.INVALID_API_VERSION else "internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +154,8 @@ class Options:
     """The cluster-wide settings that enter a decision."""
 
     tolerance: float = 0.1
-    configurable_tolerance: bool = False
+    compat: HpaCompat = field(default_factory=HpaCompat)
+    """The release to behave like."""
     downscale_window: timedelta = timedelta(minutes=5)
     readiness: ReadinessRules = field(default_factory=ReadinessRules)
     guard: bool = True
@@ -217,6 +221,7 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     scale: ScaleView | None = None
     passed_over: frozenset[str] = frozenset()
     pods_seen: int = 0
+    compat: HpaCompat
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +235,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     save_error_counts: bool = True
     """A failure to save is the error of the turn; in a turn that ended early it is only logged."""
     action: str = "none"
+    desired: int | None = None
+    """The count that stands in the end; None where the reconcile ended early."""
 
 
 def reconciliation_labels(outcome: Outcome, problem: Problem | None) -> tuple[str, str]:

@@ -42,7 +42,7 @@ FUTURE_ALLOWED = timedelta(minutes=5)
 
 _LONGEST_WINDOW = 10**10
 """Seconds: three hundred years, which is as good as any longer window and still a duration."""
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _NOT_FINITE = {"nan", "inf", "infinity"}
 _USAGE = "the {} usage of container {.name} of pod {.metadata.name}"
 
@@ -55,6 +55,7 @@ class ErrorKind(StrEnum):
     NO_PODS = "no_pods"
     NO_USABLE_METRICS = "no_usable_metrics"
     MISSING_REQUEST = "missing_request"
+    CONTAINER_NOT_FOUND = "container_not_found"
     ZERO_REQUESTS = "zero_requests"
     INVALID_SELECTOR = "invalid_metric_selector"
     INVALID_TARGET = "invalid_target"
@@ -111,7 +112,13 @@ class ValueReading(msgspec.Struct, frozen=True):
 
     @property
     def usage(self) -> int:
-        return sum(self.values)
+        """The sum; one that would leave 64 bits stays at their end, and what follows no longer counts."""
+        total = 0
+        for value in self.values:
+            total += value
+            if total > INT64_MAX:
+                return INT64_MAX
+        return total
 
 
 Reading = PodReading | ValueReading | MetricFailure
@@ -185,7 +192,7 @@ def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
 
 def fits_64_bits(number: int) -> bool:
     """Tell whether a number is one that Kubernetes can count with."""
-    return _INT64_MIN <= number <= _INT64_MAX
+    return INT64_MIN <= number <= INT64_MAX
 
 
 def is_future(timestamp: datetime, now: datetime) -> bool:
@@ -208,7 +215,7 @@ def _milli(text: QuantityText, what: str, *names: object) -> int:
     """Return a value in thousandths; what it is the value of is spelt out only if it cannot be read."""
     try:
         value = milli_value(text)
-        if _INT64_MIN <= value <= _INT64_MAX:
+        if INT64_MIN <= value <= INT64_MAX:
             return value
     except QuantityError as error:
         what = what.format(*names)

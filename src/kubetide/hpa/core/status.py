@@ -45,15 +45,21 @@ def full_status(
     current: int,
     desired: int,
     metrics: tuple[dict[str, Any], ...] | None,
+    generation: int | None,
     scaled_at: datetime | None = None,
 ) -> HpaStatus:
-    """Return the status of a turn that got as far as the scale of the target."""
+    """Return the status of a turn that got as far as the scale of the target.
+
+    `generation` is that of the object that was worked on; None writes none, so that an older release finds nothing
+    that it would not have written.
+    """
     return HpaStatus(
         current_replicas=current,
         desired_replicas=desired,
         last_scale_time=whole_seconds(scaled_at) if scaled_at is not None else before.last_scale_time,
         current_metrics=metrics,
         conditions=conditions,
+        observed_generation=generation,
     )
 
 
@@ -80,21 +86,25 @@ def status_body(status: HpaStatus) -> dict[str, Any]:
         "currentReplicas": status.current_replicas,
         "desiredReplicas": status.desired_replicas,
         "currentMetrics": list(status.current_metrics) if status.current_metrics is not None else None,
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "lastTransitionTime": _time(condition.last_transition_time),
-                "reason": condition.reason,
-                "message": condition.message,
-            }
-            for condition in status.conditions or ()
-        ],
+        "conditions": [_condition_body(condition) for condition in status.conditions or ()],
     }
     if status.last_scale_time is not None:
         body["lastScaleTime"] = _time(status.last_scale_time)
     if status.observed_generation is not None:
         body["observedGeneration"] = status.observed_generation
+    return body
+
+
+def _condition_body(condition: Condition) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "type": condition.type,
+        "status": condition.status,
+        "lastTransitionTime": _time(condition.last_transition_time),
+        "reason": condition.reason,
+        "message": condition.message,
+    }
+    if condition.observed_generation is not None:
+        body["observedGeneration"] = condition.observed_generation
     return body
 
 

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from kubetide.api.objects.capacity import Capacity
-from kubetide.api.objects.hpa import HpaSpec
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaSpec
+from kubetide.api.objects.hpa_compat import HpaCompat, hpa_compat
 from kubetide.api.values.codec import convert
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import metrics_of, needs_metrics, tolerance_of
@@ -325,17 +326,18 @@ def test_a_metric_that_is_no_number_fails_by_its_own_reason() -> None:
 
 def test_scale_from_zero_goes_by_the_usage() -> None:
     seen = observation(hpa(minimum=0, metrics=[QUEUE_VALUE]), 0, [value(25_000)], running=[])
-    assert turn(seen).desired == 3
+    assert turn(seen, options=Options(compat=hpa_compat("1.35"))).desired == 3
 
 
 def test_no_metrics_means_cpu_at_80_percent() -> None:
     assert metrics_of(convert({}, HpaSpec))[0].resource is not None
-    assert needs_metrics(convert({"maxReplicas": 3}, HpaSpec), ScaleView(3, 3, ""))
-    assert not needs_metrics(convert({"maxReplicas": 3}, HpaSpec), ScaleView(4, 4, ""))
+    small = convert({"spec": {"maxReplicas": 3}}, HorizontalPodAutoscaler)
+    assert needs_metrics(small, ScaleView(3, 3, ""), HpaCompat())
+    assert not needs_metrics(small, ScaleView(4, 4, ""), HpaCompat())
 
 
 def test_tolerances_of_behavior_need_the_gate() -> None:
     spec = hpa(behavior={"scaleUp": {"tolerance": "0.3"}}).spec
-    assert tolerance_of(spec, Options()).up == 0.1
-    found = tolerance_of(spec, Options(configurable_tolerance=True))
+    assert tolerance_of(spec, Options(compat=hpa_compat("1.34"))).up == 0.1
+    found = tolerance_of(spec, Options())
     assert (found.up, found.down) == (0.30000000000000004, 0.1)

@@ -13,6 +13,7 @@ import asyncio
 import multiprocessing
 import resource
 import statistics
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,6 +21,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from multiprocessing.connection import Connection
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -38,9 +40,12 @@ from kubetide.kube.client.transport import Response, Transport
 from kubetide.kube.control.reconcile import Result
 from kubetide.kube.gc_tuning import tune_gc
 from kubetide.telemetry import Telemetry
-from kubetide.testing.autoscaling import kind_of
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
-from kubetide.testing.usage import PodUsageOnly
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from simulated.autoscaling import kind_of
+from simulated.usage import PodUsageOnly
 
 Raw = dict[str, Any]
 NAMESPACES = 100

@@ -90,7 +90,8 @@ def main() -> None:
         name, kind, path = options.child
         print(json.dumps(measure(name, kind, Path(path), options.repeats)))
         return
-    from kubetide.testing.large_objects import pod, pod_metrics
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    from simulated.large_objects import pod, pod_metrics
 
     with tempfile.TemporaryDirectory() as folder:
         for kind, count, make in (("pods", options.pods, pod), ("metrics", options.metrics, pod_metrics)):

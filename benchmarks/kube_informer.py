@@ -27,7 +27,10 @@ from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.gc_tuning import tune_gc
-from kubetide.testing.large_objects import pod
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from simulated.large_objects import pod
 
 BATCH_SECONDS = 0.02
 STAMP = b'"resourceVersion":"STAMP"'

@@ -42,7 +42,6 @@ from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.gc_tuning import THRESHOLDS
 from kubetide.stats.saved import Saved
 from kubetide.telemetry import Telemetry
-from kubetide.testing.usage import PodUsageOnly
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint, Window, checkpoints, status_body
@@ -53,6 +52,10 @@ from kubetide.vpa.recommender.core.status import recommendation_body
 from kubetide.vpa.recommender.loop import Recommender
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.recommender.vpa_watch import VPAS_PER_TURN
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from simulated.usage import PodUsageOnly
 
 STEPS = ("LoadVPAs", "LoadPods", "LoadMetrics", "UpdateVPAs", "MaintainCheckpoints", "GarbageCollect", "total")
 CONTAINERS = ("app", "proxy")

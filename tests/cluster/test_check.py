@@ -11,7 +11,7 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import COMPONENTS, account, manifests
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response, Transport
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 
 def wrong(findings: list[Finding]) -> list[str]:

@@ -8,9 +8,9 @@ import pytest
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
-from kubetide.testing.autoscaling import autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
-from kubetide.testing.cluster import run
+from simulated.autoscaling import autoscaler
+from simulated.cluster import run
 
 Sizes = list[tuple[float, int]]
 Raw = dict[str, Any]

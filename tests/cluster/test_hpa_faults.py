@@ -13,9 +13,9 @@ from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.errors import Unavailable
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.transport import Response
-from kubetide.testing.autoscaling import Running, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
-from kubetide.testing.cluster import events, pods, run
+from simulated.autoscaling import Running, autoscaler
+from simulated.cluster import events, pods, run
 
 Raw = dict[str, Any]
 

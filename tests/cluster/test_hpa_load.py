@@ -8,9 +8,9 @@ import pytest
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Curve, Ramp, Spike, Step
 from kubetide.hpa.settings import HpaSettings, MetricsScope
-from kubetide.testing.autoscaling import Running, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
-from kubetide.testing.cluster import events, ready_pods, run
+from simulated.autoscaling import Running, autoscaler
+from simulated.cluster import events, ready_pods, run
 
 Sizes = list[tuple[float, int]]
 

@@ -10,9 +10,9 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
 from kubetide.errors import Unavailable
 from kubetide.hpa.settings import HpaSettings
-from kubetide.testing.autoscaling import autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
-from kubetide.testing.cluster import run
+from simulated.autoscaling import autoscaler
+from simulated.cluster import run
 
 Raw = dict[str, Any]
 Sizes = list[tuple[float, int]]

@@ -11,9 +11,9 @@ from kubetide.embedded.sim.load.curves import Step
 from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.errors import api_error
-from kubetide.testing.autoscaling import autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
-from kubetide.testing.cluster import run
+from simulated.autoscaling import autoscaler
+from simulated.cluster import run
 
 Raw = dict[str, Any]
 

@@ -6,9 +6,9 @@ from typing import Any
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.errors import api_error
-from kubetide.testing.autoscaling import HPAS, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
-from kubetide.testing.cluster import events, get, run
+from simulated.autoscaling import HPAS, autoscaler
+from simulated.cluster import events, get, run
 
 Raw = dict[str, Any]
 

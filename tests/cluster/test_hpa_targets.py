@@ -8,9 +8,9 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
 from kubetide.embedded.sim.world import DEPLOYMENTS, STATEFUL_SETS
 from kubetide.hpa.settings import HpaSettings
-from kubetide.testing.autoscaling import HPAS, autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa, make_stateful_set
-from kubetide.testing.cluster import events, pods, run
+from simulated.autoscaling import HPAS, autoscaler
+from simulated.cluster import events, pods, run
 
 Raw = dict[str, Any]
 

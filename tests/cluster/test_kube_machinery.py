@@ -131,7 +131,7 @@ def test_workers_bring_every_object_to_where_it_should_be() -> None:
                 queue.add(ObjectKey(new.metadata.namespace, new.metadata.name))
 
         informer.add_handler(changed)
-        async with running(informer.run(), Workers(queue, Doubler(), workers=3).run()):
+        async with running(informer.run(), Workers(queue, Doubler().reconcile, workers=3).run()):
             for number in range(20):
                 await world.make(f"c{number}", n=str(number))
             await asyncio.sleep(5)

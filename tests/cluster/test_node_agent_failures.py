@@ -25,7 +25,7 @@ from kubetide.node.state.kubelet import Kubelet
 from kubetide.node.state.objects import RAW_NODE_METRICS
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 NODE = "node-1"
 MINUTE = timedelta(minutes=1)

@@ -18,7 +18,7 @@ from kubetide.node.state.objects import RAW_NODE_METRICS
 from kubetide.node.state.topology import TOPOLOGIES
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 MINUTE = timedelta(minutes=1)
 NODE_METRIC = {

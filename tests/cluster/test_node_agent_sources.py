@@ -19,7 +19,7 @@ from kubetide.node.settings import NodeSettings
 from kubetide.node.state.devices import RAW_DEVICES
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 NODE = "node-1"
 

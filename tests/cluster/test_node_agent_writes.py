@@ -15,7 +15,7 @@ from kubetide.node.settings import NodeSettings
 from kubetide.node.state.objects import RAW_NODE_METRICS
 from kubetide.node.state.topology import TOPOLOGIES
 from kubetide.telemetry import Telemetry
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 NODE = "node-1"
 NODE_METRIC = {

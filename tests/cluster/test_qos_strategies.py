@@ -11,8 +11,8 @@ from kubetide.api.qos.cgroups import BEST_EFFORT, BURSTABLE
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import SettingsError
 from kubetide.node.agent import NodeAgent
-from kubetide.testing.cluster import events, pods, run
 from qosagent import batch_pod, granted, group_of, ls_pod, make_agent, node_slo, running
+from simulated.cluster import events, pods, run
 
 Raw = dict[str, Any]
 MACHINES = pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import msgspec
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_deployment, make_hpa, make_vpa
-from kubetide.testing.cluster import events, pods, run
-from kubetide.testing.recommending import checkpoint, condition, recommended, recommender, vpa_status
 from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
+from simulated.cluster import events, pods, run
+from simulated.recommending import checkpoint, condition, recommended, recommender, vpa_status
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 MIB = 1024 * 1024

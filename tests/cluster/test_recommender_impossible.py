@@ -16,12 +16,12 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
 from kubetide.stats.instants import microseconds
-from kubetide.testing.autoscaling import Meddler
 from kubetide.testing.builders import make_vpa
-from kubetide.testing.cluster import events, pods, run
-from kubetide.testing.recommending import CHECKPOINTS, recommended, recommender
 from kubetide.vpa.recommender.core.oom import Oom
 from kubetide.vpa.recommender.settings import RecommenderSettings
+from simulated.autoscaling import Meddler
+from simulated.cluster import events, pods, run
+from simulated.recommending import CHECKPOINTS, recommended, recommender
 
 Raw = dict[str, Any]
 

@@ -10,8 +10,8 @@ from kubetide.embedded.apiserver.faults import Faults
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.stats.instants import ZERO_TIME
 from kubetide.testing.builders import make_vpa
-from kubetide.testing.cluster import pods, run
-from kubetide.testing.recommending import recommended, recommender
+from simulated.cluster import pods, run
+from simulated.recommending import recommended, recommender
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 MIB = 1024 * 1024

@@ -15,8 +15,10 @@ from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS, PODS
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import events, run
-from kubetide.testing.recommending import (
+from kubetide.vpa.recommender.loop import recompute
+from kubetide.vpa.recommender.settings import RecommenderSettings
+from simulated.cluster import events, run
+from simulated.recommending import (
     CHECKPOINTS,
     VPAS,
     checkpoint,
@@ -25,8 +27,6 @@ from kubetide.testing.recommending import (
     recommender,
     vpa_status,
 )
-from kubetide.vpa.recommender.loop import recompute
-from kubetide.vpa.recommender.settings import RecommenderSettings
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 MIB = 1024 * 1024

@@ -23,8 +23,8 @@ from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map, make_deployment, make_hpa, make_vpa
-from kubetide.testing.cluster import run
 from kubetide.wiring import World, build
+from simulated.cluster import run
 
 
 class Watched:

@@ -30,7 +30,7 @@ from kubetide.testing.builders import (
     make_pdb,
     make_stateful_set,
 )
-from kubetide.testing.cluster import events, get, pods, ready_pods, run
+from simulated.cluster import events, get, pods, ready_pods, run
 
 MINUTE = timedelta(minutes=1)
 CONFIG_MAPS = ResourceKey("", "configmaps")

@@ -15,7 +15,7 @@ from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.errors import NotFound
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.testing.builders import make_deployment
-from kubetide.testing.cluster import deployment, pods, ready_pods, run
+from simulated.cluster import deployment, pods, ready_pods, run
 
 MINUTE = timedelta(minutes=1)
 USAGE = "/apis/metrics.k8s.io/v1beta1"

@@ -11,7 +11,7 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import NODES, PODS, condition_of
 from kubetide.errors import InvalidInput
 from kubetide.testing.builders import make_deployment, make_pod
-from kubetide.testing.cluster import events, get, pods, ready_pods, run
+from simulated.cluster import events, get, pods, ready_pods, run
 
 MINUTE = timedelta(minutes=1)
 Raw = dict[str, Any]

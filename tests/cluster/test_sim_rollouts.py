@@ -27,7 +27,7 @@ from kubetide.testing.builders import (
     make_replica_set,
     make_stateful_set,
 )
-from kubetide.testing.cluster import events, get, pods, ready_pods, run
+from simulated.cluster import events, get, pods, ready_pods, run
 
 Raw = dict[str, Any]
 MINUTE = timedelta(minutes=1)

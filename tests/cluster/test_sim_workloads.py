@@ -10,7 +10,7 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS, PODS, REPLICA_SETS, is_active
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.testing.builders import make_deployment, make_pod, make_replica_set, make_replication_controller
-from kubetide.testing.cluster import deployment, events, pods, ready_pods, run
+from simulated.cluster import deployment, events, pods, ready_pods, run
 
 MINUTE = timedelta(minutes=1)
 

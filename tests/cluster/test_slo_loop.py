@@ -19,8 +19,8 @@ from kubetide.slo.explain import render
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map, make_job
-from kubetide.testing.cluster import events, pods, ready_pods, run
 from qosagent import ls_pod, make_agent, running
+from simulated.cluster import events, pods, ready_pods, run
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 NAMESPACE, NAME = "koordinator-system", "slo-controller-config"

@@ -22,7 +22,7 @@ from kubetide.slo.controller import SloController
 from kubetide.slo.node_objects import replaced_spec
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 CONFIG_NAMESPACE = "koordinator-system"
 SECOND = timedelta(seconds=1)

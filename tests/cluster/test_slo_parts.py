@@ -17,7 +17,7 @@ from kubetide.slo.controller import SloController
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 NAMESPACE, NAME = "koordinator-system", "slo-controller-config"
 SOON = timedelta(seconds=10)

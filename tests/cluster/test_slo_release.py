@@ -6,7 +6,7 @@ from cluster.test_slo_overcommit import SECOND, configure, controller, lent, rep
 from kubetide.api.objects.scheme import PODS
 from kubetide.api.values.quantity import int_value
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 WINDOW = 300
 SETTINGS: dict[str, Any] = {"enable": True, "resourceDiffThreshold": 0.001, "metricAggregateDurationSeconds": WINDOW}

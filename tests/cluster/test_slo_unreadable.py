@@ -17,7 +17,7 @@ from kubetide.kube.control.recorder import EventRecorder
 from kubetide.slo.controller import SloController
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
-from kubetide.testing.cluster import run
+from simulated.cluster import run
 
 NODES_PATH = "/api/v1/nodes"
 OWNED: tuple[Resource[Any], ...] = (NODE_SLOS, NODE_METRICS)

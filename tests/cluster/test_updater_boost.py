@@ -4,10 +4,10 @@ from datetime import timedelta
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import pods, ready_pods, run
-from kubetide.testing.updating import install_crds, vpa_parts, watch_disruptions
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import pods, ready_pods, run
+from simulated.updating import install_crds, vpa_parts, watch_disruptions
 
 MINUTE = timedelta(minutes=1)
 GATES = ("CPUStartupBoost=true",)

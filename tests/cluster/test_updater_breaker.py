@@ -11,9 +11,9 @@ from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import Unavailable
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import events, ready_pods, run
-from kubetide.testing.updating import install_crds, recommend, vpa_condition, vpa_parts, watch_disruptions
 from kubetide.vpa.admission.settings import AdmissionSettings
+from simulated.cluster import events, ready_pods, run
+from simulated.updating import install_crds, recommend, vpa_condition, vpa_parts, watch_disruptions
 
 MINUTE = timedelta(minutes=1)
 WITHOUT_PROBE = AdmissionSettings(local_name="vpa", probe_webhook=False)

@@ -5,9 +5,9 @@ from typing import Any
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import events, pods, ready_pods, run
-from kubetide.testing.updating import install_crds, recommend, vpa_parts, watch_disruptions
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import events, pods, ready_pods, run
+from simulated.updating import install_crds, recommend, vpa_parts, watch_disruptions
 
 MINUTE = timedelta(minutes=1)
 

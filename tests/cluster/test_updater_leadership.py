@@ -9,9 +9,11 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import ready_pods, run
-from kubetide.testing.recommending import recommender
-from kubetide.testing.updating import (
+from kubetide.vpa.updater.loop import Updater
+from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import ready_pods, run
+from simulated.recommending import recommender
+from simulated.updating import (
     end_watches_after,
     install_crds,
     recommend,
@@ -20,8 +22,6 @@ from kubetide.testing.updating import (
     vpa_parts,
     watch_disruptions,
 )
-from kubetide.vpa.updater.loop import Updater
-from kubetide.vpa.updater.settings import UpdaterSettings
 
 MINUTE = timedelta(minutes=1)
 

@@ -8,11 +8,11 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import KubetideError
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import events, pods, ready_pods, run
-from kubetide.testing.updating import install_crds, recommend, vpa_parts, watch_disruptions
 from kubetide.vpa.updater.explain import render
 from kubetide.vpa.updater.loop import recompute
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import events, pods, ready_pods, run
+from simulated.updating import install_crds, recommend, vpa_parts, watch_disruptions
 
 MINUTE = timedelta(minutes=1)
 

@@ -7,11 +7,11 @@ import pytest
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_daemon_set, make_deployment, make_limit_range, make_pdb, make_vpa
-from kubetide.testing.cluster import pods, ready_pods, run
-from kubetide.testing.updating import install_crds, recommend, vpa_parts, watch_disruptions
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.updater.explain import render
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import pods, ready_pods, run
+from simulated.updating import install_crds, recommend, vpa_parts, watch_disruptions
 
 MINUTE = timedelta(minutes=1)
 

@@ -8,10 +8,10 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import run
-from kubetide.testing.updating import install_crds, recommend, stop, vpa_parts
 from kubetide.vpa.updater.loop import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import run
+from simulated.updating import install_crds, recommend, stop, vpa_parts
 
 MINUTE = timedelta(minutes=1)
 

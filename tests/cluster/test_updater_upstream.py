@@ -10,10 +10,10 @@ from kubetide.config import load
 from kubetide.embedded.apiserver.storage.objects import ResourceKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import get, pods, ready_pods, run
-from kubetide.testing.updating import install_crds, recommend, vpa_condition, vpa_parts, watch_disruptions
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import get, pods, ready_pods, run
+from simulated.updating import install_crds, recommend, vpa_condition, vpa_parts, watch_disruptions
 
 MINUTE = timedelta(minutes=1)
 LEASES = ResourceKey("coordination.k8s.io", "leases")

@@ -10,12 +10,12 @@ from kubetide.embedded.sim.world import PODS, is_ready
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_vpa
-from kubetide.testing.cluster import ready_pods, run
-from kubetide.testing.updating import install_crds, stop, vpa_parts, watch_disruptions
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.recommender.loop import Recommender
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.cluster import ready_pods, run
+from simulated.updating import install_crds, stop, vpa_parts, watch_disruptions
 
 HOUR = timedelta(hours=1)
 # Nobody competes here, and hours of renewals every two seconds would be most of the work.

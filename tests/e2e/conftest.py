@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kubetide.testing.controlplane import BinariesMissing, ControlPlane, running
+from e2e.controlplane import BinariesMissing, ControlPlane, running
 
 
 @pytest.fixture(scope="session")

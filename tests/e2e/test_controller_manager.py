@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from e2e.controlplane import find_program
+from e2e.metrics_server import MetricsServer
 from e2e.programs import embedded, program, until
 from kubetide.api.objects.scheme import DEPLOYMENTS, HPAS, JOBS, PDBS, PODS
 from kubetide.api.values.patch import MergePatch
@@ -21,8 +23,6 @@ from kubetide.clock import SystemClock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
 from kubetide.testing.builders import make_deployment, make_hpa, make_job, make_pdb
-from kubetide.testing.controlplane import find_program
-from kubetide.testing.metrics_server import MetricsServer
 
 CONTROLLERS = (
     "deployment-controller",

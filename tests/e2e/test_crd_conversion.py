@@ -6,10 +6,10 @@ from pathlib import Path
 
 from cluster.conversion_suite import DEFINITIONS, boxes_live_in_two_versions, definition, webhook
 from cluster.verb_suite import Api
+from e2e.controlplane import ControlPlane
 from kubetide.clock import SystemClock
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import from_files
-from kubetide.testing.controlplane import ControlPlane
 
 
 async def test_a_real_server_has_objects_live_in_two_versions(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 import kubetide.embedded
+from e2e.controlplane import ControlPlane
 from e2e.field_tables import Raw, render, wanted_kinds
 from kubetide.clock import SystemClock
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import from_files
-from kubetide.testing.controlplane import ControlPlane
 
 TABLE = Path(kubetide.embedded.__file__).with_name("builtin_fields.txt")
 MADE_FROM = "1.37"

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from e2e.controlplane import BinariesMissing, ControlPlane, find_binaries, running
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import (
     API_SERVICES,
@@ -41,7 +42,6 @@ from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.listener import listening
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
-from kubetide.testing.controlplane import BinariesMissing, ControlPlane, find_binaries, running
 
 CLOCK = SystemClock()
 NAMESPACE = "hpa-e2e"

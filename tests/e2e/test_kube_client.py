@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from e2e.controlplane import ControlPlane
 from kubetide.api.objects.admission import AdmissionReview, review_response
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.events import normal
@@ -57,7 +58,6 @@ from kubetide.kube.owners import ControllerKey, OwnerChain
 from kubetide.kube.pacing import Backoff
 from kubetide.kube.scale import NoMapping, ScaleClient
 from kubetide.kube.webhook import WebhookServer
-from kubetide.testing.controlplane import ControlPlane
 
 CLOCK = SystemClock()
 CONTAINER = {"name": "app", "image": "example.com/app:1", "resources": {"requests": {"cpu": "100m"}}}

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from e2e.controlplane import ControlPlane
+from e2e.metrics_server import MetricsServer
 from kubetide.api.objects.meta import ObjectReference
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
@@ -14,8 +16,6 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import from_files
 from kubetide.kube.metrics import CustomMetrics, ExternalMetrics, ResourceMetrics
-from kubetide.testing.controlplane import ControlPlane
-from kubetide.testing.metrics_server import MetricsServer
 
 CLOCK = SystemClock()
 

@@ -5,6 +5,7 @@ import random
 from contextlib import suppress
 from typing import Any
 
+from e2e.controlplane import ControlPlane
 from kubetide import crds
 from kubetide.api.objects.scheme import CRDS, NODES
 from kubetide.api.values.patch import MergePatch
@@ -22,7 +23,6 @@ from kubetide.node.state.objects import RAW_NODE_METRICS
 from kubetide.node.state.topology import TOPOLOGIES
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_node
-from kubetide.testing.controlplane import ControlPlane
 
 CLOCK = SystemClock()
 NODE = "watched-node"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from e2e.controlplane import find_program
 from e2e.programs import KUBETIDE, embedded, program, until
 from kubetide.api.objects.scheme import VPA_CHECKPOINTS, VPAS
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
 from kubetide.testing.builders import make_vpa
-from kubetide.testing.controlplane import find_program
 
 SCENARIO = """
 nodes: [{name: node}]

@@ -6,11 +6,11 @@ from typing import Any
 
 from cluster.verb_suite import Api
 from cluster.verb_suite_protobuf import PROTOBUF, WRITTEN, collection
+from e2e.controlplane import ControlPlane
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.protobuf.reader import decode_protobuf
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import from_files
-from kubetide.testing.controlplane import ControlPlane
 
 CLUSTER_SCOPED = (
     "/api/v1/namespaces",

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from e2e.controlplane import ControlPlane, connected
 from kubetide import crds
 from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, EVENTS, NAMESPACES, NODE_METRICS, NODES, untyped
 from kubetide.api.values.patch import MergePatch
@@ -24,7 +25,6 @@ from kubetide.slo.controller import SloController
 from kubetide.slo.node_objects import replaced_spec
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
-from kubetide.testing.controlplane import ControlPlane, connected
 
 CLOCK = SystemClock()
 USER, NODE, SYSTEM = "kubetide-slo", "lender", "koordinator-system"

@@ -7,10 +7,10 @@ import pytest
 from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_protobuf, verb_suite_types  # noqa: F401 - they add their cases
 from cluster.verb_differences import REAL_ONLY_DIFFERENCES
 from cluster.verb_suite import CASES, Api, Case
+from e2e.controlplane import ControlPlane
 from kubetide.clock import SystemClock
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import from_files
-from kubetide.testing.controlplane import ControlPlane
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from e2e.controlplane import ControlPlane
 from kubetide import crds
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.scheme import (
@@ -33,7 +34,6 @@ from kubetide.kube.client.kubeconfig import from_files
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_node, make_pdb, make_pod, make_replica_set, make_vpa
-from kubetide.testing.controlplane import ControlPlane
 from kubetide.vpa.admission.core.heartbeat import PATCHING
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.admission.webhook import AdmissionController

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from e2e.controlplane import ControlPlane, connected
+from e2e.metrics_server import MetricsServer
 from kubetide import crds
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import (
@@ -34,8 +36,6 @@ from kubetide.kube.client.errors import AlreadyExists, ApiError, NotFound
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_pod, make_vpa
-from kubetide.testing.controlplane import ControlPlane, connected
-from kubetide.testing.metrics_server import MetricsServer
 from kubetide.vpa.recommender.loop import Recommender, recompute
 from kubetide.vpa.recommender.settings import DEFAULT_LEASE, RecommenderSettings
 

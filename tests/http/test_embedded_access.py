@@ -5,11 +5,11 @@ from typing import Any
 
 import aiohttp
 
+from embedded_server import Running, running
 from kubetide.clock import SystemClock
 from kubetide.kube.client.certificates import issue
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.tls import Certificate, Pem
-from kubetide.testing.embedded_server import Running, running
 
 Raw = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cluster.conversion_suite import DEFINITIONS, boxes_live_in_two_versions, definition, webhook
 from cluster.verb_suite import Api
-from kubetide.testing.embedded_server import running
+from embedded_server import running
 
 GROUP = "test.example.com"
 

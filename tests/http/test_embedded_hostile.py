@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from embedded_server import Running, running
 from kubetide.embedded.apiserver.http import ServerOptions
 from kubetide.kube.client.transport import Response
-from kubetide.testing.embedded_server import Running, running
 
 PATH = "/api/v1/namespaces/default/configmaps"
 LIMITS = ServerOptions(body_limit=200_000, header_seconds=0.5, body_seconds=0.5)

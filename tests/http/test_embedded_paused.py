@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from embedded_server import Running, running
 from kubetide.embedded.apiserver.http import ServerOptions
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import Request
@@ -13,7 +14,6 @@ from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.sim.time.loop import run_virtual, set_speed
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.wire import wire_timers
-from kubetide.testing.embedded_server import Running, running
 
 PATH = "/api/v1/namespaces/default/configmaps"
 SPEED = 240.0

@@ -4,7 +4,7 @@ import pytest
 
 from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_protobuf, verb_suite_types  # noqa: F401 - they add their cases
 from cluster.verb_suite import CASES, Api, Case
-from kubetide.testing.embedded_server import running
+from embedded_server import running
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -6,11 +6,11 @@ import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from embedded_server import Running, running
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.storage.objects import EventLog, ResourceKey
 from kubetide.kube.client.errors import ConnectionLost, Gone
 from kubetide.kube.client.transport import Transport
-from kubetide.testing.embedded_server import Running, running
 
 PATH = "/api/v1/namespaces/default/configmaps"
 WRITES = 10_000

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from embedded_server import Running, running
 from kubetide.api.objects.admission import review_response
 from kubetide.clock import SystemClock
 from kubetide.kube.client.certificates import KeyPair, issue, make_ca
 from kubetide.kube.listener import listening
-from kubetide.testing.embedded_server import Running, running
 
 Raw = dict[str, Any]
 CONFIGS = "/api/v1/namespaces/default/configmaps"

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from embedded_server import running
 from kubetide import crds
 from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, NODE_METRICS, NODES
 from kubetide.clock import SystemClock
 from kubetide.kube.client.client import Client
 from kubetide.kube.endpoints import Endpoints
 from kubetide.telemetry import Telemetry
-from kubetide.testing.embedded_server import running
 
 PATIENCE = 60
 CAPACITY = {"cpu": "10", "memory": "10Gi"}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from embedded_server import Running, running
 from kubetide.api.objects.scheme import DEPLOYMENTS, HPAS, PODS
 from kubetide.clock import SystemClock
 from kubetide.hpa.controller import HpaController
@@ -26,7 +27,6 @@ from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.listener import listening
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
-from kubetide.testing.embedded_server import Running, running
 
 CLOCK = SystemClock()
 LONG = 110 << 20

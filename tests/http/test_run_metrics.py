@@ -11,11 +11,11 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from embedded_server import Running, running
 from kubetide import crds
 from kubetide.api.objects.scheme import CRDS, NODES
 from kubetide.clock import SystemClock
 from kubetide.kube.client.client import Client
-from kubetide.testing.embedded_server import Running, running
 
 PATIENCE = 60
 

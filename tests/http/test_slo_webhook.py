@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from embedded_server import running
 from kubetide.api.objects.scheme import CONFIG_MAPS, NODES, VALIDATING_WEBHOOKS
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
@@ -17,7 +18,6 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
 from kubetide.slo.settings import SloSettings
 from kubetide.slo.webhook import webhook_server
-from kubetide.testing.embedded_server import running
 
 NAMESPACE, NAME = "koordinator-system", "slo-controller-config"
 COLOCATION, THRESHOLD = "colocation-config", "resource-threshold-config"

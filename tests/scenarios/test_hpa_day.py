@@ -8,9 +8,9 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Curve, Diurnal, Noisy
 from kubetide.embedded.sim.load.scenario import Scenario
 from kubetide.hpa.settings import HpaSettings
-from kubetide.testing.autoscaling import autoscaler
 from kubetide.testing.builders import make_deployment, make_hpa
-from kubetide.testing.cluster import run
+from simulated.autoscaling import autoscaler
+from simulated.cluster import run
 
 DAY: Curve = Noisy(Diurnal(40.0, 400.0, 14.0, 1.0), 0.05, seed=7)
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Spike
 from kubetide.embedded.sim.load.profile import Profile
-from kubetide.testing.cluster import run
 from qosagent import batch_pod, granted, ls_pod, make_agent, node_slo, running
+from simulated.cluster import run
 
 ROUND, SELDOM = timedelta(seconds=10), timedelta(minutes=5)
 HOUR = 3600.0

@@ -27,9 +27,9 @@ from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
-from kubetide.testing.usage import PodUsageOnly
 from kubetide.vpa.recommender.loop import Recommender
 from kubetide.vpa.recommender.settings import RecommenderSettings
+from simulated.usage import PodUsageOnly
 
 Raw = dict[str, Any]
 

@@ -185,14 +185,14 @@ class HpaController:
         """Act until the lease is lost: begin with empty memory, as after a restart."""
         await self._hpas.wait_synced()
         await self._pods.wait_synced()
-        await self._nodes.wait_asked()
+        await self._nodes.wait_synced()
         self._states.clear()
         self._queue = self._empty_queue()
         self._begin = self._clock.now()
         log.info("began to act", autoscalers=len(self._hpas.store))
         self._start_all()
         try:
-            await Workers(self._queue, self, workers=self._settings.workers).run()
+            await Workers(self._queue, self.reconcile, workers=self._settings.workers).run()
         finally:
             self._begin = None
 

@@ -12,7 +12,6 @@ report falls silent is looked at again when the report becomes too old: no event
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -41,16 +40,6 @@ from kubetide.telemetry import Telemetry
 log = get_logger("slo")
 
 _EXPIRE_SECONDS = 60
-
-
-class _Reconciler:
-    """Adapts a method to the reconcile loop."""
-
-    def __init__(self, reconcile: Callable[[str], Awaitable[Result]]) -> None:
-        self._reconcile = reconcile
-
-    async def reconcile(self, key: str, /) -> Result:
-        return await self._reconcile(key)
 
 
 class SloController:
@@ -162,7 +151,7 @@ class SloController:
             for name, queue in self._queues.items():
                 workers = Workers(
                     queue,
-                    _Reconciler(reconcilers[name]),
+                    reconcilers[name],
                     workers=self._settings.workers,
                     observe=partial(self._reconciles.outcome, name),
                 )

@@ -5,30 +5,31 @@ message; it is tried again whenever room may have appeared. A pod of higher prio
 important pods that make room on one node are deleted.
 """
 
-import asyncio
-
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.placement import Amounts, NodeState, amounts_of, choose, is_resizing, pod_amounts, why_not
 from kubetide.embedded.sim.world import NODES, PODS, World, condition_of, is_active, key_of, phase_of, with_condition
 
 NAME = "default-scheduler"
+_ALL = StoreKey("", "")
 
 
-class Scheduler:
+class Scheduler(SimController):
     """Keeps the books of every node and binds what is waiting."""
 
     name = NAME
 
     def __init__(self, world: World) -> None:
-        self._world = world
         self.nodes: dict[str, NodeState] = {}
         self._amounts: dict[str, tuple[str, Amounts]] = {}
         self._waiting: dict[StoreKey, None] = {}
         self._stuck: dict[StoreKey, None] = {}
-        self._wake = asyncio.Event()
-        world.on(NODES, self._node_changed)
-        world.on(PODS, self._pod_changed)
+        super().__init__(world)
+
+    def watch(self) -> None:
+        self.world.on(NODES, self._node_changed)
+        self.world.on(PODS, self._pod_changed)
 
     def _node_changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is None:
@@ -41,7 +42,7 @@ class Scheduler:
         if state is None:
             state = self.nodes[name] = NodeState(name=name, labels={}, taints=[], allocatable={})
             self.nodes = dict(sorted(self.nodes.items()))
-            for pod in self._world.all(PODS):
+            for pod in self.world.all(PODS):
                 if pod["spec"].get("nodeName") == name:
                     self._account(None, pod)
         if old is not None and old.get("spec") == new.get("spec") and _same_capacity(old, new):
@@ -58,7 +59,7 @@ class Scheduler:
         if new is not None and not new["spec"].get("nodeName") and is_active(new):
             if (old is None or _gates(old) != _gates(new)) and not _gates(new) and _mine(new):
                 self._waiting[key_of(new)] = None
-                self._wake.set()
+                self.enqueue(_ALL)
         elif old is not None and (new is None or not is_active(new)):
             self._waiting.pop(key_of(old), None)
             self._stuck.pop(key_of(old), None)
@@ -89,27 +90,22 @@ class Scheduler:
         if self._stuck:
             self._waiting |= self._stuck
             self._stuck = {}
-            self._wake.set()
+            self.enqueue(_ALL)
 
-    async def run(self) -> None:
-        """Schedule until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                waiting, self._waiting = self._waiting, {}
-                for key in sorted(waiting, key=self._order):
-                    self._place(key)
-                await asyncio.sleep(0)
+    async def reconcile(self, key: StoreKey) -> None:
+        """Place all that waits: who comes first depends on who else is there, so the queue has one key for all."""
+        waiting, self._waiting = self._waiting, {}
+        for pod in sorted(waiting, key=self._order):
+            self._place(pod)
 
     def _order(self, key: StoreKey) -> tuple[int, str, StoreKey]:
-        pod = self._world.get(PODS, key)
+        pod = self.world.get(PODS, key)
         if pod is None:
             return 0, "", key
         return -int(pod["spec"].get("priority") or 0), pod["metadata"]["creationTimestamp"], key
 
     def _place(self, key: StoreKey) -> None:
-        pod = self._world.get(PODS, key)
+        pod = self.world.get(PODS, key)
         if pod is None or pod["spec"].get("nodeName") or not is_active(pod):
             return
         amounts = pod_amounts(pod)
@@ -122,7 +118,7 @@ class Scheduler:
         self._preempt(pod, amounts)
 
     def _bind(self, pod: Raw, node: str) -> None:
-        world = self._world
+        world = self.world
         status = pod.get("status") or {}
         scheduled = {
             "type": "PodScheduled",
@@ -148,12 +144,12 @@ class Scheduler:
             "reason": "Unschedulable",
             "message": message,
             "lastProbeTime": None,
-            "lastTransitionTime": self._world.stamp(),
+            "lastTransitionTime": self.world.stamp(),
         }
         conditions = with_condition(status.get("conditions"), condition)
         if conditions != status.get("conditions"):
-            self._world.put(PODS, pod, status={**status, "phase": "Pending", "conditions": conditions})
-            self._world.record(pod, "FailedScheduling", message, kind="Warning", component=NAME)
+            self.world.put(PODS, pod, status={**status, "phase": "Pending", "conditions": conditions})
+            self.world.record(pod, "FailedScheduling", message, kind="Warning", component=NAME)
 
     def _preempt(self, pod: Raw, amounts: Amounts) -> None:
         """Delete less important pods where that makes room, on the node where the fewest must go."""
@@ -168,15 +164,15 @@ class Scheduler:
             if victims and (best is None or len(victims) < len(best)):
                 best = victims
         for victim in best or ():
-            self._world.record(
+            self.world.record(
                 victim, "Preempted", f"Preempted by pod {pod['metadata']['uid']}", kind="Normal", component=NAME
             )
             deleted = {
                 **victim["metadata"],
-                "deletionTimestamp": self._world.stamp(),
+                "deletionTimestamp": self.world.stamp(),
                 "deletionGracePeriodSeconds": int(victim["spec"].get("terminationGracePeriodSeconds") or 30),
             }
-            self._world.put(PODS, victim, metadata=deleted)
+            self.world.put(PODS, victim, metadata=deleted)
 
 
 def _victims(

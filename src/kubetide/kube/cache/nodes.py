@@ -57,8 +57,13 @@ class NodeSizes:
             )
         return self._capacity
 
-    async def wait_asked(self) -> None:
-        """Wait until the nodes are known, or the server has said that they will not be."""
+    @property
+    def has_synced(self) -> bool:
+        """Whether the nodes are known, or the server has refused to list them."""
+        return self._asked.is_set()
+
+    async def wait_synced(self) -> None:
+        """Wait until the nodes are known, or the server has refused to list them."""
         await self._asked.wait()
 
     async def run(self) -> None:

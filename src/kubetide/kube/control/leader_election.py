@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, Self
 
 from kubetide.api.objects.core import LeaseSpec
 from kubetide.api.objects.scheme import LEASES
@@ -322,6 +322,23 @@ class FencedTransport:
 # Leading, as one component sees it: a client that writes only while it leads, and work that runs only then.
 
 
+class ElectionSettings(Protocol):
+    """The leader-election settings that components share, under the names of their flags."""
+
+    @property
+    def leader_elect(self) -> bool: ...
+    @property
+    def leader_elect_resource_name(self) -> str: ...
+    @property
+    def leader_elect_resource_namespace(self) -> str: ...
+    @property
+    def leader_elect_lease_duration(self) -> timedelta: ...
+    @property
+    def leader_elect_renew_deadline(self) -> timedelta: ...
+    @property
+    def leader_elect_retry_period(self) -> timedelta: ...
+
+
 class Leadership:
     """Who may act. The defaults are those of Kubernetes' own controllers."""
 
@@ -341,6 +358,7 @@ class Leadership:
     ) -> None:
         self.writer = client
         """The client to write with: what it sends stops the moment the Lease could have passed on."""
+        self.lease = f"{namespace}/{lease_name}"
         self._elector: LeaderElector | None = None
         if not enabled:
             return
@@ -356,6 +374,23 @@ class Leadership:
             chance=chance,
         )
         self.writer = client.over(FencedTransport(client.transport, lambda: self.is_leader))
+
+    @classmethod
+    def from_settings(
+        cls, client: Client, settings: ElectionSettings, *, clock: Clock, rng: random.Random, lease_name: str = ""
+    ) -> Self:
+        """Return the leadership that a component's settings ask for; `lease_name` overrides theirs."""
+        return cls(
+            client,
+            clock=clock,
+            enabled=settings.leader_elect,
+            lease_name=lease_name or settings.leader_elect_resource_name,
+            namespace=settings.leader_elect_resource_namespace,
+            chance=rng,
+            lease_duration=settings.leader_elect_lease_duration,
+            renew_deadline=settings.leader_elect_renew_deadline,
+            retry_period=settings.leader_elect_retry_period,
+        )
 
     @property
     def is_leader(self) -> bool:

@@ -1,15 +1,15 @@
-"""The loop that turns keys into calls of a reconciler, and outlives every one of them.
+"""Workers that take keys from a queue and reconcile them, and outlive the failure of any one.
 
-A reconciler compares what is with what should be, and may be called twice. What it returns decides what follows:
+To reconcile is to compare what is with what should be; it may happen twice. What it returns decides what follows:
 a `Result` with `requeue_after` comes back then, a plain one when something changes, an error after a delay that
 doubles with each failure, a `TerminalError` not before the object changes.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -18,7 +18,6 @@ from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.log import get_logger
 
 K = TypeVar("K", bound=Hashable)
-K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 log = get_logger("reconcile")
 
@@ -31,14 +30,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What follows a reconcile that succeeded."""
 
     requeue_after: timedelta | None = None
-
-
-class Reconciler(Protocol[K_contra]):
-    """Brings one object to where it should be."""
-
-    async def reconcile(self, key: K_contra, /) -> Result:
-        """Compare what is with what should be, and close the gap."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +47,20 @@ class Workers(Generic[K]):
     def __init__(
         self,
         queue: WorkQueue[K],
-        reconciler: Reconciler[K],
+        reconcile: Callable[[K], Awaitable[Result]],
         *,
         workers: int = 1,
         name: str = "",
         stop_grace: timedelta = STOP_GRACE,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
         observe: Callable[[Outcome[K]], None] | None = None,
     ) -> None:
         self.queue = queue
         self.name = name or queue.name
-        self._reconciler = reconciler
+        self._reconcile = reconcile
         self._workers = workers
         self._stop_grace = stop_grace.total_seconds()
+        self._retry_on = retry_on
         self._observe = observe
         self._log = log.bind(controller=self.name)
         self._busy: set[asyncio.Task[None]] = set()
@@ -76,25 +69,19 @@ class Workers(Generic[K]):
     async def run(self) -> None:
         """Work until cancelled; what is in flight then gets the stop grace to finish."""
         self._stopping = False
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._work()) for _ in range(self._workers)]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        except asyncio.CancelledError:
-            self._stopping = True
-            for task in tasks:
-                if task not in self._busy:
-                    task.cancel()
-            if self._busy and self._stop_grace > 0:
-                await asyncio.wait(tuple(self._busy), timeout=self._stop_grace)
-            raise
-        finally:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        for end in ended:
-            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
-                raise end
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._work()) for _ in range(self._workers)]
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError:
+                # Idle workers go at once; the group waits for the busy ones, which get the grace to finish their key.
+                self._stopping = True
+                for task in tasks:
+                    if task not in self._busy:
+                        task.cancel()
+                if self._busy and self._stop_grace > 0:
+                    await asyncio.wait(tuple(self._busy), timeout=self._stop_grace)
+                raise
 
     async def _work(self) -> None:
         task = asyncio.current_task()
@@ -112,7 +99,7 @@ class Workers(Generic[K]):
         started = loop.time()
         error: Exception | None = None
         try:
-            result = await self._reconciler.reconcile(key)
+            result = await self._reconcile(key)
         except TerminalError as terminal:
             error = terminal
             self.queue.forget(key)
@@ -124,7 +111,7 @@ class Workers(Generic[K]):
             # Nobody cancelled this work: something inside it was, and let it show.
             error = RuntimeError("a part of the work was cancelled")
             self._failed(key, error)
-        except Exception as failure:  # noqa: BLE001 - the loop must outlive any one object
+        except self._retry_on as failure:  # by default any: the loop must outlive any one object
             error = failure
             self._failed(key, failure)
         else:

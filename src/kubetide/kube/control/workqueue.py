@@ -140,6 +140,7 @@ class WorkQueue(Generic[K]):
         self.name = name
         self._retries = TokenBucket(retry_qps, retry_burst) if retry_qps else None
         self._clock = clock
+        self._backoff = backoff
         self._state: QueueState[K] = QueueState(backoff)
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._woken = 0
@@ -214,6 +215,11 @@ class WorkQueue(Generic[K]):
         """Give back a key taken with `get`."""
         self._state.done(key)
         self._wake()
+
+    def clear(self) -> None:
+        """Forget all keys, delays and failures; nobody may be working on a key."""
+        self._drop_timer()
+        self._state = QueueState(self._backoff)
 
     def shut_down(self) -> None:
         """Hand out nothing more and wake everybody who waits."""

@@ -142,7 +142,7 @@ class Recommender:
         """Wait until the copies are complete."""
         await self._vpas.wait_synced()
         await self._observer.pods.wait_synced()
-        await self._observer.nodes.wait_asked()
+        await self._observer.nodes.wait_synced()
 
     async def _lead(self) -> None:
         """Read history, then run once per interval, the first time one interval from now."""

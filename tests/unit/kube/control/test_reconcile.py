@@ -35,7 +35,7 @@ async def running(calls: Calls, keys: str, seconds: float, *, workers: int = 1, 
         queue.add(key)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(
-            Workers(queue, calls, workers=workers, name="test", stop_grace=timedelta(seconds=grace)).run()
+            Workers(queue, calls.reconcile, workers=workers, name="test", stop_grace=timedelta(seconds=grace)).run()
         )
         await asyncio.sleep(seconds)
         task.cancel()
@@ -137,7 +137,7 @@ def test_outcomes_are_shown() -> None:
         queue.add("a")
         queue.add("b")
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(Workers(queue, Calls(behave), observe=seen.append).run())
+            task = group.create_task(Workers(queue, Calls(behave).reconcile, observe=seen.append).run())
             await asyncio.sleep(10)
             task.cancel()
         return seen
@@ -155,7 +155,7 @@ def test_a_queue_that_is_shut_down_lets_its_workers_go() -> None:
         queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
         queue.add("a")
         async with asyncio.TaskGroup() as group:
-            group.create_task(Workers(queue, Calls(behave), workers=3).run())
+            group.create_task(Workers(queue, Calls(behave).reconcile, workers=3).run())
             await asyncio.sleep(5)
             queue.shut_down()
             queue.add("b")

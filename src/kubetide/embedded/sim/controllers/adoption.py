@@ -62,13 +62,13 @@ class Claims:
         world: World,
         owners: ResourceKey,
         dependents: ResourceKey,
-        mark: Callable[[StoreKey], None],
+        enqueue: Callable[[StoreKey], None],
         fits: Fits = selects,
     ) -> None:
         self._world = world
         self._owners = owners
         self._dependents = dependents
-        self._mark = mark
+        self._enqueue = enqueue
         self._fits = fits
         self._found: dict[StoreKey, dict[StoreKey, None]] = {}
 
@@ -94,7 +94,7 @@ class Claims:
         if old is None or new is None or old["metadata"].get("labels") == new["metadata"].get("labels"):
             return
         self._found.setdefault(key, {})[key_of(new)] = None
-        self._mark(key)
+        self._enqueue(key)
 
     def settle(self, owner: Raw) -> None:
         """Take what was found for a set and is still free, and let go what it no longer matches."""
@@ -114,4 +114,4 @@ class Claims:
 
     def _note(self, owner: Raw, obj: Raw) -> None:
         self._found.setdefault(key_of(owner), {})[key_of(obj)] = None
-        self._mark(key_of(owner))
+        self._enqueue(key_of(owner))

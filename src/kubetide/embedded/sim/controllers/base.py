@@ -1,28 +1,35 @@
-"""The frame of every controller in the simulation: a queue without duplicates, one key at a time, retry later.
+"""What the controllers of the simulated cluster add to the controller frame.
 
-Changes only mark keys; the work happens in the controller's own task, so that a burst of changes at one instant is
-handled once.
+They watch the store itself instead of caches, nobody competes with them for a Lease, and only one thing is a normal
+failure: a write that the API server refuses. Any other error is a bug in the simulation and ends it.
 """
 
-import asyncio
 from abc import ABC, abstractmethod
+from datetime import timedelta
 
 from kubetide.embedded.apiserver.rest.status import Refusal
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.world import World
+from kubetide.kube.control.controller import Controller, KeyedLoop
+from kubetide.kube.control.reconcile import Result
 
-RETRY_SECONDS = 1.0
+_DONE = Result()
+_RETRY = Result(requeue_after=timedelta(seconds=1))
 
 
-class Controller(ABC):
+class SimController(Controller, ABC):
     """Brings objects of one kind to what their spec says."""
 
     name = "controller"
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._queue: dict[StoreKey, None] = {}
-        self._wake = asyncio.Event()
+        keyed: KeyedLoop[StoreKey] = KeyedLoop(
+            self.name, self._reconcile, clock=world.clock, stop_grace=timedelta(0), retry_on=()
+        )
+        self.enqueue = keyed.add
+        self.enqueue_after = keyed.add_after
+        super().__init__(self.name, clock=world.clock, loops=[keyed])
         self.watch()
 
     @abstractmethod
@@ -33,24 +40,9 @@ class Controller(ABC):
     async def reconcile(self, key: StoreKey) -> None:
         """Compare what is with what should be, and act."""
 
-    def mark(self, key: StoreKey) -> None:
-        """Look at this object soon."""
-        self._queue[key] = None
-        self._wake.set()
-
-    def mark_later(self, key: StoreKey, seconds: float) -> None:
-        """Look at this object after a while."""
-        asyncio.get_running_loop().call_later(seconds, self.mark, key)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queue:
-                key = next(iter(self._queue))
-                del self._queue[key]
-                try:
-                    await self.reconcile(key)
-                except Refusal:  # somebody else was faster, or a webhook said no: the next look decides anew
-                    self.mark_later(key, RETRY_SECONDS)
+    async def _reconcile(self, key: StoreKey) -> Result:
+        try:
+            await self.reconcile(key)
+        except Refusal:  # somebody else was faster, or a webhook said no: the next look decides anew
+            return _RETRY
+        return _DONE

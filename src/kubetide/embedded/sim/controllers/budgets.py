@@ -13,7 +13,7 @@ from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.deployments import scaled
 from kubetide.embedded.sim.controllers.replicas import wanted_replicas
 from kubetide.embedded.sim.world import (
@@ -40,7 +40,7 @@ _CONTROLLERS = {
 }
 
 
-class Budgets(Controller):
+class Budgets(SimController):
     """Keeps budgets counted."""
 
     name = "disruption-controller"
@@ -51,14 +51,14 @@ class Budgets(Controller):
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None:
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
 
     def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
         pod = new if new is not None else old
         if pod is None:
             return
         for budget in self.world.all(PDBS, pod["metadata"]["namespace"]):
-            self.mark(key_of(budget))
+            self.enqueue(key_of(budget))
 
     async def reconcile(self, key: StoreKey) -> None:
         budget = self.world.get(PDBS, key)
@@ -106,7 +106,7 @@ class Budgets(Controller):
             status["disruptedPods"] = disrupted
         self.world.put(PDBS, budget, status=status)
         if wait is not None:
-            self.mark_later(key, wait)
+            self.enqueue_after(key, wait)
 
     def _still_disrupted(self, disrupted: dict[str, str], pods: list[Raw]) -> tuple[dict[str, str], float | None]:
         present = {pod["metadata"]["name"]: pod for pod in pods}

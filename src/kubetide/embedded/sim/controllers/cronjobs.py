@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.rest.strategy import timestamp
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.jobs import finished_at
 from kubetide.embedded.sim.world import CRON_JOBS, JOBS, condition_of, controller_of, key_of, owner_reference
 from kubetide.errors import InvalidInput
@@ -104,7 +104,7 @@ def _number(text: str, names: dict[str, int], part: str) -> int:
     return int(text)
 
 
-class CronJobs(Controller):
+class CronJobs(SimController):
     """Watches the clock."""
 
     name = "cronjob-controller"
@@ -115,13 +115,13 @@ class CronJobs(Controller):
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
 
     def _job_changed(self, old: Raw | None, new: Raw | None) -> None:
         job = new if new is not None else old
         owner = controller_of(job) if job is not None else None
         if job is not None and owner is not None and owner.get("kind") == "CronJob":
-            self.mark(StoreKey(job["metadata"]["namespace"], owner["name"]))
+            self.enqueue(StoreKey(job["metadata"]["namespace"], owner["name"]))
 
     async def reconcile(self, key: StoreKey) -> None:
         cron = self.world.get(CRON_JOBS, key)
@@ -148,7 +148,7 @@ class CronJobs(Controller):
                 await self._launch(cron, [job for job in jobs if finished_at(job) is None], due)
                 due = missed
             if due is not None:
-                self.mark_later(key, max(0.001, (due - now).total_seconds()))
+                self.enqueue_after(key, max(0.001, (due - now).total_seconds()))
         self._write_status(key, last)
 
     async def _launch(self, cron: Raw, active: list[Raw], due: datetime) -> None:

@@ -4,7 +4,7 @@ from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers import revisions
 from kubetide.embedded.sim.controllers.adoption import Claims
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.deployments import scaled, template_hash
 from kubetide.embedded.sim.controllers.replicas import pod_from
 from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
@@ -33,20 +33,20 @@ _TOLERATED = [
 ]
 
 
-class DaemonSets(Controller):
+class DaemonSets(SimController):
     """Puts a pod on each node."""
 
     name = "daemonset-controller"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, DAEMON_SETS, PODS, self.mark)
+        self._claims = Claims(self.world, DAEMON_SETS, PODS, self.enqueue)
         self.world.on(DAEMON_SETS, self._changed)
         self.world.on(PODS, self._pod_changed)
         self.world.on(NODES, self._node_changed)
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
             if old is None:
                 self._claims.set_came(new)
 
@@ -55,7 +55,7 @@ class DaemonSets(Controller):
         owner = controller_of(pod) if pod is not None else None
         if pod is not None and owner is not None and owner.get("kind") == "DaemonSet":
             key = StoreKey(pod["metadata"]["namespace"], owner["name"])
-            self.mark(key)
+            self.enqueue(key)
             self._claims.strayed(old, new, key)
         elif owner is None:
             self._claims.orphan_changed(old, new)
@@ -64,7 +64,7 @@ class DaemonSets(Controller):
         if old is not None and new is not None and _placement(old) == _placement(new):
             return
         for owner in self.world.all(DAEMON_SETS):
-            self.mark(key_of(owner))
+            self.enqueue(key_of(owner))
 
     async def reconcile(self, key: StoreKey) -> None:
         owner = self.world.get(DAEMON_SETS, key)

@@ -8,7 +8,7 @@ from typing import Any
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.adoption import Claims
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.progress import Counts, counts_in, judge
 from kubetide.embedded.sim.controllers.replicas import wanted_replicas
 from kubetide.embedded.sim.world import (
@@ -92,20 +92,20 @@ REVISION = "deployment.kubernetes.io/revision"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-class Deployments(Controller):
+class Deployments(SimController):
     """Rolls templates out."""
 
     name = "deployment-controller"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, DEPLOYMENTS, REPLICA_SETS, self.mark)
+        self._claims = Claims(self.world, DEPLOYMENTS, REPLICA_SETS, self.enqueue)
         self._timed: set[StoreKey] = set()
         self.world.on(DEPLOYMENTS, self._changed)
         self.world.on(REPLICA_SETS, self._set_changed)
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
             if old is None:
                 self._claims.set_came(new)
 
@@ -115,7 +115,7 @@ class Deployments(Controller):
         for replica_set in (new, old):
             owner = controller_of(replica_set) if replica_set is not None else None
             if replica_set is not None and owner is not None and owner.get("kind") == "Deployment":
-                self.mark(StoreKey(replica_set["metadata"]["namespace"], owner["name"]))
+                self.enqueue(StoreKey(replica_set["metadata"]["namespace"], owner["name"]))
                 return
 
     async def reconcile(self, key: StoreKey) -> None:
@@ -292,7 +292,7 @@ class Deployments(Controller):
 
         def look() -> None:
             self._timed.discard(key)
-            self.mark(key)
+            self.enqueue(key)
 
         # A moment more: times in conditions are whole seconds.
         asyncio.get_running_loop().call_later(wait.total_seconds() + 1, look)

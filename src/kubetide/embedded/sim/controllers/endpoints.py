@@ -2,11 +2,11 @@
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.world import ENDPOINTS, PODS, SERVICES, is_active, is_ready, key_of
 
 
-class Endpoints(Controller):
+class Endpoints(SimController):
     """Lists ready pods under their services."""
 
     name = "endpoint-controller"
@@ -18,7 +18,7 @@ class Endpoints(Controller):
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         obj = new if new is not None else old
         if obj is not None:
-            self.mark(key_of(obj))
+            self.enqueue(key_of(obj))
 
     def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
         pod = new if new is not None else old
@@ -28,7 +28,7 @@ class Endpoints(Controller):
         for service in self.world.all(SERVICES, pod["metadata"]["namespace"]):
             selector = (service.get("spec") or {}).get("selector")
             if selector and selector.items() <= labels:
-                self.mark(key_of(service))
+                self.enqueue(key_of(service))
 
     async def reconcile(self, key: StoreKey) -> None:
         service = self.world.get(SERVICES, key)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.journal import parse_stamp, stamps_of
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.world import EVENTS, World, key_of
 
 EVENT_TTL = timedelta(hours=1)
@@ -34,7 +34,7 @@ def last_written(event: Raw, now: datetime) -> datetime:
     return min(now, max(known, default=now))
 
 
-class EventExpiry(Controller):
+class EventExpiry(SimController):
     """Forgets old events. A lifetime of zero keeps them."""
 
     name = "event-expiry"
@@ -53,7 +53,7 @@ class EventExpiry(Controller):
         self._listening = True
         if self._written:
             self._written = deque(sorted(self._written))
-            self.mark(_ALL)
+            self.enqueue(_ALL)
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is None:
@@ -68,7 +68,7 @@ class EventExpiry(Controller):
         if self._written and not self._armed:
             self._armed = True
             due = self._written[0][0] + self._ttl - self.world.now()
-            self.mark_later(_ALL, max(due, _SWEEP).total_seconds())
+            self.enqueue_after(_ALL, max(due, _SWEEP).total_seconds())
 
     async def reconcile(self, key: StoreKey) -> None:
         self._armed = False

@@ -7,11 +7,11 @@ one that orphans takes the owner out of their references first.
 from kubetide.embedded.apiserver.rest.deletion import FOREGROUND, ORPHAN
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.world import key_of
 
 
-class Garbage(Controller):
+class Garbage(SimController):
     """Keys of its queue are (uid, ""): the owner whose dependents need a look."""
 
     name = "garbage-collector"
@@ -33,20 +33,20 @@ class Garbage(Controller):
         if new is None:
             self._owners.pop(uid, None)
             if self.world.dependents(uid):
-                self.mark(StoreKey(uid, ""))
+                self.enqueue(StoreKey(uid, ""))
         else:
             self._owners[uid] = (resource, key_of(new))
             if new["metadata"].get("deletionTimestamp") and new["metadata"].get("finalizers"):
-                self.mark(StoreKey(uid, ""))
+                self.enqueue(StoreKey(uid, ""))
         for owner in obj["metadata"].get("ownerReferences") or ():
             known = self._owners.get(owner["uid"])
             if known is None:
                 if old is None:
-                    self.mark(StoreKey(owner["uid"], ""))
+                    self.enqueue(StoreKey(owner["uid"], ""))
             elif new is None or new["metadata"].get("deletionTimestamp"):
                 above = self.world.get(*known)
                 if above is not None and above["metadata"].get("deletionTimestamp"):
-                    self.mark(StoreKey(owner["uid"], ""))
+                    self.enqueue(StoreKey(owner["uid"], ""))
 
     async def reconcile(self, key: StoreKey) -> None:
         uid = key.namespace

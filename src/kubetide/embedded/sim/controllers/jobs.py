@@ -5,7 +5,7 @@ from datetime import datetime
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.adoption import Claims
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.replicas import pod_from
 from kubetide.embedded.sim.world import (
     JOBS,
@@ -19,19 +19,19 @@ from kubetide.embedded.sim.world import (
 )
 
 
-class Jobs(Controller):
+class Jobs(SimController):
     """Counts successes."""
 
     name = "job-controller"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, JOBS, PODS, self.mark)
+        self._claims = Claims(self.world, JOBS, PODS, self.enqueue)
         self.world.on(JOBS, self._changed)
         self.world.on(PODS, self._pod_changed)
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
             if old is None:
                 self._claims.set_came(new)
 
@@ -40,7 +40,7 @@ class Jobs(Controller):
         owner = controller_of(pod) if pod is not None else None
         if pod is not None and owner is not None and owner.get("kind") == "Job":
             key = StoreKey(pod["metadata"]["namespace"], owner["name"])
-            self.mark(key)
+            self.enqueue(key)
             self._claims.strayed(old, new, key)
         elif owner is None:
             self._claims.orphan_changed(old, new)
@@ -118,7 +118,7 @@ class Jobs(Controller):
             self.world.record(job, reason, f"Job {outcome.lower()}", component=self.name)
         self.world.put(JOBS, job, status=status)
         if outcome:
-            self.mark(key)
+            self.enqueue(key)
 
     async def _expire(self, key: StoreKey, job: Raw) -> None:
         lifetime = job["spec"].get("ttlSecondsAfterFinished")
@@ -129,7 +129,7 @@ class Jobs(Controller):
         if left <= 0:
             await self.world.delete(JOBS, key)
         else:
-            self.mark_later(key, left)
+            self.enqueue_after(key, left)
 
 
 def finished_at(job: Raw) -> datetime | None:

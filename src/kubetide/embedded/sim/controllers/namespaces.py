@@ -2,13 +2,13 @@
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.world import NAMESPACES, key_of
 
 _SERVICE_ACCOUNTS = ResourceKey("", "serviceaccounts")
 
 
-class Namespaces(Controller):
+class Namespaces(SimController):
     """Empties what is terminating."""
 
     name = "namespace-controller"
@@ -19,14 +19,14 @@ class Namespaces(Controller):
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None:
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
 
     def _content_changed(self, resource: ResourceKey, old: Raw | None, new: Raw | None) -> None:
         if new is None and old is not None and old["metadata"].get("namespace"):
             key = StoreKey("", old["metadata"]["namespace"])
             namespace = self.world.get(NAMESPACES, key)
             if namespace is not None and namespace["metadata"].get("deletionTimestamp"):
-                self.mark(key)
+                self.enqueue(key)
 
     async def reconcile(self, key: StoreKey) -> None:
         namespace = self.world.get(NAMESPACES, key)

@@ -7,14 +7,14 @@ The kubelet of the node finishes the deletion when it is back.
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.world import NODES, PODS, condition_of, is_active, is_ready, key_of, with_condition
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 DEFAULT_TOLERATION_SECONDS = 300.0
 
 
-class NodeLifecycle(Controller):
+class NodeLifecycle(SimController):
     """Watches which nodes answer."""
 
     name = "node-lifecycle-controller"
@@ -25,7 +25,7 @@ class NodeLifecycle(Controller):
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or condition_of(old, "Ready") != condition_of(new, "Ready")):
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
 
     async def reconcile(self, key: StoreKey) -> None:
         node = self.world.get(NODES, key)
@@ -54,7 +54,7 @@ class NodeLifecycle(Controller):
             else:
                 wait = left if wait is None else min(wait, left)
         if wait is not None:
-            self.mark_later(key, wait)
+            self.enqueue_after(key, wait)
 
     def _set_taints(self, node: Raw, *, tainted: bool) -> None:
         spec = node.get("spec") or {}

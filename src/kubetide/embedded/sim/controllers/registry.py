@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.budgets import Budgets
 from kubetide.embedded.sim.controllers.cronjobs import CronJobs
 from kubetide.embedded.sim.controllers.daemonsets import DaemonSets
@@ -18,7 +18,7 @@ from kubetide.embedded.sim.controllers.statefulsets import StatefulSets
 from kubetide.embedded.sim.world import World
 
 
-def make_controllers(world: World, *, event_ttl: timedelta = EVENT_TTL) -> list[Controller]:
+def make_controllers(world: World, *, event_ttl: timedelta = EVENT_TTL) -> list[SimController]:
     """Return every controller, ready to run."""
     return [
         Namespaces(world),

@@ -10,7 +10,7 @@ from datetime import datetime
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.controllers.adoption import Claims, selects
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.world import (
     PODS,
     REPLICA_SETS,
@@ -26,7 +26,7 @@ from kubetide.embedded.sim.world import (
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-class ReplicaController(Controller):
+class ReplicaController(SimController):
     """One controller for both kinds; they differ in name only."""
 
     name = "replicaset-controller"
@@ -34,13 +34,13 @@ class ReplicaController(Controller):
     kind = "ReplicaSet"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, self.resource, PODS, self.mark, _could_take)
+        self._claims = Claims(self.world, self.resource, PODS, self.enqueue, _could_take)
         self.world.on(self.resource, self._set_changed)
         self.world.on(PODS, self._pod_changed)
 
     def _set_changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
             if old is None:
                 self._claims.set_came(new)
 
@@ -50,7 +50,7 @@ class ReplicaController(Controller):
             owner = controller_of(pod) if pod is not None else None
             if pod is not None and owner is not None and owner.get("kind") == self.kind:
                 key = StoreKey(pod["metadata"]["namespace"], owner["name"])
-                self.mark(key)
+                self.enqueue(key)
                 self._claims.strayed(old, new, key)
                 return
         if owner is None:
@@ -95,7 +95,7 @@ class ReplicaController(Controller):
         status["observedGeneration"] = owner["metadata"].get("generation", 0)
         self.world.put(self.resource, owner, status=status)
         if wait is not None:
-            self.mark_later(key, wait)
+            self.enqueue_after(key, wait)
 
 
 class ReplicationControllers(ReplicaController):

@@ -7,7 +7,7 @@ from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers import revisions
 from kubetide.embedded.sim.controllers.adoption import Claims, selects
-from kubetide.embedded.sim.controllers.base import Controller
+from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.replicas import count_available, pod_from, wanted_replicas
 from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
 from kubetide.embedded.sim.world import (
@@ -22,19 +22,19 @@ from kubetide.embedded.sim.world import (
 )
 
 
-class StatefulSets(Controller):
+class StatefulSets(SimController):
     """Keeps ordinals 0 … n−1 alive."""
 
     name = "statefulset-controller"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, STATEFUL_SETS, PODS, self.mark, _could_take)
+        self._claims = Claims(self.world, STATEFUL_SETS, PODS, self.enqueue, _could_take)
         self.world.on(STATEFUL_SETS, self._changed)
         self.world.on(PODS, self._pod_changed)
 
     def _changed(self, old: Raw | None, new: Raw | None) -> None:
         if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.mark(key_of(new))
+            self.enqueue(key_of(new))
             if old is None:
                 self._claims.set_came(new)
 
@@ -43,7 +43,7 @@ class StatefulSets(Controller):
         owner = controller_of(pod) if pod is not None else None
         if pod is not None and owner is not None and owner.get("kind") == "StatefulSet":
             key = StoreKey(pod["metadata"]["namespace"], owner["name"])
-            self.mark(key)
+            self.enqueue(key)
             self._claims.strayed(old, new, key)
         elif owner is None:
             self._claims.orphan_changed(old, new)
@@ -150,7 +150,7 @@ class StatefulSets(Controller):
         }
         self.world.put(STATEFUL_SETS, owner, status=status)
         if wait is not None:
-            self.mark_later(key, wait)
+            self.enqueue_after(key, wait)
 
 
 def _could_take(owner: Raw, pod: Raw) -> bool:

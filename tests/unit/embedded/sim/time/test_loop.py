@@ -68,6 +68,19 @@ def test_timers_fire_in_order_of_their_time_and_then_of_their_making() -> None:
     assert run_virtual(main()) == ["a", "b1", "b2", "c"]
 
 
+def test_timers_of_one_instant_keep_their_order_among_any_number_of_others() -> None:
+    async def main() -> list[int]:
+        order: list[int] = []
+        loop = asyncio.get_running_loop()
+        for number in range(500):
+            loop.call_later(5.0, order.append, number)
+            loop.call_later((number * 7919) % 11, int)
+        await asyncio.sleep(20)
+        return order
+
+    assert run_virtual(main()) == list(range(500))
+
+
 def test_a_timeout_obeys_virtual_time() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()

@@ -114,7 +114,7 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         int,
         Doc(
             "With this many autoscalers of one kind of target, the targets are followed by a watch instead of reading "
-            "each scale every turn (needs the right to list and watch them); 0: never."
+            "each scale every reconcile (needs the right to list and watch them); 0: never."
         ),
     ] = 200
     history: Annotated[int, Doc("How many past decisions of each autoscaler explain can show.")] = 20

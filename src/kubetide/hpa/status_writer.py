@@ -12,7 +12,7 @@ from kubetide.api.objects.scheme import HPAS
 from kubetide.errors import KubetideError
 from kubetide.hpa.core import events
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, TurnError
+from kubetide.hpa.core.observation import Outcome, Problem, ReconcileError, ScaleDecision
 from kubetide.hpa.core.status import object_body, same_status
 from kubetide.hpa.core.takeover import FIELD_MANAGER
 from kubetide.hpa.scale_writer import ScaleWriter
@@ -39,10 +39,11 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     rescaled: bool
     saved: HorizontalPodAutoscaler | None
     """The autoscaler as the server has it after the write of its status; None if there was none."""
+    save_failed: bool
 
 
 class Writer:
-    """Applies decisions, each write at most once per turn."""
+    """Applies decisions, each write at most once per reconcile."""
 
     def __init__(self, client: Client, scales: ScaleWriter, recorder: Recorder) -> None:
         self._client = client
@@ -62,10 +63,12 @@ class Writer:
         if save_error is not None:
             self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, save_error),))
             if outcome.save_error_counts:
-                problem = Problem(TurnError.UPDATE_STATUS, save_error)
+                problem = Problem(ReconcileError.UPDATE_STATUS, save_error)
         self.publish(outcome.events_after_save)
         rescaled = decision.rescale and scale_error is None
-        return Written(outcome=outcome, problem=problem, rescaled=rescaled, saved=saved)
+        return Written(
+            outcome=outcome, problem=problem, rescaled=rescaled, saved=saved, save_failed=save_error is not None
+        )
 
     def publish(self, published: Iterable[Event]) -> None:
         """Hand events to the recorder."""

@@ -43,7 +43,7 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class Overrides:
     """The annotations of one autoscaler, understood."""
 
     managed_by: str | None = None
@@ -54,13 +54,13 @@ class Wishes:
     problems: tuple[str, ...] = field(default=())
 
 
-NO_WISHES = Wishes()
+NO_OVERRIDES = Overrides()
 
 
-def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
+def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
     """Read the annotations; what cannot be understood is left out and named in `problems`."""
     if not annotations or not any(name.startswith(PREFIX) for name in annotations):
-        return NO_WISHES
+        return NO_OVERRIDES
     problems: list[str] = []
 
     def understood(name: str, problem: InvalidInput) -> None:
@@ -88,7 +88,7 @@ def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
         fallback = _fallback(annotations.get(FALLBACK), annotations.get(FALLBACK_MAX_AGE))
     except InvalidInput as problem:
         understood(FALLBACK, problem)
-    return Wishes(
+    return Overrides(
         managed_by=managed_by,
         dry_run=dry_run,
         sync_period=sync_period,
@@ -98,8 +98,8 @@ def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
     )
 
 
-def same_wishes(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
-    """Tell whether two sets of annotations ask the same of kubetide; a change of others is not worth a turn."""
+def same_overrides(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
+    """Tell whether two sets of annotations ask the same of kubetide; a change of others is not worth a reconcile."""
     return old == new or _own(old) == _own(new)
 
 

@@ -121,7 +121,7 @@ def remember_good(results: Sequence[MetricResult], last: LastGood, now: datetime
 
 
 def key_of(result: MetricResult) -> str:
-    """Return what identifies a metric across turns, its target included."""
+    """Return what identifies a metric across reconciles, its target included."""
     return f"{result.type}/{result.description}/{target_text(result.spec)}"
 
 

@@ -1,14 +1,14 @@
 """What follows from a decision once the scale was written, refused, or left alone: status, events, memory.
 
 A status always shows the size that was found, not the one that was written: the target has not got there yet. The
-next turn shows it.
+next reconcile shows it.
 """
 
 from kubetide.api.objects.events import Event
 from kubetide.api.objects.hpa_compat import OBSERVED_GENERATION
 from kubetide.hpa.core import events
 from kubetide.hpa.core.events import Reason
-from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, TurnError
+from kubetide.hpa.core.observation import Outcome, Problem, ReconcileError, ScaleDecision
 from kubetide.hpa.core.status import ABLE_TO_SCALE, conditions_only, full_status, with_condition
 from kubetide.hpa.core.zero import after_rescale
 
@@ -36,7 +36,7 @@ def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outc
             generation=generation,
         )
         after: tuple[Event, ...] = ()
-        if decision.problem is not None and decision.rule == TurnError.COMPUTE_REPLICAS:
+        if decision.problem is not None and decision.rule == ReconcileError.COMPUTE_REPLICAS:
             after = (events.failed(hpa, Reason.FAILED_COMPUTE, decision.problem.message),)
         return Outcome(
             status=status,
@@ -115,7 +115,7 @@ def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Outcome:
         ),
         memory=decision.memory,
         events=(*decision.events, events.not_rescaled(hpa, decision.desired, decision.why, error)),
-        problem=Problem(TurnError.UPDATE_SCALE, f"rescaling {target.kind} {target.name}: {error}"),
+        problem=Problem(ReconcileError.UPDATE_SCALE, f"rescaling {target.kind} {target.name}: {error}"),
         save_error_counts=False,
     )
 

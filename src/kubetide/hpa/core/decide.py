@@ -1,4 +1,4 @@
-"""One turn of one autoscaler, without any I/O: what is observed goes in, what to do comes out, with its reasons.
+"""One reconcile of one autoscaler, without any I/O: what is observed goes in, what to do comes out, with its reasons.
 
     target unreadable            -> say so, change nothing else
     target at 0, switched off    -> rest (`hpa.core.zero` tells whose zero it is)
@@ -30,7 +30,15 @@ from kubetide.hpa.core.choice import Choice, choose, remember_good, stand_in
 from kubetide.hpa.core.claims import selector_of
 from kubetide.hpa.core.evaluate import Target, evaluate
 from kubetide.hpa.core.events import Reason
-from kubetide.hpa.core.observation import Memory, Observation, Options, Problem, ScaleDecision, ScaleView, TurnError
+from kubetide.hpa.core.observation import (
+    Memory,
+    Observation,
+    Options,
+    Problem,
+    ReconcileError,
+    ScaleDecision,
+    ScaleView,
+)
 from kubetide.hpa.core.replicas import Tolerance
 from kubetide.hpa.core.samples import ErrorKind
 from kubetide.hpa.core.stabilization import READY_FOR_NEW_SCALE, SCALE_DOWN_STABILIZED, stabilize, stabilize_both_ways
@@ -88,7 +96,7 @@ def decide(observation: Observation, memory: Memory, options: Options, *, now: d
 
 
 def _scale_read(base: ScaleDecision, now: datetime) -> ScaleDecision:
-    """Say that the scale was read, where a turn has nothing more to say about its target."""
+    """Say that the scale was read, where a reconcile has nothing more to say about its target."""
     conditions = with_condition(
         base.conditions,
         ABLE_TO_SCALE,
@@ -173,9 +181,9 @@ def _selector_refused(base: ScaleDecision, event: Reason, reason: Reason, text: 
             base.conditions, SCALING_ACTIVE, holds=False, reason=reason.value, message=text, now=now
         ),
         events=(events.failed(base.hpa, event, text),),
-        problem=Problem(TurnError.COMPUTE_REPLICAS, text),
+        problem=Problem(ReconcileError.COMPUTE_REPLICAS, text),
         ends=True,
-        rule=TurnError.COMPUTE_REPLICAS.value,
+        rule=ReconcileError.COMPUTE_REPLICAS.value,
     )
 
 
@@ -228,7 +236,7 @@ def _from_metrics(
 
 
 def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecision:
-    """End the turn where the metrics give no size to act on."""
+    """End the reconcile where the metrics give no size to act on."""
     notices = base.events
     if choice.guarded:
         notices = (*notices, events.failed(base.hpa, choice.reason, choice.message))
@@ -236,14 +244,14 @@ def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecisi
         base,
         conditions=_told_by(choice, base.conditions, now),
         events=notices,
-        problem=_metrics_problem(TurnError.COMPUTE_REPLICAS, choice.error or choice.message, base),
+        problem=_metrics_problem(ReconcileError.COMPUTE_REPLICAS, choice.error or choice.message, base),
         ends=True,
-        rule=choice.reason if choice.guarded else TurnError.COMPUTE_REPLICAS.value,
+        rule=choice.reason if choice.guarded else ReconcileError.COMPUTE_REPLICAS.value,
     )
 
 
-def _metrics_problem(kind: TurnError, message: str, base: ScaleDecision) -> Problem:
-    """Return the error of a turn whose metrics failed; the first that failed tells whose fault it is."""
+def _metrics_problem(kind: ReconcileError, message: str, base: ScaleDecision) -> Problem:
+    """Return the error of a reconcile whose metrics failed; the first that failed tells whose fault it is."""
     first = next((result.failure for result in base.results if result.proposal is None), None)
     unknown = first is not None and first.kind is ErrorKind.UNKNOWN_TYPE
     return Problem(kind, message, in_spec=unknown and base.compat.has(SPEC_ERROR_LABEL))
@@ -320,7 +328,7 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         rule=limited.reason if limited.cut else stabilized.reason,
         conditions=conditions,
         memory=memory,
-        problem=_metrics_problem(TurnError.PARTIAL_METRICS, choice.error, base) if choice.error else None,
+        problem=_metrics_problem(ReconcileError.PARTIAL_METRICS, choice.error, base) if choice.error else None,
         proposal=proposal,
         stabilized=stabilized,
         limited=limited,

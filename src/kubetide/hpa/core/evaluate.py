@@ -77,7 +77,7 @@ class Defect:
 
 
 class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one metric says in one turn."""
+    """What one metric says in one reconcile."""
 
     spec: MetricSpec
     description: str

@@ -1,4 +1,4 @@
-"""What goes into a turn of an autoscaler, what comes out of it, and how it can end badly."""
+"""What goes into a reconcile of an autoscaler, what comes out of it, and how it can end badly."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from kubetide.hpa.core.samples import ErrorKind, Reading
 from kubetide.hpa.core.stabilization import Recommendation, Recommendations, Stabilized
 from kubetide.hpa.core.status import Conditions
 
-# What one autoscaler remembers between turns, and how careful it is after a restart.
+# What one autoscaler remembers between reconciles, and how careful it is after a restart.
 
 
 class AfterStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, recommendations=(Recommendation(current, now),))
 
     def looking_back(self, hpa: HorizontalPodAutoscaler, current: int, rules: Rules | None, now: datetime) -> "Memory":
-        """In the first turn after a start, learn from the status what may have been done lately."""
+        """In the first reconcile after a start, learn from the status what may have been done lately."""
         start = self.after_start
         if start is None or start.looked_back:
             return self
@@ -122,8 +122,8 @@ def memory_for(hpa: HorizontalPodAutoscaler, begin: datetime | None) -> Memory:
     return Memory(after_start=AfterStart())
 
 
-class TurnError(StrEnum):
-    """How a turn can end badly."""
+class ReconcileError(StrEnum):
+    """How a reconcile can end badly."""
 
     INVALID_API_VERSION = "invalid_api_version"
     NO_MAPPING = "no_mapping"
@@ -136,9 +136,9 @@ class TurnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The error a turn ends with."""
+    """The error a reconcile ends with."""
 
-    kind: TurnError
+    kind: ReconcileError
     message: str
     in_spec: bool = False
     """The object itself is at fault, not the cluster."""
@@ -146,7 +146,7 @@ class Problem:
     @property
     def label(self) -> str:
         """The telemetry label."""
-        return "spec" if self.in_spec or self.kind is TurnError.INVALID_API_VERSION else "internal"
+        return "spec" if self.in_spec or self.kind is ReconcileError.INVALID_API_VERSION else "internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class ScaleView(msgspec.Struct, frozen=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one turn looks at."""
+    """All that one reconcile looks at."""
 
     hpa: HorizontalPodAutoscaler
     scale: ScaleView | None
@@ -189,7 +189,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn wants, why, and everything it looked at on the way.
+    """What a reconcile wants, why, and everything it looked at on the way.
 
     A Struct, because a decision is built up in steps and there are hundreds a second: replacing fields is cheap.
     """
@@ -209,7 +209,7 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     problem: Problem | None = None
     ends: bool = False
-    """The turn ended early: the wanted size stays as the status has it."""
+    """The reconcile ended early: the wanted size stays as the status has it."""
     results: tuple[MetricResult, ...] = ()
     choice: Choice | None = None
     proposal: int | None = None
@@ -233,19 +233,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     events_after_save: tuple[Event, ...] = ()
     problem: Problem | None = None
     save_error_counts: bool = True
-    """A failure to save is the error of the turn; in a turn that ended early it is only logged."""
+    """A failure to save is the error of the reconcile; in a reconcile that ended early it is only logged."""
     action: str = "none"
     desired: int | None = None
     """The count that stands in the end; None where the reconcile ended early."""
 
 
 def reconciliation_labels(outcome: Outcome, problem: Problem | None) -> tuple[str, str]:
-    """Return the telemetry labels `action` and `error` of a turn."""
+    """Return the telemetry labels `action` and `error` of a reconcile."""
     return outcome.action, problem.label if problem is not None else "none"
 
 
 def computation_labels(hpa: HorizontalPodAutoscaler, results: Sequence[MetricResult]) -> Iterator[tuple[str, str, str]]:
-    """Return the labels `metric_type`, `action`, `error` of each metric; the status before the turn is the measure."""
+    """Return the labels `metric_type`, `action`, `error` of each metric, measured by the status before."""
     before = hpa.status.current_replicas
     for result in results:
         if result.proposal is None or result.failure is not None:

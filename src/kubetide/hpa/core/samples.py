@@ -64,7 +64,7 @@ class ErrorKind(StrEnum):
 
 
 class MetricFailure(InvalidInput):
-    """A metric gives no proposal this turn."""
+    """A metric gives no proposal this reconcile."""
 
     def __init__(self, kind: ErrorKind, message: str) -> None:
         super().__init__(message)

@@ -48,7 +48,7 @@ def full_status(
     generation: int | None,
     scaled_at: datetime | None = None,
 ) -> HpaStatus:
-    """Return the status of a turn that got as far as the scale of the target.
+    """Return the status of a reconcile that got as far as the scale of the target.
 
     `generation` is that of the object that was worked on; None writes none, so that an older release finds nothing
     that it would not have written.
@@ -64,7 +64,7 @@ def full_status(
 
 
 def conditions_only(before: HpaStatus, conditions: Conditions) -> HpaStatus:
-    """Return the status of a turn that did not get that far: everything else stays."""
+    """Return the status of a reconcile that did not get that far: everything else stays."""
     return msgspec.structs.replace(before, conditions=conditions)
 
 

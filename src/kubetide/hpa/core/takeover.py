@@ -17,7 +17,7 @@ import msgspec
 
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.hpa import ManagedFieldsEntry
-from kubetide.hpa.core.annotations import KUBETIDE, Wishes
+from kubetide.hpa.core.annotations import KUBETIDE, Overrides
 
 BUILT_IN_MANAGER = "kube-controller-manager"
 LEASE_NAMESPACE = "kube-system"
@@ -51,13 +51,13 @@ class Stance(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def stance(wishes: Wishes, signs: Signs, *, take_over: bool, dry_run: bool) -> Stance:
+def stance(overrides: Overrides, signs: Signs, *, take_over: bool, dry_run: bool) -> Stance:
     """Decide whether to act on one autoscaler."""
-    if wishes.managed_by is not None and wishes.managed_by != KUBETIDE:
-        return Stance(acts=False, why=f"left to {wishes.managed_by or 'somebody else'} by annotation")
-    if wishes.dry_run if wishes.dry_run is not None else dry_run:
+    if overrides.managed_by is not None and overrides.managed_by != KUBETIDE:
+        return Stance(acts=False, why=f"left to {overrides.managed_by or 'somebody else'} by annotation")
+    if overrides.dry_run if overrides.dry_run is not None else dry_run:
         return Stance(acts=False, why=DRY_RUN)
-    if take_over or wishes.managed_by == KUBETIDE:
+    if take_over or overrides.managed_by == KUBETIDE:
         return Stance(acts=True, warn=bool(signs.wrote), why=signs.wrote)
     if signs.any:
         return Stance(acts=False, warn=True, why=signs.any)

@@ -349,6 +349,7 @@ def options_of(settings: HpaSettings) -> Options:
     return Options(
         tolerance=settings.tolerance,
         compat=settings.compat_rules,
+        external_fallback=settings.external_metric_fallback,
         downscale_window=settings.downscale_stabilization,
         readiness=ReadinessRules(
             cpu_initialization_period=settings.cpu_initialization_period,

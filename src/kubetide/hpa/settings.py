@@ -95,6 +95,14 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
     decision_guard: Annotated[
         bool, Doc("Refuse to shrink a target on samples that cannot be true or are too old, or when no pod is ready.")
     ] = True
+    external_metric_fallback: Annotated[
+        bool,
+        Doc(
+            "Honour external.fallback of a metric (replicas, failureDurationSeconds), which is proposed to Kubernetes "
+            "and in no release yet. The annotation kubetide.io/hpa-fallback wins over it.",
+            flag="hpa-external-metric-fallback",
+        ),
+    ] = False
     max_usage_age: Annotated[
         timedelta,
         Doc(

@@ -26,10 +26,17 @@ from kubetide.api.values.quantity import quantity_float
 from kubetide.errors import QuantityError, SelectorError
 from kubetide.hpa.core import events
 from kubetide.hpa.core.behavior import complete_rules, limit_by_rules, limit_plain
-from kubetide.hpa.core.choice import Choice, choose, remember_good, stand_in
+from kubetide.hpa.core.choice import Choice, choose
 from kubetide.hpa.core.claims import selector_of
 from kubetide.hpa.core.evaluate import Target, evaluate
 from kubetide.hpa.core.events import Reason
+from kubetide.hpa.core.fallback import (
+    fallback_condition,
+    remember_failures,
+    remember_good,
+    stand_in,
+    stand_in_by_spec,
+)
 from kubetide.hpa.core.observation import (
     Memory,
     Observation,
@@ -218,6 +225,10 @@ def _from_metrics(
         last_good = memory.last_good
         memory = replace(memory, last_good=remember_good(results, last_good, now))
         results = stand_in(results, fallback, last_good, scale.replicas, now=now)
+    elif options.external_fallback:
+        memory = replace(memory, first_failures=remember_failures(results, memory.first_failures, now))
+        results = stand_in_by_spec(results, memory.first_failures, scale.replicas, now=now)
+        base = replace(base, conditions=fallback_condition(base.conditions, results, now))
     choice = choose(results, scale.replicas, guard=options.guard)
     base = replace(
         base,

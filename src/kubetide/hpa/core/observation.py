@@ -61,6 +61,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """None: the object is younger than this process, or the rule is off."""
     last_good: Mapping[str, Recommendation] = msgspec.field(default_factory=dict)
     """What each metric proposed when it last worked."""
+    first_failures: Mapping[str, datetime] = msgspec.field(default_factory=dict)
+    """Since when each external metric with a fallback of its own has failed."""
 
     def seeded(self, current: int, now: datetime) -> "Memory":
         """Begin the list of recommendations with the present size, if there is none."""
@@ -156,6 +158,8 @@ class Options:
     tolerance: float = 0.1
     compat: HpaCompat = field(default_factory=HpaCompat)
     """The release to behave like."""
+    external_fallback: bool = False
+    """Honour the proposed `external.fallback` of metrics."""
     downscale_window: timedelta = timedelta(minutes=5)
     readiness: ReadinessRules = field(default_factory=ReadinessRules)
     guard: bool = True

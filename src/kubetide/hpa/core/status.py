@@ -89,7 +89,7 @@ def status_body(status: HpaStatus) -> dict[str, Any]:
         "conditions": [_condition_body(condition) for condition in status.conditions or ()],
     }
     if status.last_scale_time is not None:
-        body["lastScaleTime"] = _time(status.last_scale_time)
+        body["lastScaleTime"] = shown_time(status.last_scale_time)
     if status.observed_generation is not None:
         body["observedGeneration"] = status.observed_generation
     return body
@@ -99,7 +99,7 @@ def _condition_body(condition: Condition) -> dict[str, Any]:
     body: dict[str, Any] = {
         "type": condition.type,
         "status": condition.status,
-        "lastTransitionTime": _time(condition.last_transition_time),
+        "lastTransitionTime": shown_time(condition.last_transition_time),
         "reason": condition.reason,
         "message": condition.message,
     }
@@ -162,7 +162,8 @@ def _shown(value: Any) -> Any:
     return None if value == {} else value
 
 
-def _time(moment: datetime | None) -> str | None:
+def shown_time(moment: datetime | None) -> str | None:
+    """Return a time as the API writes it."""
     if moment is None:
         return None
     if moment.tzinfo is not UTC or moment.microsecond:

@@ -23,7 +23,7 @@ from kubetide.api.objects.scheme import HPAS, PODS
 from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core import events
-from kubetide.hpa.core.annotations import overrides_of, same_overrides
+from kubetide.hpa.core.annotations import SelectionStrategy, overrides_of, same_overrides
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
@@ -35,6 +35,7 @@ from kubetide.hpa.core.takeover import FIELD_MANAGER, WARN_EVERY, Stance, stance
 from kubetide.hpa.core.trace import shown_time, trace_of
 from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
+from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.scale_cache import ScaleWatch
 from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.hpa.settings import HpaSettings
@@ -74,6 +75,7 @@ class _State:
     added_at: float = 0.0
     warned_at: datetime | None = None
     problems: tuple[str, ...] = ()
+    strategy: SelectionStrategy | None = None
     saved: HorizontalPodAutoscaler | None = None
     """The object as our last status write left it."""
     overdue: bool = False
@@ -126,7 +128,8 @@ class HpaController(Controller):
             capacity=lambda: self._nodes.capacity,
         )
         targets = ScaleWatch(client, clock, settings)
-        self._observer = Observer(scales, clock, settings, PodCache(self._pods.store), self._claims, metrics, targets)
+        pods, owners = PodCache(self._pods.store), PodOwners(writer, clock, rng)
+        self._observer = Observer(scales, clock, settings, pods, self._claims, metrics, targets, owners=owners)
         self._writer = Writer(writer, ScaleWriter(scales, rng, field_manager=FIELD_MANAGER), recorder)
         self._built_in = BuiltInWatch(writer, clock, settings)
         self._states: dict[ObjectKey, _State] = {}
@@ -273,6 +276,10 @@ class HpaController(Controller):
             decision = decide(seen.observation, state.memory, self._options, now=self._clock.now())
         stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=decision.rescale)
         self._warn(hpa, state, stance, overrides.problems)
+        strategy = self._observer.strategy(overrides)
+        if state.strategy not in (None, strategy):
+            self._writer.publish((events.strategy_changed(hpa, strategy),))
+        state.strategy = strategy
         if stance.acts:
             written = await self._writer.apply(decision, seen.target)
             outcome, problem, wrote = written.outcome, written.problem, written.rescaled
@@ -368,7 +375,8 @@ async def recompute(client: Client, clock: Clock, settings: HpaSettings, key: Ob
     for pod in listed.items:
         store.put(key_of(pod), pod)
     metrics = MetricsReader(client, clock, settings)
-    observer = Observer(ScaleClient(client), clock, settings, PodCache(store), Claims(), metrics)
+    owners = PodOwners(client, clock, client.chance)
+    observer = Observer(ScaleClient(client), clock, settings, PodCache(store), Claims(), metrics, owners=owners)
     request = MetricsRequest(max_age=settings.sync_period, overrides=overrides_of(hpa.metadata.annotations))
     seen = await observer.observe(hpa, request)
     decision = decide(seen.observation, Memory(), options_of(settings), now=clock.now())

@@ -11,13 +11,15 @@ from kubetide.api.objects.meta import key_of
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SelectorError
+from kubetide.hpa.core.annotations import Overrides, SelectionStrategy
 from kubetide.hpa.core.claims import Claims, anchors, selector_of
 from kubetide.hpa.core.decide import metrics_of, needs_metrics
 from kubetide.hpa.core.observation import Observation, Problem, ReconcileError, ScaleView
 from kubetide.hpa.core.pods import PodList
 from kubetide.hpa.core.queries import MetricsRequest, Query, query_of
 from kubetide.hpa.core.rollout import rollout_pods
-from kubetide.hpa.core.samples import MetricFailure, Reading
+from kubetide.hpa.core.samples import MetricFailure, Reading, only_pods
+from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.store import Store
 from kubetide.kube.scale import InvalidApiVersion, NoMapping, ScaleClient, ScaleTarget
@@ -116,6 +118,8 @@ class Observer:
         claims: Claims,
         metrics: Metrics,
         known: KnownScales | None = None,
+        *,
+        owners: PodOwners,
     ) -> None:
         self._scales = scales
         self._clock = clock
@@ -124,6 +128,7 @@ class Observer:
         self._claims = claims
         self._metrics = metrics
         self._known = known
+        self._owners = owners
         self._compat = settings.compat_rules
 
     async def observe(self, hpa: HorizontalPodAutoscaler, request: MetricsRequest, *, live: bool = False) -> Seen:
@@ -146,14 +151,19 @@ class Observer:
         selector = _readable_selector(scale) if needs_metrics(hpa, scale, self._compat) else None
         if selector is None:
             return Seen(Observation(hpa=hpa, scale=scale, fallback=overrides.fallback), target, known is None)
-        pods = self._pods.matching(namespace, selector)
+        matched = pods = self._pods.matching(namespace, selector)
+        if self.strategy(overrides) is SelectionStrategy.OWNER_REFERENCE:
+            pods = await self._owners.owned(matched, namespace, reference)
         key = key_of(hpa)
         self._claims.claim(key, selector)
         claimed = self._claims.claimants_for(key, pods)
         readings: tuple[Reading, ...] = ()
         if len(claimed) < 2:
             asked, metrics = (namespace, scale.selector), metrics_of(hpa.spec)
-            readings = tuple([await self._read(metric, asked, selector, pods, request) for metric in metrics])
+            readings = tuple([await self._read(metric, asked, selector, matched, request) for metric in metrics])
+        if pods is not matched:
+            names = {pod.metadata.name for pod in pods}
+            readings = tuple([only_pods(reading, names) for reading in readings])
         aware = self._settings.rollout_aware if overrides.rollout_aware is None else overrides.rollout_aware
         observation = Observation(
             hpa=hpa,
@@ -165,6 +175,10 @@ class Observer:
             fallback=overrides.fallback,
         )
         return Seen(observation, target, known is None)
+
+    def strategy(self, overrides: Overrides) -> SelectionStrategy:
+        """Return how the pods of an autoscaler are selected."""
+        return overrides.selection or self._settings.selection_strategy
 
     async def _read(
         self,

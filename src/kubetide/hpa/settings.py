@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from kubetide.api.objects.hpa_compat import DEFAULT_VERSION, GATES_FIELD, HpaCompat, hpa_compat
 from kubetide.config import Doc, Settings
 from kubetide.errors import InvalidInput, SettingsError
+from kubetide.hpa.core.annotations import SelectionStrategy
 
 
 class MetricsScope(StrEnum):
@@ -92,6 +93,14 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         bool,
         Doc("During a rolling update, let surge, terminating and warming pods not move a target on their own."),
     ] = False
+    selection_strategy: Annotated[
+        SelectionStrategy,
+        Doc(
+            "Which pods count: all that the target's selector matches (LabelSelector), or of those only the ones whose "
+            "owners lead to the target (OwnerReference; reads the owners of pods once).",
+            flag="hpa-selection-strategy",
+        ),
+    ] = SelectionStrategy.LABEL_SELECTOR
     decision_guard: Annotated[
         bool, Doc("Refuse to shrink a target on samples that cannot be true or are too old, or when no pod is ready.")
     ] = True

@@ -7,6 +7,7 @@
 | kubetide.io/hpa-sync-period        | 1s to 1h                     | how often this one is evaluated                 |
 | kubetide.io/hpa-rollout-aware      | true, false                  | pods of a rollout do not move the target        |
 | kubetide.io/hpa-fallback           | last-known-good, or a count  | what a failed metric proposes                   |
+| kubetide.io/hpa-selection-strategy | LabelSelector, OwnerReference | which pods count: all matched, or those owned   |
 | kubetide.io/hpa-fallback-max-age   | a duration, default 10m      | how long the last known good proposal is good   |
 
 A value that cannot be used has no effect and is named in an event.
@@ -15,6 +16,7 @@ A value that cannot be used has no effect and is named in an event.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
@@ -24,6 +26,7 @@ MANAGED_BY = "kubetide.io/managed-by"
 DRY_RUN = "kubetide.io/hpa-dry-run"
 SYNC_PERIOD = "kubetide.io/hpa-sync-period"
 ROLLOUT_AWARE = "kubetide.io/hpa-rollout-aware"
+SELECTION_STRATEGY = "kubetide.io/hpa-selection-strategy"
 FALLBACK = "kubetide.io/hpa-fallback"
 FALLBACK_MAX_AGE = "kubetide.io/hpa-fallback-max-age"
 
@@ -32,6 +35,13 @@ LAST_KNOWN_GOOD = "last-known-good"
 SHORTEST_PERIOD = timedelta(seconds=1)
 LONGEST_PERIOD = timedelta(hours=1)
 DEFAULT_MAX_AGE = timedelta(minutes=10)
+
+
+class SelectionStrategy(StrEnum):
+    """Which of the pods that the target's selector matches are counted; the names are those of KEP-5325."""
+
+    LABEL_SELECTOR = "LabelSelector"
+    OWNER_REFERENCE = "OwnerReference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +54,13 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """The annotations of one autoscaler, understood."""
+    """What the annotations of one autoscaler say, and which of their values are invalid."""
 
     managed_by: str | None = None
     dry_run: bool | None = None
     sync_period: timedelta | None = None
     rollout_aware: bool | None = None
+    selection: SelectionStrategy | None = None
     fallback: Fallback | None = None
     problems: tuple[str, ...] = field(default=())
 
@@ -63,7 +74,7 @@ def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
         return NO_OVERRIDES
     problems: list[str] = []
 
-    def understood(name: str, problem: InvalidInput) -> None:
+    def invalid(name: str, problem: InvalidInput) -> None:
         problems.append(f"{name}: {problem}")
 
     managed_by = annotations.get(MANAGED_BY)
@@ -73,26 +84,32 @@ def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
     try:
         dry_run = _flag(annotations.get(DRY_RUN))
     except InvalidInput as problem:
-        understood(DRY_RUN, problem)
+        invalid(DRY_RUN, problem)
         # Whoever asks for a dry run, however badly spelt, does not want the target touched.
         dry_run = True
     try:
         rollout_aware = _flag(annotations.get(ROLLOUT_AWARE))
     except InvalidInput as problem:
-        understood(ROLLOUT_AWARE, problem)
+        invalid(ROLLOUT_AWARE, problem)
     try:
         sync_period = _period(annotations.get(SYNC_PERIOD))
     except InvalidInput as problem:
-        understood(SYNC_PERIOD, problem)
+        invalid(SYNC_PERIOD, problem)
+    selection: SelectionStrategy | None = None
+    try:
+        selection = _selection(annotations.get(SELECTION_STRATEGY))
+    except InvalidInput as problem:
+        invalid(SELECTION_STRATEGY, problem)
     try:
         fallback = _fallback(annotations.get(FALLBACK), annotations.get(FALLBACK_MAX_AGE))
     except InvalidInput as problem:
-        understood(FALLBACK, problem)
+        invalid(FALLBACK, problem)
     return Overrides(
         managed_by=managed_by,
         dry_run=dry_run,
         sync_period=sync_period,
         rollout_aware=rollout_aware,
+        selection=selection,
         fallback=fallback,
         problems=tuple(problems),
     )
@@ -124,6 +141,15 @@ def _period(text: str | None) -> timedelta | None:
     if not SHORTEST_PERIOD <= period <= LONGEST_PERIOD:
         raise InvalidInput(f"{text!r} is not between 1s and 1h")
     return period
+
+
+def _selection(text: str | None) -> SelectionStrategy | None:
+    if text is None:
+        return None
+    try:
+        return SelectionStrategy(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is neither {' nor '.join(SelectionStrategy)}") from None
 
 
 def _fallback(text: str | None, max_age: str | None) -> Fallback | None:

@@ -13,7 +13,7 @@ for the guard after the formula.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -122,6 +122,17 @@ class ValueReading(msgspec.Struct, frozen=True):
 
 
 Reading = PodReading | ValueReading | MetricFailure
+
+
+def only_pods(reading: Reading, names: Container[str]) -> Reading:
+    """Return a reading per pod without the samples of other pods; a reading of values stays."""
+    if not isinstance(reading, PodReading):
+        return reading
+    return replace(
+        reading,
+        samples={name: sample for name, sample in reading.samples.items() if name in names},
+        refused={name: sample for name, sample in reading.refused.items() if name in names},
+    )
 
 
 def resource_reading(items: Sequence[PodMetrics], resource: str, container: str = "") -> PodReading:

@@ -31,7 +31,7 @@ from kubetide.hpa.core.observation import Memory, Options, memory_for
 from kubetide.hpa.core.own_writes import OwnWrites
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.queries import MetricsRequest, Used
-from kubetide.hpa.core.takeover import FIELD_MANAGER, WARN_EVERY, Stance, stance_notes
+from kubetide.hpa.core.takeover import FIELD_MANAGER, WARN_EVERY, Stance, stance_notes, wrote_ever
 from kubetide.hpa.core.trace import shown_time, trace_of
 from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
@@ -175,7 +175,12 @@ class HpaController(Controller):
         self._waiting.clear()
         self._own_writes = OwnWrites()
         hpas = self._hpas.store.values()
-        log.info("autoscaling", autoscalers=len(hpas), compat=str(self._options.compat.version))
+        compat = str(self._options.compat.version)
+        log.info("autoscaling", autoscalers=len(hpas), compat=compat)
+        taken_over = any(wrote_ever(hpa.metadata.managed_fields) for hpa in hpas)
+        # Taking over from the built-in controller should not change how autoscalers behave.
+        if taken_over and (difference := await self._built_in.compare_versions()):
+            log.warning("autoscalers were handled by another release", difference=difference, compat=compat)
         spread = self._settings.sync_period.total_seconds() * min(1.0, len(hpas) / SPREAD_OVER)
         for hpa in hpas:
             key = key_of(hpa)

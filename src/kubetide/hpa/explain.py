@@ -16,6 +16,8 @@ def _lines(trace: dict[str, Any]) -> Iterable[str]:
     yield f"  Target      {target.get('kind')} {target.get('name')}: {_size(target)}"
     yield f"  Bounds      {autoscaler.get('minReplicas')} to {autoscaler.get('maxReplicas')} replicas"
     yield f"  Acting      {_acting(trace)}"
+    if trace.get("compat"):
+        yield f"  Rules       of Kubernetes {trace['compat']} (--compat)"
     if trace.get("nextReconcile"):
         yield f"  Next        {trace['nextReconcile']}"
     yield ""

@@ -12,6 +12,8 @@ from kubetide.errors import InvalidInput
 
 VERSIONS = tuple(Version(1, minor) for minor in range(33, 39))
 DEFAULT_VERSION = Version(1, 37)
+SAME_AS_NEWEST = frozenset({Version(1, 37), Version(1, 38)})
+"""Releases that behave alike."""
 _V33, _V34, _V35, _V36, _V37, _ = VERSIONS
 
 SCALE_TO_ZERO = "HPAScaleToZero"

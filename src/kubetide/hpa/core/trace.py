@@ -23,6 +23,7 @@ def trace_of(decision: ScaleDecision, outcome: Outcome, problem: Problem | None)
     spec, target = hpa.spec, hpa.spec.scale_target_ref
     return {
         "at": shown_time(decision.at),
+        "compat": str(decision.compat.version),
         "autoscaler": {
             "namespace": hpa.metadata.namespace,
             "name": hpa.metadata.name,

@@ -16,7 +16,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import HPAS, PODS
@@ -27,12 +26,11 @@ from kubetide.hpa.core.annotations import SelectionStrategy, overrides_of, same_
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
-from kubetide.hpa.core.observation import Memory, Options, memory_for
+from kubetide.hpa.core.observation import Memory, memory_for
 from kubetide.hpa.core.own_writes import OwnWrites
-from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.queries import MetricsRequest, Used
 from kubetide.hpa.core.takeover import FIELD_MANAGER, WARN_EVERY, Stance, stance_notes, wrote_ever
-from kubetide.hpa.core.trace import shown_time, trace_of
+from kubetide.hpa.core.trace import shown_time
 from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
 from kubetide.hpa.pod_owners import PodOwners
@@ -44,7 +42,7 @@ from kubetide.hpa.status_writer import Recorder, Writer, Written
 from kubetide.hpa.telemetry import QUEUE_NAME, History, Instruments
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.cache.nodes import NodeSizes
-from kubetide.kube.cache.store import NAMESPACE, Store
+from kubetide.kube.cache.store import NAMESPACE
 from kubetide.kube.cache.versions import newer, went_back
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, KeyedLoop
@@ -101,7 +99,7 @@ class HpaController(Controller):
             client,
             clock=clock,
             enabled=settings.leader_elect,
-            lease_name=settings.leader_elect_resource_name,
+            lease_name=settings.lease_name,
             namespace=settings.leader_elect_resource_namespace,
             chance=rng,
             identity=settings.identity,
@@ -117,7 +115,7 @@ class HpaController(Controller):
         writer.announce(self._loop.queue)
         self._claims = Claims()
         self._history = History(settings.history)
-        self._instruments = Instruments(telemetry, self._history, autoscalers=lambda: len(self._hpas.store))
+        self._instruments = Instruments(telemetry, self._history, autoscalers=lambda: len(self._states))
         scales = ScaleClient(writer)
         metrics = MetricsReader(
             writer,
@@ -137,7 +135,8 @@ class HpaController(Controller):
         self._own_writes = OwnWrites()
         self._waiting: set[ObjectKey] = set()
         """Autoscalers whose last reconcile was skipped because the cache was behind our own write."""
-        self._options = options_of(settings)
+        self._options = settings.options
+        self._shard = settings.shard_selector
         self._whole_cluster = False
         self._scope_until = 0.0
         self._hpas.add_handler(self._on_change)
@@ -174,7 +173,7 @@ class HpaController(Controller):
         self._states.clear()
         self._waiting.clear()
         self._own_writes = OwnWrites()
-        hpas = self._hpas.store.values()
+        hpas = [hpa for hpa in self._hpas.store.values() if self._is_ours(hpa)]
         compat = str(self._options.compat.version)
         log.info("autoscaling", autoscalers=len(hpas), compat=compat)
         taken_over = any(wrote_ever(hpa.metadata.managed_fields) for hpa in hpas)
@@ -188,6 +187,10 @@ class HpaController(Controller):
             self._forced.add(key)
             self._loop.add_after(key, self._rng.uniform(0.0, spread) if len(hpas) > 1 else 0.0)
             self._instruments.added()
+
+    def _is_ours(self, hpa: HorizontalPodAutoscaler) -> bool:
+        meta = hpa.metadata
+        return self._shard is None or self._shard.matches(meta.uid, meta.namespace)
 
     def _on_change(self, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:
@@ -206,7 +209,7 @@ class HpaController(Controller):
             self._own_writes.clear(key)
             if (state := self._states.get(key)) is not None:
                 state.saved = None
-        if old is None or key in self._waiting or _asks_for_a_reconcile(old, new):
+        if self._is_ours(new) and (old is None or key in self._waiting or _asks_for_a_reconcile(old, new)):
             self._add_now(key)
 
     def _add_now(self, key: ObjectKey) -> None:
@@ -354,39 +357,6 @@ class HpaController(Controller):
         if self._settings.namespace or len(namespaces) <= CLUSTER_FROM:
             return False
         return 2 * len(namespaces) > len(self._pods.store.index_values(NAMESPACE))
-
-
-def options_of(settings: HpaSettings) -> Options:
-    """Return the settings that enter a decision."""
-    return Options(
-        tolerance=settings.tolerance,
-        compat=settings.compat_rules,
-        external_fallback=settings.external_metric_fallback,
-        downscale_window=settings.downscale_stabilization,
-        readiness=ReadinessRules(
-            cpu_initialization_period=settings.cpu_initialization_period,
-            initial_readiness_delay=settings.initial_readiness_delay,
-        ),
-        guard=settings.decision_guard,
-        max_usage_age=settings.max_usage_age,
-    )
-
-
-async def recompute(client: Client, clock: Clock, settings: HpaSettings, key: ObjectKey) -> dict[str, Any]:
-    """Decide once from what the cluster shows now, without memory and without writing; for `explain`."""
-    hpa = await client.get(HPAS, key.name, namespace=key.namespace)
-    listed = await client.list(PODS, namespace=key.namespace)
-    store: Store[Pod] = Store({LABEL_INDEX: pod_labels})
-    for pod in listed.items:
-        store.put(key_of(pod), pod)
-    metrics = MetricsReader(client, clock, settings)
-    owners = PodOwners(client, clock, client.chance)
-    observer = Observer(ScaleClient(client), clock, settings, PodCache(store), Claims(), metrics, owners=owners)
-    request = MetricsRequest(max_age=settings.sync_period, overrides=overrides_of(hpa.metadata.annotations))
-    seen = await observer.observe(hpa, request)
-    decision = decide(seen.observation, Memory(), options_of(settings), now=clock.now())
-    outcome = conclude(decision)
-    return {**trace_of(decision, outcome, outcome.problem), "recomputed": True, "acts": False, "history": []}
 
 
 def _asks_for_a_reconcile(old: HorizontalPodAutoscaler, new: HorizontalPodAutoscaler) -> bool:

@@ -6,9 +6,12 @@ from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from kubetide.api.objects.hpa_compat import DEFAULT_VERSION, GATES_FIELD, HpaCompat, hpa_compat
+from kubetide.api.values.shard_selector import NAMESPACE, ShardSelector, shard_of
 from kubetide.config import Doc, Settings
-from kubetide.errors import InvalidInput, SettingsError
+from kubetide.errors import InvalidInput, SelectorError, SettingsError
 from kubetide.hpa.core.annotations import SelectionStrategy
+from kubetide.hpa.core.observation import Options
+from kubetide.hpa.core.pods import ReadinessRules
 
 
 class MetricsScope(StrEnum):
@@ -138,6 +141,14 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
     namespace: Annotated[
         str, Doc("Look at the autoscalers of this namespace only; empty: all.", flag="hpa-namespace")
     ] = ""
+    shard: Annotated[
+        str,
+        Doc(
+            "Look after a part of the namespaces only, such as 0/3 for the first of three: by the hash of their names, "
+            "as shard selectors of the API server have it. Each shard has a lease of its own; empty: all.",
+            flag="hpa-shard",
+        ),
+    ] = ""
 
     leader_elect: Annotated[bool, Doc("Act only while holding the lease.", flag="hpa-leader-elect")] = True
     leader_elect_resource_name: Annotated[
@@ -165,6 +176,7 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         if self.max_usage_age < timedelta(0):
             raise SettingsError("must be 0 or above", field="hpa-max-usage-age")
         _ = self.compat_rules
+        _ = self.shard_selector
 
     @property
     def compat_rules(self) -> HpaCompat:
@@ -174,6 +186,45 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         except InvalidInput as error:
             field = "hpa-feature-gates" if error.field == GATES_FIELD else "compat"
             raise SettingsError(error.message, field=field) from error
+
+    @property
+    def options(self) -> Options:
+        """What enters a decision."""
+        return Options(
+            tolerance=self.tolerance,
+            compat=self.compat_rules,
+            external_fallback=self.external_metric_fallback,
+            downscale_window=self.downscale_stabilization,
+            readiness=ReadinessRules(
+                cpu_initialization_period=self.cpu_initialization_period,
+                initial_readiness_delay=self.initial_readiness_delay,
+            ),
+            guard=self.decision_guard,
+            max_usage_age=self.max_usage_age,
+        )
+
+    @property
+    def shard_selector(self) -> ShardSelector | None:
+        """The part of the namespaces to look after; None for all."""
+        if not self.shard:
+            return None
+        index, _, count = self.shard.partition("/")
+        if not (_is_number(index) and _is_number(count)):
+            raise SettingsError(f"{self.shard!r} is not of the form 0/3", field="hpa-shard")
+        try:
+            return shard_of(int(index), int(count), NAMESPACE)
+        except SelectorError as error:
+            raise SettingsError(error.message, field="hpa-shard") from error
+
+    @property
+    def lease_name(self) -> str:
+        """The lease of this shard."""
+        name = self.leader_elect_resource_name
+        return f"{name}-{self.shard.replace('/', '-of-')}" if self.shard else name
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 5
 
 
 def _gate(text: str) -> tuple[str, bool]:

@@ -35,9 +35,9 @@ from kubetide.hpa.core.observation import (
     Options,
     Outcome,
     Problem,
+    ReconcileError,
     ScaleDecision,
     ScaleView,
-    ReconcileError,
     computation_labels,
     reconciliation_labels,
 )

@@ -8,11 +8,12 @@ can be tried.
 from kubetide.api.objects.hpa_compat import CONFIGURABLE_TOLERANCE, DEFAULT_VERSION, GATES, GENERATION, SCALE_TO_ZERO
 from kubetide.errors import InvalidInput
 
+SHARDED_LIST_AND_WATCH = "ShardedListAndWatch"
 _KNOWN = {
     gate.name: gate.default(DEFAULT_VERSION)
     for gate in GATES
     if gate.name in (CONFIGURABLE_TOLERANCE, GENERATION, SCALE_TO_ZERO)
-}
+} | {SHARDED_LIST_AND_WATCH: False}
 _SPELLINGS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),

@@ -103,3 +103,27 @@ def test_an_autoscaler_has_a_generation_with_its_gate(text: str, seen: list[int 
         return [obj["metadata"].get("generation") for _, obj in answers]
 
     assert run_virtual(main()) == seen
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [("", ["b", "shop"]), ("ShardedListAndWatch=true", ["shop"])], ids=["off", "on"]
+)
+def test_a_shard_of_a_list_needs_its_gate(text: str, names: list[str]) -> None:
+    selector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')"
+
+    async def main() -> None:
+        api = EmbeddedApi(clock=virtual_clock(), gates=parse_gates(text))
+        for name in ("shop", "b"):
+            await send(api, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            await send(api, "POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": name}})
+        request = Request("GET", "/api/v1/configmaps", query={"shardSelector": selector})
+        answer = await api.handle(request)
+        assert isinstance(answer, Answer)
+        found = json.loads(answer.body)
+        assert [one["metadata"]["name"] for one in found["items"]] == names
+        assert found["metadata"].get("shardInfo") == ({"selector": selector} if text else None)
+        bad = await api.handle(Request("GET", "/api/v1/configmaps", query={"shardSelector": "true"}))
+        assert isinstance(bad, Answer)
+        assert bad.status == (500 if text else 200)
+
+    run_virtual(main())

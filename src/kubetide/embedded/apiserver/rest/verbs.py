@@ -16,6 +16,7 @@ from kubetide.embedded.apiserver.admission.calls import AdmissionCall, Conversio
 from kubetide.embedded.apiserver.apply import apply, managers
 from kubetide.embedded.apiserver.auth.escalation import EscalationCheck
 from kubetide.embedded.apiserver.crds import crds
+from kubetide.embedded.apiserver.gates import SHARDED_LIST_AND_WATCH
 from kubetide.embedded.apiserver.resources import ApiResource, Registry
 from kubetide.embedded.apiserver.rest import deletion, strategy, subresources
 from kubetide.embedded.apiserver.rest.bodies import (
@@ -79,7 +80,7 @@ class Verbs(Reading):
         asks_webhooks: Callable[[ApiResource], bool],
     ) -> None:
         """`asks_webhooks`: whether any has a say about changes of a resource."""
-        super().__init__(store, registry, clock)
+        super().__init__(store, registry, clock, sharded=SHARDED_LIST_AND_WATCH in gates)
         self.random = random
         self.gates = gates
         self._escalation = escalation

@@ -22,7 +22,7 @@ from pathlib import Path
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.journal import Journal
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -49,7 +49,7 @@ def run_server(rate: float, seconds: float, batch: float, pipe: Connection) -> N
     """The server process: serve, wait for the readers, write, report CPU time."""
 
     async def main() -> None:
-        api = EmbeddedApi(clock=SystemClock())
+        api = ApiServer(clock=SystemClock())
         transport = InProcessTransport(api)
         await fill(transport)
         async with serve(api, anonymous=True) as serving:
@@ -124,7 +124,7 @@ async def watch(watchers: int, rate: float, seconds: float, batch: float) -> Non
 async def requests(journal: Journal | None, count: int) -> None:
     """Measure the CPU time of single requests in process."""
     store = journal.load() if journal is not None else None
-    api = EmbeddedApi(clock=SystemClock(), store=store)
+    api = ApiServer(clock=SystemClock(), store=store)
     if journal is not None:
         journal.start()
     transport = InProcessTransport(api)

@@ -23,7 +23,7 @@ from benchmarks.hpa_round import fill
 
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 
 TURNS = "horizontal_pod_autoscaler_controller_reconciliations_total"
 REQUESTS = "rest_client_requests_total"
@@ -44,7 +44,7 @@ def be_the_server(hpas: int, pods: int) -> None:
     """Serve the objects until killed; the first line of output is the address."""
 
     async def main() -> None:
-        api = EmbeddedApi(clock=SystemClock())
+        api = ApiServer(clock=SystemClock())
         fill(api, hpas, pods)
         async with serve(api, anonymous=True) as serving:
             print(serving.url, flush=True)

@@ -28,7 +28,7 @@ from typing import Any
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
@@ -79,7 +79,7 @@ class Usage(PodUsageOnly):
         return self.by_namespace[namespace] if namespace else self.all
 
 
-def fill(api: EmbeddedApi, hpas: int, pods: int) -> None:
+def fill(api: ApiServer, hpas: int, pods: int) -> None:
     """Make deployments, their pods and their autoscalers, spread over namespaces."""
     usage, random = Usage(), Random(1)
     for number in range(NAMESPACES):
@@ -105,7 +105,7 @@ def server(pipe: Connection, hpas: int, pods: int) -> None:
     """Serve a filled cluster until told to stop."""
 
     async def main() -> None:
-        api = EmbeddedApi(clock=SystemClock())
+        api = ApiServer(clock=SystemClock())
         fill(api, hpas, pods)
         async with serve(api, anonymous=True) as serving:
             pipe.send(serving.url)

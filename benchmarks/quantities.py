@@ -21,9 +21,9 @@ def with_decimal(text: str) -> int:
 
 
 def main() -> None:
-    chance = random.Random(1)
+    rng = random.Random(1)
     texts = [
-        chance.choice((f"{chance.randrange(10**10)}n", f"{chance.randrange(8000)}m", str(chance.randrange(64))))
+        rng.choice((f"{rng.randrange(10**10)}n", f"{rng.randrange(8000)}m", str(rng.randrange(64))))
         for _ in range(COUNT)
     ]
     seconds = {}

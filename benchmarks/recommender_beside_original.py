@@ -25,7 +25,7 @@ from benchmarks.recommender_loop import STEPS, Usage, fill
 from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 
 LATENCY = "vpa_recommender_execution_latency_seconds"
 INTERVAL = 15
@@ -48,7 +48,7 @@ def be_the_server(vpas: int, pods: int) -> None:
     """Serve the objects until killed; the first line of output is the address."""
 
     async def main() -> None:
-        api = EmbeddedApi(clock=SystemClock())
+        api = ApiServer(clock=SystemClock())
         api.metrics_provider = LiveUsage(fill(api, vpas, 2 * pods))
         async with serve(api, anonymous=True) as serving:
             print(serving.url, flush=True)

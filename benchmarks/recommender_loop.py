@@ -35,7 +35,7 @@ from kubetide.api.values.quantity import Quantity, cpu_millis, memory_bytes
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import ADMIN
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
 from kubetide.kube.control.recorder import EventRecorder
@@ -137,7 +137,7 @@ class MeasuredTransport:
         await self._inner.close()
 
 
-def fill(api: EmbeddedApi, vpas: int, containers: int) -> list[tuple[str, str]]:
+def fill(api: ApiServer, vpas: int, containers: int) -> list[tuple[str, str]]:
     """Store deployments, VPAs and pods; return the pods."""
     for crd in crds.load_all():
         api.insert(crd)
@@ -210,7 +210,7 @@ async def measure(vpas: int, containers: int, loops: int, *, memory: bool = Fals
     For memory, writes are swallowed: what they would leave in the API server is not the recommender's.
     """
     clock = CpuClock()
-    api = EmbeddedApi(clock=clock)
+    api = ApiServer(clock=clock)
     pods = fill(api, vpas, containers)
     usage = Usage(pods)
     api.metrics_provider = usage

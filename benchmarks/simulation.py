@@ -33,7 +33,7 @@ from kubetide.kube.control.manager import Manager
 from kubetide.kube.gc_tuning import tune_gc
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_hpa
-from kubetide.wiring import World, build
+from kubetide.wiring import Dependencies, build
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ async def day_with_autoscalers() -> tuple[Span, int, int]:
     ]
     counts: list[int] = []
     async with SimCluster(msgspec.structs.replace(scenario, objects=hpas)) as cluster:
-        world = World(client=cluster.client(), clock=cluster.clock, telemetry=Telemetry(), rng=random.Random(1))
+        world = Dependencies(client=cluster.client(), clock=cluster.clock, telemetry=Telemetry(), rng=random.Random(1))
         manager = Manager(name="day")
         settings = msgspec.structs.replace(HpaSettings(), leader_elect=False, scale_watch_from=10)
         for component in build("hpa", world, settings):

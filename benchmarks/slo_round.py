@@ -21,7 +21,7 @@ from kubetide import crds
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import Clock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response, Transport
@@ -52,9 +52,9 @@ class Counting:
         await self._inner.close()
 
 
-def fill(api: EmbeddedApi, clock: Clock, nodes: int, pods: int) -> None:
+def fill(api: ApiServer, clock: Clock, nodes: int, pods: int) -> None:
     """Put nodes, reports and pods into the store."""
-    chance = random.Random(1)
+    rng = random.Random(1)
     for crd in crds.load_all():
         api.insert(crd)
     resources = {"cpu": "64", "memory": "256Gi", "pods": "110"}
@@ -72,7 +72,7 @@ def fill(api: EmbeddedApi, clock: Clock, nodes: int, pods: int) -> None:
         reported = []
         for index in range(pods):
             pod = f"app-{number:05}-{index}"
-            requests = {"cpu": f"{chance.randrange(100, 4000)}m", "memory": f"{chance.randrange(1, 8)}Gi"}
+            requests = {"cpu": f"{rng.randrange(100, 4000)}m", "memory": f"{rng.randrange(1, 8)}Gi"}
             api.insert(
                 {
                     "apiVersion": "v1",
@@ -82,7 +82,7 @@ def fill(api: EmbeddedApi, clock: Clock, nodes: int, pods: int) -> None:
                     "status": {"phase": "Running"},
                 }
             )
-            usage = {"cpu": f"{chance.randrange(50, 2000)}m", "memory": str(chance.randrange(2**30, 2**32))}
+            usage = {"cpu": f"{rng.randrange(50, 2000)}m", "memory": str(rng.randrange(2**30, 2**32))}
             reported.append({"namespace": "default", "name": pod, "podUsage": {"resources": usage}})
         api.insert(
             {
@@ -100,7 +100,7 @@ def fill(api: EmbeddedApi, clock: Clock, nodes: int, pods: int) -> None:
 
 async def measure(nodes: int, pods: int) -> None:
     clock = virtual_clock()
-    api = EmbeddedApi(clock=clock)
+    api = ApiServer(clock=clock)
     fill(api, clock, nodes, pods)
     api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "koordinator-system"}})
     api.insert(
@@ -113,7 +113,7 @@ async def measure(nodes: int, pods: int) -> None:
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     transport = Counting(InProcessTransport(api))
-    client = Client(transport, clock=clock, chance=random.Random(1))
+    client = Client(transport, clock=clock, rng=random.Random(1))
     settings = SloSettings(leader_elect=False)
     recorder = EventRecorder(client, clock=clock, component="bench")
     controller = SloController(client, clock, settings, Telemetry(), recorder, random.Random(1))

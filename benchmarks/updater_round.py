@@ -33,7 +33,7 @@ from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.credentials import Static
 from kubetide.kube.client.http import HttpTransport
@@ -75,7 +75,7 @@ class Silent:
         return
 
 
-def populate(api: EmbeddedApi, *, vpas: int, pods: int, mode: str) -> None:
+def populate(api: ApiServer, *, vpas: int, pods: int, mode: str) -> None:
     """Put ReplicaSets, their running pods, VPAs and recommendations into the store."""
     for name in ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"):
         api.insert(crds.load(name))
@@ -113,7 +113,7 @@ def serve_forever(pipe: Connection, vpas: int, pods: int, mode: str, latency: fl
     """Run an API server until killed."""
 
     async def main() -> None:
-        api = EmbeddedApi(clock=CLOCK)
+        api = ApiServer(clock=CLOCK)
         populate(api, vpas=vpas, pods=pods, mode=mode)
         handle = api.handle
 
@@ -149,7 +149,7 @@ def settings_of(scenario: str) -> UpdaterSettings:
 async def measure(scenario: str, url: str) -> dict[str, float]:
     """Run one round in this process and return its figures."""
     transport = Counting(HttpTransport(Access(server=url, trust=ServerTrust(), credentials=Static())))
-    client = Client(transport, clock=CLOCK, chance=random.Random(1))
+    client = Client(transport, clock=CLOCK, rng=random.Random(1))
     try:
         if scenario == "serial":
             return await _serial(client, transport)

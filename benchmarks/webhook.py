@@ -25,7 +25,7 @@ from kubetide.api.objects.admission import AdmissionReview
 from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.credentials import Static
 from kubetide.kube.client.http import HttpTransport
@@ -45,7 +45,7 @@ def serve_api(pipe: Connection, vpas: int) -> None:
     """Run an API server with VPAs until killed."""
 
     async def main() -> None:
-        api = EmbeddedApi(clock=CLOCK)
+        api = ApiServer(clock=CLOCK)
         for name in ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"):
             api.insert(crds.load(name))
         api.insert(make_node("node", cpu="64", memory="256Gi"))
@@ -68,7 +68,7 @@ def serve_webhook(pipe: Connection, url: str, idle: bool) -> None:
         client = Client(
             HttpTransport(Access(server=url, trust=ServerTrust(), credentials=Static())),
             clock=CLOCK,
-            chance=random.Random(1),
+            rng=random.Random(1),
         )
         settings = AdmissionSettings(
             host=LOCALHOST,

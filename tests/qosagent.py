@@ -29,7 +29,7 @@ def make_agent(cluster: SimCluster, node: str = "node-1", **settings: Any) -> No
         Telemetry(),
         layout=Layout(version=host.version, paths=host.paths),
         commands=host,
-        modules=lambda agent: make_modules(agent, sockets=False, chance=Random(0)),
+        modules=lambda agent: make_modules(agent, sockets=False, rng=Random(0)),
     )
 
 

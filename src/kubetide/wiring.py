@@ -23,7 +23,7 @@ from kubetide.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class Dependencies:
     """What every component of a process shares, and its own client."""
 
     client: Client
@@ -36,14 +36,14 @@ class World:
     """What a client may cost the servers that components open."""
 
 
-Builder = Callable[[World, Any], list[Component]]
+Builder = Callable[[Dependencies, Any], list[Component]]
 
 
-def build(name: str, world: World, settings: Settings) -> list[Component]:
+def build(name: str, deps: Dependencies, settings: Settings) -> list[Component]:
     """Build one component with what it needs beside it, in the order in which they start."""
     if name not in _BUILDERS:
         raise SettingsError(f"unknown component {name!r} (known: {', '.join(_BUILDERS)})")
-    return _BUILDERS[name](world, settings)
+    return _BUILDERS[name](deps, settings)
 
 
 def default_address(name: str) -> str:
@@ -119,71 +119,71 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
-def _with_recorder(world: World, component: str, make: Callable[[EventRecorder], Component]) -> list[Component]:
+def _with_recorder(deps: Dependencies, component: str, make: Callable[[EventRecorder], Component]) -> list[Component]:
     """Build a component and, before it, the recorder that publishes its events."""
-    recorder = EventRecorder(world.client, clock=world.clock, component=component)
+    recorder = EventRecorder(deps.client, clock=deps.clock, component=component)
     return [recorder, make(recorder)]
 
 
-def _hpa(world: World, settings: Any) -> list[Component]:
+def _hpa(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.hpa.controller import HpaController
 
     return _with_recorder(
-        world,
+        deps,
         "horizontal-pod-autoscaler",
-        lambda recorder: HpaController(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
+        lambda recorder: HpaController(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
     )
 
 
-def _recommender(world: World, settings: Any) -> list[Component]:
+def _recommender(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.vpa.recommender.loop import Recommender
 
     return _with_recorder(
-        world,
+        deps,
         "vpa-recommender",
-        lambda recorder: Recommender(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
+        lambda recorder: Recommender(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
     )
 
 
-def _updater(world: World, settings: Any) -> list[Component]:
+def _updater(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.vpa.updater.loop import Updater
 
     return _with_recorder(
-        world,
+        deps,
         "vpa-updater",
-        lambda recorder: Updater(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
+        lambda recorder: Updater(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
     )
 
 
-def _admission(world: World, settings: Any) -> list[Component]:
+def _admission(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.vpa.admission.webhook import AdmissionController
 
     return _with_recorder(
-        world,
+        deps,
         "vpa-admission-controller",
         lambda recorder: AdmissionController(
-            world.client,
-            world.clock,
+            deps.client,
+            deps.clock,
             settings,
-            world.telemetry,
+            deps.telemetry,
             recorder,
-            world.rng,
-            local=world.local_webhooks,
-            limits=world.limits,
+            deps.rng,
+            local=deps.local_webhooks,
+            limits=deps.limits,
         ),
     )
 
 
-def _slo(world: World, settings: Any) -> list[Component]:
+def _slo(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.slo.controller import SloController
     from kubetide.slo.webhook import webhook_server
 
     components = _with_recorder(
-        world,
+        deps,
         "nodeslo-controller",
-        lambda recorder: SloController(world.client, world.clock, settings, world.telemetry, recorder, world.rng),
+        lambda recorder: SloController(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
     )
-    server = webhook_server(world.client, settings, telemetry=world.telemetry, limits=world.limits)
+    server = webhook_server(deps.client, settings, telemetry=deps.telemetry, limits=deps.limits)
     return components if server is None else [*components, server]
 
 

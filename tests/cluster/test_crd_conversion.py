@@ -11,7 +11,7 @@ from cluster.verb_suite import MERGE, Api
 from kubetide.api.objects.admission import review_response
 from kubetide.embedded.apiserver.crds.conversion import ConversionFailed
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
 Raw = dict[str, Any]
@@ -21,9 +21,9 @@ SIZED = "request.operation == 'DELETE' || has(object.spec.size)"
 Answer = Callable[[Raw], Raw]
 
 
-def with_webhook(test: Callable[[EmbeddedApi, Api], Awaitable[None]], answer: Answer = convert) -> None:
+def with_webhook(test: Callable[[ApiServer, Api], Awaitable[None]], answer: Answer = convert) -> None:
     async def main() -> None:
-        server = EmbeddedApi(clock=virtual_clock())
+        server = ApiServer(clock=virtual_clock())
 
         async def review(body: Raw) -> Raw:
             return answer(body)
@@ -42,7 +42,7 @@ def box(version: str = "v2", **spec: Any) -> Raw:
 
 
 def test_objects_live_in_two_versions() -> None:
-    async def test(server: EmbeddedApi, api: Api) -> None:
+    async def test(server: ApiServer, api: Api) -> None:
         await boxes_live_in_two_versions(api, GROUP)
 
     with_webhook(test)
@@ -55,7 +55,7 @@ def test_an_object_is_converted_once_per_revision_however_often_it_is_read() -> 
         asked.append(len(review["request"]["objects"]))
         return convert(review)
 
-    async def test(server: EmbeddedApi, api: Api) -> None:
+    async def test(server: ApiServer, api: Api) -> None:
         for number in range(5):
             body = {**box("v1", size="1x2"), "metadata": {"name": f"n{number}"}}
             assert (await api.call("POST", BOXES.replace("/v2/", "/v1/"), body))[0] == 201
@@ -83,7 +83,7 @@ def test_an_object_is_converted_once_per_revision_however_often_it_is_read() -> 
     ],
 )
 def test_a_wrong_answer_is_refused_and_nothing_is_stored(change: Answer, complaint: str) -> None:
-    async def test(server: EmbeddedApi, api: Api) -> None:
+    async def test(server: ApiServer, api: Api) -> None:
         status, body = await api.call("POST", BOXES, box(width=3))
         assert status == 500
         assert body["message"].startswith(f"conversion webhook for {GROUP}/v2, Kind=Box failed: ")
@@ -106,7 +106,7 @@ def test_a_webhook_that_fails_or_is_not_there_is_named() -> None:
     def failing(review: Raw) -> Raw:
         raise ConversionFailed("out of order")
 
-    async def test(server: EmbeddedApi, api: Api) -> None:
+    async def test(server: ApiServer, api: Api) -> None:
         _, body = await api.call("POST", BOXES, box(width=3))
         assert body["message"].endswith("failed: out of order")
         for client, why in (
@@ -128,7 +128,7 @@ def test_only_labels_and_annotations_are_the_webhooks_to_change() -> None:
             obj["metadata"] = {**obj["metadata"], "labels": {"seen": "yes"}, "finalizers": ["mine"], "generation": 99}
         return answer
 
-    async def test(server: EmbeddedApi, api: Api) -> None:
+    async def test(server: ApiServer, api: Api) -> None:
         _, made = await api.call("POST", BOXES, box(width=3))
         assert made["metadata"]["labels"] == {"seen": "yes"}
         assert made["metadata"]["generation"] == 1
@@ -138,7 +138,7 @@ def test_only_labels_and_annotations_are_the_webhooks_to_change() -> None:
 
 
 def test_a_watch_ends_with_an_error_if_its_objects_cannot_be_converted() -> None:
-    async def test(server: EmbeddedApi, api: Api) -> None:
+    async def test(server: ApiServer, api: Api) -> None:
         async with api.transport.watch(BOXES, query={}) as lines:
             broken = box("v1", size="1x1")
             broken["metadata"]["annotations"] = {"broken": "yes"}
@@ -160,7 +160,7 @@ def test_an_admission_webhook_sees_the_version_it_asked_for() -> None:
         patch = [{"op": "replace", "path": "/spec/size", "value": "8x8"}] if request["operation"] == "CREATE" else None
         return review_response(request["uid"], patch=patch)
 
-    async def test(server: EmbeddedApi, api: Api) -> None:
+    async def test(server: ApiServer, api: Api) -> None:
         server.admission.register_local("widen", widen)
         rule = {"apiGroups": [GROUP], "apiVersions": ["v1"], "resources": ["boxes"], "operations": ["*"]}
         hook = {
@@ -191,7 +191,7 @@ def test_an_admission_webhook_sees_the_version_it_asked_for() -> None:
 
 
 def test_what_was_stored_before_the_storage_version_changed_is_converted_when_it_is_read() -> None:
-    async def test(server: EmbeddedApi, api: Api) -> None:
+    async def test(server: ApiServer, api: Api) -> None:
         assert (await api.call("POST", BOXES.replace("/v2/", "/v1/"), box("v1", size="3x4")))[0] == 201
         changed = definition(GROUP, {"url": "local://boxes"})
         for version in changed["spec"]["versions"]:
@@ -237,7 +237,7 @@ def test_what_was_stored_before_the_storage_version_changed_is_converted_when_it
 )
 def test_a_conversion_that_cannot_work_is_invalid(conversion: Raw, complaints: list[str]) -> None:
     async def main() -> None:
-        api = Api(InProcessTransport(EmbeddedApi(clock=virtual_clock())), "default")
+        api = Api(InProcessTransport(ApiServer(clock=virtual_clock())), "default")
         crd = definition(GROUP, {})
         crd["spec"]["conversion"] = conversion
         status, body = await api.call("POST", DEFINITIONS, crd)

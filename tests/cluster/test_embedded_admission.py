@@ -9,7 +9,7 @@ import pytest
 
 from kubetide.api.objects.admission import review_response
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
 Raw = dict[str, Any]
@@ -21,7 +21,7 @@ class World:
     """An API server with webhooks that are functions, and a record of what they were asked."""
 
     def __init__(self) -> None:
-        self.api = EmbeddedApi(clock=virtual_clock())
+        self.api = ApiServer(clock=virtual_clock())
         self.transport = InProcessTransport(self.api)
         self.asked: list[str] = []
 

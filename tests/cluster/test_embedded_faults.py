@@ -10,7 +10,7 @@ import pytest
 
 from kubetide.embedded.apiserver.faults import Faults
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.errors import RequestTimeout
 
@@ -18,9 +18,9 @@ Raw = dict[str, Any]
 PATH = "/api/v1/namespaces/default/configmaps"
 
 
-def run(test: Callable[[EmbeddedApi, InProcessTransport], Awaitable[None]]) -> None:
+def run(test: Callable[[ApiServer, InProcessTransport], Awaitable[None]]) -> None:
     async def main() -> None:
-        api = EmbeddedApi(clock=virtual_clock())
+        api = ApiServer(clock=virtual_clock())
         await test(api, InProcessTransport(api))
 
     run_virtual(main())
@@ -52,7 +52,7 @@ def test_requests_are_looked_at_only_if_a_fault_may_hit_them(faults: Faults, med
 
 
 def test_errors_hit_the_verbs_and_resources_they_are_meant_for() -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main(api: ApiServer, transport: InProcessTransport) -> None:
         api.faults.errors = {"create": 1.0}
         assert await make(transport, "a") == 500
         assert (await transport.request("GET", PATH)).status == 200
@@ -63,7 +63,7 @@ def test_errors_hit_the_verbs_and_resources_they_are_meant_for() -> None:
 
 
 def test_a_conflict_storm_refuses_every_change() -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main(api: ApiServer, transport: InProcessTransport) -> None:
         assert await make(transport, "a") == 201
         api.faults.conflicts = 1.0
         assert await change(transport, "a", "1") == 409
@@ -74,7 +74,7 @@ def test_a_conflict_storm_refuses_every_change() -> None:
 
 
 def test_latency_takes_virtual_time_and_runs_into_timeouts() -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main(api: ApiServer, transport: InProcessTransport) -> None:
         api.faults.latency = timedelta(seconds=10)
         begin = api.clock.monotonic()
         assert await make(transport, "a") == 201
@@ -86,7 +86,7 @@ def test_latency_takes_virtual_time_and_runs_into_timeouts() -> None:
 
 
 def test_a_skewed_clock_shows_in_creation_times_only() -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main(api: ApiServer, transport: InProcessTransport) -> None:
         api.faults.skew = timedelta(hours=2)
         await make(transport, "a")
         body = json.loads((await transport.request("GET", f"{PATH}/a")).body)
@@ -97,7 +97,7 @@ def test_a_skewed_clock_shows_in_creation_times_only() -> None:
 
 @pytest.mark.parametrize(("fault", "expected"), [("dropped", 0), ("repeated", 20)])
 def test_watch_events_are_lost_or_told_twice(fault: str, expected: int) -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main(api: ApiServer, transport: InProcessTransport) -> None:
         query = {"watch": "true", "timeoutSeconds": "5", "resourceVersion": str(api.store.revision)}
         setattr(api.faults, fault, 1.0)
         async with transport.watch(PATH, query=query) as lines:
@@ -109,7 +109,7 @@ def test_watch_events_are_lost_or_told_twice(fault: str, expected: int) -> None:
 
 
 def test_a_frozen_watch_is_silent_and_catches_up_when_it_thaws() -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main(api: ApiServer, transport: InProcessTransport) -> None:
         query = {"watch": "true", "resourceVersion": str(api.store.revision)}
         async with transport.watch(PATH, query=query) as lines:
             api.faults.frozen = True
@@ -132,7 +132,7 @@ async def _first(lines: AsyncIterator[bytes]) -> bytes:
 
 
 def test_bookmarks_come_every_minute_and_at_the_end() -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main(api: ApiServer, transport: InProcessTransport) -> None:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -153,7 +153,7 @@ def test_bookmarks_come_every_minute_and_at_the_end() -> None:
 
 
 def test_a_watch_gives_back_everything_when_it_is_closed() -> None:
-    async def main(api: EmbeddedApi, transport: InProcessTransport) -> None:
+    async def main(api: ApiServer, transport: InProcessTransport) -> None:
         from kubetide.embedded.apiserver.storage.objects import ResourceKey
 
         log = api.store.collection(ResourceKey("", "configmaps")).log
@@ -169,7 +169,7 @@ def test_a_watch_gives_back_everything_when_it_is_closed() -> None:
 def test_the_audit_hears_of_every_request() -> None:
     async def main() -> None:
         heard: list[tuple[str, int]] = []
-        api = EmbeddedApi(clock=virtual_clock(), audit=lambda request, status: heard.append((request.method, status)))
+        api = ApiServer(clock=virtual_clock(), audit=lambda request, status: heard.append((request.method, status)))
         transport = InProcessTransport(api)
         await make(transport, "a")
         await make(transport, "a")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from protobuf_bodies import body, encode, field
 
@@ -17,7 +17,7 @@ NAMED = field(1, field(1, "one"))
 
 def on_a_server(main: Callable[[InProcessTransport], Awaitable[None]]) -> None:
     async def run() -> None:
-        await main(InProcessTransport(EmbeddedApi(clock=virtual_clock())))
+        await main(InProcessTransport(ApiServer(clock=virtual_clock())))
 
     run_virtual(run())
 

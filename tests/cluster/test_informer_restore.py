@@ -14,7 +14,7 @@ from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import CONFIG_MAPS
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.cache.informer import Informer
@@ -31,7 +31,7 @@ class Cluster:
     """A transport to an API server that can be taken back to an earlier state; streams break or fall silent by it."""
 
     def __init__(self) -> None:
-        self.api = EmbeddedApi(clock=virtual_clock())
+        self.api = ApiServer(clock=virtual_clock())
         self.requests: list[tuple[str, str, Mapping[str, str]]] = []
         self.answer: Callable[[str], Response | None] = lambda path: None
         self._inner = InProcessTransport(self.api)
@@ -53,7 +53,7 @@ class Cluster:
 
     def restore(self, backup: ObjectStore, *, cuts: bool = True) -> None:
         """Serve a backup from now on; without `cuts` streams stay open and say nothing any more."""
-        self.api = EmbeddedApi(clock=virtual_clock(), store=backup)
+        self.api = ApiServer(clock=virtual_clock(), store=backup)
         self._inner, self._cuts = InProcessTransport(self.api), cuts
         for scope in self._streams:
             scope.reschedule(asyncio.get_running_loop().time())
@@ -94,7 +94,7 @@ class Copy:
     """An informer on a cluster, and what its handlers heard."""
 
     def __init__(self, cluster: Cluster, *, check: timedelta = CHECK, **options: Any) -> None:
-        self.client = Client(cluster, clock=virtual_clock(), chance=random.Random(1), cache_check=check)
+        self.client = Client(cluster, clock=virtual_clock(), rng=random.Random(1), cache_check=check)
         self.informer: Informer[ConfigMap] = Informer(self.client, CONFIG_MAPS, clock=virtual_clock(), **options)
         self.gone: list[str] = []
         self.informer.add_handler(lambda old, new: self.gone.append(old.metadata.name) if old and not new else None)
@@ -225,12 +225,12 @@ def test_a_version_that_is_given_out_twice_hides_no_change() -> None:
 @pytest.mark.parametrize("selector", ["", "metadata.namespace=default"])
 def test_a_healthy_and_busy_server_is_never_listed_again(selector: str) -> None:
     async def test(cluster: Cluster, copied: Copy) -> None:
-        chance = random.Random(3)
+        rng = random.Random(3)
         for number in range(3600):
             cluster.put(f"busy{number}", str(number))
             if number >= 10:
                 cluster.api.store.delete(MAPS, StoreKey("default", f"busy{number - 10}"))
-            await asyncio.sleep(chance.uniform(0.0, 2.0))
+            await asyncio.sleep(rng.uniform(0.0, 2.0))
         assert copied.informer.relists == 1
         assert 5 <= cluster.checks() <= 15
         assert copied.names() == cluster.names()

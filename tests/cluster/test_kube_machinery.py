@@ -14,7 +14,7 @@ from kubetide.api.objects.meta import ObjectKey, ObjectReference
 from kubetide.api.objects.scheme import CONFIG_MAPS, DEPLOYMENTS, EVENTS, LEASES, NAMESPACES, REPLICA_SETS
 from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
@@ -34,7 +34,7 @@ class World:
 
     def __init__(self, **options: Any) -> None:
         self.clock = virtual_clock()
-        self.api = EmbeddedApi(clock=self.clock, **options)
+        self.api = ApiServer(clock=self.clock, **options)
         self.client = self.connect()
 
     def connect(self) -> Client:

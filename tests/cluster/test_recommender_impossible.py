@@ -76,7 +76,7 @@ def test_an_hour_of_usage_that_cannot_be_true_moves_no_recommendation(
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_vpa("web", target="web"))
         meddler = Meddler(cluster.transport())
-        client = Client(meddler, clock=cluster.clock, chance=Random(0))
+        client = Client(meddler, clock=cluster.clock, rng=Random(0))
         async with recommender(cluster, SLOW, client=client) as running:
             await cluster.run_for(6 * HOUR)
             before = recommended(cluster, "default", "web")

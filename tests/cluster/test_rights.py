@@ -23,7 +23,7 @@ from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map, make_deployment, make_hpa, make_vpa
-from kubetide.wiring import World, build
+from kubetide.wiring import Dependencies, build
 from simulated.cluster import run
 
 
@@ -100,8 +100,8 @@ def test_nothing_is_refused(component: str) -> None:
         await work(cluster)
         transport = Watched(cluster.transport(service_account(component)))
         telemetry, rng = Telemetry(), random.Random(1)
-        world = World(
-            client=Client(transport, clock=cluster.clock, chance=rng),
+        world = Dependencies(
+            client=Client(transport, clock=cluster.clock, rng=rng),
             clock=cluster.clock,
             telemetry=telemetry,
             rng=rng,
@@ -130,14 +130,14 @@ def test_the_agent_of_a_node_is_refused_nothing() -> None:
         transport = Watched(cluster.transport(service_account("node")))
         host = cluster.hosts["node-1"]
         agent = NodeAgent(
-            Client(transport, clock=cluster.clock, chance=random.Random(1)),
+            Client(transport, clock=cluster.clock, rng=random.Random(1)),
             cluster.clock,
             NodeSettings(node_name="node-1", audit_log_dir="", pod_source=PodSource.API_SERVER),
             host,
             Telemetry(),
             layout=Layout(version=host.version, paths=host.paths),
             commands=host,
-            modules=partial(make_modules, sockets=False, chance=random.Random(1)),
+            modules=partial(make_modules, sockets=False, rng=random.Random(1)),
         )
         async with asyncio.TaskGroup() as group:
             task = group.create_task(agent.run())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import ObjectStore
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
@@ -139,7 +139,7 @@ def test_a_cluster_goes_on_where_it_was_stopped() -> None:
             return {pod["metadata"]["name"] for pod in ready_pods(cluster)}
 
     async def second() -> set[str]:
-        async with SimCluster(scenario, api=EmbeddedApi(clock=virtual_clock(), store=kept)) as cluster:
+        async with SimCluster(scenario, api=ApiServer(clock=virtual_clock(), store=kept)) as cluster:
             await cluster.run_for(MINUTE)
             assert deployment(cluster, "default", "web")["spec"]["replicas"] == 4
             assert len(pods(cluster)) == 4

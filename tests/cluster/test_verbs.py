@@ -5,14 +5,14 @@ import pytest
 from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_protobuf, verb_suite_types  # noqa: F401 - they add their cases
 from cluster.verb_suite import CASES, Api, Case
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_the_embedded_server_in_process(case: Case) -> None:
     async def main() -> None:
-        api = EmbeddedApi(clock=virtual_clock())
+        api = ApiServer(clock=virtual_clock())
         api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "suite"}})
         await case(Api(InProcessTransport(api), "suite"))
 

@@ -66,7 +66,7 @@ CONTAINER = {"name": "app", "image": "example.com/app:1", "resources": {"request
 @asynccontextmanager
 async def connected(plane: ControlPlane, user: str = "admin") -> AsyncIterator[Client]:
     access = from_files([plane.kubeconfig(user)], clock=CLOCK)
-    client = Client(HttpTransport(access), clock=CLOCK, chance=random.Random(1))
+    client = Client(HttpTransport(access), clock=CLOCK, rng=random.Random(1))
     try:
         yield client
     finally:

@@ -23,7 +23,7 @@ CLOCK = SystemClock()
 @pytest.fixture
 async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
     access = from_files([control_plane.kubeconfig()], clock=CLOCK)
-    connection = Client(HttpTransport(access), clock=CLOCK, chance=random.Random(1))
+    connection = Client(HttpTransport(access), clock=CLOCK, rng=random.Random(1))
     yield connection
     await connection.close()
     await asyncio.sleep(0.01)

@@ -75,7 +75,7 @@ async def report(agent: NodeAgent, spec: dict[str, Any]) -> None:
 
 async def test_reports_and_topology_are_accepted_and_change_nothing_else(control_plane: ControlPlane) -> None:
     access = from_files([control_plane.kubeconfig("admin")], clock=CLOCK)
-    client = Client(HttpTransport(access), clock=CLOCK, chance=random.Random(1))
+    client = Client(HttpTransport(access), clock=CLOCK, rng=random.Random(1))
     try:
         await prepare(client)
         async with SimCluster(clock=CLOCK) as simulated:

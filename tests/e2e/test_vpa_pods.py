@@ -139,7 +139,7 @@ class World:
 @pytest.fixture
 async def world(control_plane: ControlPlane) -> AsyncIterator[World]:
     access = from_files([control_plane.kubeconfig("admin")], clock=CLOCK)
-    client = Client(HttpTransport(access), clock=CLOCK, chance=random.Random(1))
+    client = Client(HttpTransport(access), clock=CLOCK, rng=random.Random(1))
     try:
         for name in ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"):
             try:

@@ -22,7 +22,7 @@ from kubetide.api.objects.scheme import CRDS, MUTATING_WEBHOOKS, PODS, REPLICA_S
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.certificates import issue, make_ca
 from kubetide.kube.client.client import Client
@@ -71,9 +71,9 @@ class Cluster:
 @asynccontextmanager
 async def cluster() -> AsyncIterator[Cluster]:
     clock = SystemClock()
-    async with serve(EmbeddedApi(clock=clock), anonymous=True) as serving:
+    async with serve(ApiServer(clock=clock), anonymous=True) as serving:
         access = Access(server=serving.url, trust=ServerTrust(), credentials=Static())
-        client = Client(HttpTransport(access), clock=clock, chance=random.Random(1))
+        client = Client(HttpTransport(access), clock=clock, rng=random.Random(1))
         try:
             yield Cluster(client, await prepared(client))
         finally:

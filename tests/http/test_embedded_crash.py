@@ -18,7 +18,7 @@ import pytest
 
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.journal import Journal
 from kubetide.errors import InvalidInput
 
@@ -40,7 +40,7 @@ def serve_until_killed(data: Path, ready: Connection) -> None:
 
     async def main() -> None:
         journal = Journal(data)
-        api = EmbeddedApi(clock=SystemClock(), seed=None, store=journal.load())
+        api = ApiServer(clock=SystemClock(), seed=None, store=journal.load())
         journal.start()
         async with serve(api, anonymous=True) as serving:
             ready.send(serving.url)
@@ -140,11 +140,11 @@ async def check(url: str, ledger: Ledger) -> None:
 
 async def test_no_acknowledged_write_is_lost_in_twenty_kills(tmp_path: Path) -> None:
     ledger = Ledger()
-    chance = random.Random(7)
+    rng = random.Random(7)
     for turn in range(ROUNDS):
         with server(tmp_path / "data") as (url, process):
             await check(url, ledger)
-            await write_until_killed(url, process, ledger, chance.randrange(50, 600), turn)
+            await write_until_killed(url, process, ledger, rng.randrange(50, 600), turn)
     with server(tmp_path / "data") as (url, _):
         await check(url, ledger)
     assert len(ledger.revisions) > ROUNDS * 50

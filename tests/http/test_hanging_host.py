@@ -16,7 +16,7 @@ from kubetide.api.objects.scheme import CRDS
 from kubetide.api.qos import qos
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.hooks.rules import Plugins
@@ -142,7 +142,7 @@ async def agent_on(host: HangingHost, **settings: Any) -> AsyncIterator[tuple[No
     host.put("/proc", {"stat": "cpu  1 1 1 1 1 1 1 1 0 0\n", "meminfo": "MemTotal: 8 kB\nMemAvailable: 4 kB\n"})
     host.put("/sys/fs/cgroup/cpu/kubepods.slice", {"cgroup.procs": ""})
     clock = SystemClock()
-    api = EmbeddedApi(clock=clock)
+    api = ApiServer(clock=clock)
     api.insert({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}})
     client = Client(InProcessTransport(api), clock=clock)
     for definition in crds.load_all():

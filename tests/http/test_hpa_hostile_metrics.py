@@ -193,7 +193,7 @@ async def test_an_answer_without_measure_is_cut_off_and_shrinks_nothing(way: str
     metrics = Metrics(way)
     async with running() as server, served(metrics) as usage:
         await prepare(server)
-        client = Client(Routed(server.transport(), usage), clock=CLOCK, chance=random.Random(1))
+        client = Client(Routed(server.transport(), usage), clock=CLOCK, rng=random.Random(1))
         async with autoscaler(client), asyncio.timeout(PATIENCE):
             while len(metrics.sent) < 4 or not (await active(client))[0]:  # noqa: ASYNC110 - the world has no event
                 await asyncio.sleep(0.05)

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 import yaml
 
+from faulty_api import FaultyApi, FaultyTransport
+from faulty_server import FaultyServer, Visit
 from kubetide.clock import SystemClock
 from kubetide.kube.client.certificates import KeyPair, issue, make_ca
 from kubetide.kube.client.errors import CredentialsFailed, UntrustedServer
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access, from_files, in_cluster
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
-from kubetide.testing.memory_server import MemoryServer, Visit
 
 NOW = SystemClock().now()
 CA = make_ca("kubetide-test-ca", now=NOW)
@@ -54,9 +54,9 @@ def encoded(pem: str) -> str:
 
 
 @asynccontextmanager
-async def serving(**options: Any) -> AsyncIterator[MemoryServer]:
-    transport = MemoryTransport(MemoryApi())
-    async with MemoryServer(transport, identity=SERVER, client_ca=CA.certificate, **options) as server:
+async def serving(**options: Any) -> AsyncIterator[FaultyServer]:
+    transport = FaultyTransport(FaultyApi())
+    async with FaultyServer(transport, identity=SERVER, client_ca=CA.certificate, **options) as server:
         yield server
 
 
@@ -72,7 +72,7 @@ async def connected(access: Access) -> AsyncIterator[HttpTransport]:
 
 def config(
     folder: Path,
-    server: MemoryServer,
+    server: FaultyServer,
     user: dict[str, Any],
     clock: TestClock | None = None,
     cluster: dict[str, Any] | None = None,
@@ -119,7 +119,7 @@ def runs(folder: Path) -> int:
     return int((folder / "count").read_text())
 
 
-def tokens(server: MemoryServer) -> list[str]:
+def tokens(server: FaultyServer) -> list[str]:
     return [visit.authorization.removeprefix("Bearer ") for visit in server.visits]
 
 
@@ -252,7 +252,7 @@ async def test_a_watch_renews_its_credentials_too(tmp_path: Path) -> None:
         return visit.authorization == "Bearer fresh"
 
     async with serving(admit=admit) as server, connected(config(tmp_path, server, user)) as transport:
-        async with transport.watch(PATH, query={"watch": "true", "timeoutSeconds": "0"}) as lines:
+        async with transport.watch(PATH, query={"watch": "true", "timeoutSeconds": "1"}) as lines:
             assert [line async for line in lines] == []
         assert tokens(server) == ["revoked", "fresh"]
 

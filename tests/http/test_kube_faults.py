@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from faulty_api import FaultPlan, FaultyApi, FaultyTransport
+from faulty_server import FaultyServer
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import CONFIG_MAPS, PODS
@@ -25,8 +27,6 @@ from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.client.transport import Response
 from kubetide.kube.listener import listening
 from kubetide.kube.pacing import Backoff
-from kubetide.testing.memory_api import Faults, MemoryApi, MemoryTransport
-from kubetide.testing.memory_server import MemoryServer
 
 COLLECTION = "/api/v1/configmaps"
 QUICK = Backoff(base=0.01, cap=0.05)
@@ -42,7 +42,7 @@ def access(url: str) -> Access:
 
 @asynccontextmanager
 async def client_of(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = Client(HttpTransport(access(url), **options), clock=SystemClock(), chance=random.Random(1))
+    client = Client(HttpTransport(access(url), **options), clock=SystemClock(), rng=random.Random(1))
     try:
         yield client
     finally:
@@ -78,7 +78,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def same(informer: Informer[ConfigMap], api: MemoryApi) -> Callable[[], bool]:
+def same(informer: Informer[ConfigMap], api: FaultyApi) -> Callable[[], bool]:
     def check() -> bool:
         stored = {
             ObjectKey(each.metadata.namespace, each.metadata.name): each.metadata.resource_version
@@ -90,9 +90,9 @@ def same(informer: Informer[ConfigMap], api: MemoryApi) -> Callable[[], bool]:
 
 
 async def test_a_server_that_is_down_at_start_is_waited_for() -> None:
-    api = MemoryApi()
+    api = FaultyApi()
     api.put(COLLECTION, config_map("a"))
-    server = MemoryServer(MemoryTransport(api))
+    server = FaultyServer(FaultyTransport(api))
     await server.start()
     await server.stop()
     async with client_of(server.url) as client, following(client) as informer:
@@ -106,9 +106,9 @@ async def test_a_server_that_is_down_at_start_is_waited_for() -> None:
 
 
 async def test_a_restart_in_the_middle_of_a_watch_loses_nothing() -> None:
-    api = MemoryApi()
+    api = FaultyApi()
     api.put(COLLECTION, config_map("a"))
-    server = MemoryServer(MemoryTransport(api))
+    server = FaultyServer(FaultyTransport(api))
     await server.start()
     async with client_of(server.url) as client, following(client) as informer:
         await until(lambda: informer.has_synced)
@@ -125,9 +125,9 @@ async def test_a_restart_in_the_middle_of_a_watch_loses_nothing() -> None:
 
 
 async def test_a_restart_that_forgets_history_leads_to_a_new_list() -> None:
-    api = MemoryApi()
+    api = FaultyApi()
     api.put(COLLECTION, config_map("a"))
-    server = MemoryServer(MemoryTransport(api))
+    server = FaultyServer(FaultyTransport(api))
     await server.start()
     async with client_of(server.url) as client, following(client) as informer:
         await until(lambda: informer.has_synced)
@@ -141,19 +141,19 @@ async def test_a_restart_that_forgets_history_leads_to_a_new_list() -> None:
         await server.stop()
 
 
-class Storm(Faults):
+class Storm(FaultPlan):
     """For a while, most things go wrong."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.raging = True
         self.count = 0
 
     def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
-        if not self.raging or self.chance.random() < 0.3:
+        if not self.raging or self.rng.random() < 0.3:
             return None
         self.count += 1
-        kind = self.chance.choice(("reset", "busy", "broken"))
+        kind = self.rng.choice(("reset", "busy", "broken"))
         if kind == "reset":
             raise ConnectionLost("reset")
         if kind == "busy":
@@ -161,16 +161,16 @@ class Storm(Faults):
         return Response(500, {}, b'{"kind":"Status","code":500,"reason":"InternalError"}')
 
     def lines(self, line: bytes) -> Iterable[bytes | Exception]:
-        if not self.raging or self.chance.random() < 0.6:
+        if not self.raging or self.rng.random() < 0.6:
             return (line,)
-        return (line[: self.chance.randrange(len(line))], ConnectionLost("reset"))
+        return (line[: self.rng.randrange(len(line))], ConnectionLost("reset"))
 
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_storm_of_refusals_and_resets_ends_in_the_servers_state(seed: int) -> None:
-    api, storm = MemoryApi(), Storm(seed)
+    api, storm = FaultyApi(), Storm(seed)
     async with (
-        MemoryServer(MemoryTransport(api, storm)) as server,
+        FaultyServer(FaultyTransport(api, storm)) as server,
         client_of(server.url) as client,
         following(client) as informer,
     ):
@@ -185,23 +185,23 @@ async def test_a_storm_of_refusals_and_resets_ends_in_the_servers_state(seed: in
 
 
 async def test_an_expired_continue_token_starts_the_list_over() -> None:
-    class Forgets(Faults):
+    class Forgets(FaultPlan):
         def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
             if query.get("continue"):
                 api.put(COLLECTION, config_map("late"))
                 api.forget_history()
             return None
 
-    api = MemoryApi()
+    api = FaultyApi()
     for number in range(10):
         api.put(COLLECTION, config_map(f"c{number}"))
-    async with MemoryServer(MemoryTransport(api, Forgets())) as server, client_of(server.url) as client:
+    async with FaultyServer(FaultyTransport(api, Forgets())) as server, client_of(server.url) as client:
         listing = await client.list(CONFIG_MAPS, limit=4)
         assert len(listing.items) == 11
 
 
 async def test_a_line_that_is_no_json_leads_to_a_new_list() -> None:
-    class Garbles(Faults):
+    class Garbles(FaultPlan):
         done = False
 
         def lines(self, line: bytes) -> Iterable[bytes | Exception]:
@@ -210,9 +210,9 @@ async def test_a_line_that_is_no_json_leads_to_a_new_list() -> None:
             self.done = True
             return (b'{"type":"ADDED","object":{"metadata":{"name"\xff\xfe garbage',)
 
-    api = MemoryApi()
+    api = FaultyApi()
     async with (
-        MemoryServer(MemoryTransport(api, Garbles())) as server,
+        FaultyServer(FaultyTransport(api, Garbles())) as server,
         client_of(server.url) as client,
         following(client) as informer,
     ):

@@ -10,7 +10,7 @@ from aiohttp import web
 from kubetide.cli.node.command import _kubelet
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.credentials import Static, bearer
@@ -45,7 +45,7 @@ async def kubelet_at() -> AsyncIterator[tuple[int, list[str]]]:
 
 def api_client(address: str | None) -> Client:
     clock = SystemClock()
-    api = EmbeddedApi(clock=clock)
+    api = ApiServer(clock=clock)
     addresses = [{"type": "InternalIP", "address": address}] if address else []
     node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}}
     api.insert({**node, "status": {"addresses": addresses}})

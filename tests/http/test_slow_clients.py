@@ -11,7 +11,7 @@ from aiohttp import web
 from kubetide.api.objects.admission import AdmissionReview
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import ServerOptions, serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.certificates import issue, make_ca
 from kubetide.kube.client.tls import Certificate, Pem, ServerTrust, client_context
 from kubetide.kube.connections import Limits
@@ -92,7 +92,7 @@ async def api_server(limits: Limits, _: Path) -> AsyncIterator[Connect]:
     options = ServerOptions(
         header_seconds=limits.header_seconds, body_seconds=limits.body_seconds, connections=limits.connections
     )
-    async with serve(EmbeddedApi(clock=SystemClock()), anonymous=True, options=options) as serving:
+    async with serve(ApiServer(clock=SystemClock()), anonymous=True, options=options) as serving:
         yield plain(serving.port)
 
 

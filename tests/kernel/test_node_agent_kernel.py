@@ -11,7 +11,7 @@ from kubetide import crds
 from kubetide.api.objects.scheme import PODS
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.slo import complete_collect_policy
@@ -45,7 +45,7 @@ def pod(uid: str) -> dict[str, Any]:
     }
 
 
-def agent_for(tree: Tree, api: EmbeddedApi, clock: SystemClock) -> NodeAgent:
+def agent_for(tree: Tree, api: ApiServer, clock: SystemClock) -> NodeAgent:
     settings = NodeSettings(
         node_name="here",
         cgroup_driver="cgroupfs",
@@ -64,7 +64,7 @@ async def test_a_burning_container_shows_in_the_report() -> None:
     with cgroup_tree() as tree:
         tree.tiers()
         clock = SystemClock()
-        api = EmbeddedApi(clock=clock)
+        api = ApiServer(clock=clock)
         for definition in crds.load_all():
             api.insert(dict(definition))
         api.insert(NODE)

@@ -11,7 +11,7 @@ from kubetide.api.objects.scheme import PODS
 from kubetide.api.qos.cgroups import BEST_EFFORT
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
 from kubetide.node.enforcement import make_modules
@@ -66,7 +66,7 @@ async def test_an_agent_limits_real_best_effort_work_and_lifts_it_when_it_stops(
     with cgroup_tree() as tree:
         tree.tiers()
         clock = SystemClock()
-        api = EmbeddedApi(clock=clock)
+        api = ApiServer(clock=clock)
         for definition in crds.load_all():
             api.insert(dict(definition))
         for raw in OBJECTS:

@@ -166,7 +166,7 @@ def settings_for(url: str, **changes: object) -> RecommenderSettings:
 
 def history(settings: RecommenderSettings) -> PrometheusHistory:
     clock = FixedClock()
-    return PrometheusHistory(PrometheusHttp(settings, Telemetry(), clock), settings, clock=clock, chance=Random(0))
+    return PrometheusHistory(PrometheusHttp(settings, Telemetry(), clock), settings, clock=clock, rng=Random(0))
 
 
 def with_vpa(model: Model) -> VpaState:

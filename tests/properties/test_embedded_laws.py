@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kubetide.api.values.selectors import parse_selector
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
 Raw = dict[str, Any]
@@ -25,7 +25,7 @@ class Session:
     """A server, what it holds by its own word, and the revisions on the way."""
 
     def __init__(self) -> None:
-        self.api = EmbeddedApi(clock=virtual_clock())
+        self.api = ApiServer(clock=virtual_clock())
         self.transport = InProcessTransport(self.api)
         self.states: list[tuple[int, dict[str, str]]] = [(self.api.store.revision, {})]
 

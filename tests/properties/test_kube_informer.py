@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faulty_api import EndOfStream, FaultPlan, FaultyApi, FaultyTransport
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import CONFIG_MAPS
@@ -22,7 +23,6 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
-from kubetide.testing.memory_api import EndOfStream, Faults, MemoryApi, MemoryTransport
 
 COLLECTION = "/api/v1/configmaps"
 # Many, so that what goes wrong with an object is not mended by its next change.
@@ -33,14 +33,14 @@ REQUEST_FAULTS = ("refuse", "busy", "reset")
 OPERATIONS = ("put", "put", "put", "remove", "remove", "wait", "wait", "forget")
 
 
-class Plan(Faults):
-    """Misbehaves in the ways given, by chance, until told to stop.
+class Plan(FaultPlan):
+    """Misbehaves in the ways given, at random, until told to stop.
 
     Few ways at a time: most of them end in a new list, which heals whatever the others have done.
     """
 
-    def __init__(self, chance: random.Random, rate: float, lines: Sequence[str], requests: Sequence[str]) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random, rate: float, lines: Sequence[str], requests: Sequence[str]) -> None:
+        self._rng = rng
         self._rate = rate
         self._lines = lines
         self._requests = requests
@@ -50,8 +50,8 @@ class Plan(Faults):
         self.active = True
 
     def _drawn(self, faults: Sequence[str]) -> str:
-        wanted = self.active and faults and self._chance.random() < self._rate
-        return self._chance.choice(faults) if wanted else ""
+        wanted = self.active and faults and self._rng.random() < self._rate
+        return self._rng.choice(faults) if wanted else ""
 
     def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
         if method == "WATCH":
@@ -80,7 +80,7 @@ class Plan(Faults):
             case "repeat":
                 return (line, line)
             case "replay":
-                return (*self._chance.sample(self._past, min(3, len(self._past))), line)
+                return (*self._rng.sample(self._past, min(3, len(self._past))), line)
             case "swap" | "overtake":
                 self._held, self._breaking = line, fault == "overtake"
                 return ()
@@ -108,12 +108,12 @@ class Plan(Faults):
 def test_the_store_ends_equal_to_the_servers_state(
     seed: int, rate: float, line_faults: set[str], request_faults: set[str]
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     async def main() -> None:
-        api, plan = MemoryApi(), Plan(chance, rate, sorted(line_faults), sorted(request_faults))
+        api, plan = FaultyApi(), Plan(rng, rate, sorted(line_faults), sorted(request_faults))
         clock = virtual_clock()
-        client = Client(MemoryTransport(api, plan, bookmark_seconds=20), clock=clock, chance=random.Random(seed))
+        client = Client(FaultyTransport(api, plan), clock=clock, rng=random.Random(seed))
         informer: Informer[ConfigMap] = Informer(client, CONFIG_MAPS, clock=clock)
         followed: dict[ObjectKey, str] = {}
 
@@ -131,11 +131,11 @@ def test_the_store_ends_equal_to_the_servers_state(
         errors: list[Exception] = []
         async with asyncio.TaskGroup() as group:
             running = group.create_task(informer.run())
-            operations = OPERATIONS if chance.random() < 0.3 else OPERATIONS[:-1]
-            for number in range(chance.randrange(80)):
+            operations = OPERATIONS if rng.random() < 0.3 else OPERATIONS[:-1]
+            for number in range(rng.randrange(80)):
                 recent = [key.name for key in api.objects(COLLECTION)][-3:]
-                name = chance.choice(recent) if recent and chance.random() < 0.4 else chance.choice(NAMES)
-                await _apply(api, chance.choice(operations), name, chance.choice((0, 0, 1, 30)), number)
+                name = rng.choice(recent) if recent and rng.random() < 0.4 else rng.choice(NAMES)
+                await _apply(api, rng.choice(operations), name, rng.choice((0, 0, 1, 30)), number)
             plan.active = False
             # The longest backoff, a bookmark, and the time to make up.
             await asyncio.sleep(300)
@@ -154,7 +154,7 @@ def test_the_store_ends_equal_to_the_servers_state(
     run_virtual(main())
 
 
-async def _apply(api: MemoryApi, operation: str, name: str, seconds: int, number: int) -> None:
+async def _apply(api: FaultyApi, operation: str, name: str, seconds: int, number: int) -> None:
     match operation:
         case "put":
             raw: dict[str, Any] = {"metadata": {"namespace": "shop", "name": name}, "data": {"n": str(number)}}

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faulty_api import FaultPlan, FaultyApi, FaultyTransport
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
 from kubetide.kube.control.leader_election import LeaderElector
-from kubetide.testing.memory_api import Faults, MemoryApi, MemoryTransport
 
 CANDIDATES = 3
 
 
-class Network(Faults):
+class Network(FaultPlan):
     """Cuts a candidate off, or makes its requests slow, or loses the answers to its writes."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Network(Faults):
         return None
 
 
-class SlowTransport(MemoryTransport):
+class SlowTransport(FaultyTransport):
     """Answers after a delay, or after the write happened not at all."""
 
     delay = 0.0
@@ -61,12 +61,12 @@ def test_no_two_candidates_act_at_the_same_time(plan: list[tuple[str, int, int]]
     overlaps: list[set[str]] = []
 
     async def main() -> None:
-        api, clock = MemoryApi(), virtual_clock()
+        api, clock = FaultyApi(), virtual_clock()
         networks = [Network() for _ in range(CANDIDATES)]
         transports = [SlowTransport(api, network) for network in networks]
         electors = [
             LeaderElector(
-                Client(transport, clock=clock, chance=random.Random(seed + index)),
+                Client(transport, clock=clock, rng=random.Random(seed + index)),
                 clock=clock,
                 lease_name="hpa",
                 namespace="kube-system",

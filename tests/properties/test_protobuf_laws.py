@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from e2e.field_tables import wanted_kinds
 from kubetide.embedded.apiserver.protobuf.reader import decode_protobuf
 from kubetide.embedded.apiserver.protobuf.tables import find_message
-from kubetide.embedded.apiserver.rest.status import Refusal
+from kubetide.embedded.apiserver.rest.status import StatusError
 from protobuf_bodies import body, encode, field, make_object, message_of, reachable, wrap
 
 KINDS = [*wanted_kinds(), ("meta.k8s.io/v1", "DeleteOptions"), ("v1", "Status")]
@@ -44,7 +44,7 @@ def test_so_does_a_list(api_version: str, kind: str) -> None:
 def test_a_field_that_is_not_in_the_table_is_refused_wherever_it_is(api_version: str, kind: str) -> None:
     for message, path in reachable(message_of(api_version, kind)):
         for strange in (field(STRANGE, "text"), field(STRANGE, 0)):
-            with pytest.raises(Refusal, match=f"field {STRANGE} of {message.name} ") as refused:
+            with pytest.raises(StatusError, match=f"field {STRANGE} of {message.name} ") as refused:
                 decode_protobuf(body(api_version, kind, wrap(strange, path)))
             assert refused.value.code == 415
 
@@ -52,7 +52,7 @@ def test_a_field_that_is_not_in_the_table_is_refused_wherever_it_is(api_version:
 @given(st.binary(max_size=200), st.sampled_from(KINDS))
 def test_no_bytes_break_the_reader(noise: bytes, kind: tuple[str, str]) -> None:
     assert find_message(*kind) is not None
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(StatusError):
         assert decode_protobuf(body(*kind, noise))["kind"] == kind[1]
 
 
@@ -62,5 +62,5 @@ def test_no_damage_breaks_the_reader(kind: tuple[str, str], seed: int, rng: rand
     damaged = bytearray(encode(make_object(*kind, random.Random(seed))))
     for _ in range(rng.randint(1, 4)):
         damaged[rng.randrange(4, len(damaged))] = rng.randrange(256)
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(StatusError):
         decode_protobuf(bytes(damaged))

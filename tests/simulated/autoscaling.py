@@ -5,7 +5,6 @@ async with autoscaler(cluster) as running:
     assert running.replicas("default", "web") == 4
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -23,6 +22,7 @@ from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response, Transport
 from kubetide.kube.control.instruments import Instruments
+from kubetide.kube.control.manager import running
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 
@@ -155,16 +155,8 @@ async def autoscaler(
     meddler.interfere = interfere
     telemetry = Telemetry()
     announce = Instruments(telemetry).of("hpa")
-    client = Client(meddler, clock=cluster.clock, chance=Random(seed), announce=announce)
+    client = Client(meddler, clock=cluster.clock, rng=Random(seed), announce=announce)
     recorder = EventRecorder(client, clock=cluster.clock, component="horizontal-pod-autoscaler")
     controller = HpaController(client, cluster.clock, settings or HpaSettings(), telemetry, recorder, Random(seed))
-    loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(controller.run(), name="hpa"), loop.create_task(recorder.run(), name="recorder")]
-    try:
+    async with running(controller, recorder):
         yield Running(cluster, controller, telemetry, meddler)
-    finally:
-        for task in tasks:
-            task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Exception):
-                raise result

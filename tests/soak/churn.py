@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from kubetide.api.objects.scheme import PODS
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.embedded.sim.world import EVENTS
@@ -208,7 +208,7 @@ def soak(
 
     async def body() -> None:
         clock = virtual_clock()
-        async with SimCluster(api=EmbeddedApi(clock=clock, window=WATCH_WINDOW)) as cluster:
+        async with SimCluster(api=ApiServer(clock=clock, window=WATCH_WINDOW)) as cluster:
             await main(cluster)
 
     run_virtual(body(), start=DEFAULT_START, limit=duration + timedelta(hours=1))

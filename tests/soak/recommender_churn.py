@@ -21,7 +21,7 @@ from typing import Any
 from kubetide import crds
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import ADMIN
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
@@ -66,7 +66,7 @@ class Measure:
 class Churn(PodUsageOnly):
     """The pods, and what they use."""
 
-    def __init__(self, api: EmbeddedApi) -> None:
+    def __init__(self, api: ApiServer) -> None:
         self.api = api
         self.alive: deque[tuple[str, str]] = deque()
         self.seen = 0
@@ -167,11 +167,11 @@ def soak(duration: timedelta, *, every: timedelta, show: Callable[[Measure], Non
 
     async def main() -> None:
         clock = virtual_clock()
-        api = EmbeddedApi(clock=clock, window=WATCH_WINDOW)
+        api = ApiServer(clock=clock, window=WATCH_WINDOW)
         churn = Churn(api)
         churn.fill()
         api.metrics_provider = churn
-        client = Client(InProcessTransport(api, user=ADMIN), clock=clock, chance=Random(1))
+        client = Client(InProcessTransport(api, user=ADMIN), clock=clock, rng=Random(1))
         recorder = EventRecorder(client, clock=clock, component="vpa-recommender")
         settings = RecommenderSettings(leader_elect=False)
         made = Recommender(client, clock, settings, Telemetry(), recorder, Random(2))

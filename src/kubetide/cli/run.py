@@ -26,7 +26,7 @@ from kubetide.kube.control.manager import Component, Manager
 from kubetide.kube.gc_tuning import tune_gc
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
-from kubetide.wiring import World, build, connection_limits, default_address, parse_names, process
+from kubetide.wiring import Dependencies, build, connection_limits, default_address, parse_names, process
 
 
 def complete_components(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -133,11 +133,13 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
     try:
         for name, part in parts.items():
             client, _ = connect(
-                part.connection, clock=clock, chance=rng, observe=instruments.request, announce=instruments.of(name)
+                part.connection, clock=clock, rng=rng, observe=instruments.request, announce=instruments.of(name)
             )
             clients.append(client)
             built[name] = build(
-                name, World(client=client, clock=clock, telemetry=telemetry, rng=rng, limits=limits), part.settings
+                name,
+                Dependencies(client=client, clock=clock, telemetry=telemetry, rng=rng, limits=limits),
+                part.settings,
             )
         first = next(iter(parts))
         address = own.listen or parts[first].address(first)

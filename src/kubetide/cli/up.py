@@ -160,7 +160,7 @@ async def _serve(
     from kubetide.embedded.apiserver.auth.identity import make_identity
     from kubetide.embedded.apiserver.http import serve
     from kubetide.embedded.apiserver.rest.requests import ADMIN
-    from kubetide.embedded.apiserver.server import EmbeddedApi
+    from kubetide.embedded.apiserver.server import ApiServer
     from kubetide.embedded.apiserver.storage.datadir import write_private
     from kubetide.embedded.apiserver.storage.journal import Journal, resume_time
 
@@ -173,7 +173,7 @@ async def _serve(
         now = real.now()
         begin = resume_time(store.everything(), now) if store is not None else now
         clock: Clock = LoopClock(begin) if pace is not None or begin > now else real
-        api = EmbeddedApi(
+        api = ApiServer(
             clock=clock,
             seed=None,
             store=store,
@@ -209,24 +209,16 @@ async def _serve(
 async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
     """Run an agent on every node, and answer for them."""
     from kubetide.cli.node.simulated import answering, make_agent
-    from kubetide.kube.control.manager import Manager
+    from kubetide.kube.control.manager import running
     from kubetide.telemetry import Telemetry
 
     telemetry = Telemetry()
     agents = [
         make_agent(cluster, node, cluster.seed, interval=AGENT_INTERVAL, telemetry=telemetry) for node in cluster.hosts
     ]
-    manager = Manager(name="agents")
-    for agent in agents:
-        manager.add(agent)
-    work = asyncio.get_running_loop().create_task(manager.run(), name="agents")
-    try:
-        async with answering(agents, port, telemetry=telemetry) as taken:
-            click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
-            yield
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+    async with running(*agents), answering(agents, port, telemetry=telemetry) as taken:
+        click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
+        yield
 
 
 async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:

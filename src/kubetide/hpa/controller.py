@@ -101,7 +101,7 @@ class HpaController(Controller):
             enabled=settings.leader_elect,
             lease_name=settings.lease_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             identity=settings.identity,
         )
         writer = leadership.writer

@@ -36,7 +36,7 @@ class PodOwners:
         self._client = client
         self._clock = clock
         self._parents: Lookups[str, OwnerReference | None] = Lookups(
-            freshness=FRESH.total_seconds(), lifetime=KEPT.total_seconds(), jitter=1.0, chance=rng
+            freshness=FRESH.total_seconds(), lifetime=KEPT.total_seconds(), jitter=1.0, rng=rng
         )
         self._unreadable = False
 

@@ -30,7 +30,7 @@ async def recompute(client: Client, clock: Clock, settings: HpaSettings, key: Ob
     for pod in listed.items:
         store.put(key_of(pod), pod)
     metrics = MetricsReader(client, clock, settings)
-    owners = PodOwners(client, clock, client.chance)
+    owners = PodOwners(client, clock, client.rng)
     observer = Observer(ScaleClient(client), clock, settings, PodCache(store), Claims(), metrics, owners=owners)
     request = MetricsRequest(max_age=settings.sync_period, overrides=overrides_of(hpa.metadata.annotations))
     seen = await observer.observe(hpa, request)

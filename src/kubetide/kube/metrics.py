@@ -6,7 +6,7 @@
 
 They answer what the API served; what an empty answer means is the caller's to say, except where exactly one value
 was asked for. None of these lists has pages, so a long one is decoded in slices, and all that are read and decoded at
-a time share a budget of bytes (`kube.answers`).
+a time share a budget of bytes (`client.answers`).
 """
 
 from datetime import timedelta

@@ -3,7 +3,7 @@
 The walk starts at a key, remembers it if its kind is well-known or answers on a scale subresource, and goes on to
 the controlling owner until there is none; the last key remembered is the answer. Well-known kinds are read from
 local stores (or by a GET where there is no store), all others by their scale object, whose answers are kept
-(`kube.lookups`): they are the same for every pod of a workload.
+(`cache.lookups`): they are the same for every pod of a workload.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class OwnerChain:
         freshness: timedelta = timedelta(minutes=10),
         lifetime: timedelta = timedelta(hours=1),
         jitter: float = 1.0,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.name = "owners"
         self._client = client
@@ -93,7 +93,7 @@ class OwnerChain:
             freshness=freshness.total_seconds(),
             lifetime=lifetime.total_seconds(),
             jitter=jitter,
-            chance=chance or client.chance,
+            rng=rng or client.rng,
         )
 
     async def topmost(self, key: ControllerKey) -> ControllerKey | None:

@@ -1,8 +1,8 @@
-"""How long to wait before trying again: doubled each time, capped, and spread by chance.
+"""How long to wait before trying again: doubled each time, capped, and spread at random.
 
     delay(n) = min(cap, base * factor^n) * (1 + jitter * u),  u uniform in [0, 1)
 
-The jitter keeps a thousand clients that lost one server from returning in the same instant. The source of chance
+The jitter keeps a thousand clients that lost one server from returning in the same instant. The source of randomness
 is passed in, so a seeded run repeats itself.
 """
 
@@ -19,24 +19,24 @@ class Backoff:
     cap: float = 30.0
     jitter: float = 1.0
 
-    def delay(self, failures: int, chance: random.Random | None = None) -> float:
+    def delay(self, failures: int, rng: random.Random | None = None) -> float:
         """Return the delay after `failures` failures in a row before this one (0 for the first)."""
         # Past 2**64 the product only overflows; the cap has long been reached.
         plain = min(self.cap, self.base * self.factor ** min(failures, 64))
-        return plain * (1 + self.jitter * chance.random()) if chance is not None and self.jitter else plain
+        return plain * (1 + self.jitter * rng.random()) if rng is not None and self.jitter else plain
 
 
 class Retry:
     """Counts failures in a row and hands out the next delay; a success starts over."""
 
-    def __init__(self, backoff: Backoff, chance: random.Random) -> None:
+    def __init__(self, backoff: Backoff, rng: random.Random) -> None:
         self._backoff = backoff
-        self._chance = chance
+        self._rng = rng
         self.failures = 0
 
     def next_delay(self) -> float:
         """Note one more failure and return how long to wait."""
-        delay = self._backoff.delay(self.failures, self._chance)
+        delay = self._backoff.delay(self.failures, self._rng)
         self.failures += 1
         return delay
 

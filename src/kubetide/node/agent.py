@@ -98,7 +98,7 @@ class NodeAgent:
         self.gates = parse_gates(settings.feature_gates)
         self.hook_gates = parse_gates(settings.runtime_hooks, HOOK_GATES)
         self.layout = with_driver(layout or layout_of(settings, version=1), settings, host)
-        self.modules = ModuleWatch(clock, client.chance, telemetry, self.node_name)
+        self.modules = ModuleWatch(clock, client.rng, telemetry, self.node_name)
         self.commands = commands
         self.kubelet = kubelet
         self.kernel: Worker = kernel or Inline()

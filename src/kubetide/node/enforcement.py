@@ -49,13 +49,13 @@ COMPONENT = "kubetide-node"
 
 
 def make_strategies(
-    settings: NodeSettings, agent: NodeAgent, chance: random.Random, extensions: Extensions
+    settings: NodeSettings, agent: NodeAgent, rng: random.Random, extensions: Extensions
 ) -> list[Strategy]:
     """Return all strategies with their intervals, those of extensions last."""
     reconcile = timedelta(seconds=settings.reconcile_interval_seconds)
     return [
         CpuSuppress(interval=timedelta(seconds=settings.cpu_suppress_interval_seconds)),
-        CpuBurst(Limiters(chance.random), interval=reconcile, extensions=extensions),
+        CpuBurst(Limiters(rng.random), interval=reconcile, extensions=extensions),
         CpuEvict(
             agent.clock.now(),
             interval=timedelta(seconds=settings.cpu_evict_interval_seconds),
@@ -87,7 +87,7 @@ def make_modules(
     agent: NodeAgent,
     *,
     sockets: bool = True,
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
     extensions: Mapping[str, Factory] | None = None,
 ) -> Sequence[Component]:
     """Return the acting parts of an agent; without `sockets` those that talk to a container runtime are left out.
@@ -113,7 +113,7 @@ def make_modules(
 
     read = KernelReader(agent.host, agent.layout).read
     strategies = QosController(
-        make_strategies(settings, agent, chance or random.Random(), chosen),
+        make_strategies(settings, agent, rng or random.Random(), chosen),
         snapshot=snapshot,
         read=read,
         executor=agent.executor,

@@ -53,10 +53,10 @@ class ModuleState:
 class ModuleWatch:
     """The modules of one agent and how they are doing."""
 
-    def __init__(self, clock: Clock, chance: Random, telemetry: Telemetry, node_name: str) -> None:
+    def __init__(self, clock: Clock, rng: Random, telemetry: Telemetry, node_name: str) -> None:
         self.states: dict[str, ModuleState] = {}
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._node_name = node_name
         self._restarts = telemetry.counter(
             "kubetide_node_module_restarts_total", "Restarts of parts of the agent.", ("node", "module")
@@ -84,7 +84,7 @@ class ModuleWatch:
                 state.restarts += 1
                 log.exception("module failed, starting it again", module=name)
             self._restarts.labels(self._node_name, name).inc()
-            await asyncio.sleep(_RESTART.delay(failures, self._chance))
+            await asyncio.sleep(_RESTART.delay(failures, self._rng))
             failures += 1
 
     async def barrier(self, name: str, missing: Callable[[], list[str]]) -> None:

@@ -103,26 +103,26 @@ def _slim(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | N
 class SloView:
     """The informers of the SLO controller."""
 
-    def __init__(self, client: Client, *, clock: Clock, settings: SloSettings, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, clock: Clock, settings: SloSettings, rng: random.Random) -> None:
         self._clock = clock
-        self.nodes: Informer[Node] = Informer(client, NODES, clock=clock, chance=chance, resync=settings.sync_period)
+        self.nodes: Informer[Node] = Informer(client, NODES, clock=clock, rng=rng, resync=settings.sync_period)
         self.pods: Informer[Pod] = Informer(
             client,
             PODS,
             clock=clock,
-            chance=chance,
+            rng=rng,
             indexes={BY_NODE: lambda pod: (pod.spec.node_name,)},
             slim=slim_pod,
         )
-        self.metrics: Informer[NodeMetric] = Informer(client, NODE_METRICS, clock=clock, chance=chance)
-        self.slos: Informer[RawNodeSLO] = Informer(client, RAW_NODE_SLOS, clock=clock, chance=chance)
-        self.topologies: Informer[RawTopology] = Informer(client, RAW_TOPOLOGIES, clock=clock, chance=chance)
-        self.devices: Informer[Device] = Informer(client, DEVICES, clock=clock, chance=chance)
+        self.metrics: Informer[NodeMetric] = Informer(client, NODE_METRICS, clock=clock, rng=rng)
+        self.slos: Informer[RawNodeSLO] = Informer(client, RAW_NODE_SLOS, clock=clock, rng=rng)
+        self.topologies: Informer[RawTopology] = Informer(client, RAW_TOPOLOGIES, clock=clock, rng=rng)
+        self.devices: Informer[Device] = Informer(client, DEVICES, clock=clock, rng=rng)
         self.configs: Informer[ConfigMap] = Informer(
             client,
             CONFIG_MAPS,
             clock=clock,
-            chance=chance,
+            rng=rng,
             namespace=settings.config_namespace,
             field_selector=f"metadata.name={settings.config_name}",
         )

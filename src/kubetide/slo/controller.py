@@ -65,14 +65,14 @@ class SloController:
             enabled=settings.leader_elect,
             lease_name=settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             lease_duration=settings.leader_elect_lease_duration,
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
         )
         self._client = self._leadership.writer
         self._writer = NodeWriter(self._client, clock=clock, audit=self._audit)
-        self._view = SloView(client, clock=clock, settings=settings, chance=rng)
+        self._view = SloView(client, clock=clock, settings=settings, rng=rng)
         self._queues: dict[str, WorkQueue[str]] = {
             name: WorkQueue(clock=clock, name=name)
             for name in (NODE_SLO, NODE_METRIC, NODE_RESOURCE)

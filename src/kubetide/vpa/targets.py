@@ -57,7 +57,7 @@ class Targets:
         namespace: str = "",
         ignored: Iterable[str] = (),
         limit_ranges: bool = True,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._ignored = frozenset(ignored)
         if namespace and self._ignored:
@@ -79,10 +79,10 @@ class Targets:
             self._scales,
             clock=clock,
             stores={kind: informer.store for kind, informer in self.controllers.items()},
-            chance=chance,
+            rng=rng,
         )
         # A pod may be reviewed before the copy has heard of the controller that has just made it.
-        self._unseen = OwnerChain(client, self._scales, clock=clock, chance=chance)
+        self._unseen = OwnerChain(client, self._scales, clock=clock, rng=rng)
         self._limits: dict[str, NamespaceLimits] = {}
 
     @property

@@ -8,8 +8,8 @@ import pytest
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.rbac import Attributes, service_account
 from kubetide.embedded.apiserver.rest.requests import ADMIN, Request, User, parse_target
-from kubetide.embedded.apiserver.rest.status import Refusal
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.rest.status import StatusError
+from kubetide.embedded.apiserver.server import ApiServer
 
 Raw = dict[str, Any]
 ROBOT = service_account("shop", "robot")
@@ -18,8 +18,8 @@ RBAC = "rbac.authorization.k8s.io/v1"
 
 def cluster(
     *rules: Raw, kind: str = "ClusterRole", bound: str = "ClusterRoleBinding", subject: Raw | None = None
-) -> EmbeddedApi:
-    api = EmbeddedApi(clock=SystemClock())
+) -> ApiServer:
+    api = ApiServer(clock=SystemClock())
     api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     namespace = {} if kind == "ClusterRole" else {"namespace": "shop"}
     api.insert({"apiVersion": RBAC, "kind": kind, "metadata": {"name": "test", **namespace}, "rules": list(rules)})
@@ -97,7 +97,7 @@ def test_subjects_may_be_users_groups_and_accounts(subject: Raw, user: User) -> 
 
 
 def test_a_refusal_says_who_may_not_do_what_where() -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         cluster().authorizer.check(ROBOT, wants("list", namespace="shop"))
     assert refused.value.code == 403
     assert refused.value.message == (
@@ -112,14 +112,14 @@ def test_a_request_is_checked_for_what_it_wants_unless_a_master_sends_it() -> No
     authorizer = cluster(GET_PODS).authorizer
     authorizer.check_request(Request("GET", path, user=ROBOT), target)
     authorizer.check_request(Request("DELETE", path, user=ADMIN), target)
-    with pytest.raises(Refusal, match='cannot delete resource "pods"'):
+    with pytest.raises(StatusError, match='cannot delete resource "pods"'):
         authorizer.check_request(Request("DELETE", path, user=ROBOT), target)
-    with pytest.raises(Refusal, match='cannot get path "/metrics"'):
+    with pytest.raises(StatusError, match='cannot get path "/metrics"'):
         authorizer.check_request(Request("GET", "/metrics", user=ROBOT), None)
 
 
-def with_robot() -> EmbeddedApi:
-    api = EmbeddedApi(clock=SystemClock())
+def with_robot() -> ApiServer:
+    api = ApiServer(clock=SystemClock())
     api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     api.insert({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot", "namespace": "shop"}})
     return api
@@ -145,7 +145,7 @@ def test_a_token_that_was_tampered_with_is_worth_nothing(spoil: Any) -> None:
 
 
 def test_a_token_of_another_server_is_worth_nothing() -> None:
-    one, other = with_robot(), EmbeddedApi(clock=SystemClock(), seed=5)
+    one, other = with_robot(), ApiServer(clock=SystemClock(), seed=5)
     token, _ = one.tokens.make("shop", "robot", timedelta(hours=1))
     assert other.tokens.user_of(token) is None
 

@@ -16,7 +16,7 @@ import pytest
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.audit import AuditLog
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.journal import Journal, Statement
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
@@ -42,7 +42,7 @@ class Disk(Journal):
 
 @dataclass
 class Server:
-    api: EmbeddedApi
+    api: ApiServer
 
     async def ask(self, method: str, path: str, body: Raw | None = None) -> tuple[int, Any]:
         encoded = json.dumps(body).encode() if body is not None else None
@@ -62,7 +62,7 @@ class Server:
 @asynccontextmanager
 async def server(data: Path) -> AsyncIterator[tuple[Server, Disk]]:
     journal = Disk(data, clock=virtual_clock())
-    api = EmbeddedApi(clock=SystemClock(), seed=None, store=journal.load())
+    api = ApiServer(clock=SystemClock(), seed=None, store=journal.load())
     journal.start()
     try:
         yield Server(api), journal
@@ -195,7 +195,7 @@ def test_one_line_a_minute_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 async def test_a_request_is_answered_though_its_audit_line_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
     with AuditLog(Path("/dev/full"), SystemClock()) as audit:
-        one = Server(EmbeddedApi(clock=SystemClock(), audit=audit))
+        one = Server(ApiServer(clock=SystemClock(), audit=audit))
         assert (await one.create("a"))[0] == 201
         assert (await one.create("b"))[0] == 201
     assert [record.message for record in caplog.records] == ["the audit log cannot be written, lines are missing"]

@@ -6,20 +6,20 @@ from typing import Any
 from kubetide.api.values.patch import RESULT_LIMIT
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 
 PATH = "/api/v1/namespaces/default/configmaps"
 JSON, MERGE = "application/json-patch+json", "application/merge-patch+json"
 
 
-async def ask(api: EmbeddedApi, method: str, path: str, body: Any, content_type: str = "application/json") -> int:
+async def ask(api: ApiServer, method: str, path: str, body: Any, content_type: str = "application/json") -> int:
     answer = await api.handle(Request(method, path, body=json.dumps(body).encode(), content_type=content_type))
     assert isinstance(answer, Answer)
     return answer.status
 
 
-async def cluster(size: int) -> EmbeddedApi:
-    api = EmbeddedApi(clock=SystemClock())
+async def cluster(size: int) -> ApiServer:
+    api = ApiServer(clock=SystemClock())
     assert await ask(api, "POST", PATH, {"metadata": {"name": "one"}, "data": {"a": "x" * size}}) == 201
     return api
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kubetide.embedded.apiserver.protobuf.reader import MAGIC, MEDIA_TYPE, decode_protobuf
-from kubetide.embedded.apiserver.rest.status import Refusal
+from kubetide.embedded.apiserver.rest.status import StatusError
 from protobuf_bodies import body, field, varint
 
 METADATA = field(1, field(1, "web") + field(2, "") + field(11, field(1, "app") + field(2, "web")))
@@ -178,14 +178,14 @@ TYPE = field(1, field(1, "v1") + field(2, "ConfigMap"))
     ],
 )
 def test_what_cannot_be_read_is_refused(data: bytes, code: int, says: str) -> None:
-    with pytest.raises(Refusal, match=says) as refused:
+    with pytest.raises(StatusError, match=says) as refused:
         decode_protobuf(data)
     assert refused.value.code == code
 
 
 def test_a_number_that_is_not_finite_is_refused() -> None:
     schema = field(4, field(1, field(9, float("inf"))))
-    with pytest.raises(Refusal, match="finite") as refused:
+    with pytest.raises(StatusError, match="finite") as refused:
         decode_protobuf(body("apiextensions.k8s.io/v1", "CustomResourceDefinition", field(2, field(7, schema))))
     assert refused.value.code == 400
 
@@ -195,7 +195,7 @@ def test_a_schema_inside_itself_a_thousand_times_is_refused() -> None:
     for _ in range(1000):
         schema = field(28, schema)
     version = field(7, field(4, field(1, schema)))
-    with pytest.raises(Refusal, match="nested too deeply"):
+    with pytest.raises(StatusError, match="nested too deeply"):
         decode_protobuf(body("apiextensions.k8s.io/v1", "CustomResourceDefinition", field(2, version)))
 
 

@@ -10,8 +10,8 @@ from kubetide.embedded.apiserver.admission.calls import AdmissionCall, Steps
 from kubetide.embedded.apiserver.apply import managers
 from kubetide.embedded.apiserver.rest import strategy
 from kubetide.embedded.apiserver.rest.requests import Answer, Request, parse_target
-from kubetide.embedded.apiserver.rest.status import Refusal
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.rest.status import StatusError
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.testing.builders import make_hpa
 
@@ -25,16 +25,16 @@ HOOKS: Raw = {
 }
 
 
-def make_api() -> EmbeddedApi:
-    async def main() -> EmbeddedApi:
-        api = EmbeddedApi(clock=virtual_clock())
+def make_api() -> ApiServer:
+    async def main() -> ApiServer:
+        api = ApiServer(clock=virtual_clock())
         api.insert(make_hpa("web", namespace="default", target="web"))
         return api
 
     return run_virtual(main())
 
 
-def write(api: EmbeddedApi, **parts: Any) -> Steps:
+def write(api: ApiServer, **parts: Any) -> Steps:
     body: Raw = {"metadata": {}, "status": {"currentReplicas": 3, "desiredReplicas": 3}, **parts}
     request = Request("PUT", PATH, body=msgspec.json.encode(body), user_agent="kubetide/1")
     target = parse_target(PATH)
@@ -84,7 +84,7 @@ def test_a_write_changes_the_status_and_labels_and_nothing_else() -> None:
     ],
 )
 def test_labels_are_judged_when_they_change(metadata: Raw, code: int) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         next(write(make_api(), metadata=metadata))
     assert refused.value.code == code
 
@@ -103,7 +103,7 @@ def test_labels_are_judged_when_they_change(metadata: Raw, code: int) -> None:
 def test_a_status_is_judged_on_every_write(status: Raw, field: str) -> None:
     api = make_api()
     finished(write(api))
-    with pytest.raises(Refusal, match="is invalid") as refused:
+    with pytest.raises(StatusError, match="is invalid") as refused:
         next(write(api, status=status))
     assert [cause.field for cause in refused.value.causes] == [field]
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectMeta
 from kubetide.api.values.selectors import parse_selector
@@ -18,7 +19,6 @@ from kubetide.hpa.metrics_cache import PARTS, MetricsReader, SharedAnswers
 from kubetide.hpa.settings import HpaSettings, MetricsScope
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 from unit.hpa.worlds import pods
 
 PERIOD = timedelta(seconds=15)
@@ -120,11 +120,11 @@ def test_old_answers_are_dropped() -> None:
     run_virtual(main())
 
 
-class Server(MemoryTransport):
+class Server(FaultyTransport):
     """Serves one answer for every list of usage, and for every custom metric."""
 
     def __init__(self, body: bytes) -> None:
-        super().__init__(MemoryApi())
+        super().__init__(FaultyApi())
         self._body = body
         self.paths: list[str] = []
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
@@ -13,7 +14,6 @@ from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 KEY = ObjectKey("shop", "web")
 
@@ -25,7 +25,7 @@ def at_version(version: str) -> HorizontalPodAutoscaler:
 
 def controller(telemetry: Telemetry) -> HpaController:
     clock = virtual_clock()
-    client = Client(MemoryTransport(MemoryApi()), clock=clock)
+    client = Client(FaultyTransport(FaultyApi()), clock=clock)
     recorder = EventRecorder(client, clock=clock, component="hpa")
     made = HpaController(client, clock, HpaSettings(), telemetry, recorder, random.Random(1))
     made._hpas._versions.start("115")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.meta import ObjectReference
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import DecodeError
@@ -19,14 +20,13 @@ from kubetide.kube.metrics import (
     ResourceMetrics,
     UnknownMetricObject,
 )
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 
-class Server(MemoryTransport):
+class Server(FaultyTransport):
     """Serves discovery, and one answer for everything else."""
 
     def __init__(self, answer: Any, versions: tuple[str, ...] = ("v1beta2", "v1beta1")) -> None:
-        super().__init__(MemoryApi())
+        super().__init__(FaultyApi())
         self._answer = answer
         self._versions = versions
         self.sent: list[tuple[str, dict[str, str]]] = []

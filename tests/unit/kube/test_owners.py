@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.apps import ReplicaSet
 from kubetide.api.objects.meta import ObjectKey, ObjectMeta, OwnerReference
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
@@ -16,7 +17,6 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import InternalError, NotFound
 from kubetide.kube.owners import ControllerKey, InvalidOwner, OwnerChain, OwnerNotFound
 from kubetide.kube.scale import ScaleClient
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 
 def key(kind: str, name: str, api_version: str = "apps/v1") -> ControllerKey:
@@ -46,10 +46,10 @@ class World:
     """Deployments and the like in a server, other kinds in a table."""
 
     def __init__(self, answers: dict[tuple[str, str], list[dict[str, Any]] | KubetideError] | None = None) -> None:
-        self.api = MemoryApi()
+        self.api = FaultyApi()
         self.clock = virtual_clock()
         self.scales = Scales(answers or {})
-        self.client = Client(MemoryTransport(self.api), clock=self.clock, chance=random.Random(1))
+        self.client = Client(FaultyTransport(self.api), clock=self.clock, rng=random.Random(1))
         self.owners = OwnerChain(self.client, self.scales, clock=self.clock)
 
     def add(self, plural: str, name: str, *owners: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ def test_a_refresher_keeps_answers_fresh_and_drops_what_nobody_asks_for() -> Non
 
 
 def test_freshness_is_spread_by_chance() -> None:
-    lookups: Lookups[int, str] = Lookups(freshness=600, lifetime=3600, jitter=1.0, chance=random.Random(3))
+    lookups: Lookups[int, str] = Lookups(freshness=600, lifetime=3600, jitter=1.0, rng=random.Random(3))
     for number in range(100):
         lookups.put(number, "x", now=0)
     assert lookups.due(599) == []
@@ -176,7 +176,7 @@ def test_freshness_is_spread_by_chance() -> None:
 
 
 def test_asking_prolongs_life_and_renewing_does_not() -> None:
-    lookups: Lookups[str, str] = Lookups(freshness=10_000, lifetime=100, jitter=0, chance=random.Random(0))
+    lookups: Lookups[str, str] = Lookups(freshness=10_000, lifetime=100, jitter=0, rng=random.Random(0))
     lookups.put("asked", "x", now=0)
     lookups.put("renewed", "x", now=0)
     assert lookups.get("asked", now=90) == (True, "x")

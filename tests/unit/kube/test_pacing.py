@@ -16,8 +16,8 @@ def test_the_hundredth_failure_does_not_overflow() -> None:
 
 def test_jitter_only_adds_and_at_most_its_share() -> None:
     backoff = Backoff(base=2, cap=2, jitter=0.5)
-    chance = random.Random(1)
-    delays = [backoff.delay(0, chance) for _ in range(200)]
+    rng = random.Random(1)
+    delays = [backoff.delay(0, rng) for _ in range(200)]
     assert all(2 <= each < 3 for each in delays)
     assert len(set(delays)) > 100
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.meta import ObjectReference
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import SelectorError
@@ -24,7 +25,6 @@ from kubetide.kube.scale import (
     normalise_selector,
     target_from,
 )
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 DEPLOYMENTS = ApiResource(group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True)
 SCALE = {
@@ -36,11 +36,11 @@ SCALE = {
 }
 
 
-class Routes(MemoryTransport):
+class Routes(FaultyTransport):
     """Answers by method and path."""
 
     def __init__(self, routes: dict[str, Any]) -> None:
-        super().__init__(MemoryApi())
+        super().__init__(FaultyApi())
         self.routes = routes
         self.sent: list[tuple[str, str, Any]] = []
 

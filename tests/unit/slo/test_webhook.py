@@ -2,6 +2,7 @@
 
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.admission import AdmissionReview
 from kubetide.api.values.codec import decode, encode
 from kubetide.clock import SystemClock
@@ -9,13 +10,12 @@ from kubetide.errors import DecodeError
 from kubetide.kube.client.client import Client
 from kubetide.slo.settings import SloSettings
 from kubetide.slo.webhook import SloReviews, webhook_server
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 OURS = {"namespace": "koordinator-system", "name": "slo-controller-config"}
 
 
 def client() -> Client:
-    return Client(MemoryTransport(MemoryApi()), clock=SystemClock())
+    return Client(FaultyTransport(FaultyApi()), clock=SystemClock())
 
 
 def review(operation: str, *, new: object = None, old: object = None, **names: str) -> AdmissionReview:

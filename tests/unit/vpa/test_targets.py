@@ -21,7 +21,7 @@ from kubetide.api.objects.scheme import (
 from kubetide.api.objects.vpa import CrossVersionObjectReference
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import ADMIN
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.testing.builders import (
@@ -39,7 +39,7 @@ from kubetide.vpa.targets import TargetNotFound, Targets
 def on_a_server(test: Callable[[Client, Targets], Awaitable[None]]) -> None:
     async def main() -> None:
         clock = virtual_clock()
-        api = EmbeddedApi(clock=clock)
+        api = ApiServer(clock=clock)
         api.insert(crds.load("verticalpodautoscalers"))
         client = Client(InProcessTransport(api, user=ADMIN), clock=clock)
         targets = Targets(client, clock=clock)

@@ -1,6 +1,6 @@
 """Events as values: what happened to which object, and why.
 
-Pure functions of each capability make them; `kube.recorder` publishes them, once per change, and never waits.
+Pure functions of each capability make them; `control.recorder` publishes them, once per change, and never waits.
 """
 
 from dataclasses import dataclass

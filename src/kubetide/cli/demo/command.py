@@ -32,7 +32,7 @@ from kubetide.embedded.sim.load.scenario import Scenario, load_scenario
 from kubetide.embedded.sim.narration import Line, Narrator
 from kubetide.embedded.sim.time.loop import run_virtual, set_speed
 from kubetide.errors import InvalidInput
-from kubetide.kube.control.manager import Component, Manager
+from kubetide.kube.control.manager import Component, Manager, running
 from kubetide.kube.gc_tuning import tune_gc
 from kubetide.telemetry import Telemetry
 
@@ -272,25 +272,8 @@ class Demo:
         manager = Manager(name="demo")
         for component in components:
             manager.add(component)
-        loop = asyncio.get_running_loop()
-        work = loop.create_task(manager.run(), name="controllers")
-        showing = asyncio.current_task()
-
-        def failed(task: "asyncio.Task[None]") -> None:
-            if not task.cancelled() and task.exception() is not None and showing is not None:
-                showing.cancel()
-
-        work.add_done_callback(failed)
-        try:
-            async with self._answering(cluster, manager, components, status_port):
-                yield
-        finally:
-            work.cancel()
-            await asyncio.wait({work})
-            if not work.cancelled():
-                error = work.exception()
-                if error is not None:
-                    raise error
+        async with running(manager), self._answering(cluster, manager, components, status_port):
+            yield
 
     @asynccontextmanager
     async def _answering(
@@ -335,14 +318,14 @@ def demo_components(cluster: SimCluster, seed: int) -> list[Component]:
     """Return every controller there is, and an agent for each node, on clients of the simulated cluster."""
     from kubetide.cli.node.simulated import make_agent
     from kubetide.settings import COMPONENTS
-    from kubetide.wiring import World, build
+    from kubetide.wiring import Dependencies, build
 
     components: list[Component] = []
     for name, kind in COMPONENTS.items():
         settings = kind()
         if hasattr(settings, "leader_elect"):  # one of each: nobody to elect
             settings = msgspec.structs.replace(settings, leader_elect=False)
-        world = World(
+        world = Dependencies(
             client=cluster.client(),
             clock=cluster.clock,
             telemetry=Telemetry(),

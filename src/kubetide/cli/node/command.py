@@ -175,10 +175,10 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
 
     clock = SystemClock()
     telemetry = Telemetry()
-    chance = random.Random()
+    rng = random.Random()
     instruments = Instruments(telemetry)
     client, access = connect(
-        connection, clock=clock, chance=chance, observe=instruments.request, announce=instruments.of("node")
+        connection, clock=clock, rng=rng, observe=instruments.request, announce=instruments.of("node")
     )
     nsenter = "" if settings.host_mode else f"{settings.proc_root_dir.rstrip('/')}/1/ns/mnt"
     roots = (settings.cgroup_root_dir.rstrip("/"), settings.proc_root_dir.rstrip("/") + "/stat")

@@ -47,7 +47,7 @@ def make_agent(
         telemetry or Telemetry(),
         layout=Layout(version=host.version, paths=host.paths),
         commands=host,
-        modules=partial(make_modules, sockets=False, chance=random.Random(f"{seed}/{node}")),
+        modules=partial(make_modules, sockets=False, rng=random.Random(f"{seed}/{node}")),
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from kubetide.embedded.apiserver.discovery import Listed
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 
 Forward = Callable[[Raw, Request], Awaitable[Answer]]
 
@@ -19,7 +19,7 @@ async def discover(forward: Forward, service: Raw, group: str, version: str) -> 
     try:
         answer = await forward(service, Request("GET", f"/apis/{group}/{version}"))
         body = msgspec.json.decode(answer.body) if answer.status == 200 else {}
-    except (Refusal, msgspec.DecodeError):
+    except (StatusError, msgspec.DecodeError):
         return []
     return [
         Listed(

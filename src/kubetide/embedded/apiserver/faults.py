@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from random import Random
 
 from kubetide.clock import Clock
-from kubetide.embedded.apiserver.rest.status import Refusal, conflict, internal
+from kubetide.embedded.apiserver.rest.status import StatusError, conflict, internal
 
 _WRITES = ("update", "patch")
 
@@ -56,11 +56,11 @@ class Faults:
             return
         if self.latency:
             await asyncio.sleep(self.latency.total_seconds())
-        refusal = self._drawn(verb, group, plural, name)
-        if refusal is not None:
-            raise refusal
+        error = self._drawn(verb, group, plural, name)
+        if error is not None:
+            raise error
 
-    def _drawn(self, verb: str, group: str, plural: str, name: str) -> Refusal | None:
+    def _drawn(self, verb: str, group: str, plural: str, name: str) -> StatusError | None:
         rate = self.errors.get(verb, self.errors.get("*", 0.0))
         if rate and self.random.random() < rate:
             return internal(f"injected fault on {verb} {plural}")

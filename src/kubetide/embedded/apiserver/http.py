@@ -18,9 +18,9 @@ from kubetide.embedded.apiserver.auth.authentication import authenticate
 from kubetide.embedded.apiserver.outbound import Outbound
 from kubetide.embedded.apiserver.rest.render import answer_raw
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.rest.status import Refusal, bad_request, internal, timed_out, too_large
+from kubetide.embedded.apiserver.rest.status import StatusError, bad_request, internal, timed_out, too_large
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.connections import Limits
 from kubetide.kube.listener import listening
 from kubetide.kube.wire import wire_seconds, wire_timeout, wire_timers
@@ -76,7 +76,7 @@ class Serving:
 
 @asynccontextmanager
 async def serve(
-    api: EmbeddedApi,
+    api: ApiServer,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -115,7 +115,7 @@ async def serve(
 class _Front:
     """Turns HTTP requests into `Request`s and answers back into HTTP."""
 
-    def __init__(self, api: EmbeddedApi, options: ServerOptions, *, anonymous: bool) -> None:
+    def __init__(self, api: ApiServer, options: ServerOptions, *, anonymous: bool) -> None:
         self._api = api
         self.options = options
         self._anonymous = anonymous
@@ -130,8 +130,8 @@ class _Front:
         try:
             request = await self._request(http)
             answer = await self._api.handle(request)
-        except Refusal as refusal:
-            answer = _refused(refusal)
+        except StatusError as error:
+            answer = _refused(error)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -254,9 +254,9 @@ def _unquote(text: str) -> str:
     return unquote(text.replace("+", " "), errors="strict")
 
 
-def _refused(refusal: Refusal) -> Answer:
-    told = answer_raw(refusal.to_raw(), refusal.code)
-    return Answer(told.status, told.body, headers={"www-authenticate": "Bearer"} if refusal.code == 401 else {})
+def _refused(error: StatusError) -> Answer:
+    told = answer_raw(error.to_raw(), error.code)
+    return Answer(told.status, told.body, headers={"www-authenticate": "Bearer"} if error.code == 401 else {})
 
 
 def _response(answer: Answer) -> web.Response:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from kubetide.embedded.apiserver.rest.requests import ADMIN, Answer, Request, User
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.errors import ConnectionLost, RequestTimeout, error_from
 from kubetide.kube.client.transport import Response
 
@@ -19,9 +19,9 @@ _READS_AT_ONCE = 8
 
 
 class InProcessTransport:
-    """Implements `kube.transport.Transport` on an `EmbeddedApi`."""
+    """Implements `kube.transport.Transport` on an `ApiServer`."""
 
-    def __init__(self, api: EmbeddedApi, *, user: User = ADMIN, user_agent: str = "kubetide") -> None:
+    def __init__(self, api: ApiServer, *, user: User = ADMIN, user_agent: str = "kubetide") -> None:
         self._api = api
         self._user = user
         self._user_agent = user_agent

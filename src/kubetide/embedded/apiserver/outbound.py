@@ -17,7 +17,7 @@ from kubetide.embedded.apiserver.admission.admission import HookFailed
 from kubetide.embedded.apiserver.admission.webhooks import Hook
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
 from kubetide.embedded.apiserver.rest.status import Raw, unavailable
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.kube.wire import wire_seconds, wire_timeout
 
@@ -31,7 +31,7 @@ _FORWARD_SECONDS = 30.0
 class Outbound:
     """An HTTPS client on behalf of one API server."""
 
-    def __init__(self, api: EmbeddedApi) -> None:
+    def __init__(self, api: ApiServer) -> None:
         self._api = api
         self._session: aiohttp.ClientSession | None = None
 

@@ -1,6 +1,6 @@
 """The embedded API server, whole: store, verbs, admission, access, discovery, custom resources.
 
-`EmbeddedApi.handle` is the one way in, for every transport. A write runs the verb's generator; where the verb asks
+`ApiServer.handle` is the one way in, for every transport. A write runs the verb's generator; where the verb asks
 for admission, in-process and HTTPS webhooks get their say. Nothing here opens a socket.
 """
 
@@ -35,7 +35,7 @@ from kubetide.embedded.apiserver.rest.render import answer_raw
 from kubetide.embedded.apiserver.rest.requests import Answer, Request, Target, User, parse_target
 from kubetide.embedded.apiserver.rest.status import (
     Raw,
-    Refusal,
+    StatusError,
     bad_request,
     method_not_allowed,
     no_such_path,
@@ -55,7 +55,7 @@ Audit = Callable[[Request, int], None]
 NodeProxy = Callable[[str, str, Request], Awaitable[Answer]]
 
 
-class EmbeddedApi:
+class ApiServer:
     """A Kubernetes API server in one object. `seed` makes names and uids repeatable; None makes them random."""
 
     def __init__(
@@ -132,12 +132,12 @@ class EmbeddedApi:
         return self.store.put(resource.storage, key, stored, derived=derived).obj
 
     async def handle(self, request: Request) -> Answer | WatchPlan:
-        """Answer one request; a watch is answered with a plan for its stream. Never raises a Refusal."""
+        """Answer one request; a watch is answered with a plan for its stream. Never raises a StatusError."""
         try:
             answer = await self._handle(request)
-        except Refusal as refusal:
-            headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after is not None else {}
-            told = answer_raw(refusal.to_raw(), refusal.code)
+        except StatusError as error:
+            headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else {}
+            told = answer_raw(error.to_raw(), error.code)
             answer = Answer(told.status, told.body, headers=headers)
         except RecursionError:
             answer = answer_raw(bad_request("the object is nested too deeply").to_raw(), 400)
@@ -240,8 +240,8 @@ class EmbeddedApi:
                     else:
                         asked = self.admission.concerns(call.resource)
                         admitted = await self.admission.admit(call) if asked else call.obj
-                except Refusal as refusal:
-                    call = steps.throw(refusal)
+                except StatusError as error:
+                    call = steps.throw(error)
                 else:
                     call = steps.send(admitted)
         except StopIteration as finished:

@@ -28,8 +28,8 @@ from kubetide.clock import Clock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.render import answer_raw
 from kubetide.embedded.apiserver.rest.requests import ADMIN, Answer, Request, User
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal, no_such_path, unavailable
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError, no_such_path, unavailable
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.expiry import EVENT_TTL
 from kubetide.embedded.sim.controllers.registry import make_controllers
@@ -38,7 +38,7 @@ from kubetide.embedded.sim.load.manifests import node_manifest, workload_manifes
 from kubetide.embedded.sim.load.model import Model, WorkloadKey
 from kubetide.embedded.sim.load.profile import Profile
 from kubetide.embedded.sim.load.scenario import Amount, Scenario, make_curve, make_profile, seconds
-from kubetide.embedded.sim.load.scenario_events import happen, set_node_outage
+from kubetide.embedded.sim.load.scenario_events import play, set_node_outage
 from kubetide.embedded.sim.metrics import SimMetrics
 from kubetide.embedded.sim.node.hosts import SimHost
 from kubetide.embedded.sim.node.kernel import Kernel
@@ -68,13 +68,13 @@ class SimCluster:
         *,
         seed: int = 0,
         clock: Clock | None = None,
-        api: EmbeddedApi | None = None,
+        api: ApiServer | None = None,
         event_ttl: timedelta = EVENT_TTL,
     ) -> None:
         self.scenario = scenario or Scenario()
         self.seed = seed or self.scenario.seed
         self.clock: Clock = clock or (api.clock if api is not None else virtual_clock())
-        self.api = api or EmbeddedApi(clock=self.clock, seed=self.seed)
+        self.api = api or ApiServer(clock=self.clock, seed=self.seed)
         self._origin = self.clock.monotonic()
         start = self.clock.now()
         week_start = start.weekday() * DAY + (start.hour * 60 + start.minute) * 60 + start.second
@@ -143,7 +143,7 @@ class SimCluster:
         for obj in (*scenario.objects, *map(workload_manifest, scenario.workloads)):
             await self._apply_one(obj, replace_existing=False)
         for event in scenario.events:
-            self._spawn(happen(self, event), f"sim-event-{event.do}")
+            self._spawn(play(self, event), f"sim-event-{event.do}")
         return self
 
     async def __aexit__(
@@ -199,7 +199,7 @@ class SimCluster:
 
     def client(self, user: User | str | None = None) -> Client:
         """Return a client for a user; None is the administrator."""
-        return Client(self.transport(user), clock=self.clock, chance=Random(self.seed))
+        return Client(self.transport(user), clock=self.clock, rng=Random(self.seed))
 
     async def _send(self, request: Request) -> Answer:
         answer = await self.api.handle(request)
@@ -250,7 +250,7 @@ class SimCluster:
             answer = await self._send(Request("PUT", f"{path}/{metadata['name']}", body=body))
         result: Raw = msgspec.json.decode(answer.body)
         if answer.status >= 400:
-            raise Refusal(answer.status, result.get("reason", ""), result.get("message", ""))
+            raise StatusError(answer.status, result.get("reason", ""), result.get("message", ""))
         return result
 
     def add_node(

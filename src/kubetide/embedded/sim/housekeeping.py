@@ -4,7 +4,6 @@ Without the first two, `kubectl delete` would wait for ever. Nothing else runs: 
 node.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,16 +12,17 @@ from random import Random
 from kubetide import crds
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
 from kubetide.embedded.apiserver.rest.strategy import CRDS
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.expiry import EVENT_TTL, EventExpiry
 from kubetide.embedded.sim.controllers.garbage import Garbage
 from kubetide.embedded.sim.controllers.namespaces import Namespaces
 from kubetide.embedded.sim.world import World
+from kubetide.kube.control.manager import running
 
 
 @asynccontextmanager
-async def housekeeping(api: EmbeddedApi, *, event_ttl: timedelta = EVENT_TTL) -> AsyncIterator[None]:
+async def housekeeping(api: ApiServer, *, event_ttl: timedelta = EVENT_TTL) -> AsyncIterator[None]:
     """Install kubetide's custom resources and keep house while the context lasts."""
     for definition in crds.load_all():
         if api.store.get(CRDS, StoreKey("", definition["metadata"]["name"])) is None:
@@ -35,11 +35,5 @@ async def housekeeping(api: EmbeddedApi, *, event_ttl: timedelta = EVENT_TTL) ->
         return answer
 
     world = World(api.store, api.clock, send, Random(0))
-    async with asyncio.TaskGroup() as group:
-        keepers = (Namespaces(world), Garbage(world), EventExpiry(world, event_ttl))
-        tasks = [group.create_task(controller.run()) for controller in keepers]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
+    async with running(Namespaces(world), Garbage(world), EventExpiry(world, event_ttl)):
+        yield

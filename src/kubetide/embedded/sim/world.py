@@ -16,7 +16,7 @@ import msgspec
 
 from kubetide.clock import Clock
 from kubetide.embedded.apiserver.rest.requests import Answer, Request, User
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 from kubetide.embedded.apiserver.rest.strategy import new_uid, timestamp
 from kubetide.embedded.apiserver.storage.objects import LogEvent, ObjectStore, ResourceKey, StoreKey
 
@@ -47,12 +47,12 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Sender(Protocol):
-    """Carries a request to the API server and brings the answer; a refusal is an answer with its status."""
+    """Carries a request to the API server and brings the answer; an error is an answer with its status."""
 
     def __call__(self, request: Request) -> Awaitable[Answer]: ...
 
 
-class Rejected(Refusal):
+class Rejected(StatusError):
     """The API server refused what a controller of the simulation asked for."""
 
 

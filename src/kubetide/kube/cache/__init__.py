@@ -1,1 +1,1 @@
-"""Local copies of cluster state: list and watch into indexed stores."""
+"""Caches of cluster state: list and watch into indexed stores."""

@@ -1,4 +1,4 @@
-"""Does the local copy still equal the server's collection? Finds what no error of a stream tells.
+"""Does the cache still equal the server's collection? Finds what no error of a stream reports.
 
 A server that was restored from an older backup goes on as if nothing had happened: nobody sends the deletion of objects
 that the backup does not have, and the copy would hold them for ever. Three signs lead to a new list:
@@ -65,7 +65,7 @@ class Trail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection(Generic[T]):
-    """What an informer copies, and from where."""
+    """What an informer caches, and from where."""
 
     client: Client
     resource: Resource[T]
@@ -114,7 +114,7 @@ class Consistency(Generic[T]):
         versions: Versions,
         *,
         interval: timedelta,
-        chance: random.Random,
+        rng: random.Random,
         count: Callable[[], int],
         stream: Callable[[], object],
         relist: Callable[[str], None],
@@ -124,7 +124,7 @@ class Consistency(Generic[T]):
         self._store = store
         self._versions = versions
         self._interval = interval.total_seconds()
-        self._chance = chance
+        self._rng = rng
         self._count = count
         self._stream = stream
         self._relist = relist
@@ -159,7 +159,7 @@ class Consistency(Generic[T]):
     async def _wait(self) -> None:
         """Wait for the next check, or for doubt and then for what is on its way."""
         try:
-            async with asyncio.timeout(self._interval * self._chance.uniform(*JITTER) or None):
+            async with asyncio.timeout(self._interval * self._rng.uniform(*JITTER) or None):
                 await self._doubted.wait()
                 await asyncio.sleep(SETTLE_SECONDS)
         except TimeoutError:

@@ -2,14 +2,14 @@
 
 What a stream may do wrong, and what follows:
 
-- it ends or breaks: it is taken up a little before the last change seen (`kube.versions`), and what comes twice is
+- it ends or breaks: it is taken up a little before the last change seen (`cache.versions`), and what comes twice is
   recognised by its version. Streams that break again and again without bringing news lead to a new list.
 - it repeats or mixes up changes: each key takes only versions newer than the one it has, deletions included
-  (`kube.versions`).
+  (`cache.versions`).
 - it sends what is no event, or an error such as 410: the objects are listed again.
 - an object does not fit its struct: the last good one stays in force, and the fault is logged and counted.
-- it says nothing of what a restore from a backup took away: the copy is compared with the server now and then
-  (`kube.consistency`), and listed again where it differs.
+- it says nothing of what a restore from a backup took away: the cache is compared with the server now and then
+  (`cache.consistency`), and listed again where it differs.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 Handler = Callable[[T | None, T | None], None]
 
-# A flood of changes must not keep other tasks from their turn.
-EVENTS_PER_TURN = 64
+# A flood of changes must not starve other tasks.
+EVENTS_PER_YIELD = 64
 WATCH_SECONDS = (300, 600)
 ATTEMPTS_BEFORE_RELIST = 3
 # A stream that is alive and silent for this long has nothing left to deliver.
@@ -47,7 +47,7 @@ log = get_logger("informer")
 
 
 class Informer(Generic[T]):
-    """A local copy of one resource. Handlers are called with (old, new): None means absent."""
+    """A cache of one resource. Handlers are called with (old, new): None means absent."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Informer(Generic[T]):
         resync: timedelta | None = None,
         slim: Callable[[T], T] | None = None,
         backoff: Backoff | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.resource = resource
         self.store: Store[T] = Store(indexes)
@@ -75,8 +75,8 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._resync = resync
         self._slim = slim
-        self._chance = chance or client.chance
-        self._retry = Retry(backoff or Backoff(), self._chance)
+        self._rng = rng or client.rng
+        self._retry = Retry(backoff or Backoff(), self._rng)
         self._handlers: list[Handler[T]] = []
         self._versions = Versions()
         self._fruitless = 0
@@ -99,7 +99,7 @@ class Informer(Generic[T]):
             self.store,
             self._versions,
             interval=client.cache_check,
-            chance=self._chance,
+            rng=self._rng,
             count=self._count,
             stream=lambda: self._stream,
             relist=self._start_over,
@@ -175,6 +175,8 @@ class Informer(Generic[T]):
     async def _watch_from(self, version: str) -> str:
         """Follow a stream to its end and return where to go on; nowhere if it was ended to list again."""
         try:
+            # A timeout without a time: `_start_over` sets it to now, which ends the stream from the outside without
+            # cancelling the task itself.
             async with asyncio.timeout(None) as self._stream:
                 await self._watch(version)
         except TimeoutError:
@@ -186,8 +188,8 @@ class Informer(Generic[T]):
         return self._resume_point(None)
 
     def _start_over(self, reason: str) -> None:
-        """List again, because the copy was found to be wrong."""
-        self._log.warning("local copy differs from the server, listing again", reason=reason)
+        """List again, because the cache was found to be wrong."""
+        self._log.warning("cache differs from the server, listing again", reason=reason)
         self._wrong = True
         if self._stream is not None:
             self._stream.reschedule(asyncio.get_running_loop().time())
@@ -207,7 +209,7 @@ class Informer(Generic[T]):
 
         A line that cannot be read would be sent again; a server that refuses time and again may have lost our
         version for good (restored from a backup); streams that only repeat what is known might hide a change.
-        All three, and a copy that was found to be wrong, are healed by a list only.
+        All three, and a cache that was found to be wrong, are healed by a list only.
         """
         self._fruitless = self._fruitless + 1 if self._only_repeats else 0
         self._only_repeats = False
@@ -222,6 +224,8 @@ class Informer(Generic[T]):
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
+        # Replacing may give way to other tasks. Nobody sees a half-filled store as synced: the event is set after it,
+        # and a later list only ever moves a complete store to another complete one, key by key.
         await self._replace(listing)
         self._wrong = False
         self.relists += 1
@@ -247,6 +251,7 @@ class Informer(Generic[T]):
             key, version = identify(item)
             seen.add(key)
             old = self.store.get(key)
+            # Equal versions are equal objects: handlers hear of a list only what really changed.
             if trusted and old is not None and version and identify(old)[1] == version:
                 continue
             self._put(key, item)
@@ -261,8 +266,10 @@ class Informer(Generic[T]):
             resource_version=version,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
-            timeout_seconds=self._chance.randint(*WATCH_SECONDS),
+            timeout_seconds=self._rng.randint(*WATCH_SECONDS),
         )
+        # A stream is taken up a little before the newest change we know, so its first lines repeat the past. While it
+        # is `behind`, it has not yet reached what was known when it was opened, and its silence vouches for nothing.
         known = self._versions.latest
         behind = newer(known, version)
         before = self._versions.progress
@@ -276,16 +283,18 @@ class Informer(Generic[T]):
                     last_line = self._touch()
                     self._retry.succeeded()
                     count += 1
-                    if count % EVENTS_PER_TURN == 0:
+                    if count % EVENTS_PER_YIELD == 0:
                         await asyncio.sleep(0)
         finally:
+            # Alive, caught up and silent: whatever happened up to `latest` has arrived, so the next stream may start
+            # there. Without the silence, a change with an older version could still be on its way.
             if not behind and self._clock.monotonic() - last_line >= QUIET_SECONDS:
                 self._versions.vouch(self._versions.latest)
             self._only_repeats = changes > 0 and self._versions.progress == before
         self._touch()
         if count == 0 or self._only_repeats:
             # A server that ends every stream at once, or after what is known, would otherwise be asked in a tight loop.
-            await asyncio.sleep(self._chance.uniform(0.5, 1.0))
+            await asyncio.sleep(self._rng.uniform(0.5, 1.0))
 
     def _apply(self, event: WatchEvent[T] | Rejected) -> None:
         if event.type == BOOKMARK:
@@ -293,6 +302,8 @@ class Informer(Generic[T]):
                 self._consistency.doubt()
             self._versions.vouch(event.resource_version)
             return
+        # Each key takes only newer versions, so that a line which is repeated or overtaken cannot bring the past back;
+        # for a key that is gone, `Versions` remembers the version of its deletion.
         current = self.store.get(event.key)
         known = identify(current)[1] if current is not None else ""
         if not self._versions.accept(event.key, event.resource_version, known, deleted=event.type == DELETED):
@@ -314,7 +325,7 @@ class Informer(Generic[T]):
         try:
             item = self._slim(item) if self._slim is not None else item
             old = self.store.put(key, item)
-        except Exception as error:  # noqa: BLE001 - one odd object must not end the copy of all others
+        except Exception as error:  # noqa: BLE001 - one odd object must not end the cache of all others
             self._reject(key, DecodeError(f"cannot be indexed: {error!r}", subject=f"{self.resource} {key}"))
             return
         self._notify(old, item)
@@ -335,7 +346,7 @@ class Informer(Generic[T]):
     def _call(self, handler: Handler[T], old: T | None, new: T | None) -> None:
         try:
             handler(old, new)
-        except Exception as error:  # noqa: BLE001 - the copy must stay complete whatever a handler does
+        except Exception as error:  # noqa: BLE001 - the cache must stay complete whatever a handler does
             self._log.error("handler failed", error=str(error), kind=type(error).__name__)
 
     async def _resync_forever(self, seconds: float) -> None:

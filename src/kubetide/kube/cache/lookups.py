@@ -24,11 +24,11 @@ class _Entry(Generic[V]):
 class Lookups(Generic[K, V]):
     """Answers by key. All times are seconds of one steady clock."""
 
-    def __init__(self, *, freshness: float, lifetime: float, jitter: float, chance: random.Random) -> None:
+    def __init__(self, *, freshness: float, lifetime: float, jitter: float, rng: random.Random) -> None:
         self._freshness = freshness
         self._lifetime = lifetime
         self._jitter = jitter
-        self._chance = chance
+        self._rng = rng
         self._entries: dict[K, _Entry[V]] = {}
 
     def __len__(self) -> int:
@@ -59,4 +59,4 @@ class Lookups(Generic[K, V]):
         return [key for key, entry in self._entries.items() if now >= entry.fresh_until]
 
     def _fresh_until(self, now: float) -> float:
-        return now + self._freshness * (1 + self._jitter * self._chance.random())
+        return now + self._freshness * (1 + self._jitter * self._rng.random())

@@ -39,9 +39,9 @@ _NODES = Resource("", "v1", "nodes", "Node", _SizedNode, namespaced=False)
 class NodeSizes:
     """The capacity of all nodes as last seen."""
 
-    def __init__(self, client: Client, *, clock: Clock, chance: random.Random | None = None) -> None:
+    def __init__(self, client: Client, *, clock: Clock, rng: random.Random | None = None) -> None:
         self._client = client
-        self._informer: Informer[_SizedNode] = Informer(client, _NODES, clock=clock, chance=chance)
+        self._informer: Informer[_SizedNode] = Informer(client, _NODES, clock=clock, rng=rng)
         self._informer.add_handler(self._on_change)
         self._capacity: Capacity | None = None
         self._asked = asyncio.Event()

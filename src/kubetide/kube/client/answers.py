@@ -56,12 +56,12 @@ class AnswerBudget:
         if size <= self._left and not self._waiting:
             self._left -= size
             return size
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, granted))
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if not granted.cancelled():
                 self.put_back(size)  # it came at the same moment
             else:
                 self._next()  # those behind may need less
@@ -75,12 +75,12 @@ class AnswerBudget:
 
     def _next(self) -> None:
         while self._waiting:
-            size, turn = self._waiting[0]
-            if not turn.cancelled():
+            size, granted = self._waiting[0]
+            if not granted.cancelled():
                 if size > self._left:
                     return
                 self._left -= size
-                turn.set_result(None)
+                granted.set_result(None)
             self._waiting.popleft()
 
 

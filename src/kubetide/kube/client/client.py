@@ -70,7 +70,7 @@ class Client:
         concurrency: int = 64,
         qps: float | None = None,
         burst: int | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         timeout: float = REQUEST_TIMEOUT,
         cache_check: timedelta = CACHE_CHECK,
         observe: Callable[[str, int, float], None] | None = None,
@@ -78,7 +78,7 @@ class Client:
     ) -> None:
         self.transport = transport
         self.clock = clock
-        self.chance = chance or random.Random()
+        self.rng = rng or random.Random()
         self.cache_check = cache_check
         """How often an informer compares what it holds with the server."""
         self.discovery = Discovery(self.request, clock=clock)
@@ -102,7 +102,7 @@ class Client:
         timeout: float | None = None,
         retries: int = MAX_RETRIES,
     ) -> Response:
-        """Send any request; raises the ApiError of a refusal once it is not worth waiting for."""
+        """Send any request; raises the ApiError of an error status once retrying is not worth it."""
         for attempt in range(retries + 1):
             response = await self._send(
                 method,
@@ -361,7 +361,7 @@ class Client:
         other = Client(
             transport,
             clock=self.clock,
-            chance=self.chance,
+            rng=self.rng,
             timeout=self._timeout,
             cache_check=self.cache_check,
             observe=self._observe,

@@ -14,7 +14,7 @@ def connect(
     settings: KubeSettings,
     *,
     clock: Clock,
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
     observe: Callable[[str, int, float], None] | None = None,
     announce: Callable[[object], None] | None = None,
 ) -> tuple[Client, Access]:
@@ -26,7 +26,7 @@ def connect(
         concurrency=settings.concurrency,
         qps=settings.qps or None,
         burst=settings.burst or None,
-        chance=chance,
+        rng=rng,
         timeout=settings.request_timeout.total_seconds(),
         cache_check=settings.cache_check_interval,
         observe=observe,

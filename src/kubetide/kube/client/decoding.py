@@ -104,7 +104,7 @@ def _watch_error(line: bytes) -> Exception:
 
 
 async def decode_page(body: bytes, kind: type[T], *, what: str = "") -> tuple[ListMeta, list[T], list[Rejected]]:
-    """Decode one page of a list: a short one at once, a long one in slices between turns of the event loop."""
+    """Decode one page of a list: a short one at once, a long one in slices that give way to other tasks."""
     if len(body) <= AT_ONCE:
         try:
             whole = decode(body, _Page[kind], what=what)  # type: ignore[valid-type]

@@ -109,9 +109,9 @@ class HttpTransport:
                     yield self._lines(opened, what)
                     return
                 with _as_unavailable(what):
-                    refusal = Response(opened.status, _headers(opened), await self._read(opened, path, what))
-            if attempt == 2 or refusal.status != 401 or not await self._access.credentials.refused(presented):
-                raise error_from(refusal)
+                    failed = Response(opened.status, _headers(opened), await self._read(opened, path, what))
+            if attempt == 2 or failed.status != 401 or not await self._access.credentials.refused(presented):
+                raise error_from(failed)
             presented = await self._access.credentials.present()
 
     async def close(self) -> None:

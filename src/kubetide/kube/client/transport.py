@@ -1,7 +1,7 @@
 """The one seam between kubetide and an API server: a request, and a watch as a stream of lines.
 
-Controllers never know what is behind it: HTTPS to a cluster (`kube.http`), HTTP to the embedded API server, or the
-embedded one in process and in virtual time (`embedded.inprocess`). An HTTP status is an answer, whatever it is;
+Controllers never know what is behind it: HTTPS to a cluster (`client.http`), HTTP to the embedded API server, or the
+embedded one in process and in virtual time (`apiserver.inprocess`). An HTTP status is an answer, whatever it is;
 an error means that nobody answered.
 """
 

@@ -20,7 +20,7 @@ from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.control.instruments import Reconciles
 from kubetide.kube.control.leader_election import Leadership
-from kubetide.kube.control.reconcile import STOP_GRACE, Outcome, Result, Workers
+from kubetide.kube.control.reconcile import STOP_GRACE, Reconciled, Result, Workers
 from kubetide.kube.control.workqueue import FAILURE_BACKOFF, WorkQueue
 from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
@@ -172,7 +172,7 @@ class PeriodicLoop:
                 log.warning("run failed", loop=self.name, error=str(error), kind=type(error).__name__)
         if self._reconciles is not None:
             seconds = self._clock.monotonic() - started
-            self._reconciles.outcome(self.name, Outcome(key=self.name, seconds=seconds, error=failure))
+            self._reconciles.outcome(self.name, Reconciled(key=self.name, seconds=seconds, error=failure))
 
 
 def next_tick(due: float, interval: float, *, now: float) -> float:

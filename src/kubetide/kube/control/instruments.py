@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.control.leader_election import LeaderElector
-from kubetide.kube.control.reconcile import Outcome
+from kubetide.kube.control.reconcile import Reconciled
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.telemetry import Telemetry
@@ -25,7 +25,7 @@ SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
 class Reconciles:
-    """Counts what reconcilers came to."""
+    """Counts reconciliations by result, and their time."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._count = telemetry.counter(
@@ -35,7 +35,7 @@ class Reconciles:
             "controller_runtime_reconcile_time_seconds", "How long one reconciliation took.", ("controller",), SECONDS
         )
 
-    def outcome(self, controller: str, outcome: Outcome[Any]) -> None:
+    def outcome(self, controller: str, outcome: Reconciled[Any]) -> None:
         """Note a reconciliation: with the controller's name bound, the `observe` of Workers."""
         self._count.labels(controller, "error" if outcome.error is not None else "success").inc()
         self._seconds.labels(controller).observe(outcome.seconds)
@@ -69,7 +69,7 @@ class Instruments:
 
 
 @dataclass(slots=True)
-class _Copies:
+class _Caches:
     """What the informers of one component and resource come to together."""
 
     objects: int = 0
@@ -98,7 +98,7 @@ class _Machinery(Collector):
         )
         dropped = CounterMetricFamily("kubetide_events_dropped", "Events that were not written.", labels=["component"])
         queues: defaultdict[str, list[WorkQueue[Any]]] = defaultdict(list)
-        copies: defaultdict[tuple[str, str], _Copies] = defaultdict(_Copies)
+        caches: defaultdict[tuple[str, str], _Caches] = defaultdict(_Caches)
         for part, component in list(self.parts.items()):
             if isinstance(part, WorkQueue):
                 queues[part.name].append(part)
@@ -107,10 +107,10 @@ class _Machinery(Collector):
             elif isinstance(part, EventRecorder):
                 dropped.add_metric([part.component], part.dropped)
             elif isinstance(part, Informer):
-                copies[component, str(part.resource)].add(part)
+                caches[component, str(part.resource)].add(part)
         yield from (leading, dropped)
         yield from _queues(queues)
-        yield from _copies(copies)
+        yield from _caches(caches)
 
 
 def _queues(queues: dict[str, list[WorkQueue[Any]]]) -> Iterator[Metric]:
@@ -132,17 +132,17 @@ def _queues(queues: dict[str, list[WorkQueue[Any]]]) -> Iterator[Metric]:
     yield from (depth, unfinished, longest, running, delayed)
 
 
-def _copies(copies: dict[tuple[str, str], _Copies]) -> Iterator[Metric]:
+def _caches(caches: dict[tuple[str, str], _Caches]) -> Iterator[Metric]:
     labels = ["component", "resource"]
-    objects = GaugeMetricFamily("kubetide_informer_objects", "Objects in the local copy.", labels=labels)
+    objects = GaugeMetricFamily("kubetide_informer_objects", "Objects in the cache.", labels=labels)
     stale = GaugeMetricFamily(
-        "kubetide_informer_staleness_seconds", "Since the server last said anything.", labels=labels
+        "kubetide_informer_staleness_seconds", "Since the server last answered or sent an event.", labels=labels
     )
     rejected = GaugeMetricFamily(
         "kubetide_informer_rejected_objects", "Objects that cannot be read; the last good one counts.", labels=labels
     )
     lists = CounterMetricFamily("kubetide_informer_lists", "Whole lists read.", labels=labels)
-    for key, found in copies.items():
+    for key, found in caches.items():
         objects.add_metric(key, found.objects)
         rejected.add_metric(key, found.rejected)
         lists.add_metric(key, found.lists)

@@ -1,7 +1,8 @@
 """Leader election on a Lease: acquire, renew, release on stop, and stop acting when it cannot renew.
 
-The rule is in `kube.election`. `is_leader` is a question of time, not of a flag: once the renew deadline has passed
-it is False, even if the process was frozen and no task of it has run since. `kube.fence` refuses writes by it.
+The rule is pure (`next_move`, `claim`). `is_leader` is a question of time, not of a flag: once the renew deadline has
+passed it is False, even if the process was frozen and no task of it has run since. `FencedTransport` holds writes back
+by it.
 """
 
 import asyncio
@@ -116,7 +117,7 @@ class LeaderElector:
         lease_duration: timedelta = timedelta(seconds=15),
         renew_deadline: timedelta = timedelta(seconds=10),
         retry_period: timedelta = timedelta(seconds=2),
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         if not retry_period * RETRY_JITTER < renew_deadline < lease_duration:
             raise ValueError("lease duration, renew deadline and retry period must grow shorter in this order")
@@ -129,7 +130,7 @@ class LeaderElector:
         self._duration = lease_duration.total_seconds()
         self._deadline = renew_deadline.total_seconds()
         self._period = retry_period.total_seconds()
-        self._chance = chance or client.chance
+        self._rng = rng or client.rng
         self._sighting: Sighting | None = None
         self._raw: dict[str, Any] = {}
         self._renewed_at: float | None = None
@@ -163,7 +164,7 @@ class LeaderElector:
             # An answer that took longer than the renew deadline won a Lease that may not be used any more.
             if await self._try() and self.is_leader:
                 return
-            await asyncio.sleep(self._period * (1 + (RETRY_JITTER - 1) * self._chance.random()))
+            await asyncio.sleep(self._period * (1 + (RETRY_JITTER - 1) * self._rng.random()))
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """Lead until the work ends (True) or the Lease is lost (False)."""
@@ -350,7 +351,7 @@ class Leadership:
         enabled: bool,
         lease_name: str,
         namespace: str,
-        chance: random.Random,
+        rng: random.Random,
         identity: str = "",
         lease_duration: timedelta = timedelta(seconds=15),
         renew_deadline: timedelta = timedelta(seconds=10),
@@ -367,11 +368,11 @@ class Leadership:
             clock=clock,
             lease_name=lease_name,
             namespace=namespace,
-            identity=identity or f"{socket.gethostname()}_{chance.getrandbits(64):016x}",
+            identity=identity or f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
             lease_duration=lease_duration,
             renew_deadline=renew_deadline,
             retry_period=retry_period,
-            chance=chance,
+            rng=rng,
         )
         self.writer = client.over(FencedTransport(client.transport, lambda: self.is_leader))
 
@@ -386,7 +387,7 @@ class Leadership:
             enabled=settings.leader_elect,
             lease_name=lease_name or settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             lease_duration=settings.leader_elect_lease_duration,
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,

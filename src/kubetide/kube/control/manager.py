@@ -6,7 +6,8 @@ half a controller is worse than none, and a restart is a no-op.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -50,7 +51,7 @@ class Explains(Protocol):
 
 @runtime_checkable
 class Notes(Protocol):
-    """A component that has something to tell to who asks for its health, though all is well."""
+    """A component with something to report beside its health, though it is healthy."""
 
     def notes(self) -> Sequence[str]:
         """Return a line for each thing that people should know; it is read by everybody, so it names no object."""
@@ -90,7 +91,7 @@ class Manager:
         return all(entry.component.healthy() for entry in self._entries)
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
-        """Ask the components in turn."""
+        """Ask one component after the other."""
         for component in self.components:
             if isinstance(component, Explains) and (answer := component.explain(kind, key)) is not None:
                 return answer
@@ -138,3 +139,28 @@ class Manager:
 async def _until_ready(component: Component, task: asyncio.Task[None]) -> None:
     while not component.ready() and not task.done():  # noqa: ASYNC110 - readiness may come from anywhere
         await asyncio.sleep(READY_POLL_SECONDS)
+
+
+@asynccontextmanager
+async def running(*components: Component) -> AsyncIterator[None]:
+    """Run components beside the body of the context, and stop them with it.
+
+    An error of the body stays as it is. A component that fails cancels the body, and its error comes out.
+    """
+    failure: Exception | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(component.run(), name=component.name) for component in components]
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 - raised again below; inside the group it would be wrapped
+                failure = error
+            finally:
+                for task in tasks:
+                    task.cancel()
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from failure
+        raise
+    if failure is not None:
+        raise failure

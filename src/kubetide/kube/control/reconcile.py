@@ -33,7 +33,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome(Generic[K]):
+class Reconciled(Generic[K]):
     """What one reconcile came to: for telemetry and tests."""
 
     key: K
@@ -53,7 +53,7 @@ class Workers(Generic[K]):
         name: str = "",
         stop_grace: timedelta = STOP_GRACE,
         retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
-        observe: Callable[[Outcome[K]], None] | None = None,
+        observe: Callable[[Reconciled[K]], None] | None = None,
     ) -> None:
         self.queue = queue
         self.name = name or queue.name
@@ -119,7 +119,7 @@ class Workers(Generic[K]):
             if result.requeue_after is not None:
                 self.queue.add_after(key, result.requeue_after)
         if self._observe is not None:
-            self._observe(Outcome(key=key, seconds=loop.time() - started, error=error))
+            self._observe(Reconciled(key=key, seconds=loop.time() - started, error=error))
 
     def _failed(self, key: K, error: Exception) -> None:
         delay = self.queue.add_rate_limited(key)

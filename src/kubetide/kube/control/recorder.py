@@ -2,7 +2,7 @@
 
 `publish` puts the event into a bounded queue and returns; a task writes them one after the other. When the server is
 away the queue fills and the oldest wait; what does not fit is counted and dropped: an event is a courtesy, the
-decision it tells of is not held up for it. What is written is decided in `kube.correlation`.
+decision it tells of is not held up for it. What is written is decided by `Correlator`.
 """
 
 import asyncio
@@ -186,7 +186,7 @@ class EventRecorder:
             except (Unavailable, ApiError) as error:
                 if attempt == ATTEMPTS - 1 or (isinstance(error, ApiError) and error.status < 500):
                     raise
-                await asyncio.sleep(RETRY.delay(attempt, self._client.chance))
+                await asyncio.sleep(RETRY.delay(attempt, self._client.rng))
 
     async def _write(self, series: Series) -> str:
         namespace = series.event.regarding.namespace or "default"
@@ -213,7 +213,7 @@ class EventRecorder:
             "resourceVersion": regarding.resource_version,
             "fieldPath": regarding.field_path,
         }
-        stamp = int(series.last.timestamp() * 1_000_000) * 1000 + self._client.chance.randrange(1000)
+        stamp = int(series.last.timestamp() * 1_000_000) * 1000 + self._client.rng.randrange(1000)
         return {
             "apiVersion": "v1",
             "kind": "Event",

@@ -1,4 +1,4 @@
-"""A work queue that waits: the state of `kube.queueing` with a clock and sleeping workers around it.
+"""A work queue: which keys are due (`QueueState`), with a clock and sleeping workers around it.
 
 A key that fails comes back later each time; with a rate, all failing keys together also come back no faster than
 that, so that a server which refuses ten thousand objects at once is not asked ten thousand times at once again.
@@ -256,7 +256,7 @@ class WorkQueue(Generic[K]):
 
     def _wake_one(self) -> None:
         waiter = self._waiters.popleft()
-        # One that was cancelled in this turn of the loop has not had the time to leave.
+        # One that was cancelled in this iteration of the loop has not had the time to leave.
         if not waiter.done():
             waiter.set_result(None)
             self._woken += 1

@@ -35,7 +35,7 @@ USAGE_TIMEOUT = 1.0
 class AdmissionView:
     """Local copies of what the webhook needs, and the questions it asks of them."""
 
-    def __init__(self, client: Client, *, clock: Clock, settings: AdmissionSettings, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, clock: Clock, settings: AdmissionSettings, rng: random.Random) -> None:
         self._clock = clock
         self._settings = settings
         self._metrics = ResourceMetrics(client)
@@ -49,7 +49,7 @@ class AdmissionView:
             clock=clock,
             namespace=settings.vpa_object_namespace,
             ignored=settings.ignored_vpa_object_namespaces,
-            chance=chance,
+            rng=rng,
         )
         self.nodes: Informer[Node] | None = None
         if settings.fit_nodes and not settings.upstream_behavior:

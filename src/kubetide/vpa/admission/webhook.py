@@ -89,7 +89,7 @@ class AdmissionController:
         self._local = local
         self._telemetry = telemetry
         self._limits = limits
-        self._view = AdmissionView(client, clock=clock, settings=settings, chance=rng)
+        self._view = AdmissionView(client, clock=clock, settings=settings, rng=rng)
         self.reviewer = Reviewer(self._view, settings, telemetry, clock=clock)
         self._holder = socket.gethostname()
         self.certificates: Certificates | None = None

@@ -75,17 +75,17 @@ class Recommender:
             enabled=settings.leader_elect,
             lease_name=settings.lease_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             lease_duration=settings.leader_elect_lease_duration,
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
         )
-        self._observer = Observer(client, clock=clock, settings=settings, chance=rng)
-        self._vpas = VpaWatch(client, clock=clock, settings=settings, recorder=recorder, chance=rng)
+        self._observer = Observer(client, clock=clock, settings=settings, rng=rng)
+        self._vpas = VpaWatch(client, clock=clock, settings=settings, recorder=recorder, rng=rng)
         self._history: PrometheusHistory | None = None
         if settings.storage == PROMETHEUS:
             source = prometheus or PrometheusHttp(settings, telemetry, clock)
-            self._history = PrometheusHistory(source, settings, clock=clock, chance=rng)
+            self._history = PrometheusHistory(source, settings, clock=clock, rng=rng)
         self._last_activity: datetime | None = None
         self._begin()
 

@@ -64,10 +64,10 @@ class Target:
 class Observer:
     """Pods, usage and kills."""
 
-    def __init__(self, client: Client, *, clock: Clock, settings: RecommenderSettings, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, clock: Clock, settings: RecommenderSettings, rng: random.Random) -> None:
         self._client = client
         self._settings = settings
-        self._chance = chance
+        self._rng = rng
         self._namespace = settings.vpa_object_namespace or None
         self._usage = ResourceMetrics(client)
         self._external = ExternalMetrics(client)
@@ -78,10 +78,10 @@ class Observer:
             namespace=self._namespace,
             field_selector="status.phase!=Pending",
             slim=slim,
-            chance=chance,
+            rng=rng,
         )
         self.pods.add_handler(self._on_pod)
-        self.nodes = NodeSizes(client, clock=clock, chance=chance)
+        self.nodes = NodeSizes(client, clock=clock, rng=rng)
         self.seen = Seen()
         self._early: deque[Oom] = deque(maxlen=OOM_QUEUE)
         self._queue: deque[Oom] = deque(maxlen=OOM_QUEUE)
@@ -138,7 +138,7 @@ class Observer:
                             self._queue.extend(self.seen.fresh(from_event(event.object)))
             except KubetideError as error:
                 log.debug("watching eviction events failed", error=str(error))
-            await asyncio.sleep(REWATCH_SECONDS * (1 + 0.5 * self._chance.random()))
+            await asyncio.sleep(REWATCH_SECONDS * (1 + 0.5 * self._rng.random()))
 
     async def usage(self, model: Model) -> tuple[PodMetrics, ...]:
         """Return the usage of all pods."""

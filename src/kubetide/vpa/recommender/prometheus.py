@@ -130,12 +130,12 @@ class PrometheusHistory:
     """Fills a model with the past."""
 
     def __init__(
-        self, prometheus: Prometheus, settings: RecommenderSettings, *, clock: Clock, chance: random.Random
+        self, prometheus: Prometheus, settings: RecommenderSettings, *, clock: Clock, rng: random.Random
     ) -> None:
         self._prometheus = prometheus
         self._settings = settings
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self.refused: dict[RefusalReason, Refused] = {}
 
     async def load(self, model: Model, bounds: Bounds = NO_BOUNDS) -> int:
@@ -165,7 +165,7 @@ class PrometheusHistory:
             except Unavailable as error:
                 if deadline and self._clock.monotonic() - started > deadline:
                     raise
-                delay = RETRY.delay(attempt, self._chance)
+                delay = RETRY.delay(attempt, self._rng)
                 log.warning("prometheus is away", error=str(error), retry_seconds=round(delay, 1))
                 attempt += 1
                 await asyncio.sleep(delay)

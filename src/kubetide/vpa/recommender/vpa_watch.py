@@ -60,7 +60,7 @@ class VpaWatch:
         clock: Clock,
         settings: RecommenderSettings,
         recorder: EventRecorder,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         self.tracked: dict[ObjectKey, Tracked] = {}
         self.resolves: dict[ObjectKey, bool] = {}
@@ -70,13 +70,13 @@ class VpaWatch:
         self._recorder = recorder
         self._tuning, self._estimation = tuning_of(settings), options_of(settings).estimation
         namespace = settings.vpa_object_namespace
-        self._targets = Targets(client, clock=clock, namespace=namespace, limit_ranges=False, chance=chance)
+        self._targets = Targets(client, clock=clock, namespace=namespace, limit_ranges=False, rng=rng)
         self._owners = OwnerChain(
             client,
             ScaleClient(client),
             clock=clock,
             stores={kind: informer.store for kind, informer in self._targets.controllers.items()},
-            chance=chance,
+            rng=rng,
         )
         self._hpas: Informer[HorizontalPodAutoscaler] | None = None
         if settings.hpa_conflicts is not HpaConflicts.IGNORE:

@@ -49,9 +49,9 @@ class Outcome(Enum):
 class Evictor:
     """Applies decisions to pods and VPAs."""
 
-    def __init__(self, client: Client, *, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, rng: random.Random) -> None:
         self._client = client
-        self._chance = chance
+        self._rng = rng
 
     async def evict(self, pod: Pod) -> tuple[Outcome, str]:
         """Evict the pod, if it is still as it was seen."""
@@ -146,7 +146,7 @@ class Evictor:
             except KubetideError as error:
                 if not _transient(error):
                     raise
-            await asyncio.sleep(RETRY.delay(attempt, self._chance))
+            await asyncio.sleep(RETRY.delay(attempt, self._rng))
         return await send()
 
 

@@ -69,13 +69,13 @@ class Updater:
             enabled=settings.leader_elect,
             lease_name=settings.leader_elect_resource_name,
             namespace=settings.leader_elect_resource_namespace,
-            chance=rng,
+            rng=rng,
             lease_duration=settings.leader_elect_lease_duration,
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
         )
-        self._view = ClusterView(client, clock=clock, settings=settings, chance=rng)
-        self._evictor = Evictor(self._leadership.writer, chance=rng)
+        self._view = ClusterView(client, clock=clock, settings=settings, rng=rng)
+        self._evictor = Evictor(self._leadership.writer, rng=rng)
         self._audit = Audit(telemetry, clock=clock)
         self._rules = _rules(settings)
         self._memory, self._breakers, self._disruptor = self._new_memory()

@@ -52,7 +52,7 @@ PodUsage = Mapping[ObjectKey, Mapping[str, int]]
 class ClusterView:
     """Local copies of what the updater needs, and the questions it asks of them."""
 
-    def __init__(self, client: Client, *, clock: Clock, settings: UpdaterSettings, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, clock: Clock, settings: UpdaterSettings, rng: random.Random) -> None:
         self._client = client
         self._clock = clock
         self._settings = settings
@@ -63,7 +63,7 @@ class ClusterView:
             clock=clock,
             namespace=settings.vpa_object_namespace,
             ignored=settings.ignored_vpa_object_namespaces,
-            chance=chance,
+            rng=rng,
         )
         self.pods: Informer[Pod] = Informer(
             client,
@@ -109,7 +109,7 @@ class ClusterView:
                 return ABSENT
             except KubetideError as error:
                 log.warning("admission lease cannot be read", error=str(error))
-                await asyncio.sleep(LEASE_RETRY.delay(attempt, self._client.chance))
+                await asyncio.sleep(LEASE_RETRY.delay(attempt, self._client.rng))
                 continue
             return read_heartbeat(lease, now=self._clock.now())
         return ABSENT

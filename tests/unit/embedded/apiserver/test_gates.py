@@ -7,7 +7,7 @@ import pytest
 
 from kubetide.embedded.apiserver.gates import DEFAULT_GATES, parse_gates
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import InvalidInput
 
@@ -39,7 +39,7 @@ def test_what_is_no_gate_or_no_switch_is_refused(text: str) -> None:
         parse_gates(text)
 
 
-async def send(api: EmbeddedApi, method: str, path: str, body: dict[str, Any], kind: str = "json") -> tuple[int, Any]:
+async def send(api: ApiServer, method: str, path: str, body: dict[str, Any], kind: str = "json") -> tuple[int, Any]:
     request = Request(method, path, body=json.dumps(body).encode(), content_type=f"application/{kind}")
     answer = await api.handle(request)
     assert isinstance(answer, Answer)
@@ -61,10 +61,10 @@ def test_without_the_gate_a_tolerance_is_dropped_unless_there_is_one_already() -
         behavior = {"behavior": {"scaleUp": {"tolerance": "200m"}}}
         more = {"spec": {"behavior": {"scaleDown": {"tolerance": "300m"}}}}
         less = {"spec": {"behavior": {"scaleUp": {"tolerance": None}, "scaleDown": {"tolerance": None}}}}
-        with_gate = EmbeddedApi(clock=virtual_clock(), gates=DEFAULT_GATES)
+        with_gate = ApiServer(clock=virtual_clock(), gates=DEFAULT_GATES)
         _, made = await send(with_gate, "POST", PATH, hpa(**behavior))
         seen.append(tolerances(made))
-        without = EmbeddedApi(clock=virtual_clock(), gates=frozenset(), store=with_gate.store)
+        without = ApiServer(clock=virtual_clock(), gates=frozenset(), store=with_gate.store)
         for patch in (more, less, more):
             _, patched = await send(without, "PATCH", f"{PATH}/web", patch, "merge-patch+json")
             seen.append(tolerances(patched))
@@ -77,7 +77,7 @@ def test_without_the_gate_a_tolerance_is_dropped_unless_there_is_one_already() -
 @pytest.mark.parametrize(("text", "status"), [("HPAScaleToZero=false", 422), ("", 201)])
 def test_a_minimum_of_zero_needs_its_gate(text: str, status: int) -> None:
     async def main() -> int:
-        api = EmbeddedApi(clock=virtual_clock(), gates=parse_gates(text))
+        api = ApiServer(clock=virtual_clock(), gates=parse_gates(text))
         return (await send(api, "POST", PATH, hpa(minReplicas=0, metrics=[EXTERNAL])))[0]
 
     assert run_virtual(main()) == status
@@ -92,7 +92,7 @@ def test_a_minimum_of_zero_needs_its_gate(text: str, status: int) -> None:
 )
 def test_an_autoscaler_has_a_generation_with_its_gate(text: str, seen: list[int | None]) -> None:
     async def main() -> list[int | None]:
-        api = EmbeddedApi(clock=virtual_clock(), gates=parse_gates(text))
+        api = ApiServer(clock=virtual_clock(), gates=parse_gates(text))
         answers = [await send(api, "POST", PATH, hpa())]
         for path, patch in (
             (f"{PATH}/web", {"metadata": {"labels": {"a": "b"}, "generation": 9}}),
@@ -112,7 +112,7 @@ def test_a_shard_of_a_list_needs_its_gate(text: str, names: list[str]) -> None:
     selector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')"
 
     async def main() -> None:
-        api = EmbeddedApi(clock=virtual_clock(), gates=parse_gates(text))
+        api = ApiServer(clock=virtual_clock(), gates=parse_gates(text))
         for name in ("shop", "b"):
             await send(api, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
             await send(api, "POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": name}})

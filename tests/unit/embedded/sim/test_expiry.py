@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, StoreKey
 from kubetide.embedded.sim.controllers.expiry import last_written
 from kubetide.embedded.sim.housekeeping import housekeeping
@@ -58,33 +58,33 @@ def test_an_event_says_when_it_was_last_written(found: dict[str, Any], expected:
     assert last_written(found, NOW) == expected
 
 
-def restarted(api: EmbeddedApi) -> EmbeddedApi:
+def restarted(api: ApiServer) -> ApiServer:
     """Return an API server that goes on with what another one has stored."""
     store = ObjectStore(revision=api.store.revision)
     for resource in api.store.resources():
         for entry in api.store.collection(resource).entries():
             store.restore(resource, entry.key, json.loads(entry.encoded), entry.revision)
-    return EmbeddedApi(clock=virtual_clock(), store=store)
+    return ApiServer(clock=virtual_clock(), store=store)
 
 
-async def send(api: EmbeddedApi, method: str, path: str, body: dict[str, Any], kind: str = "application/json") -> None:
+async def send(api: ApiServer, method: str, path: str, body: dict[str, Any], kind: str = "application/json") -> None:
     answer = await api.handle(Request(method, path, body=json.dumps(body).encode(), content_type=kind))
     assert isinstance(answer, Answer)
     assert answer.status in (200, 201), answer.body
 
 
-async def create(api: EmbeddedApi, name: str) -> None:
+async def create(api: ApiServer, name: str) -> None:
     involved = {"kind": "Pod", "namespace": "default", "name": "p"}
     await send(api, "POST", PATH, {"metadata": {"name": name}, "involvedObject": involved, "reason": "Tested"})
 
 
-def left(api: EmbeddedApi) -> list[str]:
+def left(api: ApiServer) -> list[str]:
     return sorted(entry.key.name for entry in api.store.collection(EVENTS).entries())
 
 
 def test_an_event_goes_an_hour_after_its_last_write_also_across_a_restart() -> None:
     async def main() -> list[list[str]]:
-        first = EmbeddedApi(clock=virtual_clock())
+        first = ApiServer(clock=virtual_clock())
         seen = []
         async with housekeeping(first):
             await create(first, "written-once")
@@ -105,7 +105,7 @@ def test_an_event_goes_an_hour_after_its_last_write_also_across_a_restart() -> N
 
 def test_what_is_overdue_at_a_restart_goes_at_once() -> None:
     async def main() -> list[str]:
-        first = EmbeddedApi(clock=virtual_clock())
+        first = ApiServer(clock=virtual_clock())
         await create(first, "old")
         await asyncio.sleep(7200)
         second = restarted(first)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from faulty_api import EndOfStream, FaultPlan, FaultyApi, FaultyTransport
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import CONFIG_MAPS
@@ -16,7 +17,6 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
-from kubetide.testing.memory_api import EndOfStream, Faults, MemoryApi, MemoryTransport
 
 COLLECTION = "/api/v1/configmaps"
 
@@ -32,10 +32,10 @@ def key(name: str) -> ObjectKey:
 class World:
     """A server, a client and an informer that runs."""
 
-    def __init__(self, faults: Faults | None = None, **options: Any) -> None:
-        self.api = MemoryApi()
+    def __init__(self, faults: FaultPlan | None = None, **options: Any) -> None:
+        self.api = FaultyApi()
         self.clock = virtual_clock()
-        self.transport = MemoryTransport(self.api, faults)
+        self.transport = FaultyTransport(self.api, faults)
         self.client = Client(self.transport, clock=self.clock)
         self.informer: Informer[ConfigMap] = Informer(self.client, CONFIG_MAPS, clock=self.clock, **options)
         self.seen: list[tuple[str | None, str | None]] = []
@@ -115,7 +115,7 @@ def test_objects_are_found_by_index() -> None:
 
 
 def test_a_server_that_is_down_at_start_is_waited_for() -> None:
-    class DownFor(Faults):
+    class DownFor(FaultPlan):
         def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
             if asyncio.get_running_loop().time() < 60:
                 raise ConnectionLost("connection refused")
@@ -137,7 +137,7 @@ def test_a_server_that_is_down_at_start_is_waited_for() -> None:
 
 
 def test_a_stream_that_breaks_is_resumed_without_a_new_list() -> None:
-    class BreaksEvery(Faults):
+    class BreaksEvery(FaultPlan):
         count = 0
 
         def lines(self, line: bytes) -> Iterable[bytes | Exception]:
@@ -160,7 +160,7 @@ def test_a_stream_that_breaks_is_resumed_without_a_new_list() -> None:
 
 
 def test_streams_that_break_before_they_get_anywhere_lead_to_a_new_list() -> None:
-    class BreaksEveryThird(Faults):
+    class BreaksEveryThird(FaultPlan):
         count = 0
 
         def lines(self, line: bytes) -> Iterable[bytes | Exception]:
@@ -182,7 +182,7 @@ def test_streams_that_break_before_they_get_anywhere_lead_to_a_new_list() -> Non
 
 
 def test_a_version_that_is_too_old_leads_to_a_new_list() -> None:
-    class BreaksOnce(Faults):
+    class BreaksOnce(FaultPlan):
         broken = False
 
         def lines(self, line: bytes) -> Iterable[bytes | Exception]:
@@ -212,7 +212,7 @@ def test_a_version_that_is_too_old_leads_to_a_new_list() -> None:
 
 
 def test_a_line_that_is_no_event_leads_to_a_new_list() -> None:
-    class GarblesOnce(Faults):
+    class GarblesOnce(FaultPlan):
         done = False
 
         def lines(self, line: bytes) -> Iterable[bytes | Exception]:
@@ -234,7 +234,7 @@ def test_a_line_that_is_no_event_leads_to_a_new_list() -> None:
 
 
 def test_what_comes_twice_or_late_changes_nothing() -> None:
-    class RepeatsAll(Faults):
+    class RepeatsAll(FaultPlan):
         def __init__(self) -> None:
             self.past: list[bytes] = []
 
@@ -322,7 +322,7 @@ def test_a_resync_repeats_what_is_known() -> None:
 
 
 def test_staleness_shows_how_long_the_server_has_been_silent() -> None:
-    class SilentAfter(Faults):
+    class SilentAfter(FaultPlan):
         def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
             if asyncio.get_running_loop().time() > 100:
                 raise ConnectionLost("partitioned")
@@ -343,7 +343,7 @@ def test_staleness_shows_how_long_the_server_has_been_silent() -> None:
 
 
 def test_a_storm_of_refusals_ends_in_the_servers_state_without_a_storm_of_lists() -> None:
-    class Storm(Faults):
+    class Storm(FaultPlan):
         def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
             if 10 < asyncio.get_running_loop().time() < 200:
                 body = json.dumps({"kind": "Status", "code": 500, "reason": "InternalError"})
@@ -369,7 +369,7 @@ def test_a_storm_of_refusals_ends_in_the_servers_state_without_a_storm_of_lists(
 
 
 def test_a_list_that_fails_takes_nothing_away() -> None:
-    class Down(Faults):
+    class Down(FaultPlan):
         def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
             if asyncio.get_running_loop().time() < 10:
                 return None
@@ -396,22 +396,23 @@ def test_a_list_that_fails_takes_nothing_away() -> None:
 
 
 def test_streams_that_end_at_once_are_not_opened_in_a_tight_loop() -> None:
-    class Ends(Faults):
+    class Ends(FaultPlan):
         def lines(self, line: bytes) -> Iterable[bytes | Exception]:
             return (EndOfStream(),)
 
     async def main() -> None:
         world = World(Ends())
-        world.transport._bookmark_seconds = 0.01
         async with world:
-            await asyncio.sleep(60)
+            for number in range(6000):
+                world.put("a", count=str(number))
+                await asyncio.sleep(0.01)
             assert len(world.requests("WATCH")) <= 125
 
     run_virtual(main())
 
 
 def test_streams_that_end_after_what_is_known_neither_spin_nor_hide_a_change() -> None:
-    class EndsAfterOneLine(Faults):
+    class EndsAfterOneLine(FaultPlan):
         def lines(self, line: bytes) -> Iterable[bytes | Exception]:
             return (line, EndOfStream())
 

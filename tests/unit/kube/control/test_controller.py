@@ -10,7 +10,7 @@ import pytest
 
 from kubetide.clock import Clock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
@@ -197,7 +197,7 @@ def test_work_starts_once_all_caches_are_synced_and_they_outlive_it() -> None:
 class Candidate(Controller):
     """Reconciles one key whenever it leads."""
 
-    def __init__(self, api: EmbeddedApi, name: str, clock: Clock) -> None:
+    def __init__(self, api: ApiServer, name: str, clock: Clock) -> None:
         self.book: list[tuple[str, float]] = []
         self.keyed: KeyedLoop[str] = KeyedLoop("work", self._reconcile, clock=clock)
         leadership = Leadership(
@@ -206,7 +206,7 @@ class Candidate(Controller):
             enabled=True,
             lease_name="test",
             namespace="kube-system",
-            chance=Random(1),
+            rng=Random(1),
             identity=name,
         )
         super().__init__(name, clock=clock, loops=[self.keyed], leadership=leadership)
@@ -226,7 +226,7 @@ class Candidate(Controller):
 def test_only_the_leader_works_and_a_standby_says_so() -> None:
     async def main() -> None:
         clock = virtual_clock()
-        api = EmbeddedApi(clock=clock)
+        api = ApiServer(clock=clock)
         first, second = Candidate(api, "first", clock), Candidate(api, "second", clock)
         async with asyncio.TaskGroup() as group:
             one = group.create_task(first.run())
@@ -252,7 +252,7 @@ def test_only_the_leader_works_and_a_standby_says_so() -> None:
 def test_a_term_leaves_no_delayed_key_to_the_next_one() -> None:
     async def main() -> None:
         clock = virtual_clock()
-        candidate = Candidate(EmbeddedApi(clock=clock), "only", clock)
+        candidate = Candidate(ApiServer(clock=clock), "only", clock)
         for _ in range(2):
             await run_for(10, candidate.run())
             assert (len(candidate.keyed.queue), candidate.keyed.queue.delayed) == (0, 0)

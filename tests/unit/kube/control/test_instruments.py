@@ -5,6 +5,7 @@ import gc
 
 import pytest
 
+from faulty_api import FaultyApi, FaultyTransport
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.meta import ObjectKey, ObjectMeta
 from kubetide.api.objects.scheme import CONFIG_MAPS
@@ -15,20 +16,19 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.kube.control.instruments import Instruments, Reconciles
 from kubetide.kube.control.leader_election import LeaderElector
-from kubetide.kube.control.reconcile import Outcome
+from kubetide.kube.control.reconcile import Reconciled
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.telemetry import Telemetry
-from kubetide.testing.memory_api import MemoryApi, MemoryTransport
 
 
 def test_requests_queues_informers_and_leadership_are_shown() -> None:
     async def main() -> str:
-        telemetry, clock, api = Telemetry(), virtual_clock(), MemoryApi()
+        telemetry, clock, api = Telemetry(), virtual_clock(), FaultyApi()
         instruments = Instruments(telemetry)
         reconciles = Reconciles(telemetry)
         client = Client(
-            MemoryTransport(api), clock=clock, observe=instruments.request, announce=instruments.of("autoscaler")
+            FaultyTransport(api), clock=clock, observe=instruments.request, announce=instruments.of("autoscaler")
         )
         queue: WorkQueue[str] = WorkQueue(clock=clock, name="hpa")
         queue.add("a")
@@ -39,8 +39,8 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
         recorder = EventRecorder(client, clock=clock, component="hpa")
         recorder.dropped = 2
         client.announce(queue)
-        reconciles.outcome("hpa", Outcome(key="a", seconds=0.5))
-        reconciles.outcome("hpa", Outcome(key="a", seconds=0.5, error=ValueError()))
+        reconciles.outcome("hpa", Reconciled(key="a", seconds=0.5))
+        reconciles.outcome("hpa", Reconciled(key="a", seconds=0.5, error=ValueError()))
         api.put("/api/v1/configmaps", {"metadata": {"namespace": "x", "name": "a"}})
         with pytest.raises(NotFound):
             await client.get(CONFIG_MAPS, "nothing", namespace="x")
@@ -71,10 +71,10 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
 
 def test_a_watch_is_a_request_too() -> None:
     async def main() -> list[tuple[str, int, float]]:
-        api, clock = MemoryApi(), virtual_clock()
+        api, clock = FaultyApi(), virtual_clock()
         api.put("/api/v1/configmaps", {"metadata": {"namespace": "x", "name": "a"}})
         seen: list[tuple[str, int, float]] = []
-        client = Client(MemoryTransport(api), clock=clock, observe=lambda *request: seen.append(request))
+        client = Client(FaultyTransport(api), clock=clock, observe=lambda *request: seen.append(request))
         informer = Informer(client, CONFIG_MAPS, clock=clock)
         task = asyncio.get_running_loop().create_task(informer.run())
         await asyncio.sleep(5)
@@ -87,7 +87,7 @@ def test_a_watch_is_a_request_too() -> None:
 
 def test_informers_of_one_resource_are_one_series_and_dropped_ones_go() -> None:
     telemetry, clock = Telemetry(), SystemClock()
-    client = Client(MemoryTransport(MemoryApi()), clock=clock, announce=Instruments(telemetry).of("slo"))
+    client = Client(FaultyTransport(FaultyApi()), clock=clock, announce=Instruments(telemetry).of("slo"))
     series = 'kubetide_informer_objects{component="slo",resource="configmaps"}'
     first = Informer(client, CONFIG_MAPS, clock=clock, namespace="a")
     second = Informer(client.over(client.transport), CONFIG_MAPS, clock=clock, namespace="b")
@@ -101,7 +101,7 @@ def test_informers_of_one_resource_are_one_series_and_dropped_ones_go() -> None:
 
 def test_queues_of_one_name_are_one_series() -> None:
     telemetry, clock = Telemetry(), SystemClock()
-    client = Client(MemoryTransport(MemoryApi()), clock=clock, announce=Instruments(telemetry).of("hpa"))
+    client = Client(FaultyTransport(FaultyApi()), clock=clock, announce=Instruments(telemetry).of("hpa"))
     queues: list[WorkQueue[str]] = [WorkQueue(clock=clock, name="hpa") for _ in range(2)]
     for queue in queues:
         queue.add("a")

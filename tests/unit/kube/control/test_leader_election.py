@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from faulty_api import FaultPlan, FaultyApi, FaultyTransport
 from kubetide.api.objects.core import LeaseSpec
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
@@ -25,7 +26,6 @@ from kubetide.kube.control.leader_election import (
     released,
     see,
 )
-from kubetide.testing.memory_api import Faults, MemoryApi, MemoryTransport
 
 NOW = datetime(2026, 1, 5, 12, 0, 0, 250, tzinfo=UTC)
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -80,7 +80,7 @@ def test_a_released_lease_has_no_holder_and_a_short_life() -> None:
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("", 1, 4)
 
 
-class Network(Faults):
+class Network(FaultPlan):
     """Can be cut."""
 
     cut = False
@@ -94,12 +94,12 @@ class Network(Faults):
 class Candidate:
     """An elector, its network and what it did."""
 
-    def __init__(self, api: MemoryApi, name: str) -> None:
+    def __init__(self, api: FaultyApi, name: str) -> None:
         self.network = Network()
         self.book: list[tuple[str, float]] = []
         clock = virtual_clock()
         self.elector = LeaderElector(
-            Client(MemoryTransport(api, self.network), clock=clock),
+            Client(FaultyTransport(api, self.network), clock=clock),
             clock=clock,
             lease_name=KEY.name,
             namespace=KEY.namespace,
@@ -122,7 +122,7 @@ class Candidate:
 
 def test_the_first_leads_the_second_waits_and_takes_over_when_released() -> None:
     async def main() -> None:
-        api = MemoryApi()
+        api = FaultyApi()
         first, second = Candidate(api, "first"), Candidate(api, "second")
         async with asyncio.TaskGroup() as group:
             one = group.create_task(first.run())
@@ -146,7 +146,7 @@ def test_the_first_leads_the_second_waits_and_takes_over_when_released() -> None
 
 def test_a_leader_that_is_cut_off_stops_before_another_starts() -> None:
     async def main() -> None:
-        api = MemoryApi()
+        api = FaultyApi()
         first, second = Candidate(api, "first"), Candidate(api, "second")
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(first.run())]
@@ -172,7 +172,7 @@ def test_a_leader_that_is_cut_off_stops_before_another_starts() -> None:
 
 def test_a_lease_that_is_deleted_is_made_anew_by_its_leader() -> None:
     async def main() -> None:
-        api = MemoryApi()
+        api = FaultyApi()
         only = Candidate(api, "only")
         async with asyncio.TaskGroup() as group:
             task = group.create_task(only.run())
@@ -188,7 +188,7 @@ def test_a_lease_that_is_deleted_is_made_anew_by_its_leader() -> None:
 
 def test_fields_that_others_wrote_into_the_lease_survive() -> None:
     async def main() -> None:
-        api = MemoryApi()
+        api = FaultyApi()
         meta = {"namespace": KEY.namespace, "name": KEY.name, "labels": {"team": "platform"}}
         api.put(LEASES, {"metadata": meta, "spec": {"holderIdentity": "", "strategy": "OldestEmulationVersion"}})
         only = Candidate(api, "only")
@@ -218,28 +218,29 @@ def test_leading_is_a_question_of_time_even_when_nothing_runs() -> None:
             return self.inner.monotonic() + self.ahead
 
     async def main() -> None:
-        api, clock = MemoryApi(), FrozenClock()
+        api, clock = FaultyApi(), FrozenClock()
         elector = LeaderElector(
-            Client(MemoryTransport(api), clock=clock),
+            Client(FaultyTransport(api), clock=clock),
             clock=clock,
             lease_name=KEY.name,
             namespace=KEY.namespace,
             identity="me",
         )
-        fenced = Client(FencedTransport(MemoryTransport(api), lambda: elector.is_leader), clock=clock)
+        fenced = Client(FencedTransport(FaultyTransport(api), lambda: elector.is_leader), clock=clock)
         refused: list[Exception] = []
+        path = LEASES.replace("/leases", f"/namespaces/{KEY.namespace}/leases")
 
         async def lead() -> None:
-            await fenced.request("POST", LEASES, body=json.dumps(lease("before")).encode())
+            await fenced.request("POST", path, body=json.dumps(lease("before")).encode())
             clock.ahead += 60  # the machine slept, and no task has run since
             try:
-                await fenced.request("POST", LEASES, body=json.dumps(lease("after")).encode())
+                await fenced.request("POST", path, body=json.dumps(lease("after")).encode())
             except NotLeading as error:
                 refused.append(error)
 
         await elector.run(lead)
         assert len(refused) == 1
-        assert [key.name for key in api.objects(LEASES)] == [KEY.name, "before"]
+        assert {key.name for key in api.objects(LEASES)} == {KEY.name, "before"}
         assert (await fenced.request("GET", LEASES)).status == 200
 
     def lease(name: str) -> dict[str, Any]:
@@ -253,7 +254,7 @@ def test_periods_that_would_let_two_lead_are_refused() -> None:
         clock = virtual_clock()
         with pytest.raises(ValueError, match="in this order"):
             LeaderElector(
-                Client(MemoryTransport(MemoryApi()), clock=clock),
+                Client(FaultyTransport(FaultyApi()), clock=clock),
                 clock=clock,
                 lease_name="x",
                 namespace="y",

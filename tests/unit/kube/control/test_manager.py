@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from kubetide.embedded.sim.time.loop import run_virtual
-from kubetide.kube.control.manager import Manager
+from kubetide.kube.control.manager import Manager, running
 
 
 class Part:
@@ -114,3 +114,33 @@ def test_what_components_have_to_tell_carries_their_names_once() -> None:
     inner.add(Talks("hpa", []))
     outer.add(inner)
     assert outer.notes() == ["hpa: stands by", "hpa: is bored"]
+
+
+def test_components_run_beside_a_body_and_stop_with_it() -> None:
+    async def main() -> None:
+        book: list[str] = []
+        async with running(Part("a", book), Part("b", book)):
+            await asyncio.sleep(1)
+            assert book == ["start a", "start b"]
+        assert book == ["start a", "start b", "stop a", "stop b"]
+
+    run_virtual(main())
+
+
+def test_the_error_of_the_body_stays_as_it_is() -> None:
+    async def main() -> None:
+        async with running(Part("a", [])):
+            await asyncio.sleep(1)
+            raise ValueError("the body's own")
+
+    with pytest.raises(ValueError, match="the body's own"):
+        run_virtual(main())
+
+
+def test_a_component_that_fails_ends_the_body_with_its_error() -> None:
+    async def main() -> None:
+        async with running(Part("a", [], fails_after=1)):
+            await asyncio.sleep(1000)
+
+    with pytest.raises(RuntimeError, match="a broke"):
+        run_virtual(main())

@@ -8,7 +8,7 @@ import pytest
 
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import TerminalError
-from kubetide.kube.control.reconcile import Outcome, Result, Workers
+from kubetide.kube.control.reconcile import Reconciled, Result, Workers
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.kube.pacing import Backoff
 
@@ -125,14 +125,14 @@ def test_work_that_does_not_finish_is_cut_off_after_the_grace() -> None:
 
 
 def test_outcomes_are_shown() -> None:
-    async def main() -> list[Outcome[str]]:
+    async def main() -> list[Reconciled[str]]:
         async def behave(key: str, call: int) -> Result:
             await asyncio.sleep(2)
             if key == "b":
                 raise ValueError("no")
             return Result()
 
-        seen: list[Outcome[str]] = []
+        seen: list[Reconciled[str]] = []
         queue: WorkQueue[str] = WorkQueue(clock=virtual_clock(), backoff=Backoff(base=100))
         queue.add("a")
         queue.add("b")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from faulty_api import FaultPlan, FaultyApi, FaultyTransport
 from kubetide.api.objects.events import Event, normal, warning
 from kubetide.api.objects.meta import ObjectReference
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
@@ -12,7 +13,6 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
 from kubetide.kube.control.recorder import Correlator, EventRecorder, Series
-from kubetide.testing.memory_api import Faults, MemoryApi, MemoryTransport
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 EVENTS = "/api/v1/events"
@@ -84,10 +84,10 @@ def test_the_memory_is_bounded() -> None:
 class World:
     """A recorder that runs against a server."""
 
-    def __init__(self, faults: Faults | None = None) -> None:
-        self.api = MemoryApi()
+    def __init__(self, faults: FaultPlan | None = None) -> None:
+        self.api = FaultyApi()
         clock = virtual_clock()
-        client = Client(MemoryTransport(self.api, faults), clock=clock)
+        client = Client(FaultyTransport(self.api, faults), clock=clock)
         self.recorder = EventRecorder(client, clock=clock, component="horizontal-pod-autoscaler")
 
     def events(self) -> list[dict[str, Any]]:
@@ -108,13 +108,12 @@ def test_an_event_is_written_as_kubernetes_writes_it() -> None:
         world = World()
         await world.during(event("New size: 5"))
         (written,) = world.events()
-        name = written["metadata"].pop("name")
-        assert name.startswith("web.")
-        del written["metadata"]["resourceVersion"]
+        metadata = written.pop("metadata")
+        assert metadata["name"].startswith("web.")
+        assert metadata["namespace"] == "shop"
         assert written == {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"namespace": "shop"},
             "involvedObject": {
                 "apiVersion": "autoscaling/v2",
                 "kind": "HorizontalPodAutoscaler",
@@ -160,7 +159,7 @@ def test_an_event_that_expired_is_written_anew() -> None:
 
 
 def test_publishing_never_waits_even_when_the_server_is_away() -> None:
-    class Away(Faults):
+    class Away(FaultPlan):
         def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
             raise ConnectionLost("away")
 
@@ -179,7 +178,7 @@ def test_publishing_never_waits_even_when_the_server_is_away() -> None:
 
 
 def test_an_event_that_is_refused_does_not_stop_the_next_one() -> None:
-    class RefusesFirst(Faults):
+    class RefusesFirst(FaultPlan):
         count = 0
 
         def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:

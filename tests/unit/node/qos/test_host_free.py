@@ -216,8 +216,8 @@ GIVEN = {
 
 def all_strategies() -> dict[str, Strategy]:
     agent = cast("NodeAgent", SimpleNamespace(clock=TestClock()))
-    chance = cast("Any", SimpleNamespace(random=lambda: 0.5))
-    return {one.name: one for one in make_strategies(NodeSettings(), agent, chance, Extensions())}
+    rng = cast("Any", SimpleNamespace(random=lambda: 0.5))
+    return {one.name: one for one in make_strategies(NodeSettings(), agent, rng, Extensions())}
 
 
 def written(plan: Plan) -> set[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.node.core.layout import Layout
@@ -65,7 +65,7 @@ def found(host: Host, *, layout: Layout | None = None, port: int | None = None) 
 
     async def main() -> tuple[CgroupDriver, float]:
         clock = virtual_clock()
-        api = EmbeddedApi(clock=clock)
+        api = ApiServer(clock=clock)
         if port is not None:
             endpoints = {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
             api.insert({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"}, "status": endpoints})

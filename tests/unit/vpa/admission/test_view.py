@@ -8,7 +8,7 @@ from kubetide.api.objects.scheme import DEPLOYMENTS, VPAS
 from kubetide.api.values.selectors import EVERYTHING, parse_selector
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import ADMIN
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.testing.builders import make_deployment, make_vpa
@@ -19,10 +19,10 @@ from kubetide.vpa.admission.settings import AdmissionSettings
 def test_pods_are_asked_about_also_while_the_target_of_their_vpa_is_gone() -> None:
     async def main() -> None:
         clock = virtual_clock()
-        api = EmbeddedApi(clock=clock)
+        api = ApiServer(clock=clock)
         api.insert(crds.load("verticalpodautoscalers"))
         client = Client(InProcessTransport(api, user=ADMIN), clock=clock)
-        view = AdmissionView(client, clock=clock, settings=AdmissionSettings(), chance=Random(0))
+        view = AdmissionView(client, clock=clock, settings=AdmissionSettings(), rng=Random(0))
         running = asyncio.get_running_loop().create_task(view.run())
         try:
             await client.create(DEPLOYMENTS, make_deployment("web"), namespace="default")

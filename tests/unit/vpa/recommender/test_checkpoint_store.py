@@ -10,7 +10,7 @@ from kubetide.api.objects.scheme import VPA_CHECKPOINTS
 from kubetide.clock import Clock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import ADMIN
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.stats.saved import Saved
@@ -29,7 +29,7 @@ def content(count: int = 3) -> Checkpoint:
 def on_a_server(test: Callable[[Client, Clock], Awaitable[None]]) -> None:
     async def main() -> None:
         clock = virtual_clock()
-        api = EmbeddedApi(clock=clock)
+        api = ApiServer(clock=clock)
         api.insert(crds.load("verticalpodautoscalercheckpoints"))
         client = Client(InProcessTransport(api, user=ADMIN), clock=clock)
         try:

@@ -59,7 +59,7 @@ def ok(body: Any = None) -> Response:
 
 
 def evictor(transport: Scripted) -> Evictor:
-    return Evictor(Client(transport, clock=SystemClock()), chance=random.Random(1))
+    return Evictor(Client(transport, clock=SystemClock()), rng=random.Random(1))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from kubetide.embedded.apiserver.cel.rules import evaluate_conditions
 from kubetide.embedded.apiserver.crds.conversion import Conversions
 from kubetide.embedded.apiserver.resources import ApiResource, Registry
 from kubetide.embedded.apiserver.rest.render import in_version
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal, bad_request, internal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError, bad_request, internal
 from kubetide.embedded.apiserver.rest.strategy import NAMESPACES, deep_copy
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
 from kubetide.errors import InvalidInput, KubetideError
@@ -75,7 +75,7 @@ class Admission:
         return bool(self._mutating or self._validating) and not is_exempt(resource)
 
     async def admit(self, call: AdmissionCall) -> Raw | None:
-        """Return the object as webhooks leave it, or raise the refusal of one of them."""
+        """Return the object as webhooks leave it, or raise the error of one that denies it."""
         obj = await self._mutate(call)
         final = call.with_object(obj)
         await self._validate(final)
@@ -107,19 +107,19 @@ class Admission:
         ]
         if not asked:
             return
-        refusals: list[Refusal] = []
+        denied: list[StatusError] = []
 
         async def ask(hook: Hook, resource: ApiResource) -> None:
             try:
                 await self._ask(hook, resource, call)
-            except Refusal as refusal:
-                refusals.append(refusal)
+            except StatusError as error:
+                denied.append(error)
 
         async with asyncio.TaskGroup() as group:
             for hook, resource in asked:
                 group.create_task(ask(hook, resource))
-        if refusals:
-            raise refusals[0]
+        if denied:
+            raise denied[0]
 
     async def _wants(self, hook: Hook, call: AdmissionCall) -> ApiResource | None:
         equivalents = [
@@ -191,7 +191,7 @@ class Admission:
         return resource.crd.store(obj) if resource.crd is not None else obj
 
     async def _ask(self, hook: Hook, resource: ApiResource, call: AdmissionCall) -> Raw:
-        """Return the response of a hook, an empty one if it failed and may fail; raise its refusal."""
+        """Return the response of a hook, an empty one if it failed and may fail; raise the error of a denial."""
         call = await self._in_version(call, resource)
         review = self._review(call, resource)
         uid = review["request"]["uid"]
@@ -272,9 +272,9 @@ def _response(answer: Raw, uid: str) -> Raw:
     return response
 
 
-def _denied(hook: Hook, response: Raw) -> Refusal:
+def _denied(hook: Hook, response: Raw) -> StatusError:
     status = response.get("status") or {}
     message = status.get("message") or "no explanation was given"
     code = int(status.get("code") or 403)
     reason = status.get("reason") or ("Forbidden" if code == 403 else "Invalid" if code == 422 else "BadRequest")
-    return Refusal(code, reason, f'admission webhook "{hook.name}" denied the request: {message}')
+    return StatusError(code, reason, f'admission webhook "{hook.name}" denied the request: {message}')

@@ -15,7 +15,7 @@ from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest import strategy
 from kubetide.embedded.apiserver.rest.bodies import check_type
 from kubetide.embedded.apiserver.rest.requests import Request, Target
-from kubetide.embedded.apiserver.rest.status import Cause, Raw, Refusal, bad_request
+from kubetide.embedded.apiserver.rest.status import Cause, Raw, StatusError, bad_request
 from kubetide.embedded.apiserver.validation import strictness
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _check_conflicts(request: Request, current: Raw, config: Raw, applied: Raw, 
         word = "conflict" if len(causes) == 1 else "conflicts"
         names = ", ".join(f'"{name}"' for name in sorted(set(managers)))
         text = f"Apply failed with {len(causes)} {word}: {word} with {names}: {fields}"
-        raise Refusal(409, "Conflict", text, causes=causes)
+        raise StatusError(409, "Conflict", text, causes=causes)
 
 
 def _give_up(entry: Raw, taken: Raw) -> Raw:

@@ -13,7 +13,7 @@ import msgspec
 from kubetide.clock import Clock
 from kubetide.embedded.apiserver.auth.rbac import attributes_of
 from kubetide.embedded.apiserver.rest.requests import Request, parse_target
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 from kubetide.errors import InvalidInput
 from kubetide.log import get_logger
 
@@ -55,7 +55,7 @@ class AuditLog:
     def _event(self, request: Request, status: int) -> Raw:
         try:
             target = parse_target(request.path)
-        except Refusal:
+        except StatusError:
             target = None
         wanted = attributes_of(request, target)
         event: Raw = {

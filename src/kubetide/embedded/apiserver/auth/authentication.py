@@ -5,14 +5,14 @@ from aiohttp import web
 from kubetide.embedded.apiserver.auth.rbac import Attributes
 from kubetide.embedded.apiserver.rest.requests import ADMIN, User
 from kubetide.embedded.apiserver.rest.status import unauthorized
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 
 PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 _PROBE = User("system:anonymous", ("system:masters",))
 
 
-def authenticate(http: web.BaseRequest, api: EmbeddedApi, *, anonymous: bool) -> User:
+def authenticate(http: web.BaseRequest, api: ApiServer, *, anonymous: bool) -> User:
     """Return the user of a request, or refuse it."""
     user = _known(http, api)
     if user is None:
@@ -25,7 +25,7 @@ def authenticate(http: web.BaseRequest, api: EmbeddedApi, *, anonymous: bool) ->
     return _acting_for(http, api, user)
 
 
-def _known(http: web.BaseRequest, api: EmbeddedApi) -> User | None:
+def _known(http: web.BaseRequest, api: ApiServer) -> User | None:
     scheme, _, token = http.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return api.tokens.user_of(token.strip())
@@ -44,7 +44,7 @@ def _certified(http: web.BaseRequest) -> User | None:
     return User(common, (*groups, "system:authenticated")) if common else None
 
 
-def _acting_for(http: web.BaseRequest, api: EmbeddedApi, user: User) -> User:
+def _acting_for(http: web.BaseRequest, api: ApiServer, user: User) -> User:
     """Return the user of the impersonation headers, if the real one may act for others."""
     name = http.headers.get("Impersonate-User", "")
     groups = http.headers.getall("Impersonate-Group", [])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kubetide.embedded.apiserver.rest.requests import Request, Target, User
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal, qualified
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError, qualified
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
 
 GROUP = "rbac.authorization.k8s.io"
@@ -84,7 +84,7 @@ class Authorizer:
     def check(self, user: User, wanted: Attributes) -> None:
         """Refuse what no rule allows."""
         if not self.allows(user, wanted):
-            raise refusal(user, wanted)
+            raise access_denied(user, wanted)
 
     def allows(self, user: User, wanted: Attributes) -> bool:
         """Whether a rule allows it."""
@@ -150,11 +150,11 @@ def _path_matches(pattern: str, path: str) -> bool:
     return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern[:-1]))
 
 
-def refusal(user: User, wanted: Attributes) -> Refusal:
+def access_denied(user: User, wanted: Attributes) -> StatusError:
     """Return the 403 that says who may not do what, where."""
     if wanted.path:
         text = f'forbidden: User "{user.name}" cannot {wanted.verb} path "{wanted.path}"'
-        return Refusal(403, "Forbidden", text)
+        return StatusError(403, "Forbidden", text)
     where = f' in the namespace "{wanted.namespace}"' if wanted.namespace else " at the cluster scope"
     what = qualified(wanted.group, wanted.resource)
     named = f'{what} "{wanted.name}"' if wanted.name else what
@@ -162,7 +162,7 @@ def refusal(user: User, wanted: Attributes) -> Refusal:
         f'{named} is forbidden: User "{user.name}" cannot {wanted.verb} resource "{wanted.full_resource}" '
         f'in API group "{wanted.group}"{where}'
     )
-    return Refusal(403, "Forbidden", text, group=wanted.group, resource=wanted.resource, name=wanted.name)
+    return StatusError(403, "Forbidden", text, group=wanted.group, resource=wanted.resource, name=wanted.name)
 
 
 def service_account(namespace: str, name: str, uid: str = "") -> User:

@@ -16,7 +16,7 @@ import msgspec
 from kubetide.embedded.apiserver.admission.calls import Conversion
 from kubetide.embedded.apiserver.crds.crds import REVIEW_VERSIONS, CrdVersion
 from kubetide.embedded.apiserver.resources import ApiResource
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 from kubetide.embedded.apiserver.storage.objects import Entry
 from kubetide.errors import KubetideError
 from kubetide.kube.wire import wire_timeout
@@ -86,9 +86,9 @@ class Conversions:
             async with wire_timeout(_SECONDS):
                 return await self._ask(crd.webhook or {}, objects, version)
         except TimeoutError:
-            raise Refusal(500, "", f"{what}: no answer within {_SECONDS:g} s") from None
+            raise StatusError(500, "", f"{what}: no answer within {_SECONDS:g} s") from None
         except ConversionFailed as error:
-            raise Refusal(500, "", f"{what}: {error}") from error
+            raise StatusError(500, "", f"{what}: {error}") from error
 
     async def _ask(self, webhook: Raw, objects: list[Raw], version: str) -> list[Raw]:
         self._serial += 1

@@ -15,7 +15,7 @@ import msgspec
 
 from kubetide.embedded.apiserver.protobuf.tables import INLINE, SCALARS, Field, Message, find_message
 from kubetide.embedded.apiserver.protobuf.wire import Value, split_fields, split_varints
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal, bad_request
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError, bad_request
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
@@ -179,9 +179,9 @@ def _parts(data: bytes, name: str, known: Collection[int]) -> dict[int, Value]:
     return parts
 
 
-def _unreadable(what: str) -> Refusal:
+def _unreadable(what: str) -> StatusError:
     text = f"the server does not read {what} in {MEDIA_TYPE}; send application/json instead"
-    return Refusal(415, "UnsupportedMediaType", text)
+    return StatusError(415, "UnsupportedMediaType", text)
 
 
 _READERS: dict[str, Callable[[Value], Any]] = {

@@ -13,7 +13,7 @@ import msgspec
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.filters import Filter, Render, make_filter, shard_of_request
 from kubetide.embedded.apiserver.rest.requests import Request, Target
-from kubetide.embedded.apiserver.rest.status import Cause, Refusal, bad_request, gone, invalid, timed_out
+from kubetide.embedded.apiserver.rest.status import Cause, StatusError, bad_request, gone, invalid, timed_out
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.apiserver.storage.objects import Collection, Entry, ObjectStore, StoreKey
 
@@ -83,8 +83,8 @@ def _fresh(
 def _state_at(collection: Collection, wanted: Filter, revision: int, expired: str = "") -> list[Entry]:
     try:
         return collection.entries_at(revision, wanted.namespace)
-    except Refusal as refusal:
-        raise gone(expired or refusal.message) from refusal
+    except StatusError as error:
+        raise gone(expired or error.message) from error
 
 
 def request_filter(resource: ApiResource, target: Target, request: Request, *, sharded: bool = False) -> Filter:
@@ -159,11 +159,11 @@ def parse_version(text: str) -> int:
     return int(text)
 
 
-def too_new(asked: int, current: int) -> Refusal:
+def too_new(asked: int, current: int) -> StatusError:
     """A revision that does not exist yet: the client must ask again later."""
-    refusal = timed_out(f"Too large resource version: {asked}, current: {current}")
-    refusal.causes = (Cause("", "ResourceVersionTooLarge", "Too large resource version"),)
-    return refusal
+    error = timed_out(f"Too large resource version: {asked}, current: {current}")
+    error.causes = (Cause("", "ResourceVersionTooLarge", "Too large resource version"),)
+    return error
 
 
 def _number(text: str | None, name: str) -> int:

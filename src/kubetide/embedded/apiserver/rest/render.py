@@ -12,7 +12,7 @@ import msgspec
 
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 from kubetide.embedded.apiserver.storage.objects import Entry
 from kubetide.embedded.apiserver.tables.columns import table
 
@@ -37,7 +37,7 @@ def wanted_form(accept: str) -> Form:
                 return "metadata"
             case None:
                 return "object"
-    raise Refusal(
+    raise StatusError(
         406,
         "NotAcceptable",
         "only the following media types are accepted: application/json, application/yaml",

@@ -1,6 +1,6 @@
 """What the API server refuses, and how it says so.
 
-A `Refusal` is raised anywhere below the transports and becomes a `Status` object with the code, reason, message and
+A `StatusError` is raised anywhere below the transports and becomes a `Status` object with the code, reason, message and
 details that Kubernetes clients know how to read. One constructor per reason keeps the wording in one place.
 """
 
@@ -29,7 +29,7 @@ class Cause:
         return {"reason": self.reason, "message": self.message, "field": self.field}
 
 
-class Refusal(KubetideError):
+class StatusError(KubetideError):
     """A request the API server answers with a failure Status."""
 
     def __init__(
@@ -90,105 +90,105 @@ def qualified(group: str, resource: str) -> str:
     return f"{resource}.{group}" if group else resource
 
 
-def not_found(group: str, resource: str, name: str) -> Refusal:
+def not_found(group: str, resource: str, name: str) -> StatusError:
     """The object is not there."""
     text = f'{qualified(group, resource)} "{name}" not found'
-    return Refusal(404, "NotFound", text, group=group, resource=resource, name=name)
+    return StatusError(404, "NotFound", text, group=group, resource=resource, name=name)
 
 
-def no_such_path() -> Refusal:
+def no_such_path() -> StatusError:
     """The path names no resource at all."""
-    return Refusal(404, "NotFound", "the server could not find the requested resource")
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
-def already_exists(group: str, resource: str, name: str) -> Refusal:
+def already_exists(group: str, resource: str, name: str) -> StatusError:
     """An object of that name is already there."""
     text = f'{qualified(group, resource)} "{name}" already exists'
-    return Refusal(409, "AlreadyExists", text, group=group, resource=resource, name=name)
+    return StatusError(409, "AlreadyExists", text, group=group, resource=resource, name=name)
 
 
-def conflict(group: str, resource: str, name: str, why: str = "") -> Refusal:
+def conflict(group: str, resource: str, name: str, why: str = "") -> StatusError:
     """The write was based on a state that is no longer the current one."""
     why = why or "the object has been modified; please apply your changes to the latest version and try again"
     text = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
-    return Refusal(409, "Conflict", text, group=group, resource=resource, name=name)
+    return StatusError(409, "Conflict", text, group=group, resource=resource, name=name)
 
 
-def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Refusal:
+def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> StatusError:
     """The object breaks rules; every broken one is named."""
     told = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     listing = told[0] if len(told) == 1 else "[" + ", ".join(told) + "]"
     text = f'{qualified(group, kind)} "{name}" is invalid: {listing}'
-    return Refusal(422, "Invalid", text, group=group, resource=kind, name=name, causes=causes)
+    return StatusError(422, "Invalid", text, group=group, resource=kind, name=name, causes=causes)
 
 
-def bad_request(message: str) -> Refusal:
+def bad_request(message: str) -> StatusError:
     """The request itself makes no sense."""
-    return Refusal(400, "BadRequest", message)
+    return StatusError(400, "BadRequest", message)
 
 
-def forbidden(group: str, resource: str, name: str, why: str) -> Refusal:
+def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
     """The request is understood and refused."""
     text = f'{qualified(group, resource)} "{name}" is forbidden: {why}' if resource else f"forbidden: {why}"
-    return Refusal(403, "Forbidden", text, group=group, resource=resource, name=name)
+    return StatusError(403, "Forbidden", text, group=group, resource=resource, name=name)
 
 
-def unauthorized() -> Refusal:
+def unauthorized() -> StatusError:
     """Nobody known asked."""
-    return Refusal(401, "Unauthorized", "Unauthorized")
+    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
-def method_not_allowed(group: str, resource: str, verb: str) -> Refusal:
+def method_not_allowed(group: str, resource: str, verb: str) -> StatusError:
     """The resource has no such verb."""
     text = f"{verb} is not supported on resources of kind {qualified(group, resource)!r}".replace("'", '"')
-    return Refusal(405, "MethodNotAllowed", text, group=group, resource=resource)
+    return StatusError(405, "MethodNotAllowed", text, group=group, resource=resource)
 
 
-def unsupported_media(content_type: str, known: Sequence[str]) -> Refusal:
+def unsupported_media(content_type: str, known: Sequence[str]) -> StatusError:
     """The body is in a form the server does not read."""
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(known)}"
-    return Refusal(415, "UnsupportedMediaType", text)
+    return StatusError(415, "UnsupportedMediaType", text)
 
 
-def too_large(limit: int) -> Refusal:
+def too_large(limit: int) -> StatusError:
     """The body is bigger than the server reads."""
-    return Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
-def gone(message: str = "The resourceVersion for the provided watch is too old.") -> Refusal:
+def gone(message: str = "The resourceVersion for the provided watch is too old.") -> StatusError:
     """History does not reach back that far."""
-    return Refusal(410, "Expired", message)
+    return StatusError(410, "Expired", message)
 
 
-def too_many_requests(message: str, *, retry_after: int, causes: Sequence[Cause] = ()) -> Refusal:
+def too_many_requests(message: str, *, retry_after: int, causes: Sequence[Cause] = ()) -> StatusError:
     """Not now."""
-    return Refusal(429, "TooManyRequests", message, retry_after=retry_after, causes=causes)
+    return StatusError(429, "TooManyRequests", message, retry_after=retry_after, causes=causes)
 
 
-def internal(message: str) -> Refusal:
+def internal(message: str) -> StatusError:
     """The server, or a webhook it must ask, failed."""
-    return Refusal(500, "InternalError", f"Internal error occurred: {message}")
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}")
 
 
-def insufficient_storage(message: str) -> Refusal:
+def insufficient_storage(message: str) -> StatusError:
     """There is no room for the change."""
-    return Refusal(507, "InsufficientStorage", message)
+    return StatusError(507, "InsufficientStorage", message)
 
 
-def unavailable(message: str) -> Refusal:
+def unavailable(message: str) -> StatusError:
     """A part of the API is not there at the moment."""
-    return Refusal(503, "ServiceUnavailable", message)
+    return StatusError(503, "ServiceUnavailable", message)
 
 
-def timed_out(message: str, *, retry_after: int = 1) -> Refusal:
+def timed_out(message: str, *, retry_after: int = 1) -> StatusError:
     """The answer would have taken too long."""
-    return Refusal(504, "Timeout", message, retry_after=retry_after)
+    return StatusError(504, "Timeout", message, retry_after=retry_after)
 
 
 SUCCESS: Raw = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-# Causes of refusal that validation makes: a field that is missing, wrong, or none of what it may be.
+# Causes of a Status that validation gives: a field that is missing, wrong, or none of what it may be.
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")

@@ -14,7 +14,7 @@ from kubetide.embedded.apiserver.rest.requests import Request, Target
 from kubetide.embedded.apiserver.rest.status import (
     Cause,
     Raw,
-    Refusal,
+    StatusError,
     bad_request,
     conflict,
     internal,
@@ -65,7 +65,7 @@ def scale_of(resource: ApiResource, obj: Raw) -> Raw:
     }
 
 
-def not_found_scale(resource: ApiResource, name: str) -> Refusal:
+def not_found_scale(resource: ApiResource, name: str) -> StatusError:
     """The object has no replica count where its CRD says it would be."""
     return internal(f"the spec replicas field of {resource.plural} {name!r} does not exist")
 
@@ -240,7 +240,7 @@ def _spend_budget(verbs: "Verbs", pod: Entry, *, dry_run: bool) -> None:
             f"and has {int(status.get('currentHealthy') or 0)} currently"
         )
         # No Retry-After here: only the budget's controller can say when there is room again.
-        raise Refusal(
+        raise StatusError(
             429,
             "TooManyRequests",
             "Cannot evict pod as it would violate the pod's disruption budget.",

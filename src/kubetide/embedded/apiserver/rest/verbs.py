@@ -1,7 +1,7 @@
 """The verbs: get, list, watch, create, update, patch, apply, delete. The only implementation of API semantics.
 
 `Verbs.execute` is a generator, free of I/O: it reads and writes the store and yields an `AdmissionCall` where
-webhooks have a say. Whoever drives it sends back the object as admitted, or throws a `Refusal` into it. Between the
+webhooks have a say. Whoever drives it sends back the object as admitted, or throws a `StatusError` into it. Between the
 two the world may have changed, so every write checks that it still starts from the current state, and begins again
 if not: the same optimistic concurrency that clients see.
 """
@@ -44,7 +44,7 @@ from kubetide.embedded.apiserver.rest.requests import Answer, Request, Target
 from kubetide.embedded.apiserver.rest.status import (
     SUCCESS,
     Raw,
-    Refusal,
+    StatusError,
     already_exists,
     bad_request,
     conflict,
@@ -149,7 +149,9 @@ class Verbs(Reading):
         what the client is to be warned of.
         """
         if resource.namespaced and not target.namespace:
-            raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            raise StatusError(
+                405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+            )
         metadata = strategy.metadata_of(body)
         _settle_namespace(resource, target, metadata)
         if metadata.get("resourceVersion"):
@@ -234,9 +236,9 @@ class Verbs(Reading):
             try:
                 changed = patch.apply(current)
             except PatchTooLarge as error:
-                raise Refusal(413, "RequestEntityTooLarge", str(error)) from error
+                raise StatusError(413, "RequestEntityTooLarge", str(error)) from error
             except InvalidInput as error:
-                raise Refusal(
+                raise StatusError(
                     422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
                 ) from error
             if not isinstance(changed, dict):

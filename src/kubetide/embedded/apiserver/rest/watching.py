@@ -16,7 +16,7 @@ import msgspec
 
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.filters import Filter, Render
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 from kubetide.embedded.apiserver.storage.objects import Change, Entry, EventLog, LogEvent, ObjectStore, watch_line
 from kubetide.kube.wire import Timer, Timers, rest
 
@@ -69,6 +69,8 @@ class WatchPlan:
         if self.initial_end:
             yield [self._bookmark(self.revision, initial_end=True)]
         timers: Timers = self.timers or asyncio.get_running_loop()
+        # Subscribed before the first read: a change between the two wakes us for nothing, the other way round it
+        # would be told only after the next one.
         alarm = _Alarm(timers, self.bookmark_seconds if self.bookmarks else None, self.timeout)
         unsubscribe = self.log.subscribe(alarm.wake)
         pace = _Pace(timers, self.pause)
@@ -77,12 +79,14 @@ class WatchPlan:
                 frozen = self.frozen is not None and self.frozen()
                 try:
                     events = [] if frozen else self.log.read(self.position)
-                except Refusal as refusal:
-                    yield [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
+                except StatusError as error:
+                    yield [watch_line("ERROR", msgspec.json.encode(error.to_raw()))]
                     return
                 if events and self.pause and await pace.waited():
-                    continue
+                    continue  # more may have come meanwhile: read again, tell it in one batch
                 if events:
+                    # The cursor moves before the lines are made: `prepare` may give way to writers, whose changes
+                    # are appended behind it. What is read is never read again, what is appended never skipped.
                     self.position += len(events)
                     if self.prepare is not None and (
                         failure := await self._unprepared([event.entry for event in events])
@@ -95,6 +99,8 @@ class WatchPlan:
                     if lines:
                         yield lines
                     continue
+                # From the read that found nothing to here nobody else has run, so the reader has been told everything
+                # up to the store's revision: only therefore may a bookmark vouch for it.
                 if alarm.expired:
                     if self.bookmarks:
                         yield [self._bookmark(self.store.revision)]
@@ -102,6 +108,7 @@ class WatchPlan:
                 if alarm.bookmark_due and not frozen:
                     alarm.bookmark_due = False
                     yield [self._bookmark(self.store.revision)]
+                    continue  # what changed while it was sent has rung an alarm that nobody waited for
                 await alarm.wait()
                 if self.pause:
                     pace.was_late(alarm.lateness())
@@ -114,8 +121,8 @@ class WatchPlan:
         try:
             if self.prepare is not None:
                 await self.prepare(entries)
-        except Refusal as refusal:
-            return [watch_line("ERROR", msgspec.json.encode(refusal.to_raw()))]
+        except StatusError as error:
+            return [watch_line("ERROR", msgspec.json.encode(error.to_raw()))]
         return []
 
     def _lines(self, events: list[LogEvent]) -> list[bytes]:
@@ -137,6 +144,7 @@ class WatchPlan:
         return lines
 
     def _seen_as(self, event: LogEvent) -> Change | None:
+        """Return the change as a filter shows it: what starts to match is ADDED, what stops to match is DELETED."""
         before = event.previous is not None and self.filter.matches(event.previous)
         after = event.change != "DELETED" and self.filter.matches(event.entry)
         if after:

@@ -25,7 +25,7 @@ from typing import IO
 import msgspec
 
 from kubetide.clock import Clock, SystemClock
-from kubetide.embedded.apiserver.rest.status import Raw, Refusal, insufficient_storage, internal
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError, insufficient_storage, internal
 from kubetide.embedded.apiserver.storage.datadir import make_private, touch_private
 from kubetide.embedded.apiserver.storage.objects import DEFAULT_WINDOW, LogEvent, ObjectStore, ResourceKey, StoreKey
 from kubetide.errors import InvalidInput
@@ -153,7 +153,7 @@ class Journal:
         self._lock.close()
 
     def write(self, resource: ResourceKey, event: LogEvent, *, derived: bool) -> None:
-        """Make a change durable, or raise a Refusal if that cannot be done; a derived change is postponed instead.
+        """Make a change durable, or raise a StatusError if that cannot be done; a derived change is postponed instead.
 
         What was postponed is written together with what is newer.
         """
@@ -167,7 +167,7 @@ class Journal:
             raise failure
         self._postponed[place] = event
 
-    def _attempt(self, changes: Changes) -> Refusal | None:
+    def _attempt(self, changes: Changes) -> StatusError | None:
         newest = max((event.revision for event in changes.values()), default=0)
         reserved = max(self._reserved, newest + _BLOCK if newest + _BLOCK // 2 > self._reserved else 0)
         statements = [_statement(*place, event) for place, event in changes.items()]
@@ -198,7 +198,7 @@ class Journal:
 
     # -- while nothing can be written
 
-    def _failed(self, error: sqlite3.Error | OSError) -> Refusal:
+    def _failed(self, error: sqlite3.Error | OSError) -> StatusError:
         self._trouble = str(error)
         self._full = _is_full(error)
         now = self._clock.monotonic()
@@ -209,7 +209,7 @@ class Journal:
             self._retry_timer = self._timers.call_later(_RETRY_SECONDS, self._retry)
         return self._failure()
 
-    def _failure(self) -> Refusal:
+    def _failure(self) -> StatusError:
         text = f"the change could not be made durable: {self._trouble}"
         return insufficient_storage(text) if self._full else internal(text)
 

@@ -150,6 +150,13 @@ class EventLog:
             del self._events[:surplus]
             self._first += surplus
 
+    def compact(self, revision: int) -> None:
+        """Forget all changes up to now; a reader that has not seen them is Gone."""
+        self._first += len(self._events)
+        self._events.clear()
+        self.forgotten = revision
+        self.notify()
+
     def notify(self) -> None:
         """Wake every reader that waits; a reader that is busy will look again by itself."""
         for wake in tuple(self._listeners.values()):
@@ -274,7 +281,7 @@ class Persistence(Protocol):
         ...
 
     def write(self, resource: ResourceKey, event: LogEvent, *, derived: bool) -> None:
-        """Make a change durable, or raise a Refusal if that cannot be done.
+        """Make a change durable, or raise a StatusError if that cannot be done.
 
         Derived changes follow from other objects and are made again after a restart: they may be written later.
         """
@@ -366,6 +373,12 @@ class ObjectStore:
     def _persist(self, resource: ResourceKey, event: LogEvent, *, derived: bool) -> None:
         if self._persistence is not None:
             self._persistence.write(resource, event, derived=derived)
+
+    def compact(self) -> None:
+        """Forget the history of all changes, as a compaction of etcd does; objects stay."""
+        self._floor = self.revision
+        for collection in self._collections.values():
+            collection.log.compact(self.revision)
 
     def restore(self, resource: ResourceKey, key: StoreKey, obj: Raw, revision: int) -> None:
         """Put back an object as it was stored before a restart, without a change in the log."""

@@ -17,7 +17,7 @@ from kubetide.api.values.patch import RESULT_LIMIT, JsonPatch, MergePatch, Patch
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.bodies import APPLY_YAML
 from kubetide.embedded.apiserver.rest.requests import Request
-from kubetide.embedded.apiserver.rest.status import Cause, Raw, Refusal, bad_request, invalid, too_large
+from kubetide.embedded.apiserver.rest.status import Cause, Raw, StatusError, bad_request, invalid, too_large
 from kubetide.embedded.apiserver.storage.objects import Entry
 from kubetide.embedded.apiserver.validation import fields
 
@@ -128,7 +128,9 @@ def check_applied(request: Request, resource: ApiResource, config: Raw) -> list[
     if unknown:
         path = min(unknown).removeprefix('unknown field "').rstrip('"')
         what = f"{who}; {resource.api_version}, Kind={resource.kind}"
-        raise Refusal(500, "", f"failed to create typed patch object ({what}): .{path}: field not declared in schema")
+        raise StatusError(
+            500, "", f"failed to create typed patch object ({what}): .{path}: field not declared in schema"
+        )
     if mode == IGNORE or (is_json_text(request) and not fields.has_duplicates(request.body or b"", config)):
         return []
     found = _yaml_duplicates(request.body or b"")
@@ -180,7 +182,7 @@ def _yaml_duplicates(body: bytes) -> list[str]:
 
 
 def _joined(found: list[str]) -> list[str]:
-    """Return complaints as a refusal lists them: those about YAML lines are one."""
+    """Return complaints as a Status lists them: those about YAML lines are one."""
     lines = [text for text in found if text.endswith(_SET_TWICE)]
     if not lines:
         return found
@@ -220,7 +222,7 @@ def check_shape(resource: ApiResource, obj: Raw) -> None:
             raise _refusal(resource, str(error)) from error
 
 
-def _refusal(resource: ApiResource, why: str) -> Refusal:
+def _refusal(resource: ApiResource, why: str) -> StatusError:
     return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
 
 

@@ -7,7 +7,7 @@ failure: a write that the API server refuses. Any other error is a bug in the si
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
-from kubetide.embedded.apiserver.rest.status import Refusal
+from kubetide.embedded.apiserver.rest.status import StatusError
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.world import World
 from kubetide.kube.control.controller import Controller, KeyedLoop
@@ -43,6 +43,6 @@ class SimController(Controller, ABC):
     async def _reconcile(self, key: StoreKey) -> Result:
         try:
             await self.reconcile(key)
-        except Refusal:  # somebody else was faster, or a webhook said no: the next look decides anew
+        except StatusError:  # somebody else was faster, or a webhook said no: the next look decides anew
             return _RETRY
         return _DONE

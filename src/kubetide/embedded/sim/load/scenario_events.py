@@ -1,4 +1,4 @@
-"""What a scenario lets happen at its time: outages, other load, scalings, rollouts, cordons, crashes."""
+"""Scenario events, each at its time: outages, other load, scalings, rollouts, cordons, crashes."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.world import with_condition
 
 
-async def happen(cluster: "SimCluster", event: EventSpec) -> None:
-    """Wait for the time of an event and let it happen."""
+async def play(cluster: "SimCluster", event: EventSpec) -> None:
+    """Wait for the time of an event and carry it out."""
     await asyncio.sleep(max(0.0, seconds(event.at) - cluster.elapsed()))
     world = cluster.world
     space, _, name = event.of.rpartition("/")

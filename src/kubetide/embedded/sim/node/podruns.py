@@ -1,4 +1,4 @@
-"""A pod on a simulated node, and the status that tells about it."""
+"""A pod on a simulated node, and the status that reports it."""
 
 import asyncio
 from dataclasses import dataclass, field

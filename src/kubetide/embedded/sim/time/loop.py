@@ -52,7 +52,18 @@ class TimeLimitReached(VirtualTimeError):
 
 
 class _JumpingSelector(selectors.BaseSelector):
-    """A selector that moves the clock by the timeout instead of waiting for it."""
+    """A selector that moves the clock by the timeout instead of waiting for it.
+
+    asyncio asks its selector to wait until the next timer, and only when no callback is ready. That is the one place
+    where time passes in a loop, so it is enough to answer "nothing came" and to put the clock forward:
+
+        timeout 0      callbacks are ready, time must not move
+        timeout > 0    all tasks wait and the next timer is so far away: jump there
+        timeout None   all tasks wait and there is no timer: a deadlock, unless a socket may still bring something
+
+    Invariant: the clock moves only here, never while a task runs, and never past a timer. A task therefore sees one
+    time from one `await` to the next, and timers ring exactly when they are due.
+    """
 
     def __init__(self, *, speed: float | None, limit: float | None) -> None:
         self._real = selectors.DefaultSelector()
@@ -94,12 +105,14 @@ class _JumpingSelector(selectors.BaseSelector):
 
     def _jump(self, timeout: float | None, sockets: bool) -> list[tuple[selectors.SelectorKey, int]]:
         self._jumps += 1
+        # Looking at the real selector is a system call, and there are millions of jumps. The loop's own wake-up (a
+        # signal, a call from another thread) is looked for now and then, sockets every time.
         if sockets or timeout is None or self._jumps % _POLL_EVERY == 0:
             ready = self._real.select(self._patience() if timeout is None else 0)
             if ready:
                 return ready
         if timeout is None and self._waiting:
-            return []
+            return []  # a real timer is still to come: the next round looks whether it is due
         if timeout is None:
             raise Deadlock(f"at virtual second {self.now:.3f} nothing can happen any more; {self.describe_tasks()}")
         self._advance(timeout)

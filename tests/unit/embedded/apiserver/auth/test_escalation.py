@@ -12,7 +12,7 @@ from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.escalation import not_covered
 from kubetide.embedded.apiserver.auth.rbac import Attributes, Authorizer
 from kubetide.embedded.apiserver.rest.requests import ADMIN, Answer, Request, User
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import ObjectStore
 
 Raw = dict[str, Any]
@@ -49,7 +49,7 @@ class Cluster:
     """A cluster in which ann may manage roles and bindings, and has some more rules."""
 
     def __init__(self, *held: Raw, namespaced: bool = False) -> None:
-        self.api = EmbeddedApi(clock=SystemClock())
+        self.api = ApiServer(clock=SystemClock())
         self.api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
         self._grant("manage", [MANAGE], {})
         self._grant("held", list(held), {"namespace": "shop"} if namespaced else {})

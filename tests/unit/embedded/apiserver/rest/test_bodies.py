@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kubetide.embedded.apiserver.rest.bodies import DEEPEST, decode_body
 from kubetide.embedded.apiserver.rest.requests import Request
-from kubetide.embedded.apiserver.rest.status import Refusal
+from kubetide.embedded.apiserver.rest.status import StatusError
 
 
 def decoded(body: str, media: str = "application/json") -> dict[str, Any]:
@@ -28,7 +28,7 @@ def test_an_object_may_be_deep_but_not_bottomless(media: str, start: str, end: s
     levels = 1 if len(start) < 6 else 2
     deep = DEEPEST // levels
     assert decoded(nested(deep, start, end), media)
-    with pytest.raises(Refusal, match="deeper than") as refused:
+    with pytest.raises(StatusError, match="deeper than") as refused:
         decoded(nested(deep + 2, start, end), media)
     assert refused.value.code == 400
 

@@ -10,7 +10,7 @@ import pytest
 
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.identity import Identity, make_identity
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.datadir import write_private
 from kubetide.embedded.apiserver.storage.journal import Journal
 from kubetide.errors import InvalidInput
@@ -33,7 +33,7 @@ def use(data: Path) -> Identity:
     async def main() -> Identity:
         journal = Journal(data)
         identity = make_identity(journal, now=NOW)
-        EmbeddedApi(clock=SystemClock(), seed=None, store=journal.load())
+        ApiServer(clock=SystemClock(), seed=None, store=journal.load())
         journal.start()
         assert not readable_by_others(data)
         await journal.close()

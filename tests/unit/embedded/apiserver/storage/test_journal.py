@@ -6,7 +6,7 @@ from typing import Any
 
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.identity import make_identity
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.journal import Journal
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 
@@ -26,7 +26,7 @@ def config(value: str) -> dict[str, Any]:
 async def session(data: Path, *values: str | None) -> tuple[dict[str, Any] | None, int, int]:
     """Open, say what is there, write or delete, close; return the state found and the first and last revision."""
     journal = Journal(data)
-    api = EmbeddedApi(clock=SystemClock(), seed=None, store=journal.load())
+    api = ApiServer(clock=SystemClock(), seed=None, store=journal.load())
     journal.start()
     found = api.store.get(CONFIGS, KEY)
     first = api.store.revision
@@ -60,7 +60,7 @@ async def test_bootstrap_objects_are_made_once(tmp_path: Path) -> None:
     uids = []
     for _ in range(2):
         journal = Journal(tmp_path)
-        api = EmbeddedApi(clock=SystemClock(), seed=None, store=journal.load())
+        api = ApiServer(clock=SystemClock(), seed=None, store=journal.load())
         journal.start()
         entry = api.store.get(ResourceKey("", "namespaces"), StoreKey("", "default"))
         assert entry is not None

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.apiserver.rest.status import Refusal
+from kubetide.embedded.apiserver.rest.status import StatusError
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
 
 CONFIGS = ResourceKey("", "configmaps")
@@ -66,10 +66,10 @@ def test_history_is_kept_for_a_window_and_no_longer() -> None:
     log = store.collection(CONFIGS).log
     assert len(log) <= 20
     assert log.position_after(newest) == log.end
-    with pytest.raises(Refusal) as gone:
+    with pytest.raises(StatusError) as gone:
         log.position_after(first)
     assert gone.value.code == 410
-    with pytest.raises(Refusal):
+    with pytest.raises(StatusError):
         log.read(0)
 
 

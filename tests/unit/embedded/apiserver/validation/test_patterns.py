@@ -9,7 +9,7 @@ from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.cel.evaluate import evaluate
 from kubetide.embedded.apiserver.cel.values import CelError
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.validation.budget import CannotJudge
 from kubetide.embedded.apiserver.validation.patterns import PatternError, compile_pattern
 from kubetide.embedded.apiserver.validation.schema import patterns, problems
@@ -96,7 +96,7 @@ def definition(**name: Any) -> Raw:
     }
 
 
-async def post(api: EmbeddedApi, path: str, body: Raw) -> tuple[int, Raw]:
+async def post(api: ApiServer, path: str, body: Raw) -> tuple[int, Raw]:
     answer = await api.handle(Request("POST", path, body=json.dumps(body).encode()))
     assert isinstance(answer, Answer)
     return answer.status, json.loads(answer.body)
@@ -118,7 +118,7 @@ def rules(*texts: str) -> list[Raw]:
     ],
 )
 async def test_a_pattern_is_checked_when_the_definition_is_created(name: Raw, where: str) -> None:
-    api = EmbeddedApi(clock=SystemClock())
+    api = ApiServer(clock=SystemClock())
     status, told = await post(api, CRDS, definition(**name))
     assert (status, told["reason"]) == (422, "Invalid")
     cause = told["details"]["causes"][0]
@@ -128,7 +128,7 @@ async def test_a_pattern_is_checked_when_the_definition_is_created(name: Raw, wh
 
 
 async def test_a_stored_definition_with_an_invalid_pattern_lets_nothing_in() -> None:
-    api = EmbeddedApi(clock=SystemClock())
+    api = ApiServer(clock=SystemClock())
     api.insert(
         {**definition(pattern="(?=x)"), "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
     )

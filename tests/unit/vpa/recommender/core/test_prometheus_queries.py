@@ -121,7 +121,7 @@ def test_an_outage_in_the_middle_is_waited_out_and_no_sample_is_lost_or_doubled(
         settings = RecommenderSettings(history_length="2d", history_resolution="5m")
         prometheus, model = Flaky(fail=3), Model()
         clock = virtual_clock()
-        history = PrometheusHistory(prometheus, settings, clock=clock, chance=Random(0))
+        history = PrometheusHistory(prometheus, settings, clock=clock, rng=Random(0))
         samples = await history.load(model)
         points = 2 * 24 * 12 + 1
         assert samples == 2 * points
@@ -138,7 +138,7 @@ def test_an_outage_in_the_middle_is_waited_out_and_no_sample_is_lost_or_doubled(
 def test_a_deadline_ends_the_waiting() -> None:
     async def main() -> None:
         settings = RecommenderSettings(history_deadline=timedelta(minutes=10))
-        history = PrometheusHistory(Flaky(fail=10**6), settings, clock=virtual_clock(), chance=Random(0))
+        history = PrometheusHistory(Flaky(fail=10**6), settings, clock=virtual_clock(), rng=Random(0))
         with pytest.raises(Unavailable):
             await history.load(Model())
 
@@ -156,7 +156,7 @@ def test_history_from_the_future_or_above_the_largest_node_is_left_out() -> None
 
     async def main() -> None:
         settings = RecommenderSettings(history_length="1h", history_resolution="5m")
-        history = PrometheusHistory(Odd(), settings, clock=virtual_clock(), chance=Random(0))
+        history = PrometheusHistory(Odd(), settings, clock=virtual_clock(), rng=Random(0))
         refused = await load_history(history, Model(), Bounds(Capacity({"n": {"cpu": 4000, "memory": 2**33 * 1000}})))
         assert {reason.value: found.count for reason, found in refused.items()} == {"future": 2, "above_node": 2}
         assert {found.example for found in refused.values()} == {"shop/web-0"}

@@ -1,8 +1,8 @@
-"""The API server in memory on a real socket, with TLS and a record of who came: for tests of the HTTP client.
+"""The embedded API server with faults on a real socket, with TLS and a record of who came: for the HTTP client.
 
-`MemoryServer` puts a `MemoryTransport` behind aiohttp. It notes what each client presented (headers and client
-certificate), can be stopped and started again on the same port with the same objects, and turns the
-`ConnectionLost` of a fault plan into a connection that is really reset.
+`FaultyServer` puts a `FaultyTransport` behind aiohttp. It notes what each client presented (headers and client
+certificate), can be stopped and started again on the same port with the same objects, and turns the `ConnectionLost`
+of a fault plan into a connection that is really reset.
 """
 
 import ssl
@@ -13,12 +13,12 @@ from types import TracebackType
 
 from aiohttp import web
 
+from faulty_api import FaultyTransport
 from kubetide.kube.client.certificates import KeyPair
 from kubetide.kube.client.errors import ApiError, ConnectionLost
 from kubetide.kube.client.tls import Certificate, Pem, load_identity
 from kubetide.kube.client.transport import Response
 from kubetide.kube.listener import listening
-from kubetide.testing.memory_api import MemoryTransport
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Visit:
     headers: dict[str, str]
 
 
-class MemoryServer:
-    """Serves a MemoryTransport over HTTP or HTTPS on loopback."""
+class FaultyServer:
+    """Serves a FaultyTransport over HTTP or HTTPS on loopback."""
 
     def __init__(
         self,
-        transport: MemoryTransport,
+        transport: FaultyTransport,
         *,
         identity: KeyPair | None = None,
         client_ca: str = "",
@@ -72,7 +72,7 @@ class MemoryServer:
         """Close everything, watches included."""
         await self._open.aclose()
 
-    async def __aenter__(self) -> "MemoryServer":
+    async def __aenter__(self) -> "FaultyServer":
         await self.start()
         return self
 

@@ -38,8 +38,8 @@ from kubetide.hpa.scale_cache import ScaleWatch
 from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.slim import slim_pod
-from kubetide.hpa.status_writer import Recorder, Writer, Written
-from kubetide.hpa.telemetry import QUEUE_NAME, History, Instruments
+from kubetide.hpa.status_writer import DecisionWriter, Recorder, Written
+from kubetide.hpa.telemetry import QUEUE_NAME, DecisionHistory, HpaTelemetry
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.cache.nodes import NodeSizes
 from kubetide.kube.cache.store import NAMESPACE
@@ -114,8 +114,8 @@ class HpaController(Controller):
         self._loop = KeyedLoop(QUEUE_NAME, self.reconcile, clock=clock, workers=settings.workers)
         writer.announce(self._loop.queue)
         self._claims = Claims()
-        self._history = History(settings.history)
-        self._instruments = Instruments(telemetry, self._history, autoscalers=lambda: len(self._states))
+        self._history = DecisionHistory(settings.history)
+        self._instruments = HpaTelemetry(telemetry, self._history, autoscalers=lambda: len(self._states))
         scales = ScaleClient(writer)
         metrics = MetricsReader(
             writer,
@@ -128,7 +128,7 @@ class HpaController(Controller):
         targets = ScaleWatch(client, clock, settings)
         pods, owners = PodCache(self._pods.store), PodOwners(writer, clock, rng)
         self._observer = Observer(scales, clock, settings, pods, self._claims, metrics, targets, owners=owners)
-        self._writer = Writer(writer, ScaleWriter(scales, rng, field_manager=FIELD_MANAGER), recorder)
+        self._writer = DecisionWriter(writer, ScaleWriter(scales, rng, field_manager=FIELD_MANAGER), recorder)
         self._built_in = BuiltInWatch(writer, clock, settings)
         self._states: dict[ObjectKey, _State] = {}
         self._forced: set[ObjectKey] = set()

@@ -113,7 +113,7 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
             yield f"  {direction:11} {rules.get('selectPolicy')} of {policies}; window {window}s"
     verb = "scale" if trace.get("rescale") else "keep"
     why = f": {trace['why']}" if trace.get("rescale") and trace.get("why") else ""
-    yield f"  Outcome     {verb} {_arrow(trace)} ({trace.get('rule')}){why}"
+    yield f"  Conclusion     {verb} {_arrow(trace)} ({trace.get('rule')}){why}"
     yield ""
 
 

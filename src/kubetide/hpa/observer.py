@@ -14,7 +14,7 @@ from kubetide.errors import KubetideError, SelectorError
 from kubetide.hpa.core.annotations import Overrides, SelectionStrategy
 from kubetide.hpa.core.claims import Claims, anchors, selector_of
 from kubetide.hpa.core.decide import metrics_of, needs_metrics
-from kubetide.hpa.core.observation import Observation, Problem, ReconcileError, ScaleView
+from kubetide.hpa.core.observation import HpaProblem, Observation, ProblemKind, ScaleView
 from kubetide.hpa.core.pods import PodList
 from kubetide.hpa.core.queries import MetricsRequest, Query, query_of
 from kubetide.hpa.core.rollout import rollout_pods
@@ -89,7 +89,7 @@ def pod_labels(pod: Pod) -> Iterable[str]:
     return [label_key(meta.namespace, name, value) for name, value in (meta.labels or {}).items()]
 
 
-class Seen(msgspec.Struct):
+class Observed(msgspec.Struct):
     """An observation, and the scale that a write would change."""
 
     observation: Observation
@@ -131,7 +131,7 @@ class Observer:
         self._owners = owners
         self._compat = settings.compat_rules
 
-    async def observe(self, hpa: HorizontalPodAutoscaler, request: MetricsRequest, *, live: bool = False) -> Seen:
+    async def observe(self, hpa: HorizontalPodAutoscaler, request: MetricsRequest, *, live: bool = False) -> Observed:
         """Look at everything that one reconcile needs; what cannot be read is part of the observation.
 
         With `live` the scale is read from the server; otherwise one that is followed may be a moment old.
@@ -141,16 +141,16 @@ class Observer:
         try:
             target = known or await self._scales.get(namespace, reference)
         except InvalidApiVersion as error:
-            return _unreadable(hpa, ReconcileError.INVALID_API_VERSION, error)
+            return _unreadable(hpa, ProblemKind.INVALID_API_VERSION, error)
         except NoMapping as error:
-            return _unreadable(hpa, ReconcileError.NO_MAPPING, error)
+            return _unreadable(hpa, ProblemKind.NO_MAPPING, error)
         except KubetideError as error:
-            return _unreadable(hpa, ReconcileError.GET_SCALE, error)
+            return _unreadable(hpa, ProblemKind.GET_SCALE, error)
         scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
         overrides = request.overrides
         selector = _readable_selector(scale) if needs_metrics(hpa, scale, self._compat) else None
         if selector is None:
-            return Seen(Observation(hpa=hpa, scale=scale, fallback=overrides.fallback), target, known is None)
+            return Observed(Observation(hpa=hpa, scale=scale, fallback=overrides.fallback), target, known is None)
         matched = pods = self._pods.matching(namespace, selector)
         if self.strategy(overrides) is SelectionStrategy.OWNER_REFERENCE:
             pods = await self._owners.owned(matched, namespace, reference)
@@ -174,7 +174,7 @@ class Observer:
             passed_over=rollout_pods(pods, scale.replicas, now=self._clock.now()) if aware else frozenset(),
             fallback=overrides.fallback,
         )
-        return Seen(observation, target, known is None)
+        return Observed(observation, target, known is None)
 
     def strategy(self, overrides: Overrides) -> SelectionStrategy:
         """Return how the pods of an autoscaler are selected."""
@@ -202,5 +202,5 @@ def _readable_selector(scale: ScaleView) -> Selector | None:
         return None
 
 
-def _unreadable(hpa: HorizontalPodAutoscaler, kind: ReconcileError, error: Exception) -> Seen:
-    return Seen(Observation(hpa=hpa, scale=None, scale_problem=Problem(kind, str(error))))
+def _unreadable(hpa: HorizontalPodAutoscaler, kind: ProblemKind, error: Exception) -> Observed:
+    return Observed(Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(kind, str(error))))

@@ -12,7 +12,7 @@ from kubetide.api.objects.scheme import HPAS
 from kubetide.errors import KubetideError
 from kubetide.hpa.core import events
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.observation import Outcome, Problem, ReconcileError, ScaleDecision
+from kubetide.hpa.core.observation import Conclusion, HpaProblem, ProblemKind, ScaleDecision
 from kubetide.hpa.core.status import object_body, same_status
 from kubetide.hpa.core.takeover import FIELD_MANAGER
 from kubetide.hpa.scale_writer import ScaleWriter
@@ -34,15 +34,15 @@ class Recorder(Protocol):
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a decision."""
 
-    outcome: Outcome
-    problem: Problem | None
+    outcome: Conclusion
+    problem: HpaProblem | None
     rescaled: bool
     saved: HorizontalPodAutoscaler | None
     """The autoscaler as the server has it after the write of its status; None if there was none."""
     save_failed: bool
 
 
-class Writer:
+class DecisionWriter:
     """Applies decisions, each write at most once per reconcile."""
 
     def __init__(self, client: Client, scales: ScaleWriter, recorder: Recorder) -> None:
@@ -63,7 +63,7 @@ class Writer:
         if save_error is not None:
             self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, save_error),))
             if outcome.save_error_counts:
-                problem = Problem(ReconcileError.UPDATE_STATUS, save_error)
+                problem = HpaProblem(ProblemKind.UPDATE_STATUS, save_error)
         self.publish(outcome.events_after_save)
         rescaled = decision.rescale and scale_error is None
         return Written(

@@ -9,10 +9,16 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, computation_labels, reconciliation_labels
+from kubetide.hpa.core.observation import (
+    Conclusion,
+    HpaProblem,
+    ScaleDecision,
+    computation_labels,
+    reconciliation_labels,
+)
 from kubetide.hpa.core.samples import RefusalReason
 from kubetide.hpa.core.takeover import Stance
-from kubetide.hpa.core.trace import Line, line_of, shown_line, trace_of
+from kubetide.hpa.core.trace import HistoryLine, line_of, shown_line, trace_of
 from kubetide.telemetry import Telemetry
 
 BUCKETS = tuple(0.001 * 2**i for i in range(15))
@@ -26,13 +32,13 @@ class Record(msgspec.Struct):
     """The last decision about one autoscaler, and lines about those before."""
 
     decision: ScaleDecision
-    outcome: Outcome
-    problem: Problem | None
+    outcome: Conclusion
+    problem: HpaProblem | None
     stance: Stance
-    past: deque[Line] = msgspec.field(default_factory=deque)
+    past: deque[HistoryLine] = msgspec.field(default_factory=deque)
 
 
-class History:
+class DecisionHistory:
     """Decisions by autoscaler. Traces are made when somebody asks, not every reconcile."""
 
     def __init__(self, length: int) -> None:
@@ -43,8 +49,8 @@ class History:
         self,
         key: ObjectKey,
         decision: ScaleDecision,
-        outcome: Outcome,
-        problem: Problem | None,
+        outcome: Conclusion,
+        problem: HpaProblem | None,
         *,
         stance: Stance,
         wrote: bool,
@@ -76,10 +82,10 @@ class History:
         return iter(tuple(self._records.items()))
 
 
-class Instruments:
+class HpaTelemetry:
     """The controller's own telemetry."""
 
-    def __init__(self, telemetry: Telemetry, history: History, *, autoscalers: Callable[[], int]) -> None:
+    def __init__(self, telemetry: Telemetry, history: DecisionHistory, *, autoscalers: Callable[[], int]) -> None:
         """`autoscalers` counts those there are."""
         self._reconciles = telemetry.durations(
             f"{_PREFIX}_reconciliation_duration_seconds",
@@ -133,7 +139,12 @@ class Instruments:
         telemetry.register(_Sizes(history, self._desired, autoscalers))
 
     def reconciled(
-        self, key: ObjectKey, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float
+        self,
+        key: ObjectKey,
+        decision: ScaleDecision,
+        outcome: Conclusion,
+        problem: HpaProblem | None,
+        seconds: float,
     ) -> None:
         """Count a reconcile and the metrics in it."""
         self._reconciles.add(seconds, *reconciliation_labels(outcome, problem))
@@ -181,7 +192,9 @@ class Instruments:
 class _Sizes(Collector):
     """Wanted and present size of every target, as decided; also where nothing is written."""
 
-    def __init__(self, history: History, standing: Mapping[ObjectKey, int], autoscalers: Callable[[], int]) -> None:
+    def __init__(
+        self, history: DecisionHistory, standing: Mapping[ObjectKey, int], autoscalers: Callable[[], int]
+    ) -> None:
         self._history = history
         self._standing = standing
         self._autoscalers = autoscalers

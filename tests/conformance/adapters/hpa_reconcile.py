@@ -30,12 +30,12 @@ from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide, metrics_of, needs_metrics
 from kubetide.hpa.core.observation import (
+    Conclusion,
+    HpaProblem,
     Memory,
     Observation,
     Options,
-    Outcome,
-    Problem,
-    ReconcileError,
+    ProblemKind,
     ScaleDecision,
     ScaleView,
     computation_labels,
@@ -111,7 +111,7 @@ class _Step:
         self,
         hpa: HorizontalPodAutoscaler,
         decision: ScaleDecision,
-        outcome: Outcome,
+        outcome: Conclusion,
         world: dict[str, Any],
         scale_error: str | None,
     ) -> None:
@@ -125,7 +125,7 @@ class _Step:
         if save_error is not None:
             self.events.append(events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, save_error))
             if outcome.save_error_counts:
-                self.problem = Problem(ReconcileError.UPDATE_STATUS, save_error)
+                self.problem = HpaProblem(ProblemKind.UPDATE_STATUS, save_error)
         self.events.extend(outcome.events_after_save)
 
     def differences(self, expected: dict[str, Any], case: dict[str, Any]) -> Iterator[str]:
@@ -260,11 +260,11 @@ def _observe(hpa: HorizontalPodAutoscaler, world: dict[str, Any], claims: Claims
     try:
         group = group_of_reference(ref.api_version)
     except InvalidInput as error:
-        return Observation(hpa=hpa, scale=None, scale_problem=Problem(ReconcileError.INVALID_API_VERSION, str(error)))
+        return Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(ProblemKind.INVALID_API_VERSION, str(error)))
     if (group, ref.kind) not in KNOWN_KINDS:
-        return Observation(hpa=hpa, scale=None, scale_problem=Problem(ReconcileError.NO_MAPPING, "unknown kind"))
+        return Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(ProblemKind.NO_MAPPING, "unknown kind"))
     if "scaleError" in world:
-        return Observation(hpa=hpa, scale=None, scale_problem=Problem(ReconcileError.GET_SCALE, world["scaleError"]))
+        return Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(ProblemKind.GET_SCALE, world["scaleError"]))
     raw = world["scale"]
     status = raw.get("status") or {}
     scale = ScaleView((raw.get("spec") or {}).get("replicas", 0), status.get("replicas", 0), status.get("selector", ""))

@@ -12,7 +12,7 @@ from kubetide.api.objects.hpa import MetricSpec
 from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import parse_selector
-from kubetide.hpa.core.evaluate import Target, evaluate
+from kubetide.hpa.core.evaluate import TargetState, evaluate
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.queries import query_of
 from kubetide.hpa.core.replicas import INT32_MAX, INT32_MIN, Tolerance
@@ -35,7 +35,7 @@ def replica_calc(case: dict[str, Any]) -> Iterable[str]:
     count = given["currentReplicas"]
     selector = parse_selector(given["podSelector"])
     pods = [convert(pod, Pod) for pod in given.get("pods") or ()]
-    target = Target(
+    target = TargetState(
         replicas=0 if average else count,
         observed=count if average else 0,
         pods=[p for p in pods if p.metadata.namespace == given["namespace"] and selector.matches(p.metadata.labels)],

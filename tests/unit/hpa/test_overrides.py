@@ -10,7 +10,7 @@ from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.codec import convert
 from kubetide.hpa.core.annotations import Fallback, Overrides, overrides_of, same_overrides
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.evaluate import Target, evaluate
+from kubetide.hpa.core.evaluate import TargetState, evaluate
 from kubetide.hpa.core.observation import Memory
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.replicas import Tolerance
@@ -152,7 +152,7 @@ def test_surge_warming_and_terminating_pods_belong_to_a_rollout() -> None:
 
 
 def proposal(running: list[object], found: object, passed: frozenset[str], replicas: int) -> int:
-    target = Target(replicas=replicas, observed=replicas, pods=running, passed_over=passed)  # type: ignore[arg-type]
+    target = TargetState(replicas=replicas, observed=replicas, pods=running, passed_over=passed)  # type: ignore[arg-type]
     rules = ReadinessRules()
     result = evaluate(metric(CPU_50), found, target, Tolerance(), rules, now=NOW, compat=HpaCompat())  # type: ignore[arg-type]
     assert result.proposal is not None

@@ -8,17 +8,17 @@ from kubetide.api.objects.events import Event
 from kubetide.api.objects.hpa_compat import OBSERVED_GENERATION
 from kubetide.hpa.core import events
 from kubetide.hpa.core.events import Reason
-from kubetide.hpa.core.observation import Outcome, Problem, ReconcileError, ScaleDecision
+from kubetide.hpa.core.observation import Conclusion, HpaProblem, ProblemKind, ScaleDecision
 from kubetide.hpa.core.status import ABLE_TO_SCALE, conditions_only, full_status, with_condition
 from kubetide.hpa.core.zero import after_rescale
 
 
-def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outcome:
+def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Conclusion:
     """Tell what follows, given whether the scale could be written."""
     hpa, now = decision.hpa, decision.at
     before, generation = hpa.status, _generation(decision)
     if decision.current is None:
-        return Outcome(
+        return Conclusion(
             status=conditions_only(before, decision.conditions),
             memory=decision.memory,
             events=decision.events,
@@ -36,9 +36,9 @@ def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outc
             generation=generation,
         )
         after: tuple[Event, ...] = ()
-        if decision.problem is not None and decision.rule == ReconcileError.COMPUTE_REPLICAS:
+        if decision.problem is not None and decision.rule == ProblemKind.COMPUTE_REPLICAS:
             after = (events.failed(hpa, Reason.FAILED_COMPUTE, decision.problem.message),)
-        return Outcome(
+        return Conclusion(
             status=status,
             memory=decision.memory,
             events=decision.events,
@@ -55,7 +55,7 @@ def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outc
             metrics=decision.metrics,
             generation=generation,
         )
-        return Outcome(
+        return Conclusion(
             status=status,
             memory=decision.memory,
             events=decision.events,
@@ -75,7 +75,7 @@ def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outc
     conditions = after_rescale(
         conditions, hpa.spec, decision.compat, current=current, desired=decision.desired, now=now
     )
-    return Outcome(
+    return Conclusion(
         status=full_status(
             before,
             conditions,
@@ -93,7 +93,7 @@ def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outc
     )
 
 
-def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Outcome:
+def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Conclusion:
     hpa, before = decision.hpa, decision.hpa.status
     conditions = with_condition(
         decision.conditions,
@@ -104,7 +104,7 @@ def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Outcome:
         now=decision.at,
     )
     target = hpa.spec.scale_target_ref
-    return Outcome(
+    return Conclusion(
         status=full_status(
             before,
             conditions,
@@ -115,7 +115,7 @@ def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Outcome:
         ),
         memory=decision.memory,
         events=(*decision.events, events.not_rescaled(hpa, decision.desired, decision.why, error)),
-        problem=Problem(ReconcileError.UPDATE_SCALE, f"rescaling {target.kind} {target.name}: {error}"),
+        problem=HpaProblem(ProblemKind.UPDATE_SCALE, f"rescaling {target.kind} {target.name}: {error}"),
         save_error_counts=False,
     )
 

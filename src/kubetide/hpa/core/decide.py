@@ -28,7 +28,7 @@ from kubetide.hpa.core import events
 from kubetide.hpa.core.behavior import complete_rules, limit_by_rules, limit_plain
 from kubetide.hpa.core.choice import Choice, choose
 from kubetide.hpa.core.claims import selector_of
-from kubetide.hpa.core.evaluate import Target, evaluate
+from kubetide.hpa.core.evaluate import TargetState, evaluate
 from kubetide.hpa.core.events import Reason
 from kubetide.hpa.core.fallback import (
     fallback_condition,
@@ -38,11 +38,11 @@ from kubetide.hpa.core.fallback import (
     stand_in_by_spec,
 )
 from kubetide.hpa.core.observation import (
+    HpaProblem,
     Memory,
     Observation,
     Options,
-    Problem,
-    ReconcileError,
+    ProblemKind,
     ScaleDecision,
     ScaleView,
 )
@@ -188,9 +188,9 @@ def _selector_refused(base: ScaleDecision, event: Reason, reason: Reason, text: 
             base.conditions, SCALING_ACTIVE, holds=False, reason=reason.value, message=text, now=now
         ),
         events=(events.failed(base.hpa, event, text),),
-        problem=Problem(ReconcileError.COMPUTE_REPLICAS, text),
+        problem=HpaProblem(ProblemKind.COMPUTE_REPLICAS, text),
         ends=True,
-        rule=ReconcileError.COMPUTE_REPLICAS.value,
+        rule=ProblemKind.COMPUTE_REPLICAS.value,
     )
 
 
@@ -198,7 +198,7 @@ def _from_metrics(
     observation: Observation, base: ScaleDecision, scale: ScaleView, options: Options, now: datetime
 ) -> ScaleDecision:
     hpa, memory, fallback = base.hpa, base.memory, observation.fallback
-    target = Target(
+    target = TargetState(
         replicas=scale.replicas,
         observed=scale.observed,
         pods=observation.pods,
@@ -255,17 +255,17 @@ def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecisi
         base,
         conditions=_told_by(choice, base.conditions, now),
         events=notices,
-        problem=_metrics_problem(ReconcileError.COMPUTE_REPLICAS, choice.error or choice.message, base),
+        problem=_metrics_problem(ProblemKind.COMPUTE_REPLICAS, choice.error or choice.message, base),
         ends=True,
-        rule=choice.reason if choice.guarded else ReconcileError.COMPUTE_REPLICAS.value,
+        rule=choice.reason if choice.guarded else ProblemKind.COMPUTE_REPLICAS.value,
     )
 
 
-def _metrics_problem(kind: ReconcileError, message: str, base: ScaleDecision) -> Problem:
+def _metrics_problem(kind: ProblemKind, message: str, base: ScaleDecision) -> HpaProblem:
     """Return the error of a reconcile whose metrics failed; the first that failed tells whose fault it is."""
     first = next((result.failure for result in base.results if result.proposal is None), None)
     unknown = first is not None and first.kind is ErrorKind.UNKNOWN_TYPE
-    return Problem(kind, message, in_spec=unknown and base.compat.has(SPEC_ERROR_LABEL))
+    return HpaProblem(kind, message, in_spec=unknown and base.compat.has(SPEC_ERROR_LABEL))
 
 
 def _told_by(choice: Choice, conditions: Conditions, now: datetime) -> Conditions:
@@ -339,7 +339,7 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         rule=limited.reason if limited.cut else stabilized.reason,
         conditions=conditions,
         memory=memory,
-        problem=_metrics_problem(ReconcileError.PARTIAL_METRICS, choice.error, base) if choice.error else None,
+        problem=_metrics_problem(ProblemKind.PARTIAL_METRICS, choice.error, base) if choice.error else None,
         proposal=proposal,
         stabilized=stabilized,
         limited=limited,

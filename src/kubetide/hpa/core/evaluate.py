@@ -56,7 +56,7 @@ from kubetide.hpa.core.samples import (
 )
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class TargetState(msgspec.Struct, frozen=True, kw_only=True):
     """What metrics are measured against: the size of the target and its pods."""
 
     replicas: int
@@ -98,7 +98,7 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(
     spec: MetricSpec,
     reading: Reading,
-    target: Target,
+    target: TargetState,
     tolerance: Tolerance,
     readiness: ReadinessRules,
     *,
@@ -209,7 +209,7 @@ def _proposal_without(
     spec: MetricSpec,
     source: Source,
     reading: Reading,
-    target: Target,
+    target: TargetState,
     tolerance: Tolerance,
     readiness: ReadinessRules,
     now: datetime,
@@ -226,7 +226,7 @@ def _propose(
     spec: MetricSpec,
     source: Source,
     reading: Reading,
-    target: Target,
+    target: TargetState,
     tolerance: Tolerance,
     readiness: ReadinessRules,
     now: datetime,

@@ -124,7 +124,7 @@ def memory_for(hpa: HorizontalPodAutoscaler, begin: datetime | None) -> Memory:
     return Memory(after_start=AfterStart())
 
 
-class ReconcileError(StrEnum):
+class ProblemKind(StrEnum):
     """How a reconcile can end badly."""
 
     INVALID_API_VERSION = "invalid_api_version"
@@ -137,10 +137,10 @@ class ReconcileError(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class HpaProblem:
     """The error a reconcile ends with."""
 
-    kind: ReconcileError
+    kind: ProblemKind
     message: str
     in_spec: bool = False
     """The object itself is at fault, not the cluster."""
@@ -148,7 +148,7 @@ class Problem:
     @property
     def label(self) -> str:
         """The telemetry label."""
-        return "spec" if self.in_spec or self.kind is ReconcileError.INVALID_API_VERSION else "internal"
+        return "spec" if self.in_spec or self.kind is ProblemKind.INVALID_API_VERSION else "internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     hpa: HorizontalPodAutoscaler
     scale: ScaleView | None
-    scale_problem: Problem | None = None
+    scale_problem: HpaProblem | None = None
     pods: Sequence[Pod] = ()
     """The pods of the namespace that the selector matches."""
     claimed_by: tuple[str, ...] = ()
@@ -211,7 +211,7 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[dict[str, Any], ...] | None = None
     memory: Memory
     events: tuple[Event, ...] = ()
-    problem: Problem | None = None
+    problem: HpaProblem | None = None
     ends: bool = False
     """The reconcile ended early: the wanted size stays as the status has it."""
     results: tuple[MetricResult, ...] = ()
@@ -228,14 +228,14 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     compat: HpaCompat
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from a decision: the status to save, what to say before and after, and what to remember."""
 
     status: HpaStatus
     memory: Memory
     events: tuple[Event, ...] = ()
     events_after_save: tuple[Event, ...] = ()
-    problem: Problem | None = None
+    problem: HpaProblem | None = None
     save_error_counts: bool = True
     """A failure to save is the error of the reconcile; in a reconcile that ended early it is only logged."""
     action: str = "none"
@@ -243,7 +243,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The count that stands in the end; None where the reconcile ended early."""
 
 
-def reconciliation_labels(outcome: Outcome, problem: Problem | None) -> tuple[str, str]:
+def reconciliation_labels(outcome: Conclusion, problem: HpaProblem | None) -> tuple[str, str]:
     """Return the telemetry labels `action` and `error` of a reconcile."""
     return outcome.action, problem.label if problem is not None else "none"
 

@@ -12,11 +12,11 @@ from kubetide.api.values.codec import convert
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import metrics_of, needs_metrics, tolerance_of
 from kubetide.hpa.core.observation import (
+    HpaProblem,
     Memory,
     Observation,
     Options,
-    Problem,
-    ReconcileError,
+    ProblemKind,
     ScaleDecision,
     ScaleView,
 )
@@ -95,7 +95,7 @@ def test_bounds_are_corrected_at_once(replicas: int, desired: int, rule: str) ->
 
 def test_an_unreadable_target_changes_conditions_only() -> None:
     status = {"currentReplicas": 3, "desiredReplicas": 4}
-    seen = Observation(hpa=hpa(status=status), scale=None, scale_problem=Problem(ReconcileError.GET_SCALE, "not found"))
+    seen = Observation(hpa=hpa(status=status), scale=None, scale_problem=HpaProblem(ProblemKind.GET_SCALE, "not found"))
     outcome = conclude(turn(seen))
     assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (3, 4)
     assert [event.reason for event in outcome.events] == ["FailedGetScale"]
@@ -137,7 +137,7 @@ def test_a_failed_metric_does_not_block_growth() -> None:
     decision = turn(observation(hpa(metrics=[QUEUE, CPU_50]), 2, [FAILED, reading(100, 100)]))
     assert decision.desired == 4
     assert decision.problem is not None
-    assert decision.problem.kind is ReconcileError.PARTIAL_METRICS
+    assert decision.problem.kind is ProblemKind.PARTIAL_METRICS
 
 
 def test_windows_hold_a_drop() -> None:
@@ -157,7 +157,7 @@ def test_a_refused_write_is_told_and_not_remembered() -> None:
     outcome = conclude(decision, scale_error="conflict")
     assert [event.reason for event in outcome.events] == ["FailedRescale"]
     assert outcome.problem is not None
-    assert outcome.problem.kind is ReconcileError.UPDATE_SCALE
+    assert outcome.problem.kind is ProblemKind.UPDATE_SCALE
     assert outcome.memory.ups == ()
     assert outcome.status.last_scale_time is None
     worked = conclude(decision)

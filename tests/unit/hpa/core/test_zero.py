@@ -9,7 +9,7 @@ from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.hpa_compat import hpa_compat
 from kubetide.api.values.conditions import Condition, find_condition
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.observation import Memory, Options, Outcome
+from kubetide.hpa.core.observation import Conclusion, Memory, Options
 from kubetide.hpa.core.zero import CONDITION
 from unit.hpa.worlds import NOW, QUEUE, hpa, observation, turn, value
 
@@ -47,7 +47,7 @@ def test_a_raised_minimum_is_reached_even_when_nothing_asks_for_pods() -> None:
     assert (decision.desired, decision.why) == (2, "Current number of replicas below minReplicas")
 
 
-def shrink(found: HorizontalPodAutoscaler, *, options: Options | None = None) -> Outcome:
+def shrink(found: HorizontalPodAutoscaler, *, options: Options | None = None) -> Conclusion:
     memory = Memory(recommendations=())
     seen = observation(found, 1, [value(0)])
     return conclude(turn(seen, memory, now=NOW + timedelta(hours=1), options=options))

@@ -153,12 +153,12 @@ class Silent:
 
 
 class Measured(HpaController):
-    """A controller that notes when each autoscaler had its turn."""
+    """A controller that notes when each autoscaler was reconciled."""
 
-    turns: dict[ObjectKey, list[float]]
+    reconciles: dict[ObjectKey, list[float]]
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        self.turns[key].append(time.monotonic())
+        self.reconciles[key].append(time.monotonic())
         return await super().reconcile(key)
 
 
@@ -177,22 +177,22 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
             scale_watch_from=200 if way == KUBETIDE else 0,
         )
         running = Measured(client, clock, settings, Telemetry(), Silent(), Random(1))
-        running.turns = defaultdict(list)
+        running.reconciles = defaultdict(list)
         if way == BASELINE:
             # The baseline: no list that others could use, so every autoscaler asks for its own pods.
             running._observer._metrics._scopes = lambda namespace: []  # type: ignore[attr-defined]
         task = asyncio.get_running_loop().create_task(running.run())
-        # The first turn of each writes its status; measured is what comes after.
-        await _until(lambda: sum(map(len, running.turns.values())) >= 2 * hpas)
+        # The first reconcile of each writes its status; measured is what comes after.
+        await _until(lambda: sum(map(len, running.reconciles.values())) >= 2 * hpas)
         before, cpu, begin = Counter(transport.counts), time.process_time(), time.monotonic()
-        done = sum(map(len, running.turns.values()))
-        await _until(lambda: sum(map(len, running.turns.values())) >= done + rounds * hpas)
+        done = sum(map(len, running.reconciles.values()))
+        await _until(lambda: sum(map(len, running.reconciles.values())) >= done + rounds * hpas)
         cpu, seconds = time.process_time() - cpu, time.monotonic() - begin
-        turns = sum(map(len, running.turns.values())) - done
+        turns = sum(map(len, running.reconciles.values())) - done
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await client.close()
-        gaps = sorted(after - before for times in running.turns.values() for before, after in pairwise(times[1:]))
+        gaps = sorted(after - before for times in running.reconciles.values() for before, after in pairwise(times[1:]))
         full = turns / hpas
         requests = {name: (count - before[name]) / full for name, count in transport.counts.items()}
         return {

@@ -1,8 +1,11 @@
 """All settings, section by section: what `kubetide run` understands and what the reference page shows."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, ClassVar
 
+from kubetide.api.objects import hpa_compat
 from kubetide.config import Doc, Settings
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.settings import KubeSettings
@@ -74,3 +77,28 @@ SECTIONS: dict[str, type[Settings]] = {
     "node": NodeSettings,
 }
 """Every group of settings, in the order of the reference page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompatTable:
+    """What `--compat` means for one component, for people."""
+
+    upstream: str
+    versions: tuple[str, ...]
+    default: str
+    rules: Sequence[tuple[str, str, str, str]]
+    """Rule, the release that brought it, when it holds, meaning."""
+    gates: Sequence[tuple[str, str, str, str, str]] = ()
+    """Gate, the release from which it exists, is on, and is final; meaning."""
+
+
+COMPAT: dict[str, CompatTable] = {
+    "hpa": CompatTable(
+        upstream="the horizontal autoscaler of Kubernetes",
+        versions=tuple(map(str, hpa_compat.VERSIONS)),
+        default=str(hpa_compat.DEFAULT_VERSION),
+        rules=hpa_compat.compat_rows(),
+        gates=hpa_compat.gate_rows(),
+    ),
+}
+"""Components that follow a release of choice, in the order of the reference page."""

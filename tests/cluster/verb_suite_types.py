@@ -89,6 +89,52 @@ async def a_service_gets_an_address(api: Api) -> None:
     assert spec["ports"][0]["targetPort"] == 80
 
 
+def autoscaler(**spec: object) -> Raw:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 4, **spec},
+    }
+
+
+@case
+async def an_autoscaler_counts_its_generation(api: Api) -> None:
+    made = await api.make("horizontalpodautoscalers", autoscaler(), group="autoscaling", version="v2")
+    path = api.path("horizontalpodautoscalers", "web", group="autoscaling", version="v2")
+    seen = [made["metadata"]["generation"]]
+    for patch in ({"metadata": {"labels": {"a": "b"}, "generation": 9}}, {"spec": {"maxReplicas": 5}}):
+        _, changed = await api.call("PATCH", path, patch, kind=MERGE)
+        seen.append(changed["metadata"]["generation"])
+    assert seen == [1, 1, 2]
+
+
+@case
+async def an_autoscaler_names_the_group_of_its_target_and_a_maximum(api: Api) -> None:
+    path = api.path("horizontalpodautoscalers", group="autoscaling", version="v2")
+    body = autoscaler(scaleTargetRef={"apiVersion": "v1", "kind": "Deployment", "name": "web"}, maxReplicas=0)
+    status, refused = await api.call("POST", path, body)
+    assert status == 422
+    causes = {(cause["field"], cause["reason"]) for cause in refused["details"]["causes"]}
+    assert causes == {
+        ("spec.scaleTargetRef.apiVersion", "FieldValueInvalid"),
+        ("spec.maxReplicas", "FieldValueRequired"),
+        ("spec.maxReplicas", "FieldValueInvalid"),
+    }
+
+
+@case
+async def an_autoscaler_may_go_down_to_zero_by_a_metric_from_outside(api: Api) -> None:
+    path = api.path("horizontalpodautoscalers", group="autoscaling", version="v2")
+    status, refused = await api.call("POST", path, autoscaler(minReplicas=0))
+    assert (status, fields(refused)) == (422, ["spec.metrics"])
+    target = {"type": "AverageValue", "averageValue": "30"}
+    queue = {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}
+    status, made = await api.call("POST", path, autoscaler(minReplicas=0, metrics=[queue]))
+    assert (status, made["spec"]["minReplicas"]) == (201, 0)
+
+
 @case
 async def an_autoscaler_behavior_is_completed(api: Api) -> None:
     body = {

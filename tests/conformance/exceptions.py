@@ -25,6 +25,12 @@ NO_SUCH_FEATURE = (
 
 ONE_FIELD = "cpu.max without a period, which no kernel prints, is read as a quota instead of being refused"
 
+ZERO_NEXT_TO_AN_AVERAGE = (
+    "a total of 0 that autoscaling/v1 has to carry next to an average is not taken for a target, whatever the release: "
+    "up to 1.35 upstream makes the object invalid on its way through v1"
+)
+"""A named difference that the adapter of the autoscaling API finds by rule."""
+
 _NO_DOCKER = "the runtime proxy speaks CRI only: Docker Engine is not a runtime that current kubelets can use"
 
 NO_NUMA_PAGES = "memory per NUMA node of a cgroup is neither reported nor acted on"

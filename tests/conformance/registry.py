@@ -9,6 +9,8 @@ Case = dict[str, Any]
 Check = Callable[[Case], Iterable[str]]
 
 CHECKS: dict[str, Check] = {}
+SUITE = "suiteKey"
+"""Member of every case that a check gets: the key of its suite, which tells the release it was recorded with."""
 
 
 class Skip(Exception):

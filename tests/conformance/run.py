@@ -27,7 +27,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conformance.exceptions import DIFFERENCES, NOT_APPLICABLE
-from conformance.registry import CHECKS, Case, NamedDifference, NotApplicable, Skip, load_adapters
+from conformance.registry import CHECKS, SUITE, Case, NamedDifference, NotApplicable, Skip, load_adapters
 
 SHOWN_DIFFERENCES = 3
 COLLECTIONS = {"hpa", "vpa", "hpa-newer", "vpa-newer"}
@@ -93,7 +93,7 @@ def run_case(key: str, case: Case, result: Result) -> None:
         return
     identity = str(case.get("id", "?"))
     try:
-        found = list(CHECKS[key](case))
+        found = list(CHECKS[key]({**case, SUITE: key}))
     except Skip as skip:
         _count(result.skipped, str(skip))
         return

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kubetide.cli.compat import reference as releases
 from kubetide.cli.manifests import as_yaml
 from kubetide.cli.settings import reference
 from kubetide.install.objects import COMPONENTS, manifests
@@ -16,6 +17,10 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 def test_the_settings_reference_is_current() -> None:
     assert (ROOT / "docs" / "reference" / "settings.md").read_text() == reference(), "run `make docs`"
+
+
+def test_the_reference_of_releases_is_current() -> None:
+    assert (ROOT / "docs" / "reference" / "compat.md").read_text() == releases(), "run `make docs`"
 
 
 def test_the_manifests_in_deploy_are_current() -> None:

@@ -31,8 +31,9 @@ from kubetide.api.objects.scheme import (
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.hpa.controller import HpaController, recompute
+from kubetide.hpa.controller import HpaController
 from kubetide.hpa.explain import render
+from kubetide.hpa.recompute import recompute
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.certificates import issue
 from kubetide.kube.client.client import Client

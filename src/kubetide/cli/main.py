@@ -25,6 +25,7 @@ COMPLETE_VARIABLE = "_KUBETIDE_COMPLETE"
 
 VERBS = {
     "check": ("kubetide.cli.check", "Look at a cluster before kubetide runs there: APIs, rights, metrics, rivals."),
+    "compat": ("kubetide.cli.compat", "Which behaviour holds from which upstream release."),
     "completion": ("kubetide.cli.completion", "Print a shell completion script."),
     "demo": ("kubetide.cli.demo.command", "A simulated cluster under load, with every controller at work."),
     "explain": ("kubetide.cli.explain.command", "Why an autoscaler, a pod or a node is the size it is."),

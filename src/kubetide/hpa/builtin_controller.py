@@ -8,9 +8,10 @@ controller has ever written. If the lease alone forbids to act, nothing more is 
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
 from kubetide.api.objects.meta import TypedObject
 from kubetide.api.objects.scheme import LEASES, Resource
+from kubetide.api.values.codec import decode_raw
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
-from kubetide.hpa.core.annotations import Wishes
+from kubetide.hpa.core.annotations import Overrides
 from kubetide.hpa.core.takeover import (
     LEASE_NAME,
     LEASE_NAMESPACE,
@@ -18,6 +19,7 @@ from kubetide.hpa.core.takeover import (
     Stance,
     lease_is_fresh,
     stance,
+    version_difference,
     wrote_ever,
     wrote_lately,
 )
@@ -45,16 +47,25 @@ class BuiltInWatch:
         self._lease_read_at: float | None = None
 
     async def stance(
-        self, hpa: HorizontalPodAutoscaler, wishes: Wishes, target: ScaleTarget | None, *, rescale: bool
+        self, hpa: HorizontalPodAutoscaler, overrides: Overrides, target: ScaleTarget | None, *, rescale: bool
     ) -> Stance:
         """Decide whether to act in this turn."""
-        told = self._settings.take_over or wishes.managed_by is not None
+        told = self._settings.take_over or overrides.managed_by is not None
         runs = "" if told else self._lease_text if self._lease_is_known() else await self._look_at_lease()
         marked = wrote_ever(hpa.metadata.managed_fields)
         decisive = rescale if told else not runs and (rescale or marked)
         wrote = await self._marks(hpa, target if decisive else None) if decisive or marked else ""
         signs = Signs(wrote=wrote, runs=runs)
-        return stance(wishes, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
+        return stance(overrides, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
+
+    async def compare_versions(self) -> str:
+        """Return how the cluster's release differs from the one that is followed; empty if it does not."""
+        try:
+            found = decode_raw((await self._client.request("GET", "/version")).body, what="/version")
+        except KubetideError as error:
+            return f"the version of the cluster cannot be read: {error}"
+        version = str(found.get("gitVersion") or "").partition("-")[0].partition("+")[0]
+        return version_difference(version, self._settings.compat_rules.version)
 
     def _lease_is_known(self) -> bool:
         read_at = self._lease_read_at

@@ -16,8 +16,10 @@ def _lines(trace: dict[str, Any]) -> Iterable[str]:
     yield f"  Target      {target.get('kind')} {target.get('name')}: {_size(target)}"
     yield f"  Bounds      {autoscaler.get('minReplicas')} to {autoscaler.get('maxReplicas')} replicas"
     yield f"  Acting      {_acting(trace)}"
-    if trace.get("nextTurn"):
-        yield f"  Next turn   {trace['nextTurn']}"
+    if trace.get("compat"):
+        yield f"  Rules       of Kubernetes {trace['compat']} (--compat)"
+    if trace.get("nextReconcile"):
+        yield f"  Next        {trace['nextReconcile']}"
     yield ""
     yield from _metrics(trace)
     yield from _steps(trace)
@@ -113,7 +115,7 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
             yield f"  {direction:11} {rules.get('selectPolicy')} of {policies}; window {window}s"
     verb = "scale" if trace.get("rescale") else "keep"
     why = f": {trace['why']}" if trace.get("rescale") and trace.get("why") else ""
-    yield f"  Outcome     {verb} {_arrow(trace)} ({trace.get('rule')}){why}"
+    yield f"  Conclusion     {verb} {_arrow(trace)} ({trace.get('rule')}){why}"
     yield ""
 
 

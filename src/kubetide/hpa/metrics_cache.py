@@ -22,7 +22,7 @@ from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
-from kubetide.hpa.core.queries import Asker, ExternalQuery, ObjectQuery, PodsQuery, Query, ResourceQuery
+from kubetide.hpa.core.queries import ExternalQuery, MetricsRequest, ObjectQuery, PodsQuery, Query, ResourceQuery
 from kubetide.hpa.core.samples import (
     ErrorKind,
     MetricFailure,
@@ -59,7 +59,7 @@ class Tally(Protocol):
         ...
 
     def shared(self, api: str) -> None:
-        """Count an answer that came from another turn."""
+        """Count an answer that came from another reconcile."""
         ...
 
     def refused(self, reason: str) -> None:
@@ -75,7 +75,7 @@ class _Answer:
 
 
 class SharedAnswers:
-    """Answers that many turns use, each autoscaler each answer once."""
+    """Answers that many reconciles use, each autoscaler each answer once."""
 
     def __init__(self, clock: Clock, timeout: timedelta, tally: Tally | None = None) -> None:
         self._clock = clock
@@ -84,20 +84,20 @@ class SharedAnswers:
         self._answers: dict[Hashable, _Answer] = {}
         self._serial = 0
 
-    async def get(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], asker: Asker) -> T:
-        """Return the answer to a question: one that is young enough and new to this asker, or a fresh one."""
+    async def get(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], request: MetricsRequest) -> T:
+        """Return the answer to a question: one that is young enough and new to this request, or a fresh one."""
         now = self._clock.monotonic()
         answer = self._answers.get(question)
-        if answer is None or not asker.may_use(question, answer.serial, now - answer.asked_at):
+        if answer is None or not request.may_use(question, answer.serial, now - answer.asked_at):
             self._serial += 1
             answer = _Answer(self._serial, now, asyncio.get_running_loop().create_task(self._ask(api, ask)))
             # A failure that nobody waits for any more is no error of the loop.
             answer.task.add_done_callback(_seen)
             self._answers[question] = answer
-            self._drop_older_than(now - max(asker.max_age.total_seconds(), 60.0))
+            self._drop_older_than(now - max(request.max_age.total_seconds(), 60.0))
         elif self._tally is not None:
             self._tally.shared(api)
-        asker.used[question] = answer.serial
+        request.used[question] = answer.serial
         found: T = answer.task.result() if answer.task.done() else await asyncio.shield(answer.task)
         return found
 
@@ -186,14 +186,14 @@ class MetricsReader:
         self._answers = SharedAnswers(clock, settings.metrics_timeout, tally)
         self._parts = _Parts(clock, settings.sync_period)
 
-    async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
+    async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], request: MetricsRequest) -> Reading:
         """Return the answer to a query, or how it failed."""
         try:
             if isinstance(query, ResourceQuery):
-                items = await self._usage(query, selector, pods, asker)
+                items = await self._usage(query, selector, pods, request)
                 reading = resource_reading(items, query.resource, query.container)
                 return self._counted(without_impossible(reading, query.resource, pods, self._capacity()))
-            return await self._values(query, asker)
+            return await self._values(query, request)
         except MetricFailure as failure:
             return failure
         except TimeoutError:
@@ -209,7 +209,7 @@ class MetricsReader:
                 self._tally.refused(refused.reason)
         return reading
 
-    async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, asker: Asker) -> Reading:
+    async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, request: MetricsRequest) -> Reading:
         """Return the values of a custom or external metric."""
         match query:
             case PodsQuery():
@@ -222,7 +222,7 @@ class MetricsReader:
                         pod_selector=query.selector,
                         metric_selector=query.metric_selector,
                     ),
-                    asker,
+                    request,
                 )
                 return pods_reading(values)
             case ObjectQuery():
@@ -232,7 +232,7 @@ class MetricsReader:
                     lambda: self._custom.for_object(
                         query.namespace, query.described, query.metric, metric_selector=query.metric_selector
                     ),
-                    asker,
+                    request,
                 )
                 return object_reading((value,))
             case ExternalQuery():
@@ -240,19 +240,19 @@ class MetricsReader:
                     "external",
                     query,
                     lambda: self._external.values(query.namespace, query.metric, selector=query.metric_selector),
-                    asker,
+                    request,
                 )
                 return external_reading(found)
 
     async def _usage(
-        self, query: ResourceQuery, selector: Selector, pods: Sequence[Pod], asker: Asker
+        self, query: ResourceQuery, selector: Selector, pods: Sequence[Pod], request: MetricsRequest
     ) -> Sequence[PodMetrics]:
         """Return the selected samples of pod usage, from a list that many share if there can be one."""
         namespace = query.namespace
         failure: KubetideError | None = None
         for scope in self._scopes(namespace):
             try:
-                usage = await self._answers.get("resource", ("usage", scope), partial(self._list, scope), asker)
+                usage = await self._answers.get("resource", ("usage", scope), partial(self._list, scope), request)
             except (ServiceUnavailable, ServerTimeout):
                 # Nobody is there: asking for less would not help.
                 raise
@@ -265,7 +265,7 @@ class MetricsReader:
         if failure is not None and not self._parts.may_ask(question):
             raise failure
         return await self._answers.get(
-            "resource", question, lambda: self._resource.pods(namespace, query.selector), asker
+            "resource", question, lambda: self._resource.pods(namespace, query.selector), request
         )
 
     def _scopes(self, namespace: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a turn looks at, gathered: the scale of the target, its pods from the cache, and readings of its metrics."""
+"""The observation of one reconcile: the scale of the target, its pods from the cache, and readings of its metrics."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -11,13 +11,15 @@ from kubetide.api.objects.meta import key_of
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SelectorError
+from kubetide.hpa.core.annotations import Overrides, SelectionStrategy
 from kubetide.hpa.core.claims import Claims, anchors, selector_of
 from kubetide.hpa.core.decide import metrics_of, needs_metrics
-from kubetide.hpa.core.observation import Observation, Problem, ScaleView, TurnError
+from kubetide.hpa.core.observation import HpaProblem, Observation, ProblemKind, ScaleView
 from kubetide.hpa.core.pods import PodList
-from kubetide.hpa.core.queries import Asker, Query, query_of
+from kubetide.hpa.core.queries import MetricsRequest, Query, query_of
 from kubetide.hpa.core.rollout import rollout_pods
-from kubetide.hpa.core.samples import MetricFailure, Reading
+from kubetide.hpa.core.samples import MetricFailure, Reading, only_pods
+from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.store import Store
 from kubetide.kube.scale import InvalidApiVersion, NoMapping, ScaleClient, ScaleTarget
@@ -28,7 +30,7 @@ LABEL_INDEX = "label"
 class Metrics(Protocol):
     """Where readings come from."""
 
-    async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], asker: Asker) -> Reading:
+    async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], request: MetricsRequest) -> Reading:
         """Return the answer to a query, or how it failed."""
         ...
 
@@ -44,7 +46,7 @@ class Pods(Protocol):
 class PodCache:
     """Pods from an informer's store that is indexed by label.
 
-    Most turns find the pods that the turn before found: while nothing in the store changes, the same list is given.
+    Most reconciles find the same pods as the last: while nothing in the store changes, the same list is given.
     """
 
     def __init__(self, store: Store[Pod]) -> None:
@@ -87,7 +89,7 @@ def pod_labels(pod: Pod) -> Iterable[str]:
     return [label_key(meta.namespace, name, value) for name, value in (meta.labels or {}).items()]
 
 
-class Seen(msgspec.Struct):
+class Observed(msgspec.Struct):
     """An observation, and the scale that a write would change."""
 
     observation: Observation
@@ -116,6 +118,8 @@ class Observer:
         claims: Claims,
         metrics: Metrics,
         known: KnownScales | None = None,
+        *,
+        owners: PodOwners,
     ) -> None:
         self._scales = scales
         self._clock = clock
@@ -124,9 +128,11 @@ class Observer:
         self._claims = claims
         self._metrics = metrics
         self._known = known
+        self._owners = owners
+        self._compat = settings.compat_rules
 
-    async def observe(self, hpa: HorizontalPodAutoscaler, asker: Asker, *, live: bool = False) -> Seen:
-        """Look at everything that one turn needs; what cannot be read is part of the observation.
+    async def observe(self, hpa: HorizontalPodAutoscaler, request: MetricsRequest, *, live: bool = False) -> Observed:
+        """Look at everything that one reconcile needs; what cannot be read is part of the observation.
 
         With `live` the scale is read from the server; otherwise one that is followed may be a moment old.
         """
@@ -135,25 +141,30 @@ class Observer:
         try:
             target = known or await self._scales.get(namespace, reference)
         except InvalidApiVersion as error:
-            return _unreadable(hpa, TurnError.INVALID_API_VERSION, error)
+            return _unreadable(hpa, ProblemKind.INVALID_API_VERSION, error)
         except NoMapping as error:
-            return _unreadable(hpa, TurnError.NO_MAPPING, error)
+            return _unreadable(hpa, ProblemKind.NO_MAPPING, error)
         except KubetideError as error:
-            return _unreadable(hpa, TurnError.GET_SCALE, error)
+            return _unreadable(hpa, ProblemKind.GET_SCALE, error)
         scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
-        wishes = asker.wishes
-        selector = _readable_selector(scale) if needs_metrics(hpa.spec, scale) else None
+        overrides = request.overrides
+        selector = _readable_selector(scale) if needs_metrics(hpa, scale, self._compat) else None
         if selector is None:
-            return Seen(Observation(hpa=hpa, scale=scale, fallback=wishes.fallback), target, known is None)
-        pods = self._pods.matching(namespace, selector)
+            return Observed(Observation(hpa=hpa, scale=scale, fallback=overrides.fallback), target, known is None)
+        matched = pods = self._pods.matching(namespace, selector)
+        if self.strategy(overrides) is SelectionStrategy.OWNER_REFERENCE:
+            pods = await self._owners.owned(matched, namespace, reference)
         key = key_of(hpa)
         self._claims.claim(key, selector)
         claimed = self._claims.claimants_for(key, pods)
         readings: tuple[Reading, ...] = ()
         if len(claimed) < 2:
             asked, metrics = (namespace, scale.selector), metrics_of(hpa.spec)
-            readings = tuple([await self._read(metric, asked, selector, pods, asker) for metric in metrics])
-        aware = self._settings.rollout_aware if wishes.rollout_aware is None else wishes.rollout_aware
+            readings = tuple([await self._read(metric, asked, selector, matched, request) for metric in metrics])
+        if pods is not matched:
+            names = {pod.metadata.name for pod in pods}
+            readings = tuple([only_pods(reading, names) for reading in readings])
+        aware = self._settings.rollout_aware if overrides.rollout_aware is None else overrides.rollout_aware
         observation = Observation(
             hpa=hpa,
             scale=scale,
@@ -161,9 +172,13 @@ class Observer:
             claimed_by=claimed,
             readings=readings,
             passed_over=rollout_pods(pods, scale.replicas, now=self._clock.now()) if aware else frozenset(),
-            fallback=wishes.fallback,
+            fallback=overrides.fallback,
         )
-        return Seen(observation, target, known is None)
+        return Observed(observation, target, known is None)
+
+    def strategy(self, overrides: Overrides) -> SelectionStrategy:
+        """Return how the pods of an autoscaler are selected."""
+        return overrides.selection or self._settings.selection_strategy
 
     async def _read(
         self,
@@ -171,13 +186,13 @@ class Observer:
         asked: tuple[str, str],
         selector: Selector,
         pods: Sequence[Pod],
-        asker: Asker,
+        request: MetricsRequest,
     ) -> Reading:
         try:
             query = query_of(metric, *asked)
         except MetricFailure as failure:
             return failure
-        return await self._metrics.read(query, selector, pods, asker)
+        return await self._metrics.read(query, selector, pods, request)
 
 
 def _readable_selector(scale: ScaleView) -> Selector | None:
@@ -187,5 +202,5 @@ def _readable_selector(scale: ScaleView) -> Selector | None:
         return None
 
 
-def _unreadable(hpa: HorizontalPodAutoscaler, kind: TurnError, error: Exception) -> Seen:
-    return Seen(Observation(hpa=hpa, scale=None, scale_problem=Problem(kind, str(error))))
+def _unreadable(hpa: HorizontalPodAutoscaler, kind: ProblemKind, error: Exception) -> Observed:
+    return Observed(Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(kind, str(error))))

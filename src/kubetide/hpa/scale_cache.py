@@ -1,10 +1,10 @@
-"""Scales of targets from a watch, instead of one request per autoscaler and turn, where many share a kind.
+"""Scales of targets from a watch, instead of one request per autoscaler and reconcile, where many share a kind.
 
 The scale of a Deployment, StatefulSet or ReplicaSet is a view of three of its fields. With hundreds of autoscalers it
 is cheaper to follow these objects than to read thousands of scales a minute. What is seen here may be a moment old, so
 it is good for deciding to do nothing: before anything is written, the scale itself is read and the decision made anew.
 
-It needs the right to list and watch these kinds. Without it, and for every other kind, each turn reads the scale.
+It needs the right to list and watch these kinds. Without it, and for every other kind, each reconcile reads the scale.
 """
 
 import asyncio

@@ -5,11 +5,13 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
+from kubetide.api.objects.hpa_compat import DEFAULT_VERSION, GATES_FIELD, HpaCompat, hpa_compat
+from kubetide.api.values.shard_selector import NAMESPACE, ShardSelector, shard_of
 from kubetide.config import Doc, Settings
-from kubetide.errors import SettingsError
-
-CONFIGURABLE_TOLERANCE = "HPAConfigurableTolerance"
-SCALE_TO_ZERO = "HPAScaleToZero"
+from kubetide.errors import InvalidInput, SelectorError, SettingsError
+from kubetide.hpa.core.annotations import SelectionStrategy
+from kubetide.hpa.core.observation import Options
+from kubetide.hpa.core.pods import ReadinessRules
 
 
 class MetricsScope(StrEnum):
@@ -66,8 +68,21 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = 5
     feature_gates: Annotated[
-        tuple[str, ...], Doc("Alpha features as Name=true: HPAConfigurableTolerance.", flag="hpa-feature-gates")
+        tuple[str, ...],
+        Doc(
+            "Single features as Name=true or Name=false, on top of what the release of --compat has: "
+            "HPAScaleToZero, HPAConfigurableTolerance, HPAGeneration, PodLevelResources.",
+            flag="hpa-feature-gates",
+        ),
     ] = ()
+    compat: Annotated[
+        str,
+        Doc(
+            "The Kubernetes release whose horizontal autoscaler to behave like, 1.33 to 1.38. "
+            "docs/reference/compat.md lists what changes with it.",
+            flag="compat",
+        ),
+    ] = str(DEFAULT_VERSION)
 
     take_over: Annotated[
         bool,
@@ -81,9 +96,25 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         bool,
         Doc("During a rolling update, let surge, terminating and warming pods not move a target on their own."),
     ] = False
+    selection_strategy: Annotated[
+        SelectionStrategy,
+        Doc(
+            "Which pods count: all that the target's selector matches (LabelSelector), or of those only the ones whose "
+            "owners lead to the target (OwnerReference; reads the owners of pods once).",
+            flag="hpa-selection-strategy",
+        ),
+    ] = SelectionStrategy.LABEL_SELECTOR
     decision_guard: Annotated[
         bool, Doc("Refuse to shrink a target on samples that cannot be true or are too old, or when no pod is ready.")
     ] = True
+    external_metric_fallback: Annotated[
+        bool,
+        Doc(
+            "Honour external.fallback of a metric (replicas, failureDurationSeconds), which is proposed to Kubernetes "
+            "and in no release yet. The annotation kubetide.io/hpa-fallback wins over it.",
+            flag="hpa-external-metric-fallback",
+        ),
+    ] = False
     max_usage_age: Annotated[
         timedelta,
         Doc(
@@ -103,12 +134,20 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         int,
         Doc(
             "With this many autoscalers of one kind of target, the targets are followed by a watch instead of reading "
-            "each scale every turn (needs the right to list and watch them); 0: never."
+            "each scale every reconcile (needs the right to list and watch them); 0: never."
         ),
     ] = 200
     history: Annotated[int, Doc("How many past decisions of each autoscaler explain can show.")] = 20
     namespace: Annotated[
         str, Doc("Look at the autoscalers of this namespace only; empty: all.", flag="hpa-namespace")
+    ] = ""
+    shard: Annotated[
+        str,
+        Doc(
+            "Look after a part of the namespaces only, such as 0/3 for the first of three: by the hash of their names, "
+            "as shard selectors of the API server have it. Each shard has a lease of its own; empty: all.",
+            flag="hpa-shard",
+        ),
     ] = ""
 
     leader_elect: Annotated[bool, Doc("Act only while holding the lease.", flag="hpa-leader-elect")] = True
@@ -136,22 +175,61 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
                 raise SettingsError("must be 0 or above", field=f"horizontal-pod-autoscaler-{name}")
         if self.max_usage_age < timedelta(0):
             raise SettingsError("must be 0 or above", field="hpa-max-usage-age")
-        _gates(self.feature_gates)
+        _ = self.compat_rules
+        _ = self.shard_selector
 
     @property
-    def configurable_tolerance(self) -> bool:
-        """Whether `behavior.*.tolerance` is honoured."""
-        return _gates(self.feature_gates)[CONFIGURABLE_TOLERANCE]
+    def compat_rules(self) -> HpaCompat:
+        """The release to behave like, with the gates that are set."""
+        try:
+            return hpa_compat(self.compat, map(_gate, self.feature_gates))
+        except InvalidInput as error:
+            field = "hpa-feature-gates" if error.field == GATES_FIELD else "compat"
+            raise SettingsError(error.message, field=field) from error
+
+    @property
+    def options(self) -> Options:
+        """What enters a decision."""
+        return Options(
+            tolerance=self.tolerance,
+            compat=self.compat_rules,
+            external_fallback=self.external_metric_fallback,
+            downscale_window=self.downscale_stabilization,
+            readiness=ReadinessRules(
+                cpu_initialization_period=self.cpu_initialization_period,
+                initial_readiness_delay=self.initial_readiness_delay,
+            ),
+            guard=self.decision_guard,
+            max_usage_age=self.max_usage_age,
+        )
+
+    @property
+    def shard_selector(self) -> ShardSelector | None:
+        """The part of the namespaces to look after; None for all."""
+        if not self.shard:
+            return None
+        index, _, count = self.shard.partition("/")
+        if not (_is_number(index) and _is_number(count)):
+            raise SettingsError(f"{self.shard!r} is not of the form 0/3", field="hpa-shard")
+        try:
+            return shard_of(int(index), int(count), NAMESPACE)
+        except SelectorError as error:
+            raise SettingsError(error.message, field="hpa-shard") from error
+
+    @property
+    def lease_name(self) -> str:
+        """The lease of this shard."""
+        name = self.leader_elect_resource_name
+        return f"{name}-{self.shard.replace('/', '-of-')}" if self.shard else name
 
 
-def _gates(given: tuple[str, ...]) -> dict[str, bool]:
-    """Return every gate, as given or off; a gate that does not exist is a typing error."""
-    gates = dict.fromkeys((CONFIGURABLE_TOLERANCE, SCALE_TO_ZERO), False)
-    for text in given:
-        name, _, value = (part.strip() for part in text.partition("="))
-        if name not in gates:
-            raise SettingsError(f"unknown feature gate {name!r} (known: {', '.join(gates)})", field="hpa-feature-gates")
-        if value.lower() not in ("true", "t", "1", "false", "f", "0"):
-            raise SettingsError(f"{name} must be true or false", field="hpa-feature-gates")
-        gates[name] = value.lower() in ("true", "t", "1")
-    return gates
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 5
+
+
+def _gate(text: str) -> tuple[str, bool]:
+    """Read `Name=true`."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    if value.lower() not in ("true", "t", "1", "false", "f", "0"):
+        raise InvalidInput(f"{name} must be true or false", field=GATES_FIELD)
+    return name, value.lower() in ("true", "t", "1")

@@ -2,11 +2,15 @@
 
 from kubetide.api.objects.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from kubetide.api.objects.meta import ObjectMeta
+from kubetide.api.objects.resources import is_sidecar
+from kubetide.hpa.core.requests import has_pod_level_requests
 
 
 def slim_pod(pod: Pod) -> Pod:
     """Keep labels, owner, node, requests, phase and readiness of a pod."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
+    # Init containers and overhead count only towards the requests of a pod that is sized as a whole.
+    whole = has_pod_level_requests(pod)
     return Pod(
         metadata=ObjectMeta(
             name=meta.name,
@@ -21,8 +25,10 @@ def slim_pod(pod: Pod) -> Pod:
             node_name=spec.node_name,
             containers=tuple(_slim_container(one) for one in spec.containers or ()),
             init_containers=tuple(
-                _slim_container(one) for one in spec.init_containers or () if one.restart_policy == "Always"
+                _slim_container(one) for one in spec.init_containers or () if whole or is_sidecar(one)
             ),
+            resources=_only_requests(spec.resources) if whole else None,
+            overhead=spec.overhead if whole else None,
         ),
         status=PodStatus(
             phase=status.phase,
@@ -33,9 +39,13 @@ def slim_pod(pod: Pod) -> Pod:
 
 
 def _slim_container(container: Container) -> Container:
-    requests = container.resources.requests if container.resources is not None else None
     return Container(
         name=container.name,
         restart_policy=container.restart_policy,
-        resources=ResourceRequirements(requests=requests) if requests else None,
+        resources=_only_requests(container.resources),
     )
+
+
+def _only_requests(resources: ResourceRequirements | None) -> ResourceRequirements | None:
+    requests = resources.requests if resources is not None else None
+    return ResourceRequirements(requests=requests) if requests else None

@@ -12,11 +12,12 @@ from kubetide.api.objects.scheme import HPAS
 from kubetide.errors import KubetideError
 from kubetide.hpa.core import events
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, TurnError
+from kubetide.hpa.core.observation import Conclusion, HpaProblem, ProblemKind, ScaleDecision
 from kubetide.hpa.core.status import object_body, same_status
 from kubetide.hpa.core.takeover import FIELD_MANAGER
+from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.kube.client.client import Client
-from kubetide.kube.scale import ScaleClient, ScaleTarget
+from kubetide.kube.scale import ScaleTarget
 from kubetide.log import get_logger
 
 log = get_logger("hpa")
@@ -33,17 +34,18 @@ class Recorder(Protocol):
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a decision."""
 
-    outcome: Outcome
-    problem: Problem | None
+    outcome: Conclusion
+    problem: HpaProblem | None
     rescaled: bool
     saved: HorizontalPodAutoscaler | None
     """The autoscaler as the server has it after the write of its status; None if there was none."""
+    save_failed: bool
 
 
-class Writer:
-    """Applies decisions, each write at most once per turn."""
+class DecisionWriter:
+    """Applies decisions, each write at most once per reconcile."""
 
-    def __init__(self, client: Client, scales: ScaleClient, recorder: Recorder) -> None:
+    def __init__(self, client: Client, scales: ScaleWriter, recorder: Recorder) -> None:
         self._client = client
         self._scales = scales
         self._recorder = recorder
@@ -61,10 +63,12 @@ class Writer:
         if save_error is not None:
             self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, save_error),))
             if outcome.save_error_counts:
-                problem = Problem(TurnError.UPDATE_STATUS, save_error)
+                problem = HpaProblem(ProblemKind.UPDATE_STATUS, save_error)
         self.publish(outcome.events_after_save)
         rescaled = decision.rescale and scale_error is None
-        return Written(outcome=outcome, problem=problem, rescaled=rescaled, saved=saved)
+        return Written(
+            outcome=outcome, problem=problem, rescaled=rescaled, saved=saved, save_failed=save_error is not None
+        )
 
     def publish(self, published: Iterable[Event]) -> None:
         """Hand events to the recorder."""
@@ -73,7 +77,7 @@ class Writer:
 
     async def _rescale(self, decision: ScaleDecision, target: ScaleTarget) -> str | None:
         try:
-            await self._scales.set(target, decision.desired, field_manager=FIELD_MANAGER)
+            await self._scales.write(target, decision.desired)
         except KubetideError as error:
             return str(error)
         log.info(

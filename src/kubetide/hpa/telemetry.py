@@ -1,7 +1,7 @@
 """What was decided lately: traces and a short history for people, counters under the upstream names for Prometheus."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -9,15 +9,22 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, computation_labels, reconciliation_labels
+from kubetide.hpa.core.observation import (
+    Conclusion,
+    HpaProblem,
+    ScaleDecision,
+    computation_labels,
+    reconciliation_labels,
+)
 from kubetide.hpa.core.samples import RefusalReason
 from kubetide.hpa.core.takeover import Stance
-from kubetide.hpa.core.trace import Line, line_of, shown_line, trace_of
+from kubetide.hpa.core.trace import HistoryLine, line_of, shown_line, trace_of
 from kubetide.telemetry import Telemetry
 
 BUCKETS = tuple(0.001 * 2**i for i in range(15))
 QUEUE_NAME = "horizontalpodautoscaler"
 _PREFIX = "horizontal_pod_autoscaler_controller"
+_WRITTEN = ("autoscaling", "horizontalpodautoscalers")
 _QUEUE_BUCKETS = tuple(10.0**i for i in range(-8, 2))
 
 
@@ -25,14 +32,14 @@ class Record(msgspec.Struct):
     """The last decision about one autoscaler, and lines about those before."""
 
     decision: ScaleDecision
-    outcome: Outcome
-    problem: Problem | None
+    outcome: Conclusion
+    problem: HpaProblem | None
     stance: Stance
-    past: deque[Line] = msgspec.field(default_factory=deque)
+    past: deque[HistoryLine] = msgspec.field(default_factory=deque)
 
 
-class History:
-    """Decisions by autoscaler. Traces are made when somebody asks, not every turn."""
+class DecisionHistory:
+    """Decisions by autoscaler. Traces are made when somebody asks, not every reconcile."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -42,8 +49,8 @@ class History:
         self,
         key: ObjectKey,
         decision: ScaleDecision,
-        outcome: Outcome,
-        problem: Problem | None,
+        outcome: Conclusion,
+        problem: HpaProblem | None,
         *,
         stance: Stance,
         wrote: bool,
@@ -75,16 +82,17 @@ class History:
         return iter(tuple(self._records.items()))
 
 
-class Instruments:
+class HpaTelemetry:
     """The controller's own telemetry."""
 
-    def __init__(self, telemetry: Telemetry, history: History) -> None:
-        self._turns = telemetry.durations(
+    def __init__(self, telemetry: Telemetry, history: DecisionHistory, *, autoscalers: Callable[[], int]) -> None:
+        """`autoscalers` counts those there are."""
+        self._reconciles = telemetry.durations(
             f"{_PREFIX}_reconciliation_duration_seconds",
-            "How long a turn took.",
+            "How long a reconcile took.",
             ("action", "error"),
             BUCKETS,
-            counted_as=(f"{_PREFIX}_reconciliations_total", "Turns of autoscalers."),
+            counted_as=(f"{_PREFIX}_reconciliations_total", "Reconciles of autoscalers."),
         )
         self._metrics = telemetry.durations(
             f"{_PREFIX}_metric_computation_duration_seconds",
@@ -95,13 +103,15 @@ class Instruments:
         )
         self.fights = telemetry.counter(
             "kubetide_hpa_built_in_controller_conflicts_total",
-            "Turns in which kubetide acted although the built-in controller had just written.",
+            "Reconciles in which kubetide acted although the built-in controller had just written.",
         )
         self._asked = telemetry.counts(
             "kubetide_hpa_metrics_requests_total", "Requests to the metrics APIs.", ("api", "error")
         )
         self._shared = telemetry.counts(
-            "kubetide_hpa_metrics_shared_total", "Answers of the metrics APIs that a turn took from another.", ("api",)
+            "kubetide_hpa_metrics_shared_total",
+            "Answers of the metrics APIs that were used again.",
+            ("api",),
         )
         self._refused = telemetry.counts(
             "kubetide_hpa_refused_samples_total", "Samples of pods that cannot be true, by why.", ("reason",)
@@ -110,7 +120,7 @@ class Instruments:
             self._refused.show(reason.value)
         name = ("name",)
         self._adds = telemetry.counts("workqueue_adds_total", "Keys added to the queue.", name)
-        self._retries = telemetry.counts("workqueue_retries_total", "Keys added again after a turn.", name)
+        self._retries = telemetry.counts("workqueue_retries_total", "Keys added again after a reconcile.", name)
         self._waited = telemetry.durations(
             "workqueue_queue_duration_seconds", "How long a key waited.", name, _QUEUE_BUCKETS
         )
@@ -119,25 +129,49 @@ class Instruments:
         )
         for shown in (self._adds, self._retries, self._waited, self._worked):
             shown.show(QUEUE_NAME)
-        telemetry.register(_Sizes(history))
+        self._stale = telemetry.counts(
+            f"{_PREFIX}_stale_sync_skips_total",
+            "Reconciles that waited because the cache had not seen our own last write.",
+            ("group", "resource"),
+        )
+        self._stale.show(*_WRITTEN)
+        self._desired: dict[ObjectKey, int] = {}
+        telemetry.register(_Sizes(history, self._desired, autoscalers))
 
-    def turn(self, decision: ScaleDecision, outcome: Outcome, problem: Problem | None, seconds: float) -> None:
-        """Count a turn and the metrics in it."""
-        self._turns.add(seconds, *reconciliation_labels(outcome, problem))
+    def reconciled(
+        self,
+        key: ObjectKey,
+        decision: ScaleDecision,
+        outcome: Conclusion,
+        problem: HpaProblem | None,
+        seconds: float,
+    ) -> None:
+        """Count a reconcile and the metrics in it."""
+        self._reconciles.add(seconds, *reconciliation_labels(outcome, problem))
         results = decision.results
         for kind, action, error in computation_labels(decision.hpa, results):
             self._metrics.add(seconds / len(results), action, error, kind)
+        if outcome.desired is not None:
+            self._desired[key] = outcome.desired
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop the series of an autoscaler that is gone."""
+        self._desired.pop(key, None)
+
+    def stale(self) -> None:
+        """Count a reconcile that waited for the cache."""
+        self._stale.add(*_WRITTEN)
 
     def broken(self, seconds: float) -> None:
-        """Count a turn that ended in an error nobody thought of."""
-        self._turns.add(seconds, "none", "internal")
+        """Count a reconcile that ended in an error nobody thought of."""
+        self._reconciles.add(seconds, "none", "internal")
 
     def asked(self, api: str, error: str) -> None:
         """Count a request to a metrics API."""
         self._asked.add(api, error)
 
     def shared(self, api: str) -> None:
-        """Count an answer that came from another turn."""
+        """Count an answer that came from another reconcile."""
         self._shared.add(api)
 
     def refused(self, reason: str) -> None:
@@ -150,7 +184,7 @@ class Instruments:
         self._retries.add(QUEUE_NAME)
 
     def worked(self, waited: float, seconds: float) -> None:
-        """Note how long a key waited for its turn, and how long that took."""
+        """Note how long a key waited for its reconcile, and how long that took."""
         self._waited.add(max(0.0, waited), QUEUE_NAME)
         self._worked.add(seconds, QUEUE_NAME)
 
@@ -158,10 +192,21 @@ class Instruments:
 class _Sizes(Collector):
     """Wanted and present size of every target, as decided; also where nothing is written."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(
+        self, history: DecisionHistory, standing: Mapping[ObjectKey, int], autoscalers: Callable[[], int]
+    ) -> None:
         self._history = history
+        self._standing = standing
+        self._autoscalers = autoscalers
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
+        count = GaugeMetricFamily(f"{_PREFIX}_num_horizontal_pod_autoscalers", "Autoscalers that are looked after.")
+        count.add_metric((), float(self._autoscalers()))
+        standing = GaugeMetricFamily(
+            f"{_PREFIX}_desired_replicas", "The count that stands.", labels=("namespace", "hpa_name")
+        )
+        for key, replicas in tuple(self._standing.items()):
+            standing.add_metric(key, float(replicas))
         labels = ("namespace", "name")
         desired = GaugeMetricFamily("kubetide_hpa_desired_replicas", "The size that was decided on.", labels=labels)
         current = GaugeMetricFamily("kubetide_hpa_current_replicas", "The size that was found.", labels=labels)
@@ -171,4 +216,4 @@ class _Sizes(Collector):
             if record.decision.current is not None:
                 current.add_metric(key, float(record.decision.current))
             acting.add_metric(key, float(record.stance.acts))
-        return (desired, current, acting)
+        return (count, standing, desired, current, acting)

@@ -107,6 +107,10 @@ class ScaleClient:
         path = scale_path(resource, namespace, name)
         return _object(decode_raw((await self._client.request("GET", path)).body, what=path))
 
+    async def refresh(self, target: ScaleTarget) -> ScaleTarget:
+        """Read the same scale again."""
+        return await self.read(target.resource, target.namespace, target.name)
+
     async def set(self, target: ScaleTarget, replicas: int, *, field_manager: str | None = None) -> ScaleTarget:
         """Write the replicas, if the scale is still what was read; raises Conflict if not."""
         scale_type = await self._scale_type(target.resource)

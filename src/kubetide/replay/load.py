@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from kubetide.api.objects.core import Container, Pod, PodSpec, ResourceRequirements
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.objects.meta import ObjectMeta
 from kubetide.api.values.quantity import QuantityText
 from kubetide.errors import InvalidInput
@@ -115,6 +116,7 @@ class PlainHpa:
             target=self._percent,
             current=asked,
             tolerance=Tolerance(),
+            compat=HpaCompat(),
         ).replicas
 
     def _pods_of(self, count: int) -> PodList:

@@ -3,36 +3,41 @@
 The reference is compared without kubetide's guard after the formulas and without its care after a restart.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from datetime import datetime, timedelta
+from random import Random
 from typing import Any
 
 from conformance.adapters.hpa_normalize import recommendations, scale_events
+from conformance.adapters.hpa_releases import compat_of
 from conformance.adapters.hpa_replica_calc import read
 from conformance.compare import differences
 from conformance.exceptions import SATURATES
-from conformance.registry import NamedDifference, suite
+from conformance.registry import SUITE, NamedDifference, suite
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.events import Event
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus, MetricSpec
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.values.codec import convert
+from kubetide.api.values.compat import Version
 from kubetide.api.values.selectors import parse_selector
-from kubetide.errors import InvalidInput, SelectorError
+from kubetide.errors import InvalidInput, KubetideError, SelectorError
 from kubetide.hpa.core import events
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide, metrics_of, needs_metrics
 from kubetide.hpa.core.observation import (
+    Conclusion,
+    HpaProblem,
     Memory,
     Observation,
     Options,
-    Outcome,
-    Problem,
+    ProblemKind,
     ScaleDecision,
     ScaleView,
-    TurnError,
     computation_labels,
     reconciliation_labels,
 )
@@ -41,7 +46,10 @@ from kubetide.hpa.core.queries import ExternalQuery, ObjectQuery, PodsQuery, Res
 from kubetide.hpa.core.replicas import INT32_MAX
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure, Reading
 from kubetide.hpa.core.status import same_status, status_body
-from kubetide.kube.scale import group_of_reference
+from kubetide.hpa.scale_writer import ScaleWriter
+from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.errors import ApiError, Conflict
+from kubetide.kube.scale import ScaleTarget, group_of_reference
 
 KNOWN_KINDS = {
     ("apps", "Deployment"),
@@ -52,9 +60,10 @@ KNOWN_KINDS = {
 }
 
 
-@suite("hpa/reconcile", "hpa/upstream_reconcile")
+@suite("hpa/reconcile", "hpa/upstream_reconcile", *(f"hpa-newer/reconcile_v1{minor}" for minor in (34, 35, 36, 37)))
 def reconcile(case: dict[str, Any]) -> Iterable[str]:
-    options = _options(case["config"])
+    compat = compat_of(case[SUITE], case["config"]["featureGates"])
+    options = _options(case["config"], compat)
     raw = case["hpa"]
     own = key_of(convert(raw, HorizontalPodAutoscaler))
     claims = Claims()
@@ -70,11 +79,18 @@ def reconcile(case: dict[str, Any]) -> Iterable[str]:
     for position, step in enumerate(case["steps"]):
         if "spec" in step:
             raw = {**raw, "spec": step["spec"]}
+        if "generation" in step:
+            raw = {**raw, "metadata": {**raw["metadata"], "generation": step["generation"]}}
         hpa = convert(raw, HorizontalPodAutoscaler)
         now = convert(step["now"], datetime)
         world = step["world"]
-        decision = decide(_observe(hpa, world, claims), memory, options, now=now)
-        scale_error = world.get("scaleUpdateError") if decision.rescale else None
+        decision = decide(_observe(hpa, world, claims, compat), memory, options, now=now)
+        scale_error = None
+        if decision.rescale:
+            writes = _Writes(world)
+            scale_error = asyncio.run(writes.rescale(decision.desired))
+            if "scaleWrites" in step["expect"]:
+                yield from differences(step["expect"]["scaleWrites"], writes.attempts, path="scaleWrites")
         outcome = conclude(decision, scale_error=scale_error)
         memory = outcome.memory
         found = _Step(hpa, decision, outcome, world, scale_error)
@@ -95,7 +111,7 @@ class _Step:
         self,
         hpa: HorizontalPodAutoscaler,
         decision: ScaleDecision,
-        outcome: Outcome,
+        outcome: Conclusion,
         world: dict[str, Any],
         scale_error: str | None,
     ) -> None:
@@ -109,7 +125,7 @@ class _Step:
         if save_error is not None:
             self.events.append(events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, save_error))
             if outcome.save_error_counts:
-                self.problem = Problem(TurnError.UPDATE_STATUS, save_error)
+                self.problem = HpaProblem(ProblemKind.UPDATE_STATUS, save_error)
         self.events.extend(outcome.events_after_save)
 
     def differences(self, expected: dict[str, Any], case: dict[str, Any]) -> Iterator[str]:
@@ -128,13 +144,16 @@ class _Step:
             path="events",
         )
         yield from differences(expected["monitor"], self._monitor(), path="monitor")
+        if "desiredReplicasGauge" in expected and self.decision.compat.version >= Version(1, 35):
+            yield from differences(expected["desiredReplicasGauge"], self.outcome.desired, path="desiredReplicasGauge")
         yield from self._memory(expected["state"])
         if self.written and "status" in expected:
             yield from self._status(expected["status"], case)
 
     def _averages_nothing(self, case: dict[str, Any]) -> bool:
         scale = self.decision.scale
-        return "division_by_zero_replicas" in case.get("tags", ()) and scale is not None and scale.observed == 0
+        tagged = "division_by_zero_replicas" in case.get("tags", ()) or case[SUITE].startswith("hpa-newer/")
+        return tagged and scale is not None and scale.observed == 0
 
     def _monitor(self) -> dict[str, Any]:
         action, error = reconciliation_labels(self.outcome, self.problem)
@@ -168,13 +187,64 @@ class _Step:
                 one["type"] = spec.type
             if self._averages_nothing(case):
                 _forget_average(one, ours)
-        yield from differences(wanted, found, quantities=("value", "averageValue"), drop_empty=True, path="status")
+        amounts = () if case.get("kind") == "memory_status" else ("value", "averageValue")
+        yield from differences(wanted, found, quantities=amounts, drop_empty=True, path="status")
 
 
-def _options(config: dict[str, Any]) -> Options:
+class _Writes:
+    """The API server as one step of a case has it: how each attempt to write the scale ends."""
+
+    def __init__(self, world: dict[str, Any]) -> None:
+        error = world.get("scaleUpdateError")
+        if error is not None:
+            self._results = ["conflict" if "the object has been modified" in error else f"error:{error}"]
+        else:
+            self._results = world.get("scaleUpdateResults") or ["ok"]
+        self._first, self._later = world["scale"], world.get("scaleAfterConflict")
+        self._refresh_error = world.get("scaleRefreshError")
+        self.attempts = 0
+
+    async def rescale(self, replicas: int) -> str | None:
+        """Write a count as production does, without waiting and without yielding to others; return the error."""
+        writer = ScaleWriter(self, Random(0), field_manager="test", respect_others=False)
+        try:
+            await writer.write(self._target(self._first), replicas)
+        except KubetideError as error:
+            return str(error)
+        return None
+
+    async def set(self, target: ScaleTarget, replicas: int, *, field_manager: str | None = None) -> ScaleTarget:
+        result = self._results[min(self.attempts, len(self._results) - 1)]
+        self.attempts += 1
+        if result == "ok":
+            return target
+        if result == "conflict":
+            raise Conflict(409, "Conflict", "the object has been modified")
+        raise ApiError(500, message=result.removeprefix("error:"))
+
+    async def refresh(self, target: ScaleTarget) -> ScaleTarget:
+        if self._refresh_error:
+            raise ApiError(500, message=self._refresh_error)
+        return self._target(self._later or self._first)
+
+    @staticmethod
+    def _target(raw: dict[str, Any]) -> ScaleTarget:
+        resource = ApiResource(group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True)
+        return ScaleTarget(
+            resource=resource,
+            namespace="shop",
+            name="web",
+            spec_replicas=(raw.get("spec") or {}).get("replicas", 0),
+            status_replicas=(raw.get("status") or {}).get("replicas", 0),
+            selector="",
+            raw=raw,
+        )
+
+
+def _options(config: dict[str, Any], compat: HpaCompat) -> Options:
     return Options(
         tolerance=config["tolerance"],
-        configurable_tolerance=config["featureGates"].get("HPAConfigurableTolerance", False),
+        compat=compat,
         downscale_window=timedelta(seconds=config["downscaleStabilizationSeconds"]),
         readiness=ReadinessRules(
             cpu_initialization_period=timedelta(seconds=config["cpuInitializationPeriodSeconds"]),
@@ -184,21 +254,21 @@ def _options(config: dict[str, Any]) -> Options:
     )
 
 
-def _observe(hpa: HorizontalPodAutoscaler, world: dict[str, Any], claims: Claims) -> Observation:
+def _observe(hpa: HorizontalPodAutoscaler, world: dict[str, Any], claims: Claims, compat: HpaCompat) -> Observation:
     ref = hpa.spec.scale_target_ref
     namespace = hpa.metadata.namespace
     try:
         group = group_of_reference(ref.api_version)
     except InvalidInput as error:
-        return Observation(hpa=hpa, scale=None, scale_problem=Problem(TurnError.INVALID_API_VERSION, str(error)))
+        return Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(ProblemKind.INVALID_API_VERSION, str(error)))
     if (group, ref.kind) not in KNOWN_KINDS:
-        return Observation(hpa=hpa, scale=None, scale_problem=Problem(TurnError.NO_MAPPING, "unknown kind"))
+        return Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(ProblemKind.NO_MAPPING, "unknown kind"))
     if "scaleError" in world:
-        return Observation(hpa=hpa, scale=None, scale_problem=Problem(TurnError.GET_SCALE, world["scaleError"]))
+        return Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(ProblemKind.GET_SCALE, world["scaleError"]))
     raw = world["scale"]
     status = raw.get("status") or {}
     scale = ScaleView((raw.get("spec") or {}).get("replicas", 0), status.get("replicas", 0), status.get("selector", ""))
-    if not needs_metrics(hpa.spec, scale):
+    if not needs_metrics(hpa, scale, compat):
         return Observation(hpa=hpa, scale=scale)
     try:
         selector = parse_selector(scale.selector)

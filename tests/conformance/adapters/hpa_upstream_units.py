@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from conformance.adapters.hpa_normalize import recommendations, scale_events
+from conformance.adapters.hpa_releases import compat_of
 from conformance.compare import differences
 from conformance.registry import suite
 from kubetide.api.objects.core import Pod
@@ -12,7 +13,8 @@ from kubetide.api.objects.hpa import Behavior, ScalingRules
 from kubetide.api.values.codec import convert
 from kubetide.hpa.core.behavior import Rules, limit_by_rules, limit_plain
 from kubetide.hpa.core.observation import Memory
-from kubetide.hpa.core.pods import ReadinessRules, group_pods, pod_requests
+from kubetide.hpa.core.pods import ReadinessRules, group_pods
+from kubetide.hpa.core.requests import pod_requests
 from kubetide.hpa.core.samples import ZERO_TIME, MetricFailure, Sample
 from kubetide.hpa.core.stabilization import stabilize, stabilize_both_ways
 
@@ -54,7 +56,7 @@ def _group_pods(given: dict[str, Any], now: datetime) -> dict[str, Any]:
 def _pod_requests(given: dict[str, Any], now: datetime) -> dict[str, Any]:
     try:
         pods = [convert(pod, Pod) for pod in given.get("pods") or ()]
-        return {"requests": pod_requests(pods, given["resource"], given.get("container", ""))}
+        return {"requests": pod_requests(pods, given["resource"], compat_of(""), given.get("container", ""))}
     except MetricFailure:
         return {"failed": True}
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from conformance.registry import Case, Skip, suite
+from conformance.adapters.hpa_releases import compat_of
+from conformance.registry import SUITE, Case, Skip, suite
 from kubetide.api.values.quantity import cpu_millis, memory_bytes, milli_text, parse_quantity, quantity_float
 from kubetide.api.values.selectors import parse_selector
 from kubetide.errors import QuantityError, SelectorError
+from kubetide.hpa.core.describe import resource_text
 
 
 @suite("hpa/quantity")
@@ -41,6 +43,13 @@ def quantity(case: Case) -> Iterator[str]:
                 yield f"{text!r} {name}: expected {wanted}, got {value}"
     if parse_quantity(str(parsed)) != parsed:
         yield f"{text!r}: {parsed} does not read back"
+
+
+@suite("hpa-newer/status_quantity_v137")
+def status_quantity(case: Case) -> Iterator[str]:
+    shown = resource_text(case["resource"], case["milliValue"], compat_of(case[SUITE]))
+    if shown != case["text"]:
+        yield f"{case['milliValue']} of {case['resource']}: expected {case['text']}, got {shown}"
 
 
 @suite("hpa/selector")

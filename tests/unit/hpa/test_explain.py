@@ -53,7 +53,7 @@ def test_missing_history_is_said() -> None:
 
 
 def test_an_infinite_ratio_is_still_json() -> None:
-    decision = turn(observation(hpa(minimum=0, metrics=[QUEUE]), 0, [value(5_000)], observed=0, running=[]))
+    decision = turn(observation(hpa(metrics=[QUEUE]), 1, [value(5_000)], observed=0, running=[]))
     assert traced(decision)["metrics"][0]["ratio"] == "inf"  # type: ignore[index]
 
 

@@ -13,7 +13,7 @@ from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectMeta
 from kubetide.api.values.selectors import parse_selector
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
-from kubetide.hpa.core.queries import Asker, PodsQuery, Query, ResourceQuery
+from kubetide.hpa.core.queries import MetricsRequest, PodsQuery, Query, ResourceQuery
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure, PodReading, Reading
 from kubetide.hpa.metrics_cache import PARTS, MetricsReader, SharedAnswers
 from kubetide.hpa.settings import HpaSettings, MetricsScope
@@ -41,23 +41,23 @@ class Source:
         return answer
 
 
-def asker(before: dict[Hashable, int] | None = None) -> Asker:
-    return Asker(max_age=PERIOD, before=before or {})
+def request(before: dict[Hashable, int] | None = None) -> MetricsRequest:
+    return MetricsRequest(max_age=PERIOD, before=before or {})
 
 
-async def get(answers: SharedAnswers, source: Source, who: Asker, question: str = "q") -> int:
+async def get(answers: SharedAnswers, source: Source, who: MetricsRequest, question: str = "q") -> int:
     return await answers.get("resource", question, source.ask, who)
 
 
 def test_many_share_one_answer_while_it_is_young() -> None:
     async def main() -> None:
         answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source(delay=1.0)
-        found = await asyncio.gather(*(get(answers, source, asker()) for _ in range(50)))
+        found = await asyncio.gather(*(get(answers, source, request()) for _ in range(50)))
         assert set(found) == {1}
         await asyncio.sleep(13)
-        assert await get(answers, source, asker()) == 1
+        assert await get(answers, source, request()) == 1
         await asyncio.sleep(2)
-        assert await get(answers, source, asker()) == 2
+        assert await get(answers, source, request()) == 2
         assert source.asked == 2
 
     run_virtual(main())
@@ -66,11 +66,11 @@ def test_many_share_one_answer_while_it_is_young() -> None:
 def test_nobody_is_given_the_same_answer_in_two_turns() -> None:
     async def main() -> None:
         answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source()
-        first = asker()
+        first = request()
         assert await get(answers, source, first) == 1
         assert await get(answers, source, first) == 1
-        assert await get(answers, source, asker(before=first.used)) == 2
-        assert await get(answers, source, asker()) == 2
+        assert await get(answers, source, request(before=first.used)) == 2
+        assert await get(answers, source, request()) == 2
 
     run_virtual(main())
 
@@ -80,7 +80,7 @@ def test_failures_are_shared_like_answers() -> None:
         answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source(fails=True)
         for _ in range(10):
             with pytest.raises(ValueError, match="no answer"):
-                await get(answers, source, asker())
+                await get(answers, source, request())
         assert source.asked == 1
 
     run_virtual(main())
@@ -90,7 +90,7 @@ def test_who_hangs_is_given_up() -> None:
     async def main() -> None:
         answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source(delay=3600)
         with pytest.raises(TimeoutError):
-            await get(answers, source, asker())
+            await get(answers, source, request())
 
     run_virtual(main())
 
@@ -99,8 +99,8 @@ def test_one_who_goes_away_does_not_take_the_answer_with_him() -> None:
     async def main() -> None:
         answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source(delay=5)
         loop = asyncio.get_running_loop()
-        leaving = loop.create_task(get(answers, source, asker()))
-        staying = loop.create_task(get(answers, source, asker()))
+        leaving = loop.create_task(get(answers, source, request()))
+        staying = loop.create_task(get(answers, source, request()))
         await asyncio.sleep(1)
         leaving.cancel()
         assert await staying == 1
@@ -113,7 +113,7 @@ def test_old_answers_are_dropped() -> None:
     async def main() -> None:
         answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source()
         for number in range(100):
-            await get(answers, source, asker(), f"question {number}")
+            await get(answers, source, request(), f"question {number}")
             await asyncio.sleep(10)
         assert len(answers._answers) < 10
 
@@ -141,7 +141,7 @@ def read(body: bytes, query: Query, *, scope: MetricsScope = MetricsScope.NAMESP
     async def main() -> Reading:
         clock = virtual_clock()
         reader = MetricsReader(Client(Server(body), clock=clock), clock, HpaSettings(metrics_scope=scope))
-        return await reader.read(query, parse_selector("app=web"), pods(2), asker())
+        return await reader.read(query, parse_selector("app=web"), pods(2), request())
 
     return run_virtual(main())
 
@@ -215,7 +215,7 @@ def read_all(body: bytes, names: Sequence[str], *, rounds: int = 1) -> tuple[lis
                         ResourceQuery("shop", f"app={name}", "cpu"),
                         parse_selector(f"app={name}"),
                         (Pod(metadata=ObjectMeta(namespace="shop", name=f"{name}-0", labels={"app": name})),),
-                        asker(),
+                        request(),
                     )
                     for name in names
                 )

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from kubetide.api.objects.hpa_compat import TOLERANCE
 from kubetide.config import load, options
 from kubetide.errors import SettingsError
 from kubetide.hpa.settings import HpaSettings
@@ -24,13 +25,13 @@ def test_the_flags_of_the_original_are_kept() -> None:
     )
     assert found.sync_period == timedelta(seconds=30)
     assert (found.tolerance, found.workers) == (0.2, 9)
-    assert found.configurable_tolerance
+    assert found.compat_rules.has(TOLERANCE)
 
 
 def test_defaults_are_those_of_the_original() -> None:
     found = HpaSettings()
     assert found.downscale_stabilization == timedelta(minutes=5)
-    assert not found.configurable_tolerance
+    assert str(found.compat_rules.version) == "1.37"
     assert found.leader_elect_resource_name == "kubetide-hpa"
 
 
@@ -57,15 +58,44 @@ def test_what_cannot_be_used_is_refused(flags: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", False),
+        ("", True),
         ("HPAConfigurableTolerance=True", True),
-        ("HPAConfigurableTolerance=1,HPAScaleToZero=false", True),
-        ("HPAScaleToZero=true", False),
+        ("HPAConfigurableTolerance=0,HPAScaleToZero=true", False),
+        ("HPAScaleToZero=true", True),
         ("HPAConfigurableTolerance=true,HPAConfigurableTolerance=false", False),
     ],
 )
 def test_gates_are_switched_by_name(text: str, expected: bool) -> None:
-    assert load(HpaSettings, flags={"hpa-feature-gates": text}).configurable_tolerance is expected
+    found = load(HpaSettings, flags={"hpa-feature-gates": text, "compat": "1.35"})
+    assert found.compat_rules.has(TOLERANCE) is expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        pytest.param({"compat": "1.32"}, r"compat: '1.32' .*1\.33, 1\.34, 1\.35, 1\.36, 1\.37, 1\.38", id="too-old"),
+        pytest.param({"compat": "newest"}, "compat: 'newest'", id="no-version"),
+        pytest.param(
+            {"hpa-feature-gates": "HPAConfigurableTolerance=false"},
+            "hpa-feature-gates: HPAConfigurableTolerance is final since 1.37",
+            id="locked",
+        ),
+        pytest.param(
+            {"compat": "1.36", "hpa-feature-gates": "HPAGeneration=true"}, "unknown feature gate .* in 1.36", id="later"
+        ),
+        pytest.param(
+            {"hpa-feature-gates": "PodLevelResources=false"}, "InPlacePodLevelResourcesVerticalScaling", id="dependent"
+        ),
+    ],
+)
+def test_what_a_release_would_refuse_is_refused(flags: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load(HpaSettings, flags=flags)
+
+
+def test_1_38_is_1_37() -> None:
+    found = load(HpaSettings, flags={"compat": "v1.38.0"}).compat_rules
+    assert found.gates == HpaSettings().compat_rules.gates
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -84,9 +84,17 @@ class ObjectMetricSource(ApiObject, frozen=True, kw_only=True, gc=False):
     target: MetricTarget = EMPTY_TARGET
 
 
+class ExternalMetricFallback(ApiObject, frozen=True, kw_only=True, gc=False):
+    """What to propose while the metric fails: a field that is proposed and in no release yet."""
+
+    replicas: int = 0
+    failure_duration_seconds: int = 180
+
+
 class ExternalMetricSource(ApiObject, frozen=True, kw_only=True, gc=False):
     metric: MetricIdentifier = EMPTY_IDENTIFIER
     target: MetricTarget = EMPTY_TARGET
+    fallback: ExternalMetricFallback | None = None
 
 
 class MetricSpec(ApiObject, frozen=True, kw_only=True, gc=False):

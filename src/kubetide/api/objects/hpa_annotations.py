@@ -85,6 +85,7 @@ class _Condition(ApiObject, frozen=True, kw_only=True):
     last_transition_time: datetime | None = None
     reason: str = ""
     message: str = ""
+    observed_generation: int | None = None
 
 
 class _Policy(ApiObject, frozen=True, kw_only=True):
@@ -147,7 +148,10 @@ def _read_metric(metric: _Metric, source_of: Any) -> Raw:
 def _spec_source(field: str, source: _Source) -> Raw:
     match field:
         case "object":
-            amounts = _amounts(source.target_value or "0", source.average_value, None)
+            total = _or_zero(source.target_value)
+            # v1 always carries a total, so next to an average one of 0 says nothing.
+            said = source.average_value is None or bool(parse_quantity(total).sign)
+            amounts = _amounts(total if said else None, source.average_value, None)
             kind = "AverageValue" if source.average_value is not None else "Value"
             return {
                 **_described(source),
@@ -241,7 +245,7 @@ def _plain_condition(condition: _Condition) -> Raw:
     return {
         key: value
         for key, value in to_builtins(condition).items()
-        if value not in (None, "") or key in ("type", "status", "lastTransitionTime")
+        if value not in (None, "", 0) or key in ("type", "status", "lastTransitionTime")
     }
 
 

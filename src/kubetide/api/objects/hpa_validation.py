@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from kubetide.api.objects.hpa import CrossVersionObjectReference, HpaStatus
-from kubetide.api.objects.meta import ApiObject
-from kubetide.api.objects.metrics import MetricIdentifier
-from kubetide.api.values.codec import convert
-from kubetide.api.values.quantity import QuantityText, parse_quantity
-from kubetide.errors import DecodeError, QuantityError
+from kubetide.api.objects.hpa_compat import (
+    ERRORS_ONCE,
+    MAX_REPLICAS_REQUIRED,
+    MINIMUM_OF_ZERO,
+    REFERENCE_VERSIONS,
+    HpaCompat,
+)
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.errors import QuantityError
 
 Raw = dict[str, Any]
 
@@ -67,7 +68,7 @@ class Problem:
     detail: str
 
 
-def _invalid(field: str, detail: str) -> Problem:
+def invalid(field: str, detail: str) -> Problem:
     return Problem(field, "FieldValueInvalid", detail)
 
 
@@ -84,66 +85,15 @@ def _not_supported(field: str, allowed: tuple[str, ...]) -> Problem:
     return Problem(field, "FieldValueNotSupported", f"supported values: {listing}")
 
 
-def validate(obj: Raw, *, old: Raw | None = None, scale_to_zero: bool = False) -> list[Problem]:
+def validate(obj: Raw, *, old: Raw | None = None, compat: HpaCompat | None = None) -> list[Problem]:
     """Return everything wrong with a v2 object; `old` is the stored one when it is changed."""
-    old_min = ((old or {}).get("spec") or {}).get("minReplicas")
-    least = 0 if scale_to_zero or old_min == 0 else 1
-    return [*_name(obj), *_spec(obj.get("spec") or {}, least)]
-
-
-class _Amounts(ApiObject, frozen=True, kw_only=True):
-    value: QuantityText | None = None
-    average_value: QuantityText | None = None
-    average_utilization: int | None = None
-
-
-class _Shown(ApiObject, frozen=True, kw_only=True):
-    """Any source of a metric status: the members of all of them."""
-
-    name: str = ""
-    container: str = ""
-    metric: MetricIdentifier | None = None
-    described_object: CrossVersionObjectReference | None = None
-    current: _Amounts = _Amounts()
-
-
-class _MetricStatus(ApiObject, frozen=True, kw_only=True):
-    type: str = ""
-    object: _Shown | None = None
-    pods: _Shown | None = None
-    resource: _Shown | None = None
-    container_resource: _Shown | None = None
-    external: _Shown | None = None
-
-
-class _Status(HpaStatus, frozen=True, kw_only=True):
-    """The status with its metrics looked into, which only whoever stores them has to do."""
-
-    current_metrics: tuple[_MetricStatus, ...] | None = None  # type: ignore[assignment]  # narrower than what is read
-
-
-def validate_status(obj: Raw) -> list[Problem]:
-    """Return everything wrong with the status of an object; first of all, whether it is one."""
-    raw = obj.get("status") or {}
-    try:
-        status = msgspec.convert(raw, _Status)
-    except msgspec.ValidationError:
-        try:
-            status = convert(raw, _Status)  # which leaves nulls out
-        except DecodeError as error:
-            return [_invalid("status", error.message)]
-    problems: list[Problem] = []
-    for field, count in (("currentReplicas", status.current_replicas), ("desiredReplicas", status.desired_replicas)):
-        if count < 0:
-            problems.append(_invalid(f"status.{field}", "must be greater than or equal to 0"))
-    for index, metric in enumerate(status.current_metrics or ()):
-        for source in (metric.object, metric.pods, metric.resource, metric.container_resource, metric.external):
-            if source is None:
-                continue
-            value, average = source.current.value, source.current.average_value
-            if not ((value is None or _is_quantity(value)) and (average is None or _is_quantity(average))):
-                problems.append(_invalid(f"status.currentMetrics[{index}]", "must hold quantities"))
-    return problems
+    compat = compat or HpaCompat()
+    spec, was = obj.get("spec") or {}, (old or {}).get("spec") or {}
+    least = 0 if compat.has(MINIMUM_OF_ZERO) or was.get("minReplicas") == 0 else 1
+    found = [*_name(obj), *_spec(spec, least, required=compat.has(MAX_REPLICAS_REQUIRED))]
+    if compat.has(REFERENCE_VERSIONS):
+        found += _reference_versions(spec, was)
+    return list(dict.fromkeys(found)) if compat.has(ERRORS_ONCE) else found
 
 
 def _name(obj: Raw) -> Iterator[Problem]:
@@ -151,17 +101,49 @@ def _name(obj: Raw) -> Iterator[Problem]:
     if not name:
         yield _required("metadata.name", "name or generateName is required")
     elif len(name) > 253 or _SUBDOMAIN.fullmatch(name) is None:
-        yield _invalid("metadata.name", "a lowercase RFC 1123 subdomain is required")
+        yield invalid("metadata.name", "a lowercase RFC 1123 subdomain is required")
 
 
-def _spec(spec: Raw, least: int) -> Iterator[Problem]:
+def _reference_versions(spec: Raw, was: Raw) -> Iterator[Problem]:
+    """Check the apiVersion of references; what is stored already may stay as it is."""
+    reference, stored = spec.get("scaleTargetRef") or {}, was.get("scaleTargetRef") or {}
+    changed = any((reference.get(field) or "") != (stored.get(field) or "") for field in ("apiVersion", "kind"))
+    if not was or changed:
+        group = _group(reference.get("apiVersion") or "")
+        if group is None or (not group and reference.get("kind") != "ReplicationController"):
+            yield invalid("spec.scaleTargetRef.apiVersion", "must be group/version, and name a group")
+    if any(_group(version) is None for _, version in _described_versions(was)):
+        return
+    for index, version in _described_versions(spec):
+        if _group(version) is None:
+            path = f"spec.metrics[{index}].object.describedObject.apiVersion"
+            yield invalid(path, "must be version or group/version")
+
+
+def _described_versions(spec: Raw) -> Iterator[tuple[int, str]]:
+    for index, metric in enumerate(spec.get("metrics") or ()):
+        source = metric.get("object") if isinstance(metric, dict) else None
+        if isinstance(source, dict):
+            yield index, (source.get("describedObject") or {}).get("apiVersion") or ""
+
+
+def _group(api_version: str) -> str | None:
+    """Return the group of an apiVersion, empty for the core group; None if it is malformed."""
+    if api_version.count("/") > 1:
+        return None
+    return api_version.rpartition("/")[0]
+
+
+def _spec(spec: Raw, least: int, *, required: bool) -> Iterator[Problem]:
     minimum, maximum = spec.get("minReplicas"), spec.get("maxReplicas") or 0
     if minimum is not None and minimum < least:
-        yield _invalid("spec.minReplicas", f"must be greater than or equal to {least}")
-    if maximum < 1:
-        yield _invalid("spec.maxReplicas", "must be greater than 0")
+        yield invalid("spec.minReplicas", f"must be greater than or equal to {least}")
+    if maximum == 0 and required:
+        yield _required("spec.maxReplicas")
+    elif maximum < 1:
+        yield invalid("spec.maxReplicas", "must be greater than 0")
     if minimum is not None and maximum < minimum:
-        yield _invalid("spec.maxReplicas", "must be greater than or equal to `minReplicas`")
+        yield invalid("spec.maxReplicas", "must be greater than or equal to `minReplicas`")
     yield from _reference(spec.get("scaleTargetRef") or {}, "spec.scaleTargetRef")
     yield from _metrics(spec.get("metrics") or [], minimum)
     behavior = spec.get("behavior")
@@ -182,11 +164,11 @@ def _reference(reference: Raw, path: str) -> Iterator[Problem]:
 
 def _path_segment(value: str, path: str) -> Iterator[Problem]:
     if value in (".", ".."):
-        yield _invalid(path, f"may not be '{value}'")
+        yield invalid(path, f"may not be '{value}'")
         return
     found = [f"may not contain '{character}'" for character in ("/", "%") if character in value]
     for detail in found:
-        yield _invalid(path, detail)
+        yield invalid(path, detail)
 
 
 def _metrics(metrics: list[Any], minimum: int | None) -> Iterator[Problem]:
@@ -260,15 +242,15 @@ def _container_resource(source: Raw, path: str) -> Iterator[Problem]:
     if not name:
         yield _required(f"{path}.name", "must specify a resource name")
     for detail in _container_resource_problems(name):
-        yield _invalid(f"{path}.name", detail)
+        yield invalid(f"{path}.name", detail)
     container = source.get("container") or ""
     if not container:
         yield _required(f"{path}.container", "must specify a container")
     else:
         if len(container) > 63:
-            yield _invalid(f"{path}.container", "must be no more than 63 characters")
+            yield invalid(f"{path}.container", "must be no more than 63 characters")
         if _LABEL.fullmatch(container) is None:
-            yield _invalid(f"{path}.container", _LABEL_RULE)
+            yield invalid(f"{path}.container", _LABEL_RULE)
     yield from _resource_target(source.get("target") or {}, path)
 
 
@@ -335,21 +317,13 @@ def _target(target: Raw, path: str) -> Iterator[Problem]:
     if not kind:
         yield _required(f"{path}.target.type", "must specify a metric target type")
     if kind not in ("Utilization", "Value", "AverageValue"):
-        yield _invalid(f"{path}.target.type", "must be either Utilization, Value, or AverageValue")
+        yield invalid(f"{path}.target.type", "must be either Utilization, Value, or AverageValue")
     for field in ("value", "averageValue"):
         if target.get(field) is not None and not _is_positive(target[field]):
-            yield _invalid(f"{path}.target.{field}", "must be positive")
+            yield invalid(f"{path}.target.{field}", "must be positive")
     utilization = target.get("averageUtilization")
     if utilization is not None and utilization < 1:
-        yield _invalid(f"{path}.target.averageUtilization", "must be greater than 0")
-
-
-def _is_quantity(amount: QuantityText) -> bool:
-    try:
-        parse_quantity(amount)
-    except QuantityError:
-        return False
-    return True
+        yield invalid(f"{path}.target.averageUtilization", "must be greater than 0")
 
 
 def _is_positive(amount: Any) -> bool:
@@ -362,10 +336,10 @@ def _is_positive(amount: Any) -> bool:
 def _rules(rules: Raw, path: str) -> Iterator[Problem]:
     window = rules.get("stabilizationWindowSeconds")
     if window is not None and window < 0:
-        yield _invalid(f"{path}.stabilizationWindowSeconds", "must be greater than or equal to zero")
+        yield invalid(f"{path}.stabilizationWindowSeconds", "must be greater than or equal to zero")
     if window is not None and window > MAX_STABILIZATION_SECONDS:
         detail = f"must be less than or equal to {MAX_STABILIZATION_SECONDS}"
-        yield _invalid(f"{path}.stabilizationWindowSeconds", detail)
+        yield invalid(f"{path}.stabilizationWindowSeconds", detail)
     choice = rules.get("selectPolicy")
     if choice is not None and choice not in ("Max", "Min", "Disabled"):
         yield _not_supported(f"{path}.selectPolicy", ("Max", "Min", "Disabled"))
@@ -376,19 +350,19 @@ def _rules(rules: Raw, path: str) -> Iterator[Problem]:
         yield from _policy(policy or {}, f"{path}.policies[{index}]")
     tolerance = rules.get("tolerance")
     if tolerance is not None and parse_quantity(tolerance).sign < 0:
-        yield _invalid(f"{path}.tolerance", "must be greater than or equal to 0")
+        yield invalid(f"{path}.tolerance", "must be greater than or equal to 0")
 
 
 def _policy(policy: Raw, path: str) -> Iterator[Problem]:
     if policy.get("type") not in ("Pods", "Percent"):
         yield _not_supported(f"{path}.type", ("Pods", "Percent"))
     if (policy.get("value") or 0) <= 0:
-        yield _invalid(f"{path}.value", "must be greater than zero")
+        yield invalid(f"{path}.value", "must be greater than zero")
     period = policy.get("periodSeconds") or 0
     if period <= 0:
-        yield _invalid(f"{path}.periodSeconds", "must be greater than zero")
+        yield invalid(f"{path}.periodSeconds", "must be greater than zero")
     if period > MAX_PERIOD_SECONDS:
-        yield _invalid(f"{path}.periodSeconds", f"must be less than or equal to {MAX_PERIOD_SECONDS}")
+        yield invalid(f"{path}.periodSeconds", f"must be less than or equal to {MAX_PERIOD_SECONDS}")
 
 
 _DEPTH: dict[str, Callable[[Raw, str], Iterator[Problem]]] = {

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kubetide.api.objects import hpa_annotations as v1
+from kubetide.api.objects.hpa_compat import CONDITION_GENERATION, OBSERVED_GENERATION, TOLERANCE, HpaCompat
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.errors import QuantityError
 
@@ -114,14 +115,50 @@ def default_v1(obj: Raw) -> None:
         spec["minReplicas"] = 1
 
 
-def drop_disabled(obj: Raw, *, configurable_tolerance: bool, old: Raw | None = None) -> None:
-    """Remove tolerances where the gate is off, unless the stored object already uses them; in place."""
-    if configurable_tolerance or (old is not None and _uses_tolerance(old)):
+def drop_disabled(obj: Raw, compat: HpaCompat, *, old: Raw | None = None) -> None:
+    """Remove what the release does not know, in place; tolerances stay if the stored object already uses them."""
+    if not compat.has(CONDITION_GENERATION):
+        for condition in (obj.get("status") or {}).get("conditions") or ():
+            condition.pop("observedGeneration", None)
+    if compat.has(TOLERANCE) or (old is not None and _uses_tolerance(old)):
         return
     behavior = (obj.get("spec") or {}).get("behavior")
     for rules in (behavior or {}).values():
         if isinstance(rules, dict):
             rules.pop("tolerance", None)
+
+
+def count_generation(obj: Raw, compat: HpaCompat, *, old: Raw | None = None) -> None:
+    """Set `metadata.generation`, in place: 1 for a new object, one more for a changed spec.
+
+    A release that does not count keeps what the creator sent.
+    """
+    metadata, counts = obj["metadata"], compat.has(OBSERVED_GENERATION)
+    if old is None:
+        generation = 1 if counts else metadata.get("generation")
+    else:
+        generation = (old.get("metadata") or {}).get("generation") or 0
+        if counts and _meaning(obj.get("spec")) != _meaning(old.get("spec")):
+            generation += 1
+    if generation:
+        metadata["generation"] = generation
+    else:
+        metadata.pop("generation", None)
+
+
+def _meaning(value: Any, name: str = "") -> Any:
+    """Return a part of the spec in a form in which equal meaning is equal: amounts by value, nothing that is empty."""
+    if isinstance(value, dict):
+        kept = {key: _meaning(inner, key) for key, inner in value.items()}
+        return {key: inner for key, inner in kept.items() if inner not in (None, {}, [])}
+    if isinstance(value, list):
+        return [_meaning(inner) for inner in value]
+    if name in ("value", "averageValue", "tolerance") and isinstance(value, str | int | float):
+        try:
+            return parse_quantity(value).nanos
+        except QuantityError:
+            return value
+    return value
 
 
 def _uses_tolerance(obj: Raw) -> bool:

@@ -5,7 +5,7 @@ restarts always) keeps running beside all that come after it. What must be reser
 
     max( containers + sidecars,  for each init container: itself + the sidecars started before it )  + overhead
 
-Requests that are set on the pod itself replace the sum, resource by resource.
+Requests that are set on the pod itself replace the sum, resource by resource; only cpu, memory and huge pages can be.
 """
 
 from collections.abc import Mapping
@@ -58,6 +58,11 @@ def is_sidecar(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
+def is_pod_level(resource: str) -> bool:
+    """Tell whether a resource can be requested by a pod as a whole."""
+    return resource in (CPU, MEMORY) or resource.startswith("hugepages-")
+
+
 def pod_requests(pod: Pod) -> Amounts:
     """Return what must be reserved for the pod."""
     running: Amounts = add(*(_requests(container.resources) for container in pod.spec.containers or ()))
@@ -71,7 +76,7 @@ def pod_requests(pod: Pod) -> Amounts:
         else:
             starting = maximum(starting, add(sidecars, needed))
     total = maximum(add(running, sidecars), starting)
-    total.update(_requests(pod.spec.resources))
+    total.update({name: amount for name, amount in _requests(pod.spec.resources).items() if is_pod_level(name)})
     return add(total, parse_list(pod.spec.overhead))
 
 

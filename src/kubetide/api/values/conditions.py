@@ -44,7 +44,14 @@ def set_condition(
     existing = tuple(conditions or ())
     old = find_condition(existing, kind)
     since = old.last_transition_time if old is not None and old.status == status else now
-    new = Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
+    new = Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=old.observed_generation if old is not None else None,
+    )
     if new == old:
         return existing
     if old is None:

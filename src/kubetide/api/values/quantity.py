@@ -140,6 +140,13 @@ def milli_text(millis: int) -> str:
     return _decimal_text(millis * _NANOS_PER_MILLI)
 
 
+def binary_milli_text(millis: int) -> str:
+    """Return `millis` thousandths of a byte in the largest binary unit that keeps them whole: 1Gi, 1540Ki, 91091."""
+    if millis % 1000:
+        return f"{millis}m"
+    return _binary_text(millis // 1000) if millis else "0"
+
+
 def cpu_millis(text: QuantityText) -> int:
     """Return thousandths of a unit, rounded away from zero; fast for `12345n`, `250m` and `2`."""
     if isinstance(text, str) and len(text) <= _SHORT and text.isascii():

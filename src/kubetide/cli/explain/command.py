@@ -41,7 +41,7 @@ class _Kind:
 
 
 KINDS = {
-    "hpa": _Kind("hpa", HPAS, "kubetide.hpa.controller", "kubetide.hpa.explain", True, (8941, 8080)),
+    "hpa": _Kind("hpa", HPAS, "kubetide.hpa.recompute", "kubetide.hpa.explain", True, (8941, 8080)),
     "vpa": _Kind(
         "recommender", VPAS, "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True, (8942, 8080)
     ),

@@ -1,15 +1,19 @@
 """Feature gates of the API server, spelt as kube-apiserver spells them: `--feature-gates=Name=true,Other=false`.
 
 A gate that is off makes the server forget a field, or refuse a value, as a cluster does that is not asked for the
-feature. Configurable tolerance is on here, unlike in Kubernetes up to 1.34, so that it can be tried without asking.
+feature. The gates and their defaults are those of the newest release; all may be switched, so that an older cluster
+can be tried.
 """
 
+from kubetide.api.objects.hpa_compat import CONFIGURABLE_TOLERANCE, DEFAULT_VERSION, GATES, GENERATION, SCALE_TO_ZERO
 from kubetide.errors import InvalidInput
 
-CONFIGURABLE_TOLERANCE = "HPAConfigurableTolerance"
-SCALE_TO_ZERO = "HPAScaleToZero"
-
-_KNOWN = {CONFIGURABLE_TOLERANCE: True, SCALE_TO_ZERO: False}
+SHARDED_LIST_AND_WATCH = "ShardedListAndWatch"
+_KNOWN = {
+    gate.name: gate.default(DEFAULT_VERSION)
+    for gate in GATES
+    if gate.name in (CONFIGURABLE_TOLERANCE, GENERATION, SCALE_TO_ZERO)
+} | {SHARDED_LIST_AND_WATCH: False}
 _SPELLINGS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),

@@ -7,6 +7,7 @@
 | kubetide.io/hpa-sync-period        | 1s to 1h                     | how often this one is evaluated                 |
 | kubetide.io/hpa-rollout-aware      | true, false                  | pods of a rollout do not move the target        |
 | kubetide.io/hpa-fallback           | last-known-good, or a count  | what a failed metric proposes                   |
+| kubetide.io/hpa-selection-strategy | LabelSelector, OwnerReference | which pods count: all matched, or those owned   |
 | kubetide.io/hpa-fallback-max-age   | a duration, default 10m      | how long the last known good proposal is good   |
 | kubetide.io/hpa-headroom           | learned, learned-below, off  | headroom from the target's own forecast errors  |
 
@@ -26,6 +27,7 @@ MANAGED_BY = "kubetide.io/managed-by"
 DRY_RUN = "kubetide.io/hpa-dry-run"
 SYNC_PERIOD = "kubetide.io/hpa-sync-period"
 ROLLOUT_AWARE = "kubetide.io/hpa-rollout-aware"
+SELECTION_STRATEGY = "kubetide.io/hpa-selection-strategy"
 FALLBACK = "kubetide.io/hpa-fallback"
 FALLBACK_MAX_AGE = "kubetide.io/hpa-fallback-max-age"
 HEADROOM = "kubetide.io/hpa-headroom"
@@ -46,6 +48,13 @@ class HeadroomMode(StrEnum):
     LEARNED_BELOW = "learned-below"
 
 
+class SelectionStrategy(StrEnum):
+    """Which of the pods that the target's selector matches are counted; the names are those of KEP-5325."""
+
+    LABEL_SELECTOR = "LabelSelector"
+    OWNER_REFERENCE = "OwnerReference"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
     """What stands in for a metric that fails: a fixed count, or what it said last if that is not too old."""
@@ -55,28 +64,29 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """The annotations of one autoscaler, understood."""
+class Overrides:
+    """What the annotations of one autoscaler say, and which of their values are invalid."""
 
     managed_by: str | None = None
     dry_run: bool | None = None
     sync_period: timedelta | None = None
     rollout_aware: bool | None = None
+    selection: SelectionStrategy | None = None
     fallback: Fallback | None = None
     headroom: HeadroomMode | None = None
     problems: tuple[str, ...] = field(default=())
 
 
-NO_WISHES = Wishes()
+NO_OVERRIDES = Overrides()
 
 
-def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
+def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
     """Read the annotations; what cannot be understood is left out and named in `problems`."""
     if not annotations or not any(name.startswith(PREFIX) for name in annotations):
-        return NO_WISHES
+        return NO_OVERRIDES
     problems: list[str] = []
 
-    def understood(name: str, problem: InvalidInput) -> None:
+    def invalid(name: str, problem: InvalidInput) -> None:
         problems.append(f"{name}: {problem}")
 
     managed_by = annotations.get(MANAGED_BY)
@@ -87,38 +97,44 @@ def wishes_of(annotations: Mapping[str, str] | None) -> Wishes:
     try:
         dry_run = _flag(annotations.get(DRY_RUN))
     except InvalidInput as problem:
-        understood(DRY_RUN, problem)
+        invalid(DRY_RUN, problem)
         # Whoever asks for a dry run, however badly spelt, does not want the target touched.
         dry_run = True
     try:
         rollout_aware = _flag(annotations.get(ROLLOUT_AWARE))
     except InvalidInput as problem:
-        understood(ROLLOUT_AWARE, problem)
+        invalid(ROLLOUT_AWARE, problem)
     try:
         sync_period = _period(annotations.get(SYNC_PERIOD))
     except InvalidInput as problem:
-        understood(SYNC_PERIOD, problem)
+        invalid(SYNC_PERIOD, problem)
+    selection: SelectionStrategy | None = None
+    try:
+        selection = _selection(annotations.get(SELECTION_STRATEGY))
+    except InvalidInput as problem:
+        invalid(SELECTION_STRATEGY, problem)
     try:
         fallback = _fallback(annotations.get(FALLBACK), annotations.get(FALLBACK_MAX_AGE))
     except InvalidInput as problem:
-        understood(FALLBACK, problem)
+        invalid(FALLBACK, problem)
     try:
         headroom = _headroom(annotations.get(HEADROOM))
     except InvalidInput as problem:
-        understood(HEADROOM, problem)
-    return Wishes(
+        invalid(HEADROOM, problem)
+    return Overrides(
         managed_by=managed_by,
         dry_run=dry_run,
         sync_period=sync_period,
         rollout_aware=rollout_aware,
+        selection=selection,
         fallback=fallback,
         headroom=headroom,
         problems=tuple(problems),
     )
 
 
-def same_wishes(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
-    """Tell whether two sets of annotations ask the same of kubetide; a change of others is not worth a turn."""
+def same_overrides(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
+    """Tell whether two sets of annotations ask the same of kubetide; a change of others is not worth a reconcile."""
     return old == new or _own(old) == _own(new)
 
 
@@ -154,6 +170,15 @@ def _headroom(text: str | None) -> HeadroomMode | None:
         return HeadroomMode(text)
     except ValueError as error:
         raise InvalidInput(f"{text!r} is not one of learned, learned-below, off") from error
+
+
+def _selection(text: str | None) -> SelectionStrategy | None:
+    if text is None:
+        return None
+    try:
+        return SelectionStrategy(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is neither {' nor '.join(SelectionStrategy)}") from None
 
 
 def _fallback(text: str | None, max_age: str | None) -> Fallback | None:

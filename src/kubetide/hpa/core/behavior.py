@@ -1,4 +1,4 @@
-"""Rate limits: how far one turn may move the count, from the policies in `behavior` and what was done lately.
+"""Rate limits: how far one reconcile may move the count, from the policies in `behavior` and what was done lately.
 
 For each policy the count at the beginning of its period is worked out from the remembered rescales, and the policy
 says how far from there the count may be:
@@ -12,7 +12,7 @@ says how far from there the count may be:
 `selectPolicy` picks the policy that allows the most change (Max), the least (Min), or forbids any (Disabled). The
 products are those of doubles: 100 x 1.1 rounds up to 111, as it does in every cluster.
 
-Without `behavior` the count may at most double, or reach four, in one turn, and shrinking has no limit.
+Without `behavior` the count may at most double, or reach four, in one reconcile, and shrinking has no limit.
 """
 
 import math

@@ -18,7 +18,7 @@ Pair = tuple[str, str]
 
 @lru_cache(maxsize=8192)
 def selector_of(text: str) -> Selector:
-    """Parse the selector of a target; the same few come back every turn."""
+    """Parse the selector of a target; the same few come back every reconcile."""
     return parse_selector(text)
 
 

@@ -1,22 +1,24 @@
 """What follows from a decision once the scale was written, refused, or left alone: status, events, memory.
 
 A status always shows the size that was found, not the one that was written: the target has not got there yet. The
-next turn shows it.
+next reconcile shows it.
 """
 
 from kubetide.api.objects.events import Event
+from kubetide.api.objects.hpa_compat import OBSERVED_GENERATION
 from kubetide.hpa.core import events
 from kubetide.hpa.core.events import Reason
-from kubetide.hpa.core.observation import Outcome, Problem, ScaleDecision, TurnError
+from kubetide.hpa.core.observation import Conclusion, HpaProblem, ProblemKind, ScaleDecision
 from kubetide.hpa.core.status import ABLE_TO_SCALE, conditions_only, full_status, with_condition
+from kubetide.hpa.core.zero import after_rescale
 
 
-def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outcome:
+def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Conclusion:
     """Tell what follows, given whether the scale could be written."""
     hpa, now = decision.hpa, decision.at
-    before = hpa.status
+    before, generation = hpa.status, _generation(decision)
     if decision.current is None:
-        return Outcome(
+        return Conclusion(
             status=conditions_only(before, decision.conditions),
             memory=decision.memory,
             events=decision.events,
@@ -31,11 +33,12 @@ def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outc
             current=current,
             desired=before.desired_replicas,
             metrics=decision.metrics,
+            generation=generation,
         )
         after: tuple[Event, ...] = ()
-        if decision.problem is not None and decision.rule == TurnError.COMPUTE_REPLICAS:
+        if decision.problem is not None and decision.rule == ProblemKind.COMPUTE_REPLICAS:
             after = (events.failed(hpa, Reason.FAILED_COMPUTE, decision.problem.message),)
-        return Outcome(
+        return Conclusion(
             status=status,
             memory=decision.memory,
             events=decision.events,
@@ -44,8 +47,21 @@ def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outc
             save_error_counts=False,
         )
     if not decision.rescale:
-        status = full_status(before, decision.conditions, current=current, desired=current, metrics=decision.metrics)
-        return Outcome(status=status, memory=decision.memory, events=decision.events, problem=decision.problem)
+        status = full_status(
+            before,
+            decision.conditions,
+            current=current,
+            desired=current,
+            metrics=decision.metrics,
+            generation=generation,
+        )
+        return Conclusion(
+            status=status,
+            memory=decision.memory,
+            events=decision.events,
+            problem=decision.problem,
+            desired=decision.desired,
+        )
     if scale_error is not None:
         return _not_rescaled(decision, current, scale_error)
     conditions = with_condition(
@@ -56,23 +72,28 @@ def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Outc
         message=f"the target was set to {decision.desired} replicas",
         now=now,
     )
-    return Outcome(
+    conditions = after_rescale(
+        conditions, hpa.spec, decision.compat, current=current, desired=decision.desired, now=now
+    )
+    return Conclusion(
         status=full_status(
             before,
             conditions,
             current=current,
             desired=decision.desired,
             metrics=decision.metrics,
+            generation=generation,
             scaled_at=now,
         ),
         memory=decision.memory.rescaled(current, decision.desired, decision.rules, now),
         events=(*decision.events, events.rescaled(hpa, decision.desired, decision.why)),
         problem=decision.problem,
         action="scale_up" if decision.desired > current else "scale_down",
+        desired=decision.desired,
     )
 
 
-def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Outcome:
+def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Conclusion:
     hpa, before = decision.hpa, decision.hpa.status
     conditions = with_condition(
         decision.conditions,
@@ -83,12 +104,22 @@ def _not_rescaled(decision: ScaleDecision, current: int, error: str) -> Outcome:
         now=decision.at,
     )
     target = hpa.spec.scale_target_ref
-    return Outcome(
+    return Conclusion(
         status=full_status(
-            before, conditions, current=current, desired=before.desired_replicas, metrics=decision.metrics
+            before,
+            conditions,
+            current=current,
+            desired=before.desired_replicas,
+            metrics=decision.metrics,
+            generation=_generation(decision),
         ),
         memory=decision.memory,
         events=(*decision.events, events.not_rescaled(hpa, decision.desired, decision.why, error)),
-        problem=Problem(TurnError.UPDATE_SCALE, f"rescaling {target.kind} {target.name}: {error}"),
+        problem=HpaProblem(ProblemKind.UPDATE_SCALE, f"rescaling {target.kind} {target.name}: {error}"),
         save_error_counts=False,
     )
+
+
+def _generation(decision: ScaleDecision) -> int | None:
+    """Return the generation that a full status shows as observed, where the release has one."""
+    return decision.hpa.metadata.generation or 0 if decision.compat.has(OBSERVED_GENERATION) else None

@@ -1,7 +1,7 @@
-"""One turn of one autoscaler, without any I/O: what is observed goes in, what to do comes out, with its reasons.
+"""One reconcile of one autoscaler, without any I/O: what is observed goes in, what to do comes out, with its reasons.
 
     target unreadable            -> say so, change nothing else
-    target at 0, minimum above 0 -> switched off by hand, rest
+    target at 0, switched off    -> rest (`hpa.core.zero` tells whose zero it is)
     target outside [min, max]    -> to the bound, at once
     otherwise                    -> largest proposal of all metrics -> guard -> learned headroom, if asked for
                                     -> windows -> limits -> new size
@@ -15,20 +15,44 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubetide.api.objects.hpa import HpaSpec, MetricSpec, MetricTarget, ResourceMetricSource
+from kubetide.api.objects.hpa import (
+    HorizontalPodAutoscaler,
+    HpaSpec,
+    MetricSpec,
+    MetricTarget,
+    ResourceMetricSource,
+)
+from kubetide.api.objects.hpa_compat import SPEC_ERROR_LABEL, TOLERANCE, HpaCompat
 from kubetide.api.values.quantity import quantity_float
 from kubetide.errors import QuantityError, SelectorError
 from kubetide.hpa.core import events
 from kubetide.hpa.core.behavior import complete_rules, limit_by_rules, limit_plain
-from kubetide.hpa.core.choice import Choice, choose, remember_good, stand_in
+from kubetide.hpa.core.choice import Choice, choose
 from kubetide.hpa.core.claims import selector_of
-from kubetide.hpa.core.evaluate import Target, evaluate
+from kubetide.hpa.core.evaluate import TargetState, evaluate
 from kubetide.hpa.core.events import Reason
+from kubetide.hpa.core.fallback import (
+    fallback_condition,
+    remember_failures,
+    remember_good,
+    stand_in,
+    stand_in_by_spec,
+)
 from kubetide.hpa.core.learner import with_headroom
-from kubetide.hpa.core.observation import Memory, Observation, Options, Problem, ScaleDecision, ScaleView, TurnError
+from kubetide.hpa.core.observation import (
+    HpaProblem,
+    Memory,
+    Observation,
+    Options,
+    ProblemKind,
+    ScaleDecision,
+    ScaleView,
+)
 from kubetide.hpa.core.replicas import Tolerance
+from kubetide.hpa.core.samples import ErrorKind
 from kubetide.hpa.core.stabilization import READY_FOR_NEW_SCALE, SCALE_DOWN_STABILIZED, stabilize, stabilize_both_ways
 from kubetide.hpa.core.status import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED, Conditions, with_condition
+from kubetide.hpa.core.zero import may_wake, minimum_of, while_disabled
 
 DEFAULT_METRICS = (
     MetricSpec(
@@ -43,16 +67,11 @@ def metrics_of(spec: HpaSpec) -> tuple[MetricSpec, ...]:
     return spec.metrics or DEFAULT_METRICS
 
 
-def minimum_of(spec: HpaSpec) -> int:
-    return 1 if spec.min_replicas is None else spec.min_replicas
-
-
-def needs_metrics(spec: HpaSpec, scale: ScaleView) -> bool:
+def needs_metrics(hpa: HorizontalPodAutoscaler, scale: ScaleView, compat: HpaCompat) -> bool:
     """Tell whether metrics decide at this size."""
-    minimum = minimum_of(spec)
-    if scale.replicas == 0 and minimum != 0:
-        return False
-    return minimum <= scale.replicas <= spec.max_replicas
+    if scale.replicas == 0:
+        return may_wake(hpa, compat)
+    return minimum_of(hpa.spec) <= scale.replicas <= hpa.spec.max_replicas
 
 
 def decide(observation: Observation, memory: Memory, options: Options, *, now: datetime) -> ScaleDecision:
@@ -60,7 +79,7 @@ def decide(observation: Observation, memory: Memory, options: Options, *, now: d
     hpa, scale = observation.hpa, observation.scale
     conditions = hpa.status.conditions or ()
     if scale is None:
-        return _unreadable(observation, conditions, memory, now)
+        return _unreadable(observation, conditions, memory, options, now)
     current = scale.replicas
     spec = hpa.spec
     rules = complete_rules(spec.behavior, options.downscale_window) if spec.behavior is not None else None
@@ -76,8 +95,9 @@ def decide(observation: Observation, memory: Memory, options: Options, *, now: d
         scale=scale,
         passed_over=observation.passed_over,
         pods_seen=len(observation.pods),
+        compat=options.compat,
     )
-    if not needs_metrics(spec, scale):
+    if not needs_metrics(hpa, scale, options.compat):
         return _by_size_alone(_scale_read(base, now), current, spec, now)
     if refused := _check_selector(observation, base, now):
         return refused
@@ -85,7 +105,7 @@ def decide(observation: Observation, memory: Memory, options: Options, *, now: d
 
 
 def _scale_read(base: ScaleDecision, now: datetime) -> ScaleDecision:
-    """Say that the scale was read, where a turn has nothing more to say about its target."""
+    """Say that the scale was read, where a reconcile has nothing more to say about its target."""
     conditions = with_condition(
         base.conditions,
         ABLE_TO_SCALE,
@@ -99,10 +119,9 @@ def _scale_read(base: ScaleDecision, now: datetime) -> ScaleDecision:
 
 def _by_size_alone(base: ScaleDecision, current: int, spec: HpaSpec, now: datetime) -> ScaleDecision:
     """Decide where no metric is asked: the target is switched off, or outside its bounds."""
-    minimum = minimum_of(spec)
-    if current == 0 and minimum != 0:
+    if current == 0:
         disabled = with_condition(
-            base.conditions,
+            while_disabled(base.conditions, base.compat),
             SCALING_ACTIVE,
             holds=False,
             reason="ScalingDisabled",
@@ -113,11 +132,13 @@ def _by_size_alone(base: ScaleDecision, current: int, spec: HpaSpec, now: dateti
     if current > spec.max_replicas:
         why = "Current number of replicas above maxReplicas"
         return replace(base, desired=spec.max_replicas, rescale=True, why=why, rule="AboveMaximum")
-    why = "Current number of replicas below minReplicas"
-    return replace(base, desired=minimum, rescale=True, why=why, rule="BelowMinimum")
+    why = _BELOW_MINIMUM
+    return replace(base, desired=minimum_of(spec), rescale=True, why=why, rule="BelowMinimum")
 
 
-def _unreadable(observation: Observation, conditions: Conditions, memory: Memory, now: datetime) -> ScaleDecision:
+def _unreadable(
+    observation: Observation, conditions: Conditions, memory: Memory, options: Options, now: datetime
+) -> ScaleDecision:
     hpa, problem = observation.hpa, observation.scale_problem
     assert problem is not None, "no scale without a reason"
     return ScaleDecision(
@@ -138,6 +159,7 @@ def _unreadable(observation: Observation, conditions: Conditions, memory: Memory
         events=(events.failed(hpa, Reason.FAILED_GET_SCALE, problem.message),),
         problem=problem,
         ends=True,
+        compat=options.compat,
     )
 
 
@@ -168,9 +190,9 @@ def _selector_refused(base: ScaleDecision, event: Reason, reason: Reason, text: 
             base.conditions, SCALING_ACTIVE, holds=False, reason=reason.value, message=text, now=now
         ),
         events=(events.failed(base.hpa, event, text),),
-        problem=Problem(TurnError.COMPUTE_REPLICAS, text),
+        problem=HpaProblem(ProblemKind.COMPUTE_REPLICAS, text),
         ends=True,
-        rule=TurnError.COMPUTE_REPLICAS.value,
+        rule=ProblemKind.COMPUTE_REPLICAS.value,
     )
 
 
@@ -178,7 +200,7 @@ def _from_metrics(
     observation: Observation, base: ScaleDecision, scale: ScaleView, options: Options, now: datetime
 ) -> ScaleDecision:
     hpa, memory, fallback = base.hpa, base.memory, observation.fallback
-    target = Target(
+    target = TargetState(
         replicas=scale.replicas,
         observed=scale.observed,
         pods=observation.pods,
@@ -188,7 +210,16 @@ def _from_metrics(
     metrics = zip(metrics_of(hpa.spec), observation.readings, strict=True)
     results = tuple(
         [
-            evaluate(metric, reading, target, tolerance, options.readiness, now=now, max_age=options.max_usage_age)
+            evaluate(
+                metric,
+                reading,
+                target,
+                tolerance,
+                options.readiness,
+                now=now,
+                compat=options.compat,
+                max_age=options.max_usage_age,
+            )
             for metric, reading in metrics
         ]
     )
@@ -196,6 +227,10 @@ def _from_metrics(
         last_good = memory.last_good
         memory = replace(memory, last_good=remember_good(results, last_good, now))
         results = stand_in(results, fallback, last_good, scale.replicas, now=now)
+    elif options.external_fallback:
+        memory = replace(memory, first_failures=remember_failures(results, memory.first_failures, now))
+        results = stand_in_by_spec(results, memory.first_failures, scale.replicas, now=now)
+        base = replace(base, conditions=fallback_condition(base.conditions, results, now))
     choice = choose(results, scale.replicas, guard=options.guard)
     base = replace(
         base,
@@ -215,7 +250,7 @@ def _from_metrics(
 
 
 def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecision:
-    """End the turn where the metrics give no size to act on."""
+    """End the reconcile where the metrics give no size to act on."""
     notices = base.events
     if choice.guarded:
         notices = (*notices, events.failed(base.hpa, choice.reason, choice.message))
@@ -223,10 +258,17 @@ def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecisi
         base,
         conditions=_told_by(choice, base.conditions, now),
         events=notices,
-        problem=Problem(TurnError.COMPUTE_REPLICAS, choice.error or choice.message),
+        problem=_metrics_problem(ProblemKind.COMPUTE_REPLICAS, choice.error or choice.message, base),
         ends=True,
-        rule=choice.reason if choice.guarded else TurnError.COMPUTE_REPLICAS.value,
+        rule=choice.reason if choice.guarded else ProblemKind.COMPUTE_REPLICAS.value,
     )
+
+
+def _metrics_problem(kind: ProblemKind, message: str, base: ScaleDecision) -> HpaProblem:
+    """Return the error of a reconcile whose metrics failed; the first that failed tells whose fault it is."""
+    first = next((result.failure for result in base.results if result.proposal is None), None)
+    unknown = first is not None and first.kind is ErrorKind.UNKNOWN_TYPE
+    return HpaProblem(kind, message, in_spec=unknown and base.compat.has(SPEC_ERROR_LABEL))
 
 
 def _told_by(choice: Choice, conditions: Conditions, now: datetime) -> Conditions:
@@ -271,6 +313,10 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
             now=now,
             hold_down=start is not None and start.holds_down(rules, now=now),
         )
+    if current == 0 and limited.replicas < minimum:
+        # The minimum was raised while the target was at zero: waking up goes to the new one at least.
+        limited = replace(limited, replicas=minimum)
+        why = why or _BELOW_MINIMUM
     memory = replace(memory.letting_go(held), recommendations=stabilized.recommendations)
     conditions = with_condition(
         base.conditions,
@@ -296,7 +342,7 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         rule=limited.reason if limited.cut else stabilized.reason,
         conditions=conditions,
         memory=memory,
-        problem=Problem(TurnError.PARTIAL_METRICS, choice.error) if choice.error else None,
+        problem=_metrics_problem(ProblemKind.PARTIAL_METRICS, choice.error, base) if choice.error else None,
         proposal=proposal,
         stabilized=stabilized,
         limited=limited,
@@ -307,7 +353,7 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
 def tolerance_of(spec: HpaSpec, options: Options) -> Tolerance:
     """Return the tolerance in force: the cluster's, or that of `behavior` where the cluster allows it."""
     down = up = options.tolerance
-    if options.configurable_tolerance and spec.behavior is not None:
+    if options.compat.has(TOLERANCE) and spec.behavior is not None:
         if (rules := spec.behavior.scale_down) is not None and rules.tolerance is not None:
             down = _double(rules.tolerance, down)
         if (rules := spec.behavior.scale_up) is not None and rules.tolerance is not None:
@@ -322,6 +368,7 @@ def _double(text: Any, otherwise: float) -> float:
         return otherwise
 
 
+_BELOW_MINIMUM = "Current number of replicas below minReplicas"
 _STABILIZED_TEXT = {
     READY_FOR_NEW_SCALE: "the recommended size needs no stabilization",
     SCALE_DOWN_STABILIZED: "a higher recommendation is still inside the window for scaling down, and wins",

@@ -12,8 +12,9 @@ from kubetide.api.objects.hpa import (
     PodsMetricSource,
     ResourceMetricSource,
 )
+from kubetide.api.objects.hpa_compat import BINARY_MEMORY, HpaCompat
 from kubetide.api.objects.metrics import MetricIdentifier
-from kubetide.api.values.quantity import milli_text
+from kubetide.api.values.quantity import binary_milli_text, milli_text
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.errors import SelectorError
 from kubetide.hpa.core.replicas import Proposal
@@ -82,12 +83,17 @@ def target_text(spec: MetricSpec) -> str:
     return str(target.value) if target.value is not None else ""
 
 
-def metric_status(spec: MetricSpec, source: Source, proposal: Proposal) -> dict[str, Any]:
+def resource_text(resource: str, milli: int, compat: HpaCompat) -> str:
+    """Return an average of a resource as the status shows it."""
+    return binary_milli_text(milli) if resource == "memory" and compat.has(BINARY_MEMORY) else milli_text(milli)
+
+
+def metric_status(spec: MetricSpec, source: Source, proposal: Proposal, compat: HpaCompat) -> dict[str, Any]:
     """Return the entry of `status.currentMetrics`."""
     value = milli_text(proposal.value)
     match source:
         case ResourceMetricSource() | ContainerResourceMetricSource():
-            current: dict[str, Any] = {"averageValue": value}
+            current: dict[str, Any] = {"averageValue": resource_text(source.name, proposal.value, compat)}
             if proposal.utilization is not None:
                 current["averageUtilization"] = proposal.utilization
             if isinstance(source, ContainerResourceMetricSource):

@@ -28,6 +28,7 @@ from kubetide.api.objects.hpa import (
     PodsMetricSource,
     ResourceMetricSource,
 )
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.quantity import QuantityText, milli_text, milli_value
 from kubetide.errors import QuantityError
 from kubetide.hpa.core.describe import Source, describe, metric_status, source_of
@@ -55,7 +56,7 @@ from kubetide.hpa.core.samples import (
 )
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class TargetState(msgspec.Struct, frozen=True, kw_only=True):
     """What metrics are measured against: the size of the target and its pods."""
 
     replicas: int
@@ -76,7 +77,7 @@ class Defect:
 
 
 class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one metric says in one turn."""
+    """What one metric says in one reconcile."""
 
     spec: MetricSpec
     description: str
@@ -97,11 +98,12 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(
     spec: MetricSpec,
     reading: Reading,
-    target: Target,
+    target: TargetState,
     tolerance: Tolerance,
     readiness: ReadinessRules,
     *,
     now: datetime,
+    compat: HpaCompat,
     max_age: timedelta = timedelta(0),
 ) -> MetricResult:
     """Return what a metric proposes, or how it failed. With a `max_age` usage that is older is a defect."""
@@ -112,11 +114,11 @@ def evaluate(
         if isinstance(reading, MetricFailure):
             raise reading
         everyone = replace(target, passed_over=frozenset()) if target.passed_over else target
-        proposal = _propose(spec, source, reading, everyone, tolerance, readiness, now)
+        proposal = _propose(spec, source, reading, everyone, tolerance, readiness, now, compat)
         if target.passed_over:
-            aware = _proposal_without(spec, source, reading, target, tolerance, readiness, now)
+            aware = _proposal_without(spec, source, reading, target, tolerance, readiness, now, compat)
             proposal = held_back(proposal, aware, target.replicas)
-        status = metric_status(spec, source, proposal)
+        status = metric_status(spec, source, proposal, compat)
     except MetricFailure as failure:
         return MetricResult(
             spec=spec,
@@ -207,14 +209,15 @@ def _proposal_without(
     spec: MetricSpec,
     source: Source,
     reading: Reading,
-    target: Target,
+    target: TargetState,
     tolerance: Tolerance,
     readiness: ReadinessRules,
     now: datetime,
+    compat: HpaCompat,
 ) -> Proposal | None:
     """Propose without the pods of a rollout; None if nothing can be said without them."""
     try:
-        return _propose(spec, source, reading, target, tolerance, readiness, now)
+        return _propose(spec, source, reading, target, tolerance, readiness, now, compat)
     except MetricFailure:
         return None
 
@@ -223,10 +226,11 @@ def _propose(
     spec: MetricSpec,
     source: Source,
     reading: Reading,
-    target: Target,
+    target: TargetState,
     tolerance: Tolerance,
     readiness: ReadinessRules,
     now: datetime,
+    compat: HpaCompat,
 ) -> Proposal:
     match source:
         case ResourceMetricSource() | ContainerResourceMetricSource():
@@ -255,6 +259,7 @@ def _propose(
                 target=source.target.average_utilization,
                 current=target.replicas,
                 tolerance=tolerance,
+                compat=compat,
             )
         case PodsMetricSource():
             samples = _pod_reading(reading)
@@ -279,7 +284,13 @@ def _propose(
     values = _value_reading(reading)
     if average:
         amount = _milli(source.target.average_value)
-        return propose_average(values, target=amount, observed=target.observed, tolerance=tolerance)
+        return propose_average(
+            values,
+            target=amount,
+            observed=target.observed,
+            tolerance=tolerance,
+            summed=isinstance(source, ExternalMetricSource),
+        )
     return propose_value(
         values,
         target.pods,

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     BUILT_IN_CONTROLLER_ACTIVE = "BuiltInControllerActive"
     METRIC_FALLBACK = "MetricFallback"
     INVALID_ANNOTATION = "InvalidAnnotation"
+    STRATEGY_CHANGED = "StrategyChanged"
 
 
 FAILED_METRIC_REASONS = {
@@ -79,6 +80,11 @@ def samples_refused(hpa: HorizontalPodAutoscaler, metric: str, texts: Sequence[s
     """Return the warning about samples that count as missing because they cannot be true."""
     more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
     return failed(hpa, Reason.INVALID_METRIC_VALUE, f"{metric}: {texts[0]}{more}; it is not counted")
+
+
+def strategy_changed(hpa: HorizontalPodAutoscaler, strategy: str) -> Event:
+    """Return the event that pods are selected in another way from now on."""
+    return normal(about(hpa), Reason.STRATEGY_CHANGED.value, f"pods are selected by {strategy}")
 
 
 def built_in_active(hpa: HorizontalPodAutoscaler, sign: str, *, acting: bool) -> Event:

@@ -1,4 +1,4 @@
-"""What goes into a turn of an autoscaler, what comes out of it, and how it can end badly."""
+"""What goes into a reconcile of an autoscaler, what comes out of it, and how it can end badly."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.events import Event
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.hpa.core.annotations import Fallback
 from kubetide.hpa.core.behavior import Limited, Rules, ScaleEvent, ScaleEvents, longest_period, remember_event
 from kubetide.hpa.core.choice import Choice
@@ -22,7 +23,7 @@ from kubetide.hpa.core.samples import ErrorKind, Reading
 from kubetide.hpa.core.stabilization import Recommendation, Recommendations, Stabilized
 from kubetide.hpa.core.status import Conditions
 
-# What one autoscaler remembers between turns, and how careful it is after a restart.
+# What one autoscaler remembers between reconciles, and how careful it is after a restart.
 
 
 class AfterStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +62,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """None: the object is younger than this process, or the rule is off."""
     last_good: Mapping[str, Recommendation] = msgspec.field(default_factory=dict)
     """What each metric proposed when it last worked."""
+    first_failures: Mapping[str, datetime] = msgspec.field(default_factory=dict)
+    """Since when each external metric with a fallback of its own has failed."""
 
     def seeded(self, current: int, now: datetime) -> "Memory":
         """Begin the list of recommendations with the present size, if there is none."""
@@ -69,7 +72,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, recommendations=(Recommendation(current, now),))
 
     def looking_back(self, hpa: HorizontalPodAutoscaler, current: int, rules: Rules | None, now: datetime) -> "Memory":
-        """In the first turn after a start, learn from the status what may have been done lately."""
+        """In the first reconcile after a start, learn from the status what may have been done lately."""
         start = self.after_start
         if start is None or start.looked_back:
             return self
@@ -122,8 +125,8 @@ def memory_for(hpa: HorizontalPodAutoscaler, begin: datetime | None) -> Memory:
     return Memory(after_start=AfterStart())
 
 
-class TurnError(StrEnum):
-    """How a turn can end badly."""
+class ProblemKind(StrEnum):
+    """How a reconcile can end badly."""
 
     INVALID_API_VERSION = "invalid_api_version"
     NO_MAPPING = "no_mapping"
@@ -135,16 +138,18 @@ class TurnError(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """The error a turn ends with."""
+class HpaProblem:
+    """The error a reconcile ends with."""
 
-    kind: TurnError
+    kind: ProblemKind
     message: str
+    in_spec: bool = False
+    """The object itself is at fault, not the cluster."""
 
     @property
     def label(self) -> str:
-        """The telemetry label: only a target that cannot be read at all is the user's fault."""
-        return "spec" if self.kind is TurnError.INVALID_API_VERSION else "internal"
+        """The telemetry label."""
+        return "spec" if self.in_spec or self.kind is ProblemKind.INVALID_API_VERSION else "internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +157,10 @@ class Options:
     """The cluster-wide settings that enter a decision."""
 
     tolerance: float = 0.1
-    configurable_tolerance: bool = False
+    compat: HpaCompat = field(default_factory=HpaCompat)
+    """The release to behave like."""
+    external_fallback: bool = False
+    """Honour the proposed `external.fallback` of metrics."""
     downscale_window: timedelta = timedelta(minutes=5)
     readiness: ReadinessRules = field(default_factory=ReadinessRules)
     guard: bool = True
@@ -170,11 +178,11 @@ class ScaleView(msgspec.Struct, frozen=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one turn looks at."""
+    """All that one reconcile looks at."""
 
     hpa: HorizontalPodAutoscaler
     scale: ScaleView | None
-    scale_problem: Problem | None = None
+    scale_problem: HpaProblem | None = None
     pods: Sequence[Pod] = ()
     """The pods of the namespace that the selector matches."""
     claimed_by: tuple[str, ...] = ()
@@ -188,7 +196,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn wants, why, and everything it looked at on the way.
+    """What a reconcile wants, why, and everything it looked at on the way.
 
     A Struct, because a decision is built up in steps and there are hundreds a second: replacing fields is cheap.
     """
@@ -206,9 +214,9 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[dict[str, Any], ...] | None = None
     memory: Memory
     events: tuple[Event, ...] = ()
-    problem: Problem | None = None
+    problem: HpaProblem | None = None
     ends: bool = False
-    """The turn ended early: the wanted size stays as the status has it."""
+    """The reconcile ended early: the wanted size stays as the status has it."""
     results: tuple[MetricResult, ...] = ()
     choice: Choice | None = None
     proposal: int | None = None
@@ -220,29 +228,32 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     scale: ScaleView | None = None
     passed_over: frozenset[str] = frozenset()
     pods_seen: int = 0
+    compat: HpaCompat
     learned: LearnedCount | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from a decision: the status to save, what to say before and after, and what to remember."""
 
     status: HpaStatus
     memory: Memory
     events: tuple[Event, ...] = ()
     events_after_save: tuple[Event, ...] = ()
-    problem: Problem | None = None
+    problem: HpaProblem | None = None
     save_error_counts: bool = True
-    """A failure to save is the error of the turn; in a turn that ended early it is only logged."""
+    """A failure to save is the error of the reconcile; in a reconcile that ended early it is only logged."""
     action: str = "none"
+    desired: int | None = None
+    """The count that stands in the end; None where the reconcile ended early."""
 
 
-def reconciliation_labels(outcome: Outcome, problem: Problem | None) -> tuple[str, str]:
-    """Return the telemetry labels `action` and `error` of a turn."""
+def reconciliation_labels(outcome: Conclusion, problem: HpaProblem | None) -> tuple[str, str]:
+    """Return the telemetry labels `action` and `error` of a reconcile."""
     return outcome.action, problem.label if problem is not None else "none"
 
 
 def computation_labels(hpa: HorizontalPodAutoscaler, results: Sequence[MetricResult]) -> Iterator[tuple[str, str, str]]:
-    """Return the labels `metric_type`, `action`, `error` of each metric; the status before the turn is the measure."""
+    """Return the labels `metric_type`, `action`, `error` of each metric, measured by the status before."""
     before = hpa.status.current_replicas
     for result in results:
         if result.proposal is None or result.failure is not None:

@@ -18,9 +18,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.conditions import Condition, find_condition
-from kubetide.api.values.quantity import milli_value
-from kubetide.errors import QuantityError
 from kubetide.hpa.core.samples import ZERO_TIME, ErrorKind, MetricFailure, Sample
 
 CPU = "cpu"
@@ -42,7 +41,7 @@ class PodList(tuple[Pod, ...]):
     """
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
-        self.requests: dict[tuple[str, str], Mapping[str, int]] = {}
+        self.requests: dict[tuple[str, str, HpaCompat], Mapping[str, int]] = {}
         self._steady = sorted(
             (started, position)
             for position, pod in enumerate(self)
@@ -148,43 +147,6 @@ def count_ready(pods: Sequence[Pod], *, passed_over: Container[str] = ()) -> int
     return sum(
         pod.status.phase == "Running" and pod.metadata.name not in passed_over and _is_ready(pod) for pod in pods
     )
-
-
-def pod_requests(pods: Iterable[Pod], resource: str, container: str = "") -> Mapping[str, int]:
-    """Return the request of each pod in thousandths: its containers and sidecars, or those of one name.
-
-    A container that counts and has no request makes the percentage of the whole target meaningless, so it is an error.
-    """
-    if not isinstance(pods, PodList):
-        return _requests(pods, resource, container)
-    found = pods.requests.get((resource, container))
-    if found is None:
-        found = pods.requests[resource, container] = _requests(pods, resource, container)
-    return found
-
-
-def _requests(pods: Iterable[Pod], resource: str, container: str) -> dict[str, int]:
-    requests: dict[str, int] = {}
-    for pod in pods:
-        total = 0
-        sidecars = [one for one in pod.spec.init_containers or () if one.restart_policy == "Always"]
-        for one in (*(pod.spec.containers or ()), *sidecars):
-            if container and one.name != container:
-                continue
-            text = (one.resources.requests or {}).get(resource) if one.resources else None
-            if text is None:
-                raise MetricFailure(
-                    ErrorKind.MISSING_REQUEST,
-                    f"container {one.name} of pod {pod.metadata.name} requests no {resource}",
-                )
-            try:
-                total += milli_value(text)
-            except QuantityError as error:
-                raise MetricFailure(
-                    ErrorKind.MISSING_REQUEST, f"the {resource} request of container {one.name}: {error}"
-                ) from error
-        requests[pod.metadata.name] = total
-    return requests
 
 
 def _is_ready(pod: Pod) -> bool:

@@ -15,7 +15,7 @@ from kubetide.api.objects.hpa import (
     PodsMetricSource,
     ResourceMetricSource,
 )
-from kubetide.hpa.core.annotations import NO_WISHES, Wishes
+from kubetide.hpa.core.annotations import NO_OVERRIDES, Overrides
 from kubetide.hpa.core.describe import selector_text, source_of
 
 
@@ -79,18 +79,18 @@ Used = dict[Hashable, int]
 """Which answer to each question an autoscaler has had."""
 
 
-class Asker(msgspec.Struct):
+class MetricsRequest(msgspec.Struct):
     """What is particular to the autoscaler that asks."""
 
     max_age: timedelta
-    wishes: Wishes = NO_WISHES
+    overrides: Overrides = NO_OVERRIDES
     before: Used = msgspec.field(default_factory=dict)
-    """The answers of its last turn."""
+    """The answers of its last reconcile."""
     used: Used = msgspec.field(default_factory=dict)
-    """The answers of this turn."""
+    """The answers of this reconcile."""
 
     def may_use(self, question: Hashable, serial: int, age: float) -> bool:
-        """Tell whether an answer is good for this turn: used in it already, or young and new to the asker."""
+        """Tell whether an answer is good for this reconcile: used in it already, or young and new to the request."""
         if self.used.get(question) == serial:
             return True
         return age < self.max_age.total_seconds() and self.before.get(question) != serial

@@ -21,8 +21,10 @@ import msgspec
 from msgspec.structs import replace
 
 from kubetide.api.objects.core import Pod
-from kubetide.hpa.core.pods import PodGroups, count_ready, pod_requests
-from kubetide.hpa.core.samples import ZERO_TIME, ErrorKind, MetricFailure, PodReading, Sample, ValueReading
+from kubetide.api.objects.hpa_compat import HpaCompat
+from kubetide.hpa.core.pods import PodGroups, count_ready
+from kubetide.hpa.core.requests import pod_requests
+from kubetide.hpa.core.samples import INT64_MAX, ZERO_TIME, ErrorKind, MetricFailure, PodReading, Sample, ValueReading
 
 # How far usage is from its target: the usage ratio, in exactly the arithmetic that decides replica counts.
 
@@ -126,10 +128,11 @@ def propose_utilization(
     target: int,
     current: int,
     tolerance: Tolerance,
+    compat: HpaCompat,
 ) -> Proposal:
     """Propose for a target in percent of the requests."""
     samples = _usable(reading, groups, pods)
-    requests = pod_requests(pods, resource, container)
+    requests = pod_requests(pods, resource, compat, container)
 
     def ratio_of(filled: Mapping[str, Sample]) -> Usage:
         return utilization_of(filled, requests, target)
@@ -179,12 +182,18 @@ def propose_value(
     return _with(base, count, "ratio times Ready pods", multiplier=ready)
 
 
-def propose_average(reading: ValueReading, *, target: int, observed: int, tolerance: Tolerance) -> Proposal:
-    """Propose for an amount per replica; `observed` is the number of replicas that the scale reports."""
+def propose_average(
+    reading: ValueReading, *, target: int, observed: int, tolerance: Tolerance, summed: bool = False
+) -> Proposal:
+    """Propose for an amount per replica; `observed` is the number of replicas that the scale reports.
+
+    A usage that was `summed` up to the end of its range is shown as that: an average of it would look like a value.
+    """
     usage = reading.usage
     ratio = divided(usage, float(target) * float(observed))
     # Nothing can be averaged over no replicas: then the usage itself is shown.
-    average = _ceil(divided(usage, observed)) if observed else usage
+    whole = not observed or (summed and float(usage) >= float(INT64_MAX))
+    average = usage if whole else _ceil(divided(usage, observed))
     base = Proposal(replicas=observed, current=observed, ratio=ratio, value=average, timestamp=reading.timestamp)
     if tolerance.covers(ratio):
         return _with(base, observed, "within tolerance")

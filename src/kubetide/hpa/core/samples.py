@@ -13,7 +13,7 @@ for the guard after the formula.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -42,7 +42,7 @@ FUTURE_ALLOWED = timedelta(minutes=5)
 
 _LONGEST_WINDOW = 10**10
 """Seconds: three hundred years, which is as good as any longer window and still a duration."""
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _NOT_FINITE = {"nan", "inf", "infinity"}
 _USAGE = "the {} usage of container {.name} of pod {.metadata.name}"
 
@@ -55,6 +55,7 @@ class ErrorKind(StrEnum):
     NO_PODS = "no_pods"
     NO_USABLE_METRICS = "no_usable_metrics"
     MISSING_REQUEST = "missing_request"
+    CONTAINER_NOT_FOUND = "container_not_found"
     ZERO_REQUESTS = "zero_requests"
     INVALID_SELECTOR = "invalid_metric_selector"
     INVALID_TARGET = "invalid_target"
@@ -63,7 +64,7 @@ class ErrorKind(StrEnum):
 
 
 class MetricFailure(InvalidInput):
-    """A metric gives no proposal this turn."""
+    """A metric gives no proposal this reconcile."""
 
     def __init__(self, kind: ErrorKind, message: str) -> None:
         super().__init__(message)
@@ -111,10 +112,27 @@ class ValueReading(msgspec.Struct, frozen=True):
 
     @property
     def usage(self) -> int:
-        return sum(self.values)
+        """The sum; one that would leave 64 bits stays at their end, and what follows no longer counts."""
+        total = 0
+        for value in self.values:
+            total += value
+            if total > INT64_MAX:
+                return INT64_MAX
+        return total
 
 
 Reading = PodReading | ValueReading | MetricFailure
+
+
+def only_pods(reading: Reading, names: Container[str]) -> Reading:
+    """Return a reading per pod without the samples of other pods; a reading of values stays."""
+    if not isinstance(reading, PodReading):
+        return reading
+    return replace(
+        reading,
+        samples={name: sample for name, sample in reading.samples.items() if name in names},
+        refused={name: sample for name, sample in reading.refused.items() if name in names},
+    )
 
 
 def resource_reading(items: Sequence[PodMetrics], resource: str, container: str = "") -> PodReading:
@@ -185,7 +203,7 @@ def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
 
 def fits_64_bits(number: int) -> bool:
     """Tell whether a number is one that Kubernetes can count with."""
-    return _INT64_MIN <= number <= _INT64_MAX
+    return INT64_MIN <= number <= INT64_MAX
 
 
 def is_future(timestamp: datetime, now: datetime) -> bool:
@@ -208,7 +226,7 @@ def _milli(text: QuantityText, what: str, *names: object) -> int:
     """Return a value in thousandths; what it is the value of is spelt out only if it cannot be read."""
     try:
         value = milli_value(text)
-        if _INT64_MIN <= value <= _INT64_MAX:
+        if INT64_MIN <= value <= INT64_MAX:
             return value
     except QuantityError as error:
         what = what.format(*names)

@@ -25,14 +25,14 @@ Recommendations = tuple["Recommendation", ...]
 
 
 class Recommendation(msgspec.Struct, frozen=True):
-    """What one turn asked for, before any window or limit."""
+    """What one reconcile asked for, before any window or limit."""
 
     replicas: int
     at: datetime
 
 
 class Stabilized(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal after its window, and the memory for the next turn."""
+    """A proposal after its window, and the memory for the next reconcile."""
 
     replicas: int
     reason: str

@@ -45,20 +45,26 @@ def full_status(
     current: int,
     desired: int,
     metrics: tuple[dict[str, Any], ...] | None,
+    generation: int | None,
     scaled_at: datetime | None = None,
 ) -> HpaStatus:
-    """Return the status of a turn that got as far as the scale of the target."""
+    """Return the status of a reconcile that got as far as the scale of the target.
+
+    `generation` is that of the object that was worked on; None writes none, so that an older release finds nothing
+    that it would not have written.
+    """
     return HpaStatus(
         current_replicas=current,
         desired_replicas=desired,
         last_scale_time=whole_seconds(scaled_at) if scaled_at is not None else before.last_scale_time,
         current_metrics=metrics,
         conditions=conditions,
+        observed_generation=generation,
     )
 
 
 def conditions_only(before: HpaStatus, conditions: Conditions) -> HpaStatus:
-    """Return the status of a turn that did not get that far: everything else stays."""
+    """Return the status of a reconcile that did not get that far: everything else stays."""
     return msgspec.structs.replace(before, conditions=conditions)
 
 
@@ -80,21 +86,25 @@ def status_body(status: HpaStatus) -> dict[str, Any]:
         "currentReplicas": status.current_replicas,
         "desiredReplicas": status.desired_replicas,
         "currentMetrics": list(status.current_metrics) if status.current_metrics is not None else None,
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "lastTransitionTime": _time(condition.last_transition_time),
-                "reason": condition.reason,
-                "message": condition.message,
-            }
-            for condition in status.conditions or ()
-        ],
+        "conditions": [_condition_body(condition) for condition in status.conditions or ()],
     }
     if status.last_scale_time is not None:
-        body["lastScaleTime"] = _time(status.last_scale_time)
+        body["lastScaleTime"] = shown_time(status.last_scale_time)
     if status.observed_generation is not None:
         body["observedGeneration"] = status.observed_generation
+    return body
+
+
+def _condition_body(condition: Condition) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "type": condition.type,
+        "status": condition.status,
+        "lastTransitionTime": shown_time(condition.last_transition_time),
+        "reason": condition.reason,
+        "message": condition.message,
+    }
+    if condition.observed_generation is not None:
+        body["observedGeneration"] = condition.observed_generation
     return body
 
 
@@ -152,7 +162,8 @@ def _shown(value: Any) -> Any:
     return None if value == {} else value
 
 
-def _time(moment: datetime | None) -> str | None:
+def shown_time(moment: datetime | None) -> str | None:
+    """Return a time as the API writes it."""
     if moment is None:
         return None
     if moment.tzinfo is not UTC or moment.microsecond:

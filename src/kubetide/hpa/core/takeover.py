@@ -17,7 +17,10 @@ import msgspec
 
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.hpa import ManagedFieldsEntry
-from kubetide.hpa.core.annotations import KUBETIDE, Wishes
+from kubetide.api.objects.hpa_compat import SAME_AS_NEWEST, VERSIONS
+from kubetide.api.values.compat import Version, parse_version
+from kubetide.errors import InvalidInput
+from kubetide.hpa.core.annotations import KUBETIDE, Overrides
 
 BUILT_IN_MANAGER = "kube-controller-manager"
 LEASE_NAMESPACE = "kube-system"
@@ -51,17 +54,31 @@ class Stance(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def stance(wishes: Wishes, signs: Signs, *, take_over: bool, dry_run: bool) -> Stance:
+def stance(overrides: Overrides, signs: Signs, *, take_over: bool, dry_run: bool) -> Stance:
     """Decide whether to act on one autoscaler."""
-    if wishes.managed_by is not None and wishes.managed_by != KUBETIDE:
-        return Stance(acts=False, why=f"left to {wishes.managed_by or 'somebody else'} by annotation")
-    if wishes.dry_run if wishes.dry_run is not None else dry_run:
+    if overrides.managed_by is not None and overrides.managed_by != KUBETIDE:
+        return Stance(acts=False, why=f"left to {overrides.managed_by or 'somebody else'} by annotation")
+    if overrides.dry_run if overrides.dry_run is not None else dry_run:
         return Stance(acts=False, why=DRY_RUN)
-    if take_over or wishes.managed_by == KUBETIDE:
+    if take_over or overrides.managed_by == KUBETIDE:
         return Stance(acts=True, warn=bool(signs.wrote), why=signs.wrote)
     if signs.any:
         return Stance(acts=False, warn=True, why=signs.any)
     return Stance(acts=True)
+
+
+def version_difference(server: str, compat: Version) -> str:
+    """Tell how the release that the cluster runs differs from the one that is followed; empty if it does not.
+
+    A controller manager does not tell its own version, but it is of the API server's release or just behind it.
+    """
+    try:
+        found = parse_version(server, VERSIONS)
+    except InvalidInput:
+        return f"the cluster runs {server or 'an unknown version'}, kubetide follows {compat}"
+    if found == compat or {found, compat} <= SAME_AS_NEWEST:
+        return ""
+    return f"the cluster runs {found}, kubetide follows {compat}"
 
 
 def stance_notes(stances: Iterable[Stance]) -> tuple[str, ...]:

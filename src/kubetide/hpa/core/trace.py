@@ -10,19 +10,20 @@ from kubetide.api.values.quantity import milli_text
 from kubetide.hpa.core.behavior import Rules
 from kubetide.hpa.core.describe import target_text
 from kubetide.hpa.core.evaluate import MetricResult
-from kubetide.hpa.core.observation import Memory, Outcome, Problem, ScaleDecision
+from kubetide.hpa.core.observation import Conclusion, HpaProblem, Memory, ScaleDecision
 from kubetide.hpa.core.replicas import Proposal
 
 MOST_NAMES = 20
 """Names shown of each group of pods; the rest is counted."""
 
 
-def trace_of(decision: ScaleDecision, outcome: Outcome, problem: Problem | None) -> dict[str, Any]:
+def trace_of(decision: ScaleDecision, outcome: Conclusion, problem: HpaProblem | None) -> dict[str, Any]:
     """Return all that led to a decision and what followed."""
     hpa = decision.hpa
     spec, target = hpa.spec, hpa.spec.scale_target_ref
     return {
         "at": shown_time(decision.at),
+        "compat": str(decision.compat.version),
         "autoscaler": {
             "namespace": hpa.metadata.namespace,
             "name": hpa.metadata.name,
@@ -62,7 +63,7 @@ def trace_of(decision: ScaleDecision, outcome: Outcome, problem: Problem | None)
     }
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class HistoryLine(msgspec.Struct, frozen=True, gc=False):
     """What is kept of a decision once a newer one is there: small, because there are many."""
 
     at: datetime
@@ -76,9 +77,9 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     problem: str | None
 
 
-def line_of(decision: ScaleDecision, problem: Problem | None, *, wrote: bool) -> Line:
+def line_of(decision: ScaleDecision, problem: HpaProblem | None, *, wrote: bool) -> HistoryLine:
     """Return the line of the history that a decision leaves."""
-    return Line(
+    return HistoryLine(
         at=decision.at,
         current=decision.current,
         proposal=decision.proposal,
@@ -91,7 +92,7 @@ def line_of(decision: ScaleDecision, problem: Problem | None, *, wrote: bool) ->
     )
 
 
-def shown_line(line: Line) -> dict[str, Any]:
+def shown_line(line: HistoryLine) -> dict[str, Any]:
     """Return a line of the history as JSON has it."""
     return {**msgspec.structs.asdict(line), "at": shown_time(line.at)}
 

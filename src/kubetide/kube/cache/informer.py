@@ -116,6 +116,11 @@ class Informer(Generic[T]):
         """Whether the store was complete at least once."""
         return self._synced.is_set()
 
+    @property
+    def latest_version(self) -> str:
+        """The newest version that the server has delivered, bookmarks included; empty before the first list."""
+        return self._versions.latest
+
     async def wait_synced(self) -> None:
         """Wait until the store is complete."""
         await self._synced.wait()

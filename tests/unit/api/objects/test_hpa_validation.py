@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 
 from kubetide.api.objects import hpa_versions
-from kubetide.api.objects.hpa_validation import validate, validate_status
+from kubetide.api.objects.hpa_compat import hpa_compat
+from kubetide.api.objects.hpa_status_validation import validate_status
+from kubetide.api.objects.hpa_validation import validate
 
 Raw = dict[str, Any]
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+WITHOUT_ZERO = hpa_compat("1.37", [("HPAScaleToZero", False)])
 
 
 def hpa(**spec: Any) -> Raw:
@@ -15,7 +19,7 @@ def hpa(**spec: Any) -> Raw:
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 5, **spec},
+        "spec": {"scaleTargetRef": TARGET, "maxReplicas": 5, **spec},
     }
     hpa_versions.default_v2(obj)
     return obj
@@ -36,8 +40,8 @@ def test_a_plain_autoscaler_is_fine() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "kind"),
     [
-        pytest.param({"minReplicas": 0}, "spec.minReplicas", "Invalid", id="no-minimum-of-zero"),
-        pytest.param({"maxReplicas": 0}, "spec.maxReplicas", "Invalid", id="maximum-of-zero"),
+        pytest.param({"minReplicas": -1}, "spec.minReplicas", "Invalid", id="minimum-below-zero"),
+        pytest.param({"maxReplicas": 0}, "spec.maxReplicas", "Required", id="maximum-of-zero"),
         pytest.param({"minReplicas": 9}, "spec.maxReplicas", "Invalid", id="minimum-above-maximum"),
         pytest.param(
             {"scaleTargetRef": {"kind": "Deployment"}}, "spec.scaleTargetRef.name", "Required", id="target-without-name"
@@ -76,11 +80,6 @@ def test_a_broken_rule_is_named(spec: Raw, field: str, kind: str) -> None:
     assert (field, kind) in found(hpa(**spec))
 
 
-def test_an_unknown_type_is_reported_twice() -> None:
-    problems = [p for p in validate(hpa(metrics=[{"type": "Magic"}])) if p.field == "spec.metrics[0].type"]
-    assert [p.type for p in problems] == ["FieldValueNotSupported", "FieldValueNotSupported"]
-
-
 def test_a_second_source_is_forbidden_and_not_looked_into() -> None:
     metric = {**pods(averageValue="1"), "external": {"metric": {"name": ""}, "target": {}}}
     assert found(hpa(metrics=[metric])) == {
@@ -94,9 +93,51 @@ def test_a_second_source_is_forbidden_and_not_looked_into() -> None:
 
 def test_zero_replicas_need_the_gate_and_a_metric_from_outside() -> None:
     external = {"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value", "value": "1"}}}
-    assert found(hpa(minReplicas=0, metrics=[external]), scale_to_zero=True) == set()
-    assert found(hpa(minReplicas=0), scale_to_zero=True) == {("spec.metrics", "Forbidden")}
-    assert found(hpa(minReplicas=0, metrics=[external]), old={"spec": {"minReplicas": 0}}) == set()
+    zero = hpa(minReplicas=0, metrics=[external])
+    assert found(zero) == set()
+    assert found(hpa(minReplicas=0)) == {("spec.metrics", "Forbidden")}
+    assert found(zero, compat=WITHOUT_ZERO) == {("spec.minReplicas", "Invalid")}
+    assert found(zero, compat=WITHOUT_ZERO, old={"spec": {"minReplicas": 0}}) == set()
+
+
+@pytest.mark.parametrize(
+    ("reference", "valid"),
+    [
+        pytest.param({**TARGET, "apiVersion": "v1"}, False, id="no-group"),
+        pytest.param({**TARGET, "apiVersion": "/v1"}, False, id="empty-group"),
+        pytest.param({**TARGET, "apiVersion": "a/b/c"}, False, id="malformed"),
+        pytest.param({"kind": "Deployment", "name": "web"}, False, id="absent"),
+        pytest.param({"kind": "ReplicationController", "name": "web"}, True, id="core-controller"),
+        pytest.param({**TARGET, "kind": "ReplicationController", "apiVersion": "a/b/c"}, False, id="core-malformed"),
+    ],
+)
+def test_the_target_must_name_its_group(reference: Raw, valid: bool) -> None:
+    broken = hpa(scaleTargetRef=reference)
+    wrong = {("spec.scaleTargetRef.apiVersion", "Invalid")}
+    assert found(broken) == (set() if valid else wrong)
+    assert found(broken, old=broken) == set(), "what is stored stays editable"
+    assert found(broken, compat=hpa_compat("1.33")) == set()
+
+
+def test_a_described_object_stored_with_a_bad_version_stays_editable() -> None:
+    source = {"metric": {"name": "q"}, "target": {"type": "Value", "value": "1"}}
+    metric = {"type": "Object", "object": {**source, "describedObject": {**TARGET, "apiVersion": "a/b/c"}}}
+    broken = hpa(metrics=[metric])
+    assert found(broken) == {("spec.metrics[0].object.describedObject.apiVersion", "Invalid")}
+    assert found(broken, old=broken) == set()
+
+
+def test_an_unknown_type_is_reported_twice_until_1_36() -> None:
+    odd = hpa(metrics=[{"type": "Magic"}])
+    for version, times in (("1.36", 2), ("1.37", 1)):
+        problems = validate(odd, compat=hpa_compat(version))
+        assert [one.type for one in problems] == ["FieldValueNotSupported"] * times
+
+
+def test_a_condition_cannot_be_about_a_negative_generation() -> None:
+    raw = {"status": {"conditions": [{"type": "AbleToScale", "status": "True", "observedGeneration": -1}]}}
+    assert [one.field for one in validate_status(raw)] == ["status.conditions[0].observedGeneration"]
+    assert validate_status(raw, hpa_compat("1.36")) == []
 
 
 def test_negative_counts_in_status_are_refused() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kubetide.api.objects import hpa_annotations as v1
 from kubetide.api.objects import hpa_versions
+from kubetide.api.objects.hpa_compat import hpa_compat
 
 Raw = dict[str, Any]
 
@@ -98,15 +99,13 @@ def test_annotation_keys_match_in_any_case() -> None:
     ]
 
 
-def test_an_object_metric_from_v1_always_has_a_value() -> None:
-    source = '{"target": {"kind": "Ingress", "name": "main"}, "metricName": "q", "averageValue": "3"}'
+def test_a_total_of_zero_next_to_an_average_says_nothing() -> None:
+    source = (
+        '{"target": {"kind": "Ingress", "name": "main"}, "metricName": "q", "averageValue": "3", "targetValue": "0"}'
+    )
     text = f'[{{"type": "Object", "object": {source}}}]'
     stored = hpa_versions.to_v2(hpa("autoscaling/v1", annotations={v1.METRICS: text}))
-    assert stored["spec"]["metrics"][0]["object"]["target"] == {
-        "type": "AverageValue",
-        "value": "0",
-        "averageValue": "3",
-    }
+    assert stored["spec"]["metrics"][0]["object"]["target"] == {"type": "AverageValue", "averageValue": "3"}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_tolerance_follows_its_gate(gate: bool, stored_uses_it: bool, kept: bool
     behavior = {"scaleUp": {"tolerance": "0.2"}}
     obj = hpa_versions.to_v2(hpa(behavior=copy.deepcopy(behavior)))
     old = hpa_versions.to_v2(hpa(behavior=copy.deepcopy(behavior) if stored_uses_it else {}))
-    hpa_versions.drop_disabled(obj, configurable_tolerance=gate, old=old)
+    hpa_versions.drop_disabled(obj, hpa_compat("1.36", [("HPAConfigurableTolerance", gate)]), old=old)
     assert ("tolerance" in obj["spec"]["behavior"]["scaleUp"]) is kept
 
 
@@ -181,3 +180,29 @@ def test_a_settled_object_is_served_in_canonical_form() -> None:
     obj["spec"]["metrics"][0]["resource"]["target"]["averageValue"] = "much"
     hpa_versions.settle_v2(obj)
     assert obj["spec"]["metrics"][0]["resource"]["target"]["averageValue"] == "much"
+
+
+@pytest.mark.parametrize(
+    ("version", "change", "generation"),
+    [
+        pytest.param("1.37", {}, 4, id="same-spec"),
+        pytest.param("1.37", {"maxReplicas": 99}, 5, id="changed-spec"),
+        pytest.param("1.36", {"maxReplicas": 99}, 4, id="older-releases-do-not-count"),
+    ],
+)
+def test_generation_counts_changes_of_the_spec(version: str, change: dict[str, Any], generation: int) -> None:
+    old, new = hpa_versions.to_v2(hpa()), hpa_versions.to_v2(hpa(**change))
+    old["metadata"]["generation"], new["metadata"]["generation"] = 4, 77
+    hpa_versions.count_generation(new, hpa_compat(version), old=old)
+    assert new["metadata"]["generation"] == generation
+
+
+def test_an_amount_spelt_otherwise_is_no_change() -> None:
+    def with_amount(text: str) -> dict[str, Any]:
+        target = {"type": "AverageValue", "averageValue": text}
+        return hpa_versions.to_v2(hpa(metrics=[{"type": "Resource", "resource": {"name": "memory", "target": target}}]))
+
+    old, new = with_amount("1Gi"), with_amount("1073741824")
+    hpa_versions.count_generation(old, hpa_compat())
+    hpa_versions.count_generation(new, hpa_compat(), old=old)
+    assert (old["metadata"]["generation"], new["metadata"]["generation"]) == (1, 1)

@@ -17,17 +17,16 @@ EXTERNAL = {
     "type": "External",
     "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "1"}},
 }
+ALL = {"HPAConfigurableTolerance", "HPAGeneration", "HPAScaleToZero"}
 
 
 @pytest.mark.parametrize(
     ("text", "on"),
     [
-        pytest.param("", {"HPAConfigurableTolerance"}, id="as-they-are"),
-        pytest.param("HPAConfigurableTolerance=false", set(), id="one-off"),
-        pytest.param(
-            " HPAScaleToZero = True ,", {"HPAConfigurableTolerance", "HPAScaleToZero"}, id="spaces-and-capitals"
-        ),
-        pytest.param("HPAScaleToZero=1,HPAScaleToZero=0", {"HPAConfigurableTolerance"}, id="the-last-one-counts"),
+        pytest.param("", ALL, id="as-they-are"),
+        pytest.param("HPAConfigurableTolerance=false", ALL - {"HPAConfigurableTolerance"}, id="one-off"),
+        pytest.param(" HPAScaleToZero = False ,", ALL - {"HPAScaleToZero"}, id="spaces-and-capitals"),
+        pytest.param("HPAScaleToZero=0,HPAScaleToZero=1", ALL, id="the-last-one-counts"),
     ],
 )
 def test_gates_are_spelt_as_a_real_server_takes_them(text: str, on: set[str]) -> None:
@@ -75,10 +74,56 @@ def test_without_the_gate_a_tolerance_is_dropped_unless_there_is_one_already() -
     assert run_virtual(main()) == [("200m", None), kept, gone, gone]
 
 
-@pytest.mark.parametrize(("text", "status"), [("", 422), ("HPAScaleToZero=true", 201)])
+@pytest.mark.parametrize(("text", "status"), [("HPAScaleToZero=false", 422), ("", 201)])
 def test_a_minimum_of_zero_needs_its_gate(text: str, status: int) -> None:
     async def main() -> int:
         api = ApiServer(clock=virtual_clock(), gates=parse_gates(text))
         return (await send(api, "POST", PATH, hpa(minReplicas=0, metrics=[EXTERNAL])))[0]
 
     assert run_virtual(main()) == status
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        pytest.param("", [1, 1, 1, 2], id="on-it-counts-changes-of-the-spec"),
+        pytest.param("HPAGeneration=false", [None, None, None, None], id="off-there-is-none"),
+    ],
+)
+def test_an_autoscaler_has_a_generation_with_its_gate(text: str, seen: list[int | None]) -> None:
+    async def main() -> list[int | None]:
+        api = ApiServer(clock=virtual_clock(), gates=parse_gates(text))
+        answers = [await send(api, "POST", PATH, hpa())]
+        for path, patch in (
+            (f"{PATH}/web", {"metadata": {"labels": {"a": "b"}, "generation": 9}}),
+            (f"{PATH}/web/status", {"status": {"currentReplicas": 1}}),
+            (f"{PATH}/web", {"spec": {"maxReplicas": 7}}),
+        ):
+            answers.append(await send(api, "PATCH", path, patch, "merge-patch+json"))
+        return [obj["metadata"].get("generation") for _, obj in answers]
+
+    assert run_virtual(main()) == seen
+
+
+@pytest.mark.parametrize(
+    ("text", "names"), [("", ["b", "shop"]), ("ShardedListAndWatch=true", ["shop"])], ids=["off", "on"]
+)
+def test_a_shard_of_a_list_needs_its_gate(text: str, names: list[str]) -> None:
+    selector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')"
+
+    async def main() -> None:
+        api = ApiServer(clock=virtual_clock(), gates=parse_gates(text))
+        for name in ("shop", "b"):
+            await send(api, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            await send(api, "POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": name}})
+        request = Request("GET", "/api/v1/configmaps", query={"shardSelector": selector})
+        answer = await api.handle(request)
+        assert isinstance(answer, Answer)
+        found = json.loads(answer.body)
+        assert [one["metadata"]["name"] for one in found["items"]] == names
+        assert found["metadata"].get("shardInfo") == ({"selector": selector} if text else None)
+        bad = await api.handle(Request("GET", "/api/v1/configmaps", query={"shardSelector": "true"}))
+        assert isinstance(bad, Answer)
+        assert bad.status == (500 if text else 200)
+
+    run_virtual(main())

@@ -6,11 +6,20 @@ import pytest
 from msgspec.structs import replace
 
 from kubetide.api.objects.capacity import Capacity
-from kubetide.api.objects.hpa import HpaSpec
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaSpec
+from kubetide.api.objects.hpa_compat import HpaCompat, hpa_compat
 from kubetide.api.values.codec import convert
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import metrics_of, needs_metrics, tolerance_of
-from kubetide.hpa.core.observation import Memory, Observation, Options, Problem, ScaleDecision, ScaleView, TurnError
+from kubetide.hpa.core.observation import (
+    HpaProblem,
+    Memory,
+    Observation,
+    Options,
+    ProblemKind,
+    ScaleDecision,
+    ScaleView,
+)
 from kubetide.hpa.core.samples import (
     ZERO_TIME,
     ErrorKind,
@@ -86,7 +95,7 @@ def test_bounds_are_corrected_at_once(replicas: int, desired: int, rule: str) ->
 
 def test_an_unreadable_target_changes_conditions_only() -> None:
     status = {"currentReplicas": 3, "desiredReplicas": 4}
-    seen = Observation(hpa=hpa(status=status), scale=None, scale_problem=Problem(TurnError.GET_SCALE, "not found"))
+    seen = Observation(hpa=hpa(status=status), scale=None, scale_problem=HpaProblem(ProblemKind.GET_SCALE, "not found"))
     outcome = conclude(turn(seen))
     assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (3, 4)
     assert [event.reason for event in outcome.events] == ["FailedGetScale"]
@@ -128,7 +137,7 @@ def test_a_failed_metric_does_not_block_growth() -> None:
     decision = turn(observation(hpa(metrics=[QUEUE, CPU_50]), 2, [FAILED, reading(100, 100)]))
     assert decision.desired == 4
     assert decision.problem is not None
-    assert decision.problem.kind is TurnError.PARTIAL_METRICS
+    assert decision.problem.kind is ProblemKind.PARTIAL_METRICS
 
 
 def test_windows_hold_a_drop() -> None:
@@ -148,7 +157,7 @@ def test_a_refused_write_is_told_and_not_remembered() -> None:
     outcome = conclude(decision, scale_error="conflict")
     assert [event.reason for event in outcome.events] == ["FailedRescale"]
     assert outcome.problem is not None
-    assert outcome.problem.kind is TurnError.UPDATE_SCALE
+    assert outcome.problem.kind is ProblemKind.UPDATE_SCALE
     assert outcome.memory.ups == ()
     assert outcome.status.last_scale_time is None
     worked = conclude(decision)
@@ -325,17 +334,18 @@ def test_a_metric_that_is_no_number_fails_by_its_own_reason() -> None:
 
 def test_scale_from_zero_goes_by_the_usage() -> None:
     seen = observation(hpa(minimum=0, metrics=[QUEUE_VALUE]), 0, [value(25_000)], running=[])
-    assert turn(seen).desired == 3
+    assert turn(seen, options=Options(compat=hpa_compat("1.35"))).desired == 3
 
 
 def test_no_metrics_means_cpu_at_80_percent() -> None:
     assert metrics_of(convert({}, HpaSpec))[0].resource is not None
-    assert needs_metrics(convert({"maxReplicas": 3}, HpaSpec), ScaleView(3, 3, ""))
-    assert not needs_metrics(convert({"maxReplicas": 3}, HpaSpec), ScaleView(4, 4, ""))
+    small = convert({"spec": {"maxReplicas": 3}}, HorizontalPodAutoscaler)
+    assert needs_metrics(small, ScaleView(3, 3, ""), HpaCompat())
+    assert not needs_metrics(small, ScaleView(4, 4, ""), HpaCompat())
 
 
 def test_tolerances_of_behavior_need_the_gate() -> None:
     spec = hpa(behavior={"scaleUp": {"tolerance": "0.3"}}).spec
-    assert tolerance_of(spec, Options()).up == 0.1
-    found = tolerance_of(spec, Options(configurable_tolerance=True))
+    assert tolerance_of(spec, Options(compat=hpa_compat("1.34"))).up == 0.1
+    found = tolerance_of(spec, Options())
     assert (found.up, found.down) == (0.30000000000000004, 0.1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.hpa.core.annotations import HeadroomMode, wishes_of
+from kubetide.hpa.core.annotations import HeadroomMode, overrides_of
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.headroom import Advice
@@ -214,6 +214,6 @@ def test_the_trace_and_explain_show_forecast_error_and_what_they_changed() -> No
     ],
 )
 def test_the_annotation_is_read(text: str, mode: HeadroomMode | None, problems: int) -> None:
-    wishes = wishes_of({"kubetide.io/hpa-headroom": text})
+    wishes = overrides_of({"kubetide.io/hpa-headroom": text})
     assert wishes.headroom is mode
     assert len(wishes.problems) == problems

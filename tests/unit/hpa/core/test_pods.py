@@ -5,12 +5,15 @@ from datetime import datetime, timedelta
 import pytest
 
 from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.codec import convert
-from kubetide.hpa.core.pods import PodList, ReadinessRules, count_ready, group_pods, pod_requests
+from kubetide.hpa.core.pods import PodList, ReadinessRules, count_ready, group_pods
+from kubetide.hpa.core.requests import pod_requests
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure, Sample
 from unit.hpa.worlds import NOW, ago, pod, reading
 
 RULES = ReadinessRules()
+COMPAT = HpaCompat()
 
 
 def group_of(one: Pod, sample: Sample | None, resource: str = "cpu") -> str:
@@ -81,21 +84,20 @@ def test_requests_add_containers_and_sidecars() -> None:
         },
     }
     one = convert(raw, Pod)
-    assert pod_requests([one], "cpu") == {"a": 350}
-    assert pod_requests([one], "cpu", "side") == {"a": 100}
-    assert pod_requests([one], "cpu", "other") == {"a": 0}
+    assert pod_requests([one], "cpu", COMPAT) == {"a": 350}
+    assert pod_requests([one], "cpu", COMPAT, "side") == {"a": 100}
 
 
 def test_a_container_without_a_request_fails_the_metric() -> None:
     with pytest.raises(MetricFailure) as caught:
-        pod_requests([pod("web-0"), pod("web-1", cpu=None)], "cpu")
+        pod_requests([pod("web-0"), pod("web-1", cpu=None)], "cpu", COMPAT)
     assert caught.value.kind is ErrorKind.MISSING_REQUEST
     assert "web-1" in str(caught.value)
 
 
 def test_a_request_that_cannot_be_read_fails_the_metric() -> None:
     with pytest.raises(MetricFailure, match="not a quantity") as caught:
-        pod_requests([pod("web-0", cpu="much")], "cpu")
+        pod_requests([pod("web-0", cpu="much")], "cpu", COMPAT)
     assert caught.value.kind is ErrorKind.MISSING_REQUEST
 
 
@@ -161,7 +163,7 @@ def test_a_list_that_remembers_groups_and_counts_as_any_other(
         assert group_pods(remembering, samples, resource, RULES, now=now) == group_pods(
             several, samples, resource, RULES, now=now
         )
-        assert pod_requests(remembering, "cpu") == pod_requests(several, "cpu")
+        assert pod_requests(remembering, "cpu", COMPAT) == pod_requests(several, "cpu", COMPAT)
 
 
 def test_only_pods_that_may_be_starting_are_looked_at() -> None:

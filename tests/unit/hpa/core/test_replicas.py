@@ -5,6 +5,7 @@ import math
 import pytest
 
 from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.hpa.core.pods import ReadinessRules, group_pods
 from kubetide.hpa.core.replicas import (
     INT32_MAX,
@@ -31,7 +32,7 @@ def utilization(found: PodReading, running: list[Pod], *, target: int = 50, curr
     groups = group_pods(running, found.samples, "cpu", RULES, now=NOW)
     count = len(running) if current is None else current
     return propose_utilization(
-        found, running, groups, resource="cpu", target=target, current=count, tolerance=TOLERANCE
+        found, running, groups, resource="cpu", target=target, current=count, tolerance=TOLERANCE, compat=HpaCompat()
     )
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubetide.api.values.selectors import Selector, parse_field_selector, parse_selector
+from kubetide.api.values.shard_selector import ShardSelector, parse_shard_selector
 from kubetide.embedded.apiserver.resources import ApiResource
-from kubetide.embedded.apiserver.rest.status import Raw, bad_request
+from kubetide.embedded.apiserver.rest.status import Raw, bad_request, internal
 from kubetide.embedded.apiserver.storage.objects import Entry, ResourceKey
 from kubetide.errors import SelectorError
 
@@ -64,10 +65,11 @@ class Filter:
     labels: Selector | None = None
     fields: tuple[FieldTest, ...] = ()
     name: str | None = None
+    shard: ShardSelector | None = None
 
     @property
     def takes_all(self) -> bool:
-        return self.labels is None and not self.fields and self.name is None
+        return self.labels is None and not self.fields and self.name is None and self.shard is None
 
     def matches(self, entry: Entry) -> bool:
         if self.namespace is not None and entry.key.namespace != self.namespace:
@@ -76,7 +78,17 @@ class Filter:
             return False
         if self.labels is not None and not self.labels.matches(entry.obj["metadata"].get("labels")):
             return False
+        if self.shard is not None and not self.shard.matches(entry.obj["metadata"].get("uid", ""), entry.key.namespace):
+            return False
         return all(test.matches(entry.obj) for test in self.fields)
+
+
+def shard_of_request(text: str) -> ShardSelector:
+    """Return the shard that a request asks for; a bad selector is an error of the server, as upstream has it."""
+    try:
+        return parse_shard_selector(text)
+    except SelectorError as error:
+        raise internal(f"invalid shard selector: {error}") from error
 
 
 def make_filter(resource: ApiResource, namespace: str, label_text: str, field_text: str) -> Filter:

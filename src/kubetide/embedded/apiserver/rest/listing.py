@@ -6,12 +6,12 @@ log, so that a list read in pages is one consistent list. A revision the log no 
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from kubetide.embedded.apiserver.resources import ApiResource
-from kubetide.embedded.apiserver.rest.filters import Filter, Render, make_filter
+from kubetide.embedded.apiserver.rest.filters import Filter, Render, make_filter, shard_of_request
 from kubetide.embedded.apiserver.rest.requests import Request, Target
 from kubetide.embedded.apiserver.rest.status import Cause, StatusError, bad_request, gone, invalid, timed_out
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
@@ -26,6 +26,8 @@ class Page:
     revision: int
     continue_token: str = ""
     remaining: int | None = None
+    shard: str = ""
+    """The shard selector that was applied."""
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -34,10 +36,12 @@ class _Token(msgspec.Struct, frozen=True):
     name: str
 
 
-def list_page(store: ObjectStore, resource: ApiResource, target: Target, request: Request) -> Page:
-    """Return the part of a list that the request asks for."""
+def list_page(
+    store: ObjectStore, resource: ApiResource, target: Target, request: Request, *, sharded: bool = False
+) -> Page:
+    """Return the part of a list that the request asks for; without `sharded` its shard selector is ignored."""
     query = request.query
-    wanted = request_filter(resource, target, request)
+    wanted = request_filter(resource, target, request, sharded=sharded)
     collection = store.collection(resource.storage)
     limit = _number(query.get("limit"), "limit")
     token = query.get("continue", "")
@@ -51,10 +55,11 @@ def list_page(store: ObjectStore, resource: ApiResource, target: Target, request
         entries, revision = _fresh(store, collection, wanted, query.get("resourceVersion", ""), request)
     if not wanted.takes_all:
         entries = [entry for entry in entries if wanted.matches(entry)]
+    shard = str(wanted.shard) if wanted.shard is not None else ""
     if limit and len(entries) > limit:
         page, rest = entries[:limit], len(entries) - limit
-        return Page(page, revision, _write_token(revision, page[-1].key), rest if wanted.takes_all else None)
-    return Page(entries, revision)
+        return Page(page, revision, _write_token(revision, page[-1].key), rest if wanted.takes_all else None, shard)
+    return Page(entries, revision, shard=shard)
 
 
 def _fresh(
@@ -82,18 +87,26 @@ def _state_at(collection: Collection, wanted: Filter, revision: int, expired: st
         raise gone(expired or error.message) from error
 
 
-def request_filter(resource: ApiResource, target: Target, request: Request) -> Filter:
+def request_filter(resource: ApiResource, target: Target, request: Request, *, sharded: bool = False) -> Filter:
     """Return the filter of a list, watch or collection delete."""
     wanted = make_filter(
         resource, target.namespace, request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
     )
     if target.name:
         return Filter(wanted.namespace, wanted.labels, wanted.fields, target.name)
+    if sharded and "shardSelector" in request.query:
+        return replace(wanted, shard=shard_of_request(request.query["shardSelector"]))
     return wanted
 
 
 def plan_watch(
-    store: ObjectStore, resource: ApiResource, target: Target, request: Request, render: Render
+    store: ObjectStore,
+    resource: ApiResource,
+    target: Target,
+    request: Request,
+    render: Render,
+    *,
+    sharded: bool = False,
 ) -> WatchPlan:
     """Return where a watch begins and what it tells first.
 
@@ -101,7 +114,7 @@ def plan_watch(
     `sendInitialEvents` asks for the state and a bookmark after it.
     """
     query = request.query
-    wanted = request_filter(resource, target, request)
+    wanted = request_filter(resource, target, request, sharded=sharded)
     collection = store.collection(resource.storage)
     version = query.get("resourceVersion", "")
     revision = parse_version(version)

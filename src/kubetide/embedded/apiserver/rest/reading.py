@@ -23,7 +23,9 @@ from kubetide.embedded.apiserver.storage.objects import Entry, ObjectStore, Stor
 class Reading:
     """The verbs that change nothing."""
 
-    def __init__(self, store: ObjectStore, registry: Registry, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, registry: Registry, clock: Clock, *, sharded: bool = False) -> None:
+        """`sharded`: whether lists and watches may be asked for by shard."""
+        self._sharded = sharded
         self.store = store
         self.registry = registry
         self.clock = clock
@@ -47,12 +49,15 @@ class Reading:
         if resource.verbs == ("create",):
             raise method_not_allowed(resource.group, resource.plural, "list")
         if watches:
-            plan = plan_watch(self.store, resource, target, request, view.line)
+            plan = plan_watch(self.store, resource, target, request, view.line, sharded=self._sharded)
             plan.render_bookmark = view.bookmark
             plan.plain = view.form == "object" and resource.from_storage is None and resource.crd is None
             return plan
-        page = list_page(self.store, resource, target, request)
+        page = list_page(self.store, resource, target, request, sharded=self._sharded)
         metadata: Raw = {"resourceVersion": str(page.revision)}
+        if page.shard:
+            # Whoever asked for a shard cannot tell otherwise whether the server knows about shards.
+            metadata["shardInfo"] = {"selector": page.shard}
         if page.continue_token:
             metadata["continue"] = page.continue_token
             if page.remaining is not None:
@@ -64,7 +69,7 @@ class Reading:
         resource = self.resolve(target)
         if target.name:
             return [self.existing(resource, target)]
-        return list_page(self.store, resource, target, request).entries
+        return list_page(self.store, resource, target, request, sharded=self._sharded).entries
 
     def _get(self, request: Request, target: Target, resource: ApiResource, view: View) -> Answer:
         revision = parse_version(request.query.get("resourceVersion", ""))

@@ -14,8 +14,8 @@ from uuid import UUID
 import msgspec
 
 from kubetide.api.objects import hpa_versions
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.embedded.apiserver.crds import crds
-from kubetide.embedded.apiserver.gates import CONFIGURABLE_TOLERANCE
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.status import Raw, bad_request
 from kubetide.embedded.apiserver.storage.objects import ResourceKey
@@ -79,17 +79,20 @@ def apply_defaults(resource: ApiResource, obj: Raw) -> None:
         fill(obj)
 
 
-def drop_disabled(resource: ApiResource, obj: Raw, gates: frozenset[str], old: Raw | None = None) -> None:
-    """Remove fields whose feature gate is off, unless the stored object already uses them."""
+def apply_gates(resource: ApiResource, obj: Raw, gates: frozenset[str], old: Raw | None = None) -> None:
+    """Remove fields whose feature gate is off, unless the stored object already uses them; count gated generations."""
     if resource.storage == HPAS:
-        hpa_versions.drop_disabled(obj, configurable_tolerance=CONFIGURABLE_TOLERANCE in gates, old=old)
+        compat = HpaCompat(gates=gates)
+        hpa_versions.drop_disabled(obj, compat, old=old)
+        hpa_versions.count_generation(obj, compat, old=old)
 
 
 def stamp_new(resource: ApiResource, obj: Raw, *, now: datetime, random: Random) -> None:
     """Give a new object its identity and drop what a creator may not set."""
     metadata = metadata_of(obj)
     for field in _SERVER_OWNED:
-        metadata.pop(field, None)
+        if field != "generation" or resource.storage != HPAS:  # whether that is the server's is up to a gate
+            metadata.pop(field, None)
     metadata.pop("resourceVersion", None)
     metadata["uid"] = new_uid(random)
     metadata["creationTimestamp"] = timestamp(now)

@@ -16,6 +16,7 @@ from kubetide.embedded.apiserver.admission.calls import AdmissionCall, Conversio
 from kubetide.embedded.apiserver.apply import apply, managers
 from kubetide.embedded.apiserver.auth.escalation import EscalationCheck
 from kubetide.embedded.apiserver.crds import crds
+from kubetide.embedded.apiserver.gates import SHARDED_LIST_AND_WATCH
 from kubetide.embedded.apiserver.resources import ApiResource, Registry
 from kubetide.embedded.apiserver.rest import deletion, strategy, subresources
 from kubetide.embedded.apiserver.rest.bodies import (
@@ -79,7 +80,7 @@ class Verbs(Reading):
         asks_webhooks: Callable[[ApiResource], bool],
     ) -> None:
         """`asks_webhooks`: whether any has a say about changes of a resource."""
-        super().__init__(store, registry, clock)
+        super().__init__(store, registry, clock, sharded=SHARDED_LIST_AND_WATCH in gates)
         self.random = random
         self.gates = gates
         self._escalation = escalation
@@ -164,7 +165,7 @@ class Verbs(Reading):
         obj = self.to_storage(resource, body, pruned=True)
         strategy.stamp_new(resource, obj, now=self.clock.now(), random=self.random)
         strategy.apply_defaults(resource, obj)
-        strategy.drop_disabled(resource, obj, self.gates)
+        strategy.apply_gates(resource, obj, self.gates)
         validation.check_name(resource, obj)
         limit_ranges.default_pod(self.store, resource, obj)
         if managed is not None:
@@ -343,7 +344,7 @@ class Verbs(Reading):
                     if resource.storage == strategy.CRDS:
                         crds.note_storage_version(new)
         strategy.apply_defaults(resource, new)
-        strategy.drop_disabled(resource, new, self.gates, old)
+        strategy.apply_gates(resource, new, self.gates, old)
         strategy.count_generation(resource, new, old)
         return new
 

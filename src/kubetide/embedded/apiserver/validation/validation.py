@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kubetide.api.objects import hpa_validation
+from kubetide.api.objects import hpa_status_validation, hpa_validation
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.selectors import label_key_problem
-from kubetide.embedded.apiserver.gates import SCALE_TO_ZERO
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.status import (
     LABEL,
@@ -84,7 +84,7 @@ def check_change(
         causes += _meta(resource, new)
     if subresource == "status" and resource.crd is None:
         if resource.plural == "horizontalpodautoscalers":
-            causes += _hpa_causes(new, hpa_validation.validate_status(new))
+            causes += _hpa_causes(new, hpa_status_validation.validate_status(new, HpaCompat(gates=gates)))
         elif resource.storage == ("", "pods"):
             causes += pod_status_problems(new.get("status") or {})
     else:
@@ -153,7 +153,7 @@ def _specific(resource: ApiResource, obj: Raw, old: Raw | None, gates: frozenset
     if resource.crd is not None:
         return resource.crd.problems(obj, old)
     if resource.plural == "horizontalpodautoscalers":
-        return _hpa_problems(obj, old, scale_to_zero=SCALE_TO_ZERO in gates)
+        return _hpa_problems(obj, old, HpaCompat(gates=gates))
     rule = RULES.get(resource.storage)
     try:
         return list(rule(obj)) if rule is not None else []
@@ -164,9 +164,9 @@ def _specific(resource: ApiResource, obj: Raw, old: Raw | None, gates: frozenset
         ) from error
 
 
-def _hpa_problems(obj: Raw, old: Raw | None, *, scale_to_zero: bool) -> list[Cause]:
+def _hpa_problems(obj: Raw, old: Raw | None, compat: HpaCompat) -> list[Cause]:
     try:
-        return _hpa_causes(obj, hpa_validation.validate(obj, old=old, scale_to_zero=scale_to_zero))
+        return _hpa_causes(obj, hpa_validation.validate(obj, old=old, compat=compat))
     except (AttributeError, TypeError, QuantityError) as error:
         raise bad_request(f"HorizontalPodAutoscaler cannot be handled: {error}") from error
 

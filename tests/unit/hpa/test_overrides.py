@@ -6,10 +6,11 @@ import pytest
 
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.hpa import ManagedFieldsEntry
+from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.codec import convert
-from kubetide.hpa.core.annotations import Fallback, Wishes, same_wishes, wishes_of
+from kubetide.hpa.core.annotations import Fallback, Overrides, overrides_of, same_overrides
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.evaluate import Target, evaluate
+from kubetide.hpa.core.evaluate import TargetState, evaluate
 from kubetide.hpa.core.observation import Memory
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.replicas import Tolerance
@@ -23,7 +24,7 @@ AWAY = MetricFailure(ErrorKind.FETCH_FAILED, "away")
 
 
 def test_annotations_are_understood() -> None:
-    found = wishes_of(
+    found = overrides_of(
         {
             "kubetide.io/managed-by": "kubetide",
             "kubetide.io/hpa-dry-run": "true",
@@ -33,7 +34,7 @@ def test_annotations_are_understood() -> None:
             "kubetide.io/hpa-fallback-max-age": "3m",
         }
     )
-    assert found == Wishes(
+    assert found == Overrides(
         managed_by="kubetide",
         dry_run=True,
         sync_period=timedelta(seconds=5),
@@ -54,45 +55,45 @@ def test_annotations_are_understood() -> None:
     ],
 )
 def test_what_cannot_be_understood_is_named_and_has_no_effect(name: str, value: str) -> None:
-    found = wishes_of({name: value})
+    found = overrides_of({name: value})
     assert len(found.problems) == 1
     assert name in found.problems[0]
-    assert found == Wishes(problems=found.problems)
+    assert found == Overrides(problems=found.problems)
 
 
 def test_a_misspelt_dry_run_is_still_dry() -> None:
-    assert wishes_of({"kubetide.io/hpa-dry-run": "ture"}).dry_run is True
+    assert overrides_of({"kubetide.io/hpa-dry-run": "ture"}).dry_run is True
 
 
 def test_only_our_annotations_are_worth_a_turn() -> None:
     mine = {"a": "b", "kubetide.io/x": "y"}
-    assert same_wishes(mine, {**mine, "a": "c"})
-    assert same_wishes(None, {})
-    assert not same_wishes(mine, {**mine, "kubetide.io/x": "z"})
-    assert not same_wishes(mine, None)
+    assert same_overrides(mine, {**mine, "a": "c"})
+    assert same_overrides(None, {})
+    assert not same_overrides(mine, {**mine, "kubetide.io/x": "z"})
+    assert not same_overrides(mine, None)
 
 
 @pytest.mark.parametrize(
-    ("wishes", "signs", "take_over", "acts", "warns"),
+    ("overrides", "signs", "take_over", "acts", "warns"),
     [
-        pytest.param(Wishes(), Signs(), False, True, False, id="nobody-else"),
-        pytest.param(Wishes(), Signs(runs="lease"), False, False, True, id="its-lease-is-held"),
-        pytest.param(Wishes(), Signs(wrote="status"), False, False, True, id="it-wrote-lately"),
-        pytest.param(Wishes(), Signs(runs="lease"), True, True, False, id="told-to-take-over"),
-        pytest.param(Wishes(), Signs(wrote="status"), True, True, True, id="a-fight-is-told"),
-        pytest.param(Wishes(managed_by="kubetide"), Signs(runs="lease"), False, True, False, id="annotated"),
-        pytest.param(Wishes(managed_by="keda"), Signs(), True, False, False, id="left-to-somebody-else"),
-        pytest.param(Wishes(dry_run=True), Signs(), True, False, False, id="dry-run"),
+        pytest.param(Overrides(), Signs(), False, True, False, id="nobody-else"),
+        pytest.param(Overrides(), Signs(runs="lease"), False, False, True, id="its-lease-is-held"),
+        pytest.param(Overrides(), Signs(wrote="status"), False, False, True, id="it-wrote-lately"),
+        pytest.param(Overrides(), Signs(runs="lease"), True, True, False, id="told-to-take-over"),
+        pytest.param(Overrides(), Signs(wrote="status"), True, True, True, id="a-fight-is-told"),
+        pytest.param(Overrides(managed_by="kubetide"), Signs(runs="lease"), False, True, False, id="annotated"),
+        pytest.param(Overrides(managed_by="keda"), Signs(), True, False, False, id="left-to-somebody-else"),
+        pytest.param(Overrides(dry_run=True), Signs(), True, False, False, id="dry-run"),
     ],
 )
-def test_two_never_act_at_once(wishes: Wishes, signs: Signs, take_over: bool, acts: bool, warns: bool) -> None:
-    found = stance(wishes, signs, take_over=take_over, dry_run=False)
+def test_two_never_act_at_once(overrides: Overrides, signs: Signs, take_over: bool, acts: bool, warns: bool) -> None:
+    found = stance(overrides, signs, take_over=take_over, dry_run=False)
     assert (found.acts, found.warn) == (acts, warns)
 
 
 def test_an_annotation_can_end_the_dry_run_of_the_cluster_for_one() -> None:
-    assert not stance(Wishes(), Signs(), take_over=False, dry_run=True).acts
-    assert stance(Wishes(dry_run=False), Signs(), take_over=False, dry_run=True).acts
+    assert not stance(Overrides(), Signs(), take_over=False, dry_run=True).acts
+    assert stance(Overrides(dry_run=False), Signs(), take_over=False, dry_run=True).acts
 
 
 def test_marks_of_the_built_in_controller_fade() -> None:
@@ -111,8 +112,8 @@ def test_marks_of_the_built_in_controller_fade() -> None:
 def test_the_notes_count_where_it_does_not_act_or_not_alone() -> None:
     acting, looking = Stance(acts=True), Stance(acts=False, warn=True, why="the lease is held by node-1")
     fighting = Stance(acts=True, warn=True, why="it wrote the scale of Deployment web lately")
-    dry = stance(Wishes(dry_run=True), Signs(), take_over=False, dry_run=False)
-    left = stance(Wishes(managed_by="somebody"), Signs(runs="x"), take_over=True, dry_run=True)
+    dry = stance(Overrides(dry_run=True), Signs(), take_over=False, dry_run=False)
+    left = stance(Overrides(managed_by="somebody"), Signs(runs="x"), take_over=True, dry_run=True)
     assert stance_notes(()) == stance_notes((acting, acting)) == ()
     first, second, third, fourth = stance_notes((acting, looking, looking, fighting, dry, left))
     assert first.startswith("2 of 6 autoscalers: looks and does not act")
@@ -151,8 +152,9 @@ def test_surge_warming_and_terminating_pods_belong_to_a_rollout() -> None:
 
 
 def proposal(running: list[object], found: object, passed: frozenset[str], replicas: int) -> int:
-    target = Target(replicas=replicas, observed=replicas, pods=running, passed_over=passed)  # type: ignore[arg-type]
-    result = evaluate(metric(CPU_50), found, target, Tolerance(), ReadinessRules(), now=NOW)  # type: ignore[arg-type]
+    target = TargetState(replicas=replicas, observed=replicas, pods=running, passed_over=passed)  # type: ignore[arg-type]
+    rules = ReadinessRules()
+    result = evaluate(metric(CPU_50), found, target, Tolerance(), rules, now=NOW, compat=HpaCompat())  # type: ignore[arg-type]
     assert result.proposal is not None
     return result.proposal.replicas
 

@@ -158,6 +158,7 @@ def best_effort(draw: st.DrawFn) -> EvictablePod:
 def test_evictions_take_no_more_than_needed_and_nobody_twice(pods: list[EvictablePod], need: int, leaving: int) -> None:
     candidates = tuple(
         Eviction(
+            releases={Counted.USAGE: {"memory": pod.memory_used or 0}},
             uid=pod.uid,
             namespace="d",
             name=pod.name,

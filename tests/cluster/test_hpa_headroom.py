@@ -122,7 +122,14 @@ def test_a_new_leader_goes_on_from_what_the_last_one_saved() -> None:
             assert STATE not in annotations_of(cluster)
             await cluster.run_for(timedelta(minutes=2))
             assert len(annotations_of(cluster)[STATE]) < 4096
+            # Other bounds are no reason to forget.
+            hours = running.controller.explain("hpa", "default/web") or {}
+            wider = make_hpa("web", maximum=30, minimum=1, cpu_percent=80)
+            wider["metadata"]["annotations"] = annotations_of(cluster)
+            await cluster.apply(wider)
+            await cluster.run_for(timedelta(minutes=1))
             learned = cost_of(running)
+            assert learned == pytest.approx(hours["headroom"]["cost"], rel=0.05)
             # Our own write is not a wish: it must not make the controller look again at once.
             turns = running.counted("horizontal_pod_autoscaler_controller_reconciliations_total")
             await cluster.run_for(timedelta(minutes=1))

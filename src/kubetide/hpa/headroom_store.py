@@ -62,7 +62,8 @@ class HeadroomStore:
             start = start_time_of(seen.pods)
             if start is None:
                 return None
-            kept.learner = self._begin(mode, period, seen.hpa, start, asked)
+            saved = kept.learner.saved() if kept.learner is not None else self._read(seen.hpa)
+            kept.learner = self._begin(mode, period, seen.hpa, start, asked, saved)
             kept.save_at = self._clock.monotonic() + SAVE_EVERY.total_seconds()
         return kept.learner.learn(plain.choice, plain.results, seen.pods, asked=asked, now=plain.at)
 
@@ -83,15 +84,24 @@ class HeadroomStore:
             log.warning("cannot save learned headroom", autoscaler=str(key_of(hpa)), error=str(error))
             return None
 
-    def _begin(
-        self, mode: HeadroomMode, period: timedelta, hpa: HorizontalPodAutoscaler, start: timedelta, replicas: int
-    ) -> HeadroomLearner:
-        saved: dict[str, Any] = {}
+    @staticmethod
+    def _read(hpa: HorizontalPodAutoscaler) -> dict[str, Any]:
         text = (hpa.metadata.annotations or {}).get(HEADROOM_STATE)
         try:
-            saved = msgspec.json.decode(text, type=dict[str, Any]) if text is not None else {}
+            return msgspec.json.decode(text, type=dict[str, Any]) if text is not None else {}
         except (msgspec.DecodeError, RecursionError) as error:
             log.info("learned headroom begins anew", autoscaler=str(key_of(hpa)), reason=str(error))
+            return {}
+
+    def _begin(
+        self,
+        mode: HeadroomMode,
+        period: timedelta,
+        hpa: HorizontalPodAutoscaler,
+        start: timedelta,
+        replicas: int,
+        saved: dict[str, Any],
+    ) -> HeadroomLearner:
         learner = learner_for(mode, hpa.spec, period, self._window, start=start, replicas=replicas, saved=saved)
         if saved:
             try:

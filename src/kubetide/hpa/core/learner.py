@@ -36,7 +36,8 @@ _LONGEST_START: Final = timedelta(minutes=10)
 _SAMPLE_AGE: Final = timedelta(seconds=15)
 """How old a sample usually is when it is seen (metrics-server's default resolution): forecasts reach further by it."""
 _MOST_MISSED: Final = 20
-"""Steps without a sample that are bridged with the next one; after more, queues and holds begin anew."""
+"""Steps without a sample that are bridged with the next one; after more, or when the clock was set back by as many,
+queues and holds begin anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +102,14 @@ class HeadroomLearner:
         self._headroom = Headroom(terms, replicas=replicas, floor=mode is HeadroomMode.LEARNED)
         steps = max(1, int(window.total_seconds()) // terms.step_seconds)
         self._proposals: deque[int] = deque(maxlen=steps)
-        self._replicas = replicas
         self._at: int | None = None
         self._last: LearnedCount | None = None
 
     def fits(self, mode: HeadroomMode, spec: HpaSpec, period: timedelta) -> bool:
         """Tell whether it was made for these bounds, this mode and this period."""
         terms = self.terms
-        bounds = (terms.minimum, terms.maximum) == (bounds_of(spec))
-        return bounds and mode is self.mode and terms.step_seconds == step_of(period)
+        bounds = terms.minimum, terms.maximum
+        return bounds == bounds_of(spec) and mode is self.mode and terms.step_seconds == step_of(period)
 
     def learn(
         self, choice: Choice | None, results: Sequence[MetricResult], pods: Sequence[Pod], *, asked: int, now: datetime
@@ -119,12 +119,12 @@ class HeadroomLearner:
         if choice is None or demand is None:
             return None
         step = int(now.timestamp()) // self.terms.step_seconds
-        if self._at is not None and step <= self._at:
-            return self._last
         missed = 0 if self._at is None else step - self._at - 1
-        if missed > _MOST_MISSED:
+        if abs(missed) > _MOST_MISSED:
             self._begin_anew(asked)
             missed = 0
+        elif missed < 0:
+            return self._last
         ready = max(1, count_ready(pods) if pods else 0)
         for which in range(step - missed, step + 1):
             self._proposals.append(choice.replicas)

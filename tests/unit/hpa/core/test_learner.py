@@ -160,6 +160,13 @@ def test_a_failed_metric_teaches_nothing() -> None:
     assert learner().learn(decided.choice, decided.results, pods(4), asked=4, now=NOW) is None
 
 
+def test_a_clock_that_was_set_back_does_not_freeze_the_advice() -> None:
+    one, decided = learner(), results([CPU_50], [reading(60, 60, 60, 60)])
+    first = one.learn(decided.choice, decided.results, pods(4), asked=4, now=NOW)
+    assert one.learn(decided.choice, decided.results, pods(4), asked=4, now=NOW - timedelta(minutes=1)) is first
+    assert one.learn(decided.choice, decided.results, pods(4), asked=4, now=NOW - timedelta(hours=2)) is not first
+
+
 def test_a_long_gap_keeps_what_was_learned_and_forgets_the_queue() -> None:
     one, decided = learner(), results([CPU_50], [reading(100, 100, 100, 100)])
     for which in range(300):

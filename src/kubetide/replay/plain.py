@@ -35,7 +35,12 @@ class PlainModel:
         self._containers.add_cpu(rows, times, np.rint(values * 1000.0).astype(np.int64))
 
     def add_memory(self, samples: Floats, starts: Ints, ooms: Sequence[OomKill]) -> None:
-        """Add a period of memory samples, in bytes, and the OOM kills in it."""
+        """Add a period of memory samples, in bytes, and the OOM kills in it.
+
+        A running container never uses 0 bytes: such a record means that there was none. The recommender's windows
+        would take a first sample of 0 for the peak of the whole day.
+        """
+        samples = np.where(samples > 0.0, samples, np.nan)
         rows, times, values = self._ordered(samples, starts)
         killed = np.full(self._rows.max(initial=0) + 1, np.iinfo(np.int64).max)
         for oom in ooms:

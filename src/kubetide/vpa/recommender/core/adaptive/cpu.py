@@ -110,7 +110,8 @@ class CpuSizer:
         proposals = np.where(np.isnan(proposals), own["proposals"], np.maximum(proposals, LEAST_CORES))
         share = self._weights(slice(None))
         request: Floats = np.maximum(np.add.reduce(share * proposals, axis=0), LEAST_CORES)
-        own["proposals"], own["request"] = proposals, request
+        # A decision about a container that was never seen is a guess: nobody is charged for it.
+        own["proposals"], own["request"] = proposals, np.where(np.isnan(own["scale"][0]), 0.0, request)
         return request
 
     def leading(self, column: int) -> str:

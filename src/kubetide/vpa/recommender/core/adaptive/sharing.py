@@ -17,7 +17,7 @@ import numpy as np
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.vpa.recommender.core.adaptive.columns import Columns
 from kubetide.vpa.recommender.core.adaptive.margin import LEAST_BYTES
-from kubetide.vpa.recommender.core.adaptive.windows import KEPT, Windows
+from kubetide.vpa.recommender.core.adaptive.windows import KEPT, Closed, Windows
 
 NODE: Final = 20
 PRICE: Final = 28.0
@@ -27,10 +27,12 @@ _OF_MEAN, _OF_PEAK, _OF_FLEET = 0.4, 0.6, 0.05
 """The part of the fleet insures small containers, for next to nothing."""
 _PLACEMENTS: Final = 5
 _KEEP: Final = 0.97
+_KEEP_HOUR: Final = 0.9
+"""What a day, and an hour of the first day, leaves of what was charged before."""
 _FIRST_FACTOR: Final = 1.5
 _BETTER: Final = 0.005
 """What another factor must save before it is taken: a change of the factor moves the requests of all."""
-_BAND: Final = 0.15
+_BAND_UP, _BAND_DOWN = 0.15, 0.08
 """A request stays while it is this close to what it should be: errors of containers on a node cancel out."""
 _LIMIT_PEAKS: Final = 2.0
 _LIMIT_FLEET: Final = 4.0
@@ -50,18 +52,19 @@ class SharingSizer:
         self.fleet["factor"] = np.full((1, 1), _FIRST_FACTOR)
         self._orders = _placements(size)
 
-    def observe(self, samples: Floats, *, day_ends: bool, usual: Floats) -> None:
-        """Take in an hour; `usual` is what the windows knew before it (`base`)."""
+    def observe(self, samples: Floats, closed: Closed, *, day_ends: bool, usual: Floats) -> None:
+        """Take in an hour and the windows it closed; `usual` is what they knew before it (`base`)."""
         self._note_worst(samples)
         young = self.fleet["days"][0, 0] <= 0.0
         if day_ends or young:
-            self._charge(samples if young else None, usual)
+            peak = np.fmax.reduce(samples, axis=0) if young else np.where(closed.day, closed.peak, 0.0)
+            self._charge(np.nan_to_num(peak), usual)
             self.columns["worst"] = np.zeros((1, 1))
         if day_ends:
             if young:
-                # The hours of the first day count as one window from now on.
+                # What the hours of the first day have charged counts as one window from now on.
                 for name in ("evicted", "reserved", "peaks", "cells"):
-                    self.fleet[name] /= 24.0
+                    self.fleet[name] *= 1.0 - _KEEP_HOUR
             self.fleet["days"] += 1.0
 
     def base(self) -> Floats:
@@ -77,7 +80,7 @@ class SharingSizer:
         self._choose()
         target = np.maximum(float(fleet["factor"][0, 0]) * self.base(), LEAST_BYTES)
         current = own["request"][0]
-        off = np.abs(target - current) > _BAND * current
+        off = (target > (1.0 + _BAND_UP) * current) | (target < (1.0 - _BAND_DOWN) * current)
         known = self._windows.known()
         own["request"] = np.where(known & off, target, current)
         request = np.maximum(own["request"][0], LEAST_BYTES)
@@ -110,10 +113,10 @@ class SharingSizer:
             flat = np.where(fuller[:, None], now, before).reshape(-1)[: order.size]
             worst[number, order] = flat
 
-    def _charge(self, hour: Floats | None, base: Floats) -> None:
-        """Charge every factor for the window that just closed."""
-        own, fleet = self._windows.columns, self.fleet
-        peak = np.nan_to_num(np.fmax.reduce(hour, axis=0) if hour is not None else own["peaks"][-1])
+    def _charge(self, peak: Floats, base: Floats) -> None:
+        """Charge every factor for the window that just closed; `peak` is 0 where there was none."""
+        fleet = self.fleet
+        kept = _KEEP if fleet["days"][0, 0] > 0.0 else _KEEP_HOUR
         there = (peak > 0.0) & (base > 0.0)
         if not there.any():
             return
@@ -130,7 +133,7 @@ class SharingSizer:
             ("peaks", np.add.accumulate(np.where(there, peak, 0.0))[-1]),
             ("cells", float(np.count_nonzero(there))),
         ):
-            fleet[name] = _KEEP * fleet[name] + value
+            fleet[name] = kept * fleet[name] + value
 
     def _choose(self) -> None:
         """Take the factor that would have been cheapest, if it is cheaper by enough."""

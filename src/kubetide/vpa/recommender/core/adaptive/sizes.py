@@ -53,7 +53,7 @@ class Adaptive:
             if self._margin is not None:
                 self._margin.observe(closed)
             if self._sharing is not None and usual is not None:
-                self._sharing.observe(samples, day_ends=day_ends, usual=usual)
+                self._sharing.observe(samples, closed, day_ends=day_ends, usual=usual)
 
     def decide(self, percentiles: Floats) -> Sizes:
         """Return the sizes of now; `percentiles` are those of the plain CPU histograms (`cpu.PERCENTILES`)."""

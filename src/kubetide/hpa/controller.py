@@ -26,15 +26,15 @@ from kubetide.hpa.core.annotations import SelectionStrategy, overrides_of, same_
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
+from kubetide.hpa.core.describe import MetricsRequest, Used
 from kubetide.hpa.core.learner import LearnedCount
 from kubetide.hpa.core.observation import Memory, Observation, ScaleDecision, memory_for
-from kubetide.hpa.core.own_writes import OwnWrites
-from kubetide.hpa.core.queries import MetricsRequest, Used
 from kubetide.hpa.core.takeover import FIELD_MANAGER, WARN_EVERY, Stance, stance_notes, wrote_ever
 from kubetide.hpa.core.trace import shown_time
 from kubetide.hpa.headroom_store import HeadroomStore, KeptHeadroom
 from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
+from kubetide.hpa.own_writes import OwnWrites
 from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.scale_cache import ScaleWatch
 from kubetide.hpa.scale_writer import ScaleWriter

@@ -22,7 +22,7 @@ from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
-from kubetide.hpa.core.queries import ExternalQuery, MetricsRequest, ObjectQuery, PodsQuery, Query, ResourceQuery
+from kubetide.hpa.core.describe import ExternalQuery, MetricsRequest, ObjectQuery, PodsQuery, Query, ResourceQuery
 from kubetide.hpa.core.samples import (
     ErrorKind,
     MetricFailure,

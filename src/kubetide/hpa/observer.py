@@ -14,10 +14,10 @@ from kubetide.errors import KubetideError, SelectorError
 from kubetide.hpa.core.annotations import Overrides, SelectionStrategy
 from kubetide.hpa.core.claims import Claims, anchors, selector_of
 from kubetide.hpa.core.decide import metrics_of, needs_metrics
+from kubetide.hpa.core.describe import MetricsRequest, Query, query_of
 from kubetide.hpa.core.observation import HpaProblem, Observation, ProblemKind, ScaleView
 from kubetide.hpa.core.pods import PodList
-from kubetide.hpa.core.queries import MetricsRequest, Query, query_of
-from kubetide.hpa.core.rollout import rollout_pods
+from kubetide.hpa.core.replicas import rollout_pods
 from kubetide.hpa.core.samples import MetricFailure, Reading, only_pods
 from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.settings import HpaSettings

@@ -10,8 +10,8 @@ from kubetide.hpa.core.annotations import overrides_of
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
+from kubetide.hpa.core.describe import MetricsRequest
 from kubetide.hpa.core.observation import Memory
-from kubetide.hpa.core.queries import MetricsRequest
 from kubetide.hpa.core.trace import trace_of
 from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels

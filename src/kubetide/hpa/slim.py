@@ -3,7 +3,7 @@
 from kubetide.api.objects.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from kubetide.api.objects.meta import ObjectMeta
 from kubetide.api.objects.resources import is_sidecar
-from kubetide.hpa.core.requests import has_pod_level_requests
+from kubetide.hpa.core.pods import has_pod_level_requests
 
 
 def slim_pod(pod: Pod) -> Pod:

@@ -29,6 +29,7 @@ from kubetide.hpa.core import events
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide, metrics_of, needs_metrics
+from kubetide.hpa.core.describe import ExternalQuery, ObjectQuery, PodsQuery, ResourceQuery, query_of
 from kubetide.hpa.core.observation import (
     Conclusion,
     HpaProblem,
@@ -42,7 +43,6 @@ from kubetide.hpa.core.observation import (
     reconciliation_labels,
 )
 from kubetide.hpa.core.pods import ReadinessRules
-from kubetide.hpa.core.queries import ExternalQuery, ObjectQuery, PodsQuery, ResourceQuery, query_of
 from kubetide.hpa.core.replicas import INT32_MAX
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure, Reading
 from kubetide.hpa.core.status import same_status, status_body

@@ -12,9 +12,9 @@ from kubetide.api.objects.hpa import MetricSpec
 from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import parse_selector
+from kubetide.hpa.core.describe import query_of
 from kubetide.hpa.core.evaluate import TargetState, evaluate
 from kubetide.hpa.core.pods import ReadinessRules
-from kubetide.hpa.core.queries import query_of
 from kubetide.hpa.core.replicas import INT32_MAX, INT32_MIN, Tolerance
 from kubetide.hpa.core.samples import (
     ErrorKind,

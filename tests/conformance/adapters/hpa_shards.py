@@ -7,7 +7,7 @@ from conformance.registry import Case, suite
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.shard_selector import UID, parse_shard_selector, shard_hash
 from kubetide.errors import SelectorError
-from kubetide.hpa.core.own_writes import OwnWrites
+from kubetide.hpa.own_writes import OwnWrites
 
 
 @suite("hpa-newer/shard_selector")

@@ -13,8 +13,7 @@ from kubetide.api.objects.hpa import Behavior, ScalingRules
 from kubetide.api.values.codec import convert
 from kubetide.hpa.core.behavior import Rules, limit_by_rules, limit_plain
 from kubetide.hpa.core.observation import Memory
-from kubetide.hpa.core.pods import ReadinessRules, group_pods
-from kubetide.hpa.core.requests import pod_requests
+from kubetide.hpa.core.pods import ReadinessRules, group_pods, pod_requests
 from kubetide.hpa.core.samples import ZERO_TIME, MetricFailure, Sample
 from kubetide.hpa.core.stabilization import stabilize, stabilize_both_ways
 

@@ -13,7 +13,7 @@ from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectMeta
 from kubetide.api.values.selectors import parse_selector
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
-from kubetide.hpa.core.queries import MetricsRequest, PodsQuery, Query, ResourceQuery
+from kubetide.hpa.core.describe import MetricsRequest, PodsQuery, Query, ResourceQuery
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure, PodReading, Reading
 from kubetide.hpa.metrics_cache import PARTS, MetricsReader, SharedAnswers
 from kubetide.hpa.settings import HpaSettings, MetricsScope

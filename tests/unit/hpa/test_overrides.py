@@ -13,8 +13,7 @@ from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.evaluate import TargetState, evaluate
 from kubetide.hpa.core.observation import Memory
 from kubetide.hpa.core.pods import ReadinessRules
-from kubetide.hpa.core.replicas import Tolerance
-from kubetide.hpa.core.rollout import rollout_pods
+from kubetide.hpa.core.replicas import Tolerance, rollout_pods
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure
 from kubetide.hpa.core.stabilization import Recommendation
 from kubetide.hpa.core.takeover import Signs, Stance, lease_is_fresh, stance, stance_notes, wrote_lately

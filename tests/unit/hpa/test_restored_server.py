@@ -9,7 +9,7 @@ from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.hpa.controller import HpaController
-from kubetide.hpa.core.own_writes import OwnWrites, is_older
+from kubetide.hpa.own_writes import OwnWrites, is_older
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.recorder import EventRecorder

@@ -37,12 +37,12 @@ from kubetide.hpa.core.pods import ReadinessRules, group_pods
 from kubetide.hpa.core.replicas import (
     Proposal,
     Tolerance,
+    held_back,
     propose_average,
     propose_raw,
     propose_utilization,
     propose_value,
 )
-from kubetide.hpa.core.rollout import held_back
 from kubetide.hpa.core.samples import (
     FUTURE_ALLOWED,
     ZERO_TIME,

@@ -8,18 +8,29 @@
 For CPU a pod is starting while it is younger than the initialization period and either not Ready or measured from
 before it became Ready; and later, if it never became ready after the initial readiness delay. A pod that was ready
 and lost it is ready here: it serves no load, but it has shown what load it serves.
+
+What they request, in thousandths, is the denominator of utilization:
+
+    container way   sum of containers and sidecars, each rounded up; one that requests nothing is an error
+    pod-level way   max(running, starting), then pod-level requests replace, then overhead is added; rounded up once
+
+The pod-level way is taken by a pod that has a pod-level request of cpu, memory or huge pages, whichever resource the
+metric is about: such a pod is sized as a whole, so what the scheduler counts for it is what its usage is measured by.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
 
-from kubetide.api.objects.core import Pod
-from kubetide.api.objects.hpa_compat import HpaCompat
+from kubetide.api.objects import resources
+from kubetide.api.objects.core import Container, Pod
+from kubetide.api.objects.hpa_compat import CONTAINER_MUST_EXIST, POD_LEVEL_REQUESTS, HpaCompat
 from kubetide.api.values.conditions import Condition, find_condition
+from kubetide.api.values.quantity import milli_value
+from kubetide.errors import QuantityError
 from kubetide.hpa.core.samples import ZERO_TIME, ErrorKind, MetricFailure, Sample
 
 CPU = "cpu"
@@ -140,7 +151,7 @@ def ready_condition(pod: Pod) -> Condition | None:
     return find_condition(pod.status.conditions, "Ready")
 
 
-def count_ready(pods: Sequence[Pod], *, passed_over: Container[str] = ()) -> int:
+def count_ready(pods: Sequence[Pod], *, passed_over: Collection[str] = ()) -> int:
     """Count the pods that run and are Ready, terminating ones included."""
     if not pods:
         raise MetricFailure(ErrorKind.NO_PODS, "the selector matches no pod")
@@ -152,3 +163,79 @@ def count_ready(pods: Sequence[Pod], *, passed_over: Container[str] = ()) -> int
 def _is_ready(pod: Pod) -> bool:
     condition = ready_condition(pod)
     return condition is not None and condition.is_true
+
+
+def pod_requests(pods: Iterable[Pod], resource: str, compat: HpaCompat, container: str = "") -> Mapping[str, int]:
+    """Return the request of each pod: all of it, or that of one container.
+
+    A request that is missing makes the percentage of the whole target meaningless, so it is an error.
+    """
+    if not isinstance(pods, PodList):
+        return _requests(pods, resource, compat, container)
+    asked = (resource, container, compat)
+    found = pods.requests.get(asked)
+    if found is None:
+        found = pods.requests[asked] = _requests(pods, resource, compat, container)
+    return found
+
+
+def has_pod_level_requests(pod: Pod) -> bool:
+    """Tell whether a pod is sized as a whole."""
+    requests = pod.spec.resources.requests if pod.spec.resources is not None else None
+    return any(resources.is_pod_level(name) for name in requests or ())
+
+
+def _requests(pods: Iterable[Pod], resource: str, compat: HpaCompat, container: str) -> dict[str, int]:
+    whole = compat.has(POD_LEVEL_REQUESTS) and not container
+    must_exist = compat.has(CONTAINER_MUST_EXIST)
+    requests: dict[str, int] = {}
+    for pod in pods:
+        if whole and has_pod_level_requests(pod):
+            requests[pod.metadata.name] = _pod_level(pod, resource)
+            continue
+        counted = _running(pod)
+        if container:
+            counted = [one for one in counted if one.name == container]
+            if must_exist:
+                if not counted:
+                    raise MetricFailure(
+                        ErrorKind.CONTAINER_NOT_FOUND,
+                        f"pod {pod.metadata.name} has no container {container}; a rollout that adds the container "
+                        "fails the metric until the pods without it are gone",
+                    )
+                counted = counted[:1]
+        requests[pod.metadata.name] = sum([_container(pod, one, resource) for one in counted])
+    return requests
+
+
+def _running(pod: Pod) -> Sequence[Container]:
+    """Return the containers that run side by side: the regular ones, then the sidecars."""
+    sidecars = [one for one in pod.spec.init_containers or () if resources.is_sidecar(one)]
+    return (*(pod.spec.containers or ()), *sidecars)
+
+
+def _container(pod: Pod, container: Container, resource: str) -> int:
+    requests = container.resources.requests if container.resources is not None else None
+    text = (requests or {}).get(resource)
+    if text is None:
+        raise MetricFailure(
+            ErrorKind.MISSING_REQUEST,
+            f"container {container.name} of pod {pod.metadata.name} requests no {resource}",
+        )
+    try:
+        return milli_value(text)
+    except QuantityError as error:
+        raise MetricFailure(
+            ErrorKind.MISSING_REQUEST, f"the {resource} request of container {container.name}: {error}"
+        ) from error
+
+
+def _pod_level(pod: Pod, resource: str) -> int:
+    """Return what the scheduler counts for a pod."""
+    try:
+        counted = resources.pod_requests(pod).get(resource)
+    except QuantityError as error:
+        raise MetricFailure(ErrorKind.MISSING_REQUEST, f"the requests of pod {pod.metadata.name}: {error}") from error
+    if counted is None:
+        raise MetricFailure(ErrorKind.MISSING_REQUEST, f"pod {pod.metadata.name} requests no {resource}")
+    return counted.milli

@@ -7,8 +7,7 @@ import pytest
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.codec import convert
-from kubetide.hpa.core.pods import PodList, ReadinessRules, count_ready, group_pods
-from kubetide.hpa.core.requests import pod_requests
+from kubetide.hpa.core.pods import PodList, ReadinessRules, count_ready, group_pods, pod_requests
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure, Sample
 from unit.hpa.worlds import NOW, ago, pod, reading
 

@@ -7,7 +7,7 @@ import pytest
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa_compat import HpaCompat, hpa_compat
 from kubetide.api.values.codec import convert
-from kubetide.hpa.core.requests import pod_requests
+from kubetide.hpa.core.pods import pod_requests
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure
 from kubetide.hpa.slim import slim_pod
 

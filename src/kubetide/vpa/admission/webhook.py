@@ -104,7 +104,7 @@ class AdmissionController:
         return self._view.synced and (self._local is not None or (self.server is not None and self.server.ready()))
 
     def healthy(self) -> bool:
-        """As the original: a webhook that is not asked is not ill."""
+        """As upstream: a webhook that is not asked is not ill."""
         return True
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:

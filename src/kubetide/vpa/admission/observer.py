@@ -70,7 +70,8 @@ class AdmissionView:
             await self.nodes.wait_synced()
 
     @property
-    def synced(self) -> bool:
+    def has_synced(self) -> bool:
+        """Whether the caches are synced."""
         return self.targets.synced and (self.nodes is None or self.nodes.has_synced)
 
     async def selected(self) -> list[tuple[str, Selector]]:

@@ -92,14 +92,14 @@ class Targets:
         return (self.vpas, *ranges, *self.controllers.values())
 
     async def run(self) -> None:
-        """Keep the copies fresh until cancelled."""
+        """Keep the caches fresh until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self.informers:
                 group.create_task(informer.run(), name=informer.name)
             group.create_task(self._owners.run(), name=self._owners.name)
 
     async def wait_synced(self) -> None:
-        """Wait until every copy is complete."""
+        """Wait until the caches are synced."""
         for informer in self.informers:
             await informer.wait_synced()
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from conformance.adapters.node_slo_colocation import manager_gates
 from conformance.adapters.node_slo_config import settled
 from conformance.compare import differences
-from conformance.registry import NotApplicable, suite
+from conformance.registry import suite
 from kubetide.errors import SettingsError
 from kubetide.node.core import features, slo
 from kubetide.node.core.compat import NEWEST, Compat, parse_compat
@@ -34,7 +35,7 @@ def gates_parse(case: Case) -> Iterable[str]:
 def gates_table(case: Case) -> Iterable[str]:
     given = case["input"]
     if given["component"] == "manager":
-        raise NotApplicable("gates of the manager switch webhooks and controllers, which are settings here")
+        return manager_gates(case)
     table = features.GATES if given["component"] == "agent" else features.HOOK_GATES
     newest = features.UNRELEASED if given["version"] == "main" else parse_compat(given["version"]).version
     known = {

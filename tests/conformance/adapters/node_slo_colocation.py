@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from conformance.compare import differences
-from conformance.registry import Skip, suite
+from conformance.registry import suite
 from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass
 from kubetide.api.objects.core import Pod
 from kubetide.api.values.codec import convert, decode, encode
@@ -122,10 +122,8 @@ def node_amplify_admission(case: Case) -> Iterable[str]:
     return differences(expected, actual, drop_empty=True, quantities=True)
 
 
-@suite("node/gates_table")
-def gates_table(case: Case) -> Iterable[str]:
-    if case["input"]["component"] != "manager":
-        raise Skip("gates of the agent")
+def manager_gates(case: Case) -> Iterable[str]:
+    """Compare the gates of the SLO controller; those of the agent are compared in `node_slo`."""
     text = case["input"]["version"]
     version = MAIN if text == "main" else Version(1, int(text.split(".")[1]))
     found = {

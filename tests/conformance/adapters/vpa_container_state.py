@@ -15,7 +15,7 @@ from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.stats.instants import ZERO_TIME
 from kubetide.stats.saved import Saved
-from kubetide.vpa.core.compat import NEWEST, V1_7, Compat
+from kubetide.vpa.core.compat import V1_7, V1_8, Compat
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import Columns, Tuning
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints
@@ -273,7 +273,7 @@ def oom_window(case: Case) -> Iterable[str]:
         oom_ratio=case["oomBumpUpRatio"],
         oom_min_bytes=float(case["oomMinBumpUpBytes"]),
     )
-    model, now = Model(tuning, NEWEST), at(case["ops"][0]["tMs"])
+    model, now = Model(tuning, Compat(V1_8)), at(case["ops"][0]["tMs"])
     model.set_pod(key("pod"), {}, "Running", now=now)
     row = model.set_container(key("pod"), "app", now=now)
     table = model.containers
@@ -291,7 +291,7 @@ def oom_window(case: Case) -> Iterable[str]:
         end = int(table.window_end[row])
         got = {
             "calls": recorded.calls,
-            "maxPeak": int(table.current_peak(row)),
+            "maxPeak": int(max(table.peak[row], table.oom_peak[row])),
             "windowEndMs": None if end == ZERO_TIME else end // 1000,
         }
         if got != want:

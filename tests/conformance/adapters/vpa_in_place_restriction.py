@@ -10,7 +10,7 @@ from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.errors import KubetideError
 from kubetide.kube.client.errors import api_error
-from kubetide.vpa.core.compat import NEWEST, RESIZE_ERROR_DEFERRED, V1_7, Compat
+from kubetide.vpa.core.compat import RESIZE_ERROR_DEFERRED, V1_7, V1_8, Compat
 from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, build_budget
 from kubetide.vpa.updater.core.inplace import InPlaceRules, ResizeClock, Targets, decide, may_evict, pod_resize_state
 from kubetide.vpa.updater.evictor import never_fits
@@ -109,7 +109,7 @@ def in_place_restriction(case: dict[str, Any]) -> Iterable[str]:
 
 @suite("vpa-newer/in_place_restriction_master")
 def in_place_restriction_1_8(case: dict[str, Any]) -> Iterable[str]:
-    yield from _in_place(case, NEWEST)
+    yield from _in_place(case, Compat(V1_8))
 
 
 def _in_place(case: dict[str, Any], compat: Compat) -> Iterable[str]:

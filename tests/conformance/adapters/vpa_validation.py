@@ -5,7 +5,7 @@ from typing import Any
 
 from conformance.registry import suite
 from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
-from kubetide.vpa.core.compat import NEWEST
+from kubetide.vpa.core.compat import V1_8, Compat
 
 
 @suite("vpa/vpa_validation")
@@ -26,7 +26,7 @@ def vpa_validation_1_8(case: dict[str, Any]) -> Iterable[str]:
         in_place=switched["InPlace"],
         per_vpa_config=switched["PerVPAConfig"],
         cpu_startup_boost=switched["CPUStartupBoost"],
-        compat=NEWEST,
+        compat=Compat(V1_8),
     )
     old = case.get("oldObject")
     errors = validate(case["object"], creating=case["operation"] == "CREATE", old=old, gates=gates)

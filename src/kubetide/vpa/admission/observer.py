@@ -32,7 +32,7 @@ USAGE_TIMEOUT = 1.0
 
 
 class AdmissionView:
-    """Local copies of what the webhook needs, and the questions it asks of them."""
+    """Caches of what the webhook needs, and the questions it asks of them."""
 
     def __init__(self, client: Client, *, clock: Clock, settings: AdmissionSettings, rng: random.Random) -> None:
         self._clock = clock
@@ -57,20 +57,21 @@ class AdmissionView:
             self.nodes.add_handler(lambda old, new: self._node_changed())
 
     async def run(self) -> None:
-        """Keep the copies fresh until cancelled."""
+        """Keep the caches fresh until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.targets.run(), name="targets")
             if self.nodes is not None:
                 group.create_task(self.nodes.run(), name=self.nodes.name)
 
     async def wait_synced(self) -> None:
-        """Wait until every copy is complete."""
+        """Wait until the caches are synced."""
         await self.targets.wait_synced()
         if self.nodes is not None:
             await self.nodes.wait_synced()
 
     @property
-    def synced(self) -> bool:
+    def has_synced(self) -> bool:
+        """Whether the caches are synced."""
         return self.targets.synced and (self.nodes is None or self.nodes.has_synced)
 
     async def selected(self) -> list[tuple[str, Selector]]:

@@ -1,4 +1,4 @@
-"""Settings of the admission controller. Names and defaults of the original, unless the text says otherwise."""
+"""Settings of the admission controller. Names and defaults of upstream, unless the text says otherwise."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         bool,
         Doc(
             "Make and rotate CA and server certificate, kept in a Secret, where the files above do not exist. "
-            "Not in the original, whose installer makes them."
+            "Not upstream, whose installer makes them."
         ),
     ] = True
     tls_secret: Annotated[str, Doc("Secret that holds certificates made by kubetide.")] = "vpa-tls-certs"
@@ -36,7 +36,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         timedelta, Doc("How long a new CA made by kubetide is trusted before the server certificate is signed by it.")
     ] = timedelta(minutes=1)
     reload_cert: Annotated[
-        bool, Doc("Read certificate files again when they change. Off in the original; reloading drops no request.")
+        bool, Doc("Read certificate files again when they change. Off upstream; reloading drops no request.")
     ] = True
     min_tls_version: Annotated[str, Doc("tls1_2 or tls1_3.", choices=("tls1_2", "tls1_3"))] = "tls1_2"
     tls_ciphers: Annotated[
@@ -55,7 +55,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     webhook_address: Annotated[str, Doc("Host or https:// URL for --register-by-url.")] = ""
     webhook_port: Annotated[str, Doc("Port for --register-by-url; empty: that of the webhook.")] = ""
     webhook_timeout_seconds: Annotated[
-        int, Doc("How long the API server waits for the webhook. 30 in the original: creating pods would wait as long.")
+        int, Doc("How long the API server waits for the webhook. 30 upstream: creating pods would wait as long.")
     ] = 5
     register_webhook: Annotated[bool, Doc("Write the webhook configuration.")] = True
     register_by_url: Annotated[bool, Doc("Register an address instead of a Service.")] = False
@@ -68,7 +68,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     webhook_labels: Annotated[str, Doc("Labels of the webhook configuration, as key:value,key:value.")] = ""
     webhook_match_conditions: Annotated[
         bool,
-        Doc("Let the API server ask only about pods that a VPA may select (matchConditions). Not in the original."),
+        Doc("Let the API server ask only about pods that a VPA may select (matchConditions). Not upstream."),
     ] = True
     local_name: Annotated[
         str, Doc("Register as local://NAME on an embedded API server in the same process, without a socket.")
@@ -132,7 +132,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     ] = "default"
 
     upstream_behavior: Annotated[
-        bool, Doc("Switch off everything that kubetide adds to the original admission controller for safety.")
+        bool, Doc("Switch off everything that kubetide adds to upstream's admission controller for safety.")
     ] = False
     memory_headroom: Annotated[
         float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.", minimum=None)

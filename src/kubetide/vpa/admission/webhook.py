@@ -25,6 +25,7 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import Limits
+from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.leader_election import micro_time
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
@@ -56,8 +57,8 @@ REVIEW_LIMIT = 5 * 1024 * 1024
 TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
 
 
-class AdmissionController:
-    """The component. `run` serves, registers and keeps the lease until cancelled."""
+class AdmissionController(Controller):
+    """Serves reviews, registers itself and keeps its lease. Replicas all work: there is no leader."""
 
     def __init__(
         self,
@@ -71,7 +72,6 @@ class AdmissionController:
         local: LocalWebhooks | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.name = "admission"
         self._client = client
         self._clock = clock
         self._settings = settings.checked()
@@ -91,45 +91,40 @@ class AdmissionController:
         self._address = (
             WebhookAddress.parse(settings.webhook_address, settings.webhook_port) if settings.register_by_url else None
         )
+        delay = settings.register_delay if local is None else timedelta()
+        upkeep = PeriodicLoop("upkeep", self._keep, clock=clock, interval=settings.lease_period, first_after=delay)
+        super().__init__("admission", clock=clock, caches=(self._view,), loops=(_Serving(self), upkeep))
 
     def ready(self) -> bool:
         """Whether reviews are answered."""
-        return self._view.synced and (self._local is not None or (self.server is not None and self.server.ready()))
+        return super().ready() and (self._local is not None or (self.server is not None and self.server.ready()))
 
     def healthy(self) -> bool:
-        """As the original: a webhook that is not asked is not ill."""
+        """As upstream: a webhook that is not asked is not ill."""
         return True
-
-    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
-        """The updater explains pods."""
-        return None
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._view.run(), name="admission informers")
-            await self._view.wait_synced()
-            try:
-                if self._local is not None:
-                    self._local.register_local(self._settings.local_name or self.name, self.reviewer.review_raw)
-                else:
-                    self.server = await self._make_server()
-                    group.create_task(self.server.run(), name="webhook")
-                    await asyncio.sleep(self._settings.register_delay.total_seconds())
-                await self._keep()
-            finally:
-                if self.certificates is not None:
-                    self.certificates.close()
+        try:
+            await super().run()
+        finally:
+            if self.certificates is not None:
+                self.certificates.close()
+
+    async def started_leading(self) -> None:
+        """Make the server, or let the embedded API server call us, once the caches are synced."""
+        if self._local is not None:
+            self._local.register_local(self._settings.local_name or self.name, self.reviewer.review_raw)
+        else:
+            self.server = await self._make_server()
 
     async def _keep(self) -> None:
-        """Keep certificates, configuration and lease up to date."""
-        while True:
-            for task in (self._refresh_certificates, self._register, self._renew_in_time):
-                try:
-                    await task()
-                except KubetideError as error:
-                    log.warning("will try again", task=task.__name__.strip("_"), error=str(error))
-            await asyncio.sleep(self._settings.lease_period.total_seconds())
+        """Bring certificates, configuration and lease up to date; what fails is tried again at the next interval."""
+        for task in (self._refresh_certificates, self._register, self._renew_in_time):
+            try:
+                await task()
+            except KubetideError as error:
+                log.warning("will try again", task=task.__name__.strip("_"), error=str(error))
 
     async def _make_server(self) -> WebhookServer:
         settings = self._settings
@@ -310,6 +305,24 @@ class AdmissionController:
         patched = PROBE in (pod.metadata.annotations or {})
         self._trial.probed(patched)
         return patched
+
+
+class _Serving:
+    """The loop that serves reviews; with an embedded API server there is nothing to serve."""
+
+    name = "webhook"
+
+    def __init__(self, controller: AdmissionController) -> None:
+        self._controller = controller
+
+    def healthy(self) -> bool:
+        """Return True: a webhook that is not asked is not ill."""
+        return True
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        if self._controller.server is not None:
+            await self._controller.server.run()
 
 
 def _set(notes: dict[str, str | None], existing: dict[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ The webhook gives a new pod more than it is recommended, and notes on the pod wh
 the surplus back, in place, once the pod has been Ready for the duration of the boost:
 
     Factor     boosted = trunc(base * factor)         base: the recommended CPU, else the container's own request
-    Quantity   boosted = base + quantity              (the original adds, although its text says "absolute")
+    Quantity   boosted = base + quantity              (upstream adds, although its text says "absolute")
 
 at most `--max-allowed-cpu-boost`; with RequestsOnly at most one millicore below the limit; otherwise the limit grows in
 proportion. A container policy's boost wins over that of the pod; containers that are switched off are not touched.

@@ -157,9 +157,6 @@ class Compat:
         return self.version >= rule.since
 
 
-NEWEST = Compat(V1_8)
-
-
 def compat_of(text: str, *, exactly: bool = False) -> Compat:
     """Return what `--compat` asks for: `1.7`, `v1.7` or `1.7.1`; SettingsError for a release that is not known."""
     match = re.fullmatch(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]{1,3})?", text)

@@ -1,4 +1,4 @@
-"""Two limits beyond the original that updater and webhook share, so that both always mean the same pod.
+"""Two limits beyond upstream that updater and webhook share, so that both always mean the same pod.
 
 Memory is never shrunk below what is in use:
 

@@ -38,7 +38,7 @@ from kubetide.vpa.recommender.core.healing import Present, healed
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Floor
 from kubetide.vpa.recommender.core.tuning import tuned
-from kubetide.vpa.recommender.observer import Target, resolve
+from kubetide.vpa.recommender.observer import ResolvedTarget, resolve
 from kubetide.vpa.recommender.settings import PROMETHEUS, HpaConflicts, RecommenderSettings
 from kubetide.vpa.targets import Targets
 
@@ -123,8 +123,8 @@ class VpaLoader:
         if self._settings.storage != PROMETHEUS:
             await self._load_checkpoints(mine)
 
-    async def _resolve(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[ObjectKey, Target]:
-        found: dict[ObjectKey, Target] = {}
+    async def _resolve(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[ObjectKey, ResolvedTarget]:
+        found: dict[ObjectKey, ResolvedTarget] = {}
 
         async def one(vpa: VerticalPodAutoscaler) -> None:
             found[key_of(vpa)] = await resolve(vpa, self._targets, self._owners)
@@ -141,10 +141,10 @@ class VpaLoader:
         deadline = self._clock.monotonic() + self._settings.step_timeout.total_seconds() / 2
         left = await each(remote, self._settings.update_worker_count, one, deadline=deadline, clock=self._clock)
         for vpa in left:
-            found[key_of(vpa)] = Target(NOTHING, None, transient=True)
+            found[key_of(vpa)] = ResolvedTarget(NOTHING, None, transient=True)
         return found
 
-    def _take(self, key: ObjectKey, vpa: VerticalPodAutoscaler, target: Target) -> VpaState:
+    def _take(self, key: ObjectKey, vpa: VerticalPodAutoscaler, target: ResolvedTarget) -> VpaState:
         """Bring the record of one VPA up to date with its object and its target."""
         known, settings, meta = self._model.vpas.get(key), self._settings, vpa.metadata
         conditions = (vpa.status.conditions if vpa.status is not None else None) or ()

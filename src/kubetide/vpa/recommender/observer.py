@@ -51,7 +51,7 @@ class Selectors(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResolvedTarget:
     """What became of a VPA's target: its selector, or what is wrong with it.
 
     `transient`: nothing is known just now, which is not the same as nothing being there.
@@ -183,25 +183,25 @@ class Observer:
         return tuple(found)
 
 
-async def resolve(vpa: VerticalPodAutoscaler, selectors: Selectors, owners: OwnerChain) -> Target:
+async def resolve(vpa: VerticalPodAutoscaler, selectors: Selectors, owners: OwnerChain) -> ResolvedTarget:
     """Return the selector of a VPA's target, or what ConfigUnsupported has to say about it."""
     target, namespace = vpa.spec.target_ref, vpa.metadata.namespace
     if target is None:
-        return Target(NOTHING, unreadable_target("targetRef not defined"))
+        return ResolvedTarget(NOTHING, unreadable_target("targetRef not defined"))
     try:
         selector = await selectors.selector(namespace, target)
     except KubetideError as error:
-        return Target(NOTHING, unreadable_target(str(error)), transient(error))
+        return ResolvedTarget(NOTHING, unreadable_target(str(error)), transient(error))
     key = ControllerKey(namespace=namespace, kind=target.kind, name=target.name, api_version=target.api_version)
     try:
         topmost = await owners.topmost(key)
     except KubetideError as error:
-        return Target(NOTHING, failed_check(target, str(error)), transient(error))
+        return ResolvedTarget(NOTHING, failed_check(target, str(error)), transient(error))
     if topmost is None:
-        return Target(NOTHING, no_controller(target))
+        return ResolvedTarget(NOTHING, no_controller(target))
     if topmost != key:
-        return Target(NOTHING, has_parent(target))
-    return Target(selector)
+        return ResolvedTarget(NOTHING, has_parent(target))
+    return ResolvedTarget(selector)
 
 
 def transient(error: KubetideError) -> bool:

@@ -94,11 +94,11 @@ class StatusPublisher:
         settled = vpa.basis is not None and vpa.basis.same_as(basis)
         if not settled or self._settings.low_confidence_condition:
             aggregates = self._model.aggregates
-            verdict = judge(current, vpa, found, aggregates=aggregates, settings=self._settings, now=now)
-            vpa.conditions, vpa.recommendation, status = verdict.conditions, verdict.recommendation, verdict.status
+            decision = judge(current, vpa, found, aggregates=aggregates, settings=self._settings, now=now)
+            vpa.conditions, vpa.recommendation, status = decision.conditions, decision.recommendation, decision.status
             # Only what needs no write is settled: one that fails is tried again.
             vpa.basis = basis if status is None else None
-            review.moved(vpa, old, verdict.recommendation)
+            review.moved(vpa, old, decision.recommendation)
         review.count(vpa, unsupported=vpa.problem is not None)
         review.hold(vpa)
         if vpa.recommendation and not old and vpa.created is not None:

@@ -54,7 +54,7 @@ class BulkHistogram:
             edges = [*(_edge(edge) for edge in self._edges), "+Inf"]
             family.add_metric(labels, list(zip(edges, running, strict=True)), self._sums[labels])
             if self._edges[0] < 0:
-                # The library leaves count and sum out where values may be negative; the original shows them.
+                # The library leaves count and sum out where values may be negative; upstream shows them.
                 named = dict(zip(self._labels, labels, strict=True))
                 family.add_sample(f"{self._name}_count", named, running[-1])
                 family.add_sample(f"{self._name}_sum", named, self._sums[labels])

@@ -189,7 +189,7 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     address: Annotated[str, Doc("Where metrics and health are served.")] = ":8942"
     profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
     leader_elect: Annotated[
-        bool, Doc("Act only while holding the lease. Off in the original; on here, so that two never act at once.")
+        bool, Doc("Act only while holding the lease. Off upstream; on here, so that two never act at once.")
     ] = True
     leader_elect_resource_name: Annotated[str, Doc("Name of the leader lease.")] = DEFAULT_LEASE
     leader_elect_resource_namespace: Annotated[str, Doc("Namespace of the leader lease.")] = "kube-system"

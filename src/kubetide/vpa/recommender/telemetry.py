@@ -1,4 +1,4 @@
-"""The recommender's own numbers, under the names of the original."""
+"""The recommender's own numbers, under the names of upstream."""
 
 import math
 from collections.abc import AsyncIterator, Mapping

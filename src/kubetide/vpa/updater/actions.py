@@ -19,10 +19,10 @@ from kubetide.vpa.updater.core.memory import Eviction, Memory, disruption_of
 from kubetide.vpa.updater.core.plan import Judgement, Method, Step, VpaPlan, new_requests
 from kubetide.vpa.updater.core.priority import actual_requests
 from kubetide.vpa.updater.core.resizing import Resize, fell_back, resize_of
-from kubetide.vpa.updater.evictor import Evictor, Outcome
+from kubetide.vpa.updater.evictor import Attempt, Evictor
 from kubetide.vpa.updater.executor import UNANNOUNCED, Result
 from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
-from kubetide.vpa.updater.telemetry import Audit
+from kubetide.vpa.updater.telemetry import UpdaterTelemetry
 
 log = get_logger("updater")
 
@@ -36,7 +36,7 @@ class Disruptor:
         breakers: BreakerWatch,
         *,
         evictor: Evictor,
-        audit: Audit,
+        telemetry: UpdaterTelemetry,
         recorder: Recorder,
         clock: Clock,
         workload: Callable[[Creator], list[Pod]],
@@ -45,7 +45,7 @@ class Disruptor:
         self._memory = memory
         self._breakers = breakers
         self._evictor = evictor
-        self._audit = audit
+        self._telemetry = telemetry
         self._recorder = recorder
         self._clock = clock
         self._workload = workload
@@ -81,17 +81,17 @@ class Disruptor:
         self._memory.begin(eviction, judged=self._breakers.enabled)
         outcome, error = await self._evictor.evict(pod)
         size = len(plan.judged)
-        if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and self._cautious):
+        if outcome is Attempt.DONE or (outcome is Attempt.UNKNOWN and self._cautious):
             plan.budget.record_eviction(pod)
-        if outcome not in (Outcome.DONE, Outcome.UNKNOWN):
+        if outcome not in (Attempt.DONE, Attempt.UNKNOWN):
             self._memory.undo(eviction)
             self._breakers.refused(plan.key)
-        if outcome is not Outcome.DONE:
-            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
+        if outcome is not Attempt.DONE:
+            self._telemetry.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
             self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
             log.warning("could not evict", **fields, outcome=outcome.value, error=error)
-            return Result.COUNTS if outcome is Outcome.UNKNOWN else Result.NOTHING
-        self._audit.count_eviction(plan.key, pods=size, mode=plan.mode)
+            return Result.COUNTS if outcome is Attempt.UNKNOWN else Result.NOTHING
+        self._telemetry.count_eviction(plan.key, pods=size, mode=plan.mode)
         self._steps[key_of(pod)] = Step(Method.EVICT, reason)
         if plan.mode == IN_PLACE_OR_RECREATE:
             self._resizes[pod.metadata.uid] = fell_back(reason)
@@ -108,35 +108,35 @@ class Disruptor:
         infeasible = is_infeasible(pod_resize_state(pod), error_too=not compat.holds(RESIZE_ERROR_DEFERRED))
         if plan.mode == IN_PLACE and infeasible and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
-            self._audit.count_failed_resize(plan.key, pods=len(plan.judged), reason="InPlaceUpdateInfeasible")
+            self._telemetry.count_failed_resize(plan.key, pods=len(plan.judged), reason="InPlaceUpdateInfeasible")
         patch = resource_patch(pod, candidate.fitted.containers)
         gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
         outcome, error = await self._evictor.resize(pod, list(chain.from_iterable(patch)), without=gone)
         size = len(plan.judged)
         fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
-        if outcome in (Outcome.DONE, Outcome.UNKNOWN):
+        if outcome in (Attempt.DONE, Attempt.UNKNOWN):
             plan.budget.record_resize(pod)
             known = {each.metadata.uid for each in self._workload(creator_of(pod))}
             record = disruption_of(name=pod.metadata.name, uid=uid, at=self._clock.now(), evicted=False, known=known)
             self._memory.record(creator_of(pod), record)
-        if outcome is Outcome.DONE:
-            self._audit.count_resize(plan.key, pods=size)
+        if outcome is Attempt.DONE:
+            self._telemetry.count_resize(plan.key, pods=size)
             self._steps[key_of(pod)] = Step(Method.RESIZE, reason)
             self._recorder.publish(events.resized(pod))
             log.info("resized in place", **fields)
             return Result.COUNTS
-        refused = outcome in (Outcome.FAILED, Outcome.INFEASIBLE)
-        never = outcome is Outcome.INFEASIBLE and plan.mode == IN_PLACE and compat.holds(NODE_CAPACITY_INFEASIBLE)
+        refused = outcome in (Attempt.FAILED, Attempt.INFEASIBLE)
+        never = outcome is Attempt.INFEASIBLE and plan.mode == IN_PLACE and compat.holds(NODE_CAPACITY_INFEASIBLE)
         reason_of_failure = "InPlaceUpdateInfeasible" if never else "InPlaceUpdateError"
         if candidate.unboost:
             never, reason_of_failure = False, "UnboostError"
-        self._audit.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
+        self._telemetry.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
         self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
         log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
         if never and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
         if not refused or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
-            return Result.COUNTS if outcome is Outcome.UNKNOWN else Result.NOTHING
+            return Result.COUNTS if outcome is Attempt.UNKNOWN else Result.NOTHING
         waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
         paused = self._memory.breakers.get(plan.key, CLOSED).paused
         if paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited):
@@ -158,7 +158,7 @@ class Disruptor:
             uid = judgement.pod.metadata.uid
             if not judgement.skipped:
                 continue
-            self._audit.count_skipped(plan.key, pods=len(plan.judged))
+            self._telemetry.count_skipped(plan.key, pods=len(plan.judged))
             remembered = self._memory.infeasible.get(uid)
             if remembered is not None and self._memory.skips.get(uid) != remembered:
                 self._memory.skips[uid] = remembered
@@ -169,9 +169,9 @@ class Disruptor:
         size = len(plan.judged)
         if method is Method.EVICT:
             reason = "EvictionRateLimiterWaitFailed"
-            self._audit.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason=reason)
+            self._telemetry.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason=reason)
         else:
-            self._audit.count_failed_resize(plan.key, pods=size, reason="InPlaceUpdateRateLimiterWaitFailed")
+            self._telemetry.count_failed_resize(plan.key, pods=size, reason="InPlaceUpdateRateLimiterWaitFailed")
 
     def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
         """Keep what was decided about a pod."""

@@ -35,7 +35,7 @@ ATTEMPTS = 3
 RETRY = Backoff(base=0.1, cap=2.0, jitter=0.5)
 
 
-class Outcome(Enum):
+class Attempt(Enum):
     """How an attempt ended."""
 
     DONE = "done"
@@ -54,7 +54,7 @@ class Evictor:
         self._client = client
         self._rng = rng
 
-    async def evict(self, pod: Pod) -> tuple[Outcome, str]:
+    async def evict(self, pod: Pod) -> tuple[Attempt, str]:
         """Evict the pod, if it is still as it was seen."""
         meta = pod.metadata
         preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
@@ -68,18 +68,18 @@ class Evictor:
         try:
             await self._client.request("POST", path, body=encode(body), retries=0)
         except (Conflict, NotFound) as error:
-            return Outcome.CHANGED, str(error)
+            return Attempt.CHANGED, str(error)
         except TooManyRequests as error:
-            return Outcome.FORBIDDEN, str(error)
+            return Attempt.FORBIDDEN, str(error)
         except (Unavailable, ServerTimeout) as error:
-            return Outcome.UNKNOWN, str(error)
+            return Attempt.UNKNOWN, str(error)
         except ApiError as error:
-            return Outcome.FAILED, str(error)
-        return Outcome.DONE, ""
+            return Attempt.FAILED, str(error)
+        return Attempt.DONE, ""
 
     async def resize(
         self, pod: Pod, operations: Sequence[dict[str, Any]], *, without: Iterable[str] = ()
-    ) -> tuple[Outcome, str]:
+    ) -> tuple[Attempt, str]:
         """Write new resources through the resize subresource, and note on the pod that this was done.
 
         `without` are annotations that go with the change.
@@ -94,19 +94,19 @@ class Evictor:
         try:
             await self._persist(send)
         except NotFound as error:
-            return Outcome.CHANGED, str(error)
+            return Attempt.CHANGED, str(error)
         except Unavailable as error:
-            return Outcome.UNKNOWN, str(error)
+            return Attempt.UNKNOWN, str(error)
         except ApiError as error:
             if never_fits(error):
-                return Outcome.INFEASIBLE, str(error)
-            return (Outcome.BUSY if _transient(error) else Outcome.FAILED), str(error)
+                return Attempt.INFEASIBLE, str(error)
+            return (Attempt.BUSY if _transient(error) else Attempt.FAILED), str(error)
         note = MergePatch({"metadata": {"annotations": {RESIZED: "true", **dict.fromkeys(without)}}})
         try:
             await self._client.patch(PODS, meta.name, note, namespace=meta.namespace)
         except KubetideError as error:
             log.debug("could not annotate a resized pod", pod=f"{meta.namespace}/{meta.name}", error=str(error))
-        return Outcome.DONE, ""
+        return Attempt.DONE, ""
 
     async def write_breaker(
         self, key: ObjectKey, state: BreakerState, *, now: datetime, known: Sequence[Condition] = ()

@@ -89,7 +89,7 @@ class Limiters:
         self._buckets[method].take(now)
 
 
-class Round:
+class LoopExecution:
     """One run."""
 
     def __init__(

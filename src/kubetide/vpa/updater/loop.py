@@ -1,9 +1,9 @@
 """The updater: observe, plan, apply, once per interval and only while leading.
 
-admission lease not fresh, or pods come back unpatched  -> nothing is done in this run
-replacements of earlier evictions                        -> breakers (`updater.breaker`)
-VPAs with their pods                                     -> candidates (`updater.plan`)
-candidates                                               -> evictions and resizes (`updater.reconciler`)
+admission lease not fresh, or pods come back unpatched  -> nothing is done in this loop
+replacements of earlier evictions                        -> breakers (`core/breaker.py`)
+VPAs with their pods                                     -> candidates (`core/plan.py`)
+candidates                                               -> evictions and resizes (`executor.py`)
 """
 
 import asyncio
@@ -35,12 +35,12 @@ from kubetide.vpa.updater.core.plan import Judgement, Method, Observation, PlanR
 from kubetide.vpa.updater.core.priority import RankRules
 from kubetide.vpa.updater.core.settling import outstanding, replicas_to_wait_for
 from kubetide.vpa.updater.evictor import Evictor
-from kubetide.vpa.updater.executor import Limiters, Round
+from kubetide.vpa.updater.executor import Limiters, LoopExecution
 from kubetide.vpa.updater.explain import trace
 from kubetide.vpa.updater.observer import ClusterView
 from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
 from kubetide.vpa.updater.settings import UpdaterSettings
-from kubetide.vpa.updater.telemetry import Audit, size_log2
+from kubetide.vpa.updater.telemetry import UpdaterTelemetry, size_log2
 
 log = get_logger("updater")
 
@@ -76,7 +76,7 @@ class Updater(Controller):
         )
         self._view = ClusterView(client, clock=clock, settings=settings, rng=rng)
         self._evictor = Evictor(leadership.writer, rng=rng)
-        self._audit = Audit(telemetry, clock=clock)
+        self._telemetry = UpdaterTelemetry(telemetry, clock=clock)
         self._rules = _rules(settings)
         self._loop = PeriodicLoop("loop", self.run_once, clock=clock, interval=settings.interval)
         super().__init__("updater", clock=clock, caches=(self._view,), loops=(self._loop,), leadership=leadership)
@@ -85,7 +85,7 @@ class Updater(Controller):
         self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
         self._refused: set[tuple[ObjectKey, str, str]] = set()
         self._problem = ""
-        self._round: Round | None = None
+        self._execution: LoopExecution | None = None
         self._view.pods.add_handler(self._pod_changed)
 
     @property
@@ -101,16 +101,16 @@ class Updater(Controller):
     async def run_once(self) -> None:
         """Look at everything once and change what should and may be changed."""
         began = self._clock.now()
-        self._audit.begin_run()
-        with self._audit.step("total"):
-            with self._audit.step("AdmissionInit"):
+        self._telemetry.begin_run()
+        with self._telemetry.step("total"):
+            with self._telemetry.step("AdmissionInit"):
                 heartbeat = await self._heartbeat()
             self._problem = heartbeat.problem if heartbeat is not None else ""
-            with self._audit.step("ListVPAs"):
+            with self._telemetry.step("ListVPAs"):
                 vpas = self._view.updated_vpas()
-            with self._audit.step("ListPods"):
+            with self._telemetry.step("ListPods"):
                 observations = await self._view.observe(vpas)
-            with self._audit.step("FilterPods"):
+            with self._telemetry.step("FilterPods"):
                 self._forget(observations)
                 await self._breakers.begin_run(observations, heartbeat, now=self._clock.now())
                 plans = await self._plan(observations)
@@ -119,9 +119,9 @@ class Updater(Controller):
             if self._problem:
                 log.warning("nothing is updated", reason=self._problem)
                 return
-            with self._audit.step("EvictPods"):
+            with self._telemetry.step("EvictPods"):
                 await self._carry_out(plans, deadline=began + self._settings.interval)
-        self._audit.disruptions.set(self._limiters.used(self._clock.now()))
+        self._telemetry.disruptions.set(self._limiters.used(self._clock.now()))
 
     async def follow(self) -> None:
         """Keep the caches fresh until cancelled, without acting."""
@@ -216,7 +216,7 @@ class Updater(Controller):
                         self._recorder.publish(events.invalid(made.vpa, judgement.pod, new.name, new.refused))
 
     async def _carry_out(self, plans: list[VpaPlan], *, deadline: datetime) -> None:
-        self._round = Round(
+        self._execution = LoopExecution(
             plans,
             effects=self._disruptor,
             limiters=self._limiters,
@@ -228,35 +228,35 @@ class Updater(Controller):
             workers=self._settings.concurrency,
         )
         try:
-            await self._round.run()
+            await self._execution.run()
         finally:
-            self._round = None
+            self._execution = None
         await self._breakers.publish(now=self._clock.now())
-        self._audit.paused.set(self._breakers.paused)
+        self._telemetry.paused.set(self._breakers.paused)
         for made in plans:
             size = size_log2(len(made.judged))
             groups = {id(j.group): j.group for j in made.judged if j.group is not None}.values()
             if any(group.evicted for group in groups):
-                self._audit.vpas_evicted.labels(size, made.mode).inc()
+                self._telemetry.vpas_evicted.labels(size, made.mode).inc()
             if any(group.initiated for group in groups):
-                self._audit.vpas_updated.labels(size).inc()
+                self._telemetry.vpas_updated.labels(size).inc()
 
     def _count(self, made: VpaPlan) -> None:
         size = size_log2(len(made.judged))
-        self._audit.count_from_zero(made.key, pods=len(made.judged), mode=made.mode)
-        self._audit.controlled.labels(size, made.mode).inc(len(made.judged))
+        self._telemetry.count_from_zero(made.key, pods=len(made.judged), mode=made.mode)
+        self._telemetry.controlled.labels(size, made.mode).inc(len(made.judged))
         evictable = sum(candidate.method is Method.EVICT for candidate in made.candidates)
         updatable = sum(candidate.method is Method.RESIZE for candidate in made.candidates)
         if evictable:
-            self._audit.evictable.labels(size, made.mode).inc(evictable)
-            self._audit.vpas_evictable.labels(size, made.mode).inc()
+            self._telemetry.evictable.labels(size, made.mode).inc(evictable)
+            self._telemetry.vpas_evictable.labels(size, made.mode).inc()
         if updatable:
-            self._audit.updatable.labels(size).inc(updatable)
-            self._audit.vpas_updatable.labels(size).inc()
+            self._telemetry.updatable.labels(size).inc(updatable)
+            self._telemetry.vpas_updatable.labels(size).inc()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if self._round is not None:
-            self._round.pod_changed(old, new)
+        if self._execution is not None:
+            self._execution.pod_changed(old, new)
 
     def _new_memory(self) -> tuple[Memory, BreakerWatch, Disruptor]:
         memory = Memory()
@@ -272,7 +272,7 @@ class Updater(Controller):
             memory,
             watch,
             evictor=self._evictor,
-            audit=self._audit,
+            telemetry=self._telemetry,
             recorder=self._recorder,
             clock=self._clock,
             workload=self._view.workload,

@@ -50,7 +50,7 @@ PodUsage = Mapping[ObjectKey, Mapping[str, int]]
 
 
 class ClusterView:
-    """Local copies of what the updater needs, and the questions it asks of them."""
+    """Caches of what the updater needs, and the questions it asks of them."""
 
     def __init__(self, client: Client, *, clock: Clock, settings: UpdaterSettings, rng: random.Random) -> None:
         self._client = client
@@ -79,7 +79,7 @@ class ClusterView:
             self.nodes = Informer(client, NODES, clock=clock)
 
     async def run(self) -> None:
-        """Keep the copies fresh until cancelled."""
+        """Keep the caches fresh until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.targets.run(), name="targets")
             group.create_task(self.pods.run(), name=self.pods.name)
@@ -87,7 +87,7 @@ class ClusterView:
                 group.create_task(self.nodes.run(), name=self.nodes.name)
 
     async def wait_synced(self) -> None:
-        """Wait until every copy is complete."""
+        """Wait until the caches are synced."""
         await self.targets.wait_synced()
         await self.pods.wait_synced()
         if self.nodes is not None:

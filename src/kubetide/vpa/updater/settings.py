@@ -1,4 +1,4 @@
-"""Settings of the updater. Names and defaults of the original first, then what kubetide adds for safety."""
+"""Settings of the updater. Names and defaults of upstream first, then what kubetide adds for safety."""
 
 from datetime import timedelta
 from typing import Annotated, ClassVar
@@ -43,7 +43,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     ] = timedelta(hours=12)
     evict_after_oom_threshold: Annotated[
         timedelta,
-        Doc("A container killed for memory sooner than this after its start makes its pod a candidate at once."),
+        Doc("A container OOM-killed sooner than this after its start makes its pod a candidate at once."),
     ] = timedelta(minutes=10)
     use_admission_controller_status: Annotated[
         bool, Doc("Do nothing while the lease of the admission controller is not fresh.")
@@ -94,7 +94,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = FRESH
     leader_elect: Annotated[
-        bool, Doc("Act only while holding the lease. Off in the original; on here, so that two never act at once.")
+        bool, Doc("Act only while holding the lease. Off upstream; on here, so that two never act at once.")
     ] = True
     leader_elect_resource_lock: Annotated[str, Doc("Accepted for compatibility; the lock is always a Lease.")] = (
         "leases"
@@ -110,7 +110,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
 
     upstream_behavior: Annotated[
-        bool, Doc("Switch off everything that kubetide adds to the original updater for safety.")
+        bool, Doc("Switch off everything that kubetide adds to upstream's updater for safety.")
     ] = False
     disruptions_per_minute: Annotated[
         int, Doc("Evictions and resizes in any minute, over the whole cluster; 0: no limit.")

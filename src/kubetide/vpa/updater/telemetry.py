@@ -1,4 +1,4 @@
-"""What the updater did and saw: telemetry under the original's names, and how long each step took."""
+"""What the updater did and saw: telemetry under upstream's names, and how long each step took."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def size_log2(pods: int) -> str:
     return str(min(max(pods, 1).bit_length() - 1, LARGEST_SIZE))
 
 
-class Audit:
+class UpdaterTelemetry:
     """The updater's instruments."""
 
     def __init__(self, telemetry: Telemetry, *, clock: Clock) -> None:

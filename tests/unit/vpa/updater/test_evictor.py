@@ -19,7 +19,7 @@ from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
 from kubetide.testing.builders import make_pod, make_vpa
 from kubetide.vpa.updater.core.breaker import CLOSED, BreakerState
-from kubetide.vpa.updater.evictor import Evictor, Outcome
+from kubetide.vpa.updater.evictor import Attempt, Evictor
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 RAW = make_pod("web-1", uid="u1")
@@ -72,16 +72,16 @@ def evictor(transport: Scripted) -> Evictor:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        pytest.param(ok({}), Outcome.DONE, id="evicted"),
-        pytest.param(refused(429, "TooManyRequests"), Outcome.FORBIDDEN, id="disruption-budget"),
-        pytest.param(refused(409, "Conflict"), Outcome.CHANGED, id="changed-since"),
-        pytest.param(refused(404, "NotFound"), Outcome.CHANGED, id="gone"),
-        pytest.param(refused(403, "Forbidden"), Outcome.FAILED, id="no-right"),
-        pytest.param(refused(504, "Timeout"), Outcome.UNKNOWN, id="timeout"),
-        pytest.param(ConnectionLost("reset"), Outcome.UNKNOWN, id="connection-lost"),
+        pytest.param(ok({}), Attempt.DONE, id="evicted"),
+        pytest.param(refused(429, "TooManyRequests"), Attempt.FORBIDDEN, id="disruption-budget"),
+        pytest.param(refused(409, "Conflict"), Attempt.CHANGED, id="changed-since"),
+        pytest.param(refused(404, "NotFound"), Attempt.CHANGED, id="gone"),
+        pytest.param(refused(403, "Forbidden"), Attempt.FAILED, id="no-right"),
+        pytest.param(refused(504, "Timeout"), Attempt.UNKNOWN, id="timeout"),
+        pytest.param(ConnectionLost("reset"), Attempt.UNKNOWN, id="connection-lost"),
     ],
 )
-def test_an_eviction_is_tried_once_and_its_end_is_named(answer: Response | Exception, expected: Outcome) -> None:
+def test_an_eviction_is_tried_once_and_its_end_is_named(answer: Response | Exception, expected: Attempt) -> None:
     transport = Scripted(answer)
     outcome, _ = run_virtual(evictor(transport).evict(POD))
     assert outcome is expected
@@ -93,17 +93,17 @@ def test_an_eviction_is_tried_once_and_its_end_is_named(answer: Response | Excep
 @pytest.mark.parametrize(
     ("answers", "expected", "requests"),
     [
-        pytest.param([ok(), ok()], Outcome.DONE, 2, id="resized-and-noted"),
-        pytest.param([refused(409, "Conflict"), ok(), ok()], Outcome.DONE, 3, id="conflict-is-tried-again"),
-        pytest.param([ConnectionLost("x"), refused(500, "InternalError"), ok(), ok()], Outcome.DONE, 4, id="stubborn"),
-        pytest.param([refused(422, "Invalid")], Outcome.FAILED, 1, id="refused-for-good"),
-        pytest.param([TOO_LARGE], Outcome.INFEASIBLE, 1, id="larger-than-its-node"),
-        pytest.param([refused(409, "Conflict")] * 3, Outcome.BUSY, 3, id="given-up"),
-        pytest.param([ok(), refused(403, "Forbidden")], Outcome.DONE, 2, id="the-note-is-a-courtesy"),
+        pytest.param([ok(), ok()], Attempt.DONE, 2, id="resized-and-noted"),
+        pytest.param([refused(409, "Conflict"), ok(), ok()], Attempt.DONE, 3, id="conflict-is-tried-again"),
+        pytest.param([ConnectionLost("x"), refused(500, "InternalError"), ok(), ok()], Attempt.DONE, 4, id="stubborn"),
+        pytest.param([refused(422, "Invalid")], Attempt.FAILED, 1, id="refused-for-good"),
+        pytest.param([TOO_LARGE], Attempt.INFEASIBLE, 1, id="larger-than-its-node"),
+        pytest.param([refused(409, "Conflict")] * 3, Attempt.BUSY, 3, id="given-up"),
+        pytest.param([ok(), refused(403, "Forbidden")], Attempt.DONE, 2, id="the-note-is-a-courtesy"),
     ],
 )
 def test_a_resize_is_stubborn_about_passing_errors_only(
-    answers: list[Response | Exception], expected: Outcome, requests: int
+    answers: list[Response | Exception], expected: Attempt, requests: int
 ) -> None:
     transport = Scripted(*answers)
     operations = [{"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "1"}]

@@ -15,7 +15,7 @@ from kubetide.testing.builders import make_container, make_pod, make_vpa
 from kubetide.vpa.updater.core.budget import Creator
 from kubetide.vpa.updater.core.memory import Memory
 from kubetide.vpa.updater.core.plan import Observation, PlanRules, VpaPlan, plan
-from kubetide.vpa.updater.executor import Round
+from kubetide.vpa.updater.executor import LoopExecution
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 WORKLOADS = ("blue", "green", "red", "amber")
@@ -53,7 +53,7 @@ def planned(workload: str, *, cpu: str) -> VpaPlan:
 def order_of(plans: Sequence[VpaPlan]) -> list[str]:
     pods: Any = Looked()
     unused: Any = None
-    made = Round(
+    made = LoopExecution(
         plans,
         effects=unused,
         limiters=unused,

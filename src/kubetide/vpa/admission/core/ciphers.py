@@ -1,4 +1,4 @@
-"""Names of TLS ciphers: Go's, which the original's `--tls-ciphers` takes, to those of OpenSSL.
+"""Names of TLS ciphers: Go's, which upstream's `--tls-ciphers` takes, to those of OpenSSL.
 
     TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256          ECDHE-RSA-AES128-GCM-SHA256
     TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256  ECDHE-ECDSA-CHACHA20-POLY1305

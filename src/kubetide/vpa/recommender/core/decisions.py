@@ -33,7 +33,7 @@ from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StatusDecision:
     """What the status of a VPA becomes; `status` is the body to write, or None when it says so already."""
 
     recommendation: tuple[Recommended, ...]
@@ -49,7 +49,7 @@ def judge(
     aggregates: Aggregates,
     settings: RecommenderSettings,
     now: datetime,
-) -> Verdict:
+) -> StatusDecision:
     """Return what the status of a VPA becomes, given the recommendation found for it."""
     if state.problem is not None:
         found = stored_recommendation(current) or found
@@ -61,7 +61,7 @@ def judge(
         now=now,
     )
     conditions = _extra_conditions(state, conditions, aggregates, settings, now)
-    return Verdict(found, conditions, change(current.status, found, conditions, current.metadata.generation))
+    return StatusDecision(found, conditions, change(current.status, found, conditions, current.metadata.generation))
 
 
 def fetching(current: VerticalPodAutoscaler, *, now: datetime) -> Mapping[str, Any] | None:

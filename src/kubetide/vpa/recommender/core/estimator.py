@@ -6,7 +6,7 @@
 
 each with a margin of 15 % before the factor, and never below the pod minimum (25 m, 250 MiB) divided by the number
 of containers that get a recommendation. Amounts are whole millicores and bytes, truncated after *every* step, because
-the reference does and a recommendation must not depend on who computed it. Confidence grows with the age and number
+upstream does and a recommendation must not depend on who computed it. Confidence grows with the age and number
 of CPU samples, for memory too: with none the upper bound is infinite (1e14) and the lower one is the floor.
 """
 

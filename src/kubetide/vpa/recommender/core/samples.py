@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 NO_AGGREGATE = -1
 """The aggregate was collected; the next sample makes a new one."""
 DETACHED = -2
-"""A relabelled container whose aggregate was collected: its samples go nowhere, as in the reference."""
+"""A relabelled container whose aggregate was collected: its samples go nowhere, as upstream."""
 _INTEGERS = ("aggregate", "home", "last_cpu", "last_memory", "window_end")
 _FLOATS = ("peak", "oom_peak")
 

@@ -45,7 +45,7 @@ class ResizeState(Enum):
     IN_PROGRESS_UNKNOWN = "in progress with an unknown complaint"
 
 
-class Verdict(Enum):
+class ResizeVerdict(Enum):
     """What may be done to a pod by way of a resize."""
 
     APPROVED = "InPlaceApproved"
@@ -59,7 +59,7 @@ class Verdict(Enum):
 class InPlaceDecision:
     """A verdict with its reason."""
 
-    verdict: Verdict
+    verdict: ResizeVerdict
     reason: str
 
 
@@ -168,33 +168,35 @@ def decide(
     `targets` is the VPA's recommendation (None: there is none), `infeasible` the one remembered as infeasible.
     """
     if rules.only_in_place and not rules.gate:
-        return InPlaceDecision(Verdict.DEFERRED, "mode InPlace needs the feature gate InPlace")
+        return InPlaceDecision(ResizeVerdict.DEFERRED, "mode InPlace needs the feature gate InPlace")
     if group is None:
-        return InPlaceDecision(Verdict.DEFERRED, "its group takes no part in updates")
+        return InPlaceDecision(ResizeVerdict.DEFERRED, "its group takes no part in updates")
     if is_pending(pod):
-        return InPlaceDecision(Verdict.DEFERRED, "the pod is pending")
+        return InPlaceDecision(ResizeVerdict.DEFERRED, "the pod is pending")
     if targets is None:
-        return InPlaceDecision(Verdict.DEFERRED, "the VPA has no recommendation")
+        return InPlaceDecision(ResizeVerdict.DEFERRED, "the VPA has no recommendation")
     if rules.only_in_place and infeasible is not None and not lower_somewhere(targets, infeasible):
-        return InPlaceDecision(Verdict.INFEASIBLE_CACHED, CACHED)
+        return InPlaceDecision(ResizeVerdict.INFEASIBLE_CACHED, CACHED)
     state = pod_resize_state(pod)
     if state is not ResizeState.NONE:
         return _while_updating(state, group, rules, waited=waited)
     if rules.skip_budget and not needs_restart(pod):
-        return InPlaceDecision(Verdict.APPROVED, "no container restarts, so the disruption budget does not count")
+        return InPlaceDecision(ResizeVerdict.APPROVED, "no container restarts, so the disruption budget does not count")
     if group.disruptable():
-        return InPlaceDecision(Verdict.APPROVED, "within the disruption budget of its group")
-    return InPlaceDecision(Verdict.DEFERRED, "the disruption budget of its group is used up")
+        return InPlaceDecision(ResizeVerdict.APPROVED, "within the disruption budget of its group")
+    return InPlaceDecision(ResizeVerdict.DEFERRED, "the disruption budget of its group is used up")
 
 
 def _while_updating(state: ResizeState, group: Group, rules: InPlaceRules, *, waited: timedelta) -> InPlaceDecision:
     if rules.only_in_place:
         if is_infeasible(state, error_too=rules.error_is_infeasible):
-            return InPlaceDecision(Verdict.INFEASIBLE, f"the last resize is {state.value}")
-        return InPlaceDecision(Verdict.DEFERRED, f"the last resize is {state.value}")
+            return InPlaceDecision(ResizeVerdict.INFEASIBLE, f"the last resize is {state.value}")
+        return InPlaceDecision(ResizeVerdict.DEFERRED, f"the last resize is {state.value}")
     if fallback_due(state, waited=waited, disruptable=group.disruptable()):
-        return InPlaceDecision(Verdict.EVICT, f"the resize is {state.value} after {_text(waited)}: evicted instead")
-    return InPlaceDecision(Verdict.DEFERRED, f"the resize is {state.value} since {_text(waited)}")
+        return InPlaceDecision(
+            ResizeVerdict.EVICT, f"the resize is {state.value} after {_text(waited)}: evicted instead"
+        )
+    return InPlaceDecision(ResizeVerdict.DEFERRED, f"the resize is {state.value} since {_text(waited)}")
 
 
 def _text(waited: timedelta) -> str:

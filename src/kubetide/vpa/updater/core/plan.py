@@ -39,8 +39,8 @@ from kubetide.vpa.updater.core.inplace import (
     InPlaceDecision,
     InPlaceRules,
     ResizeState,
+    ResizeVerdict,
     Targets,
-    Verdict,
     decide,
     lower_somewhere,
     may_evict,
@@ -316,7 +316,7 @@ class _Planner:
         remembered = self.memory.infeasible.get(pod.metadata.uid) if self.mode == IN_PLACE else None
         if remembered is not None and not lower_somewhere(_targets(fitting.values()), remembered):
             return Method.NONE, STILL_TOO_LARGE
-        if decision.verdict is Verdict.EVICT:
+        if decision.verdict is ResizeVerdict.EVICT:
             return Method.EVICT, decision.reason
         if decision.verdict in _resized_by(self.mode, self.rules, pod_resize_state(pod)):
             return Method.RESIZE, ranked.reason
@@ -342,14 +342,14 @@ def _in_place_step(
     plan: VpaPlan, candidate: Judgement, pod: Pod, group: Group, memory: Memory, *, waited: timedelta
 ) -> Step:
     decision = _decide(plan.rules, plan.mode, plan.targets, memory, pod, group, waited=waited)
-    if decision.verdict is Verdict.EVICT:
+    if decision.verdict is ResizeVerdict.EVICT:
         return Step(Method.EVICT, decision.reason)
     if decision.verdict not in _resized_by(plan.mode, plan.rules, pod_resize_state(pod)):
         return Step(Method.NONE, decision.reason)
     if candidate.fitted is None or not candidate.fitted.changes:
         return Step(Method.NONE, "there is nothing to write")
-    waits = decision.verdict is Verdict.APPROVED or plan.rules.settle
-    if waits and decision.verdict is not Verdict.INFEASIBLE and already_asked(pod, candidate.fitted.containers):
+    waits = decision.verdict is ResizeVerdict.APPROVED or plan.rules.settle
+    if waits and decision.verdict is not ResizeVerdict.INFEASIBLE and already_asked(pod, candidate.fitted.containers):
         return Step(Method.NONE, "the new resources are written, and the kubelet has not answered yet")
     change = changes_qos(pod, candidate.fitted.containers)
     if change:
@@ -379,14 +379,14 @@ def _decide(
     return decide(pod, group, in_place, targets=targets, infeasible=infeasible, waited=waited)
 
 
-def _resized_by(mode: str, rules: PlanRules, state: ResizeState) -> frozenset[Verdict]:
+def _resized_by(mode: str, rules: PlanRules, state: ResizeState) -> frozenset[ResizeVerdict]:
     """Return the verdicts that lead to a resize. Upstream resizes deferred pods of mode InPlace all the same."""
     if mode != IN_PLACE:
-        return frozenset({Verdict.APPROVED})
+        return frozenset({ResizeVerdict.APPROVED})
     if rules.settle and state is not ResizeState.ERROR:
         # The kubelet tries again what it has deferred; what failed may succeed with another recommendation.
-        return frozenset({Verdict.APPROVED, Verdict.INFEASIBLE})
-    return frozenset({Verdict.APPROVED, Verdict.INFEASIBLE, Verdict.DEFERRED})
+        return frozenset({ResizeVerdict.APPROVED, ResizeVerdict.INFEASIBLE})
+    return frozenset({ResizeVerdict.APPROVED, ResizeVerdict.INFEASIBLE, ResizeVerdict.DEFERRED})
 
 
 def _rank_rules(vpa: VerticalPodAutoscaler, rules: PlanRules) -> RankRules:

@@ -5,7 +5,7 @@ For one pod, over the containers that the webhook saw when it was made (all of t
     outside      some request lies outside [lowerBound, upperBound], or is missing
     scale up     some target is above the request, or the request is missing
     diff         sum over resources of |request - target| / request, on pod totals (a request below 1m counts as 1m)
-    quick OOM    a container was killed for memory within 10 minutes of its start
+    quick OOM    a container was OOM-killed within 10 minutes of its start
 
 A pod is changed when it is outside, or was killed quickly and something differs, or is 12 hours old and differs by
 10 %. Pods that need more come first, then the larger difference.

@@ -6,7 +6,7 @@ import pytest
 
 from kubetide.testing.builders import make_vpa
 from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
-from kubetide.vpa.core.compat import NEWEST
+from kubetide.vpa.core.compat import V1_8, Compat
 
 ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True, request_to_limit_ratio=True)
 
@@ -156,9 +156,9 @@ def controlling(*names: str) -> dict[str, Any]:
     ("old", "gates", "errors", "warned"),
     [
         pytest.param(None, Gates(), 0, 0, id="before-1.8-anything-goes"),
-        pytest.param(None, Gates(compat=NEWEST), 1, 0, id="new-objects-are-refused"),
-        pytest.param(("nvidia.com/gpu",), Gates(compat=NEWEST), 0, 1, id="stored-names-are-kept"),
-        pytest.param(("cpu",), Gates(compat=NEWEST), 1, 0, id="other-stored-names-do-not-help"),
+        pytest.param(None, Gates(compat=Compat(V1_8)), 1, 0, id="new-objects-are-refused"),
+        pytest.param(("nvidia.com/gpu",), Gates(compat=Compat(V1_8)), 0, 1, id="stored-names-are-kept"),
+        pytest.param(("cpu",), Gates(compat=Compat(V1_8)), 1, 0, id="other-stored-names-do-not-help"),
     ],
 )
 def test_only_cpu_and_memory_can_be_controlled(

@@ -15,8 +15,8 @@ from kubetide.vpa.updater.core.inplace import (
     InPlaceRules,
     ResizeClock,
     ResizeState,
+    ResizeVerdict,
     Targets,
-    Verdict,
     decide,
     fallback_due,
     resize_state,
@@ -88,35 +88,35 @@ def test_when_waiting_has_no_prospect(state: ResizeState, minutes: float, disrup
 @pytest.mark.parametrize(
     ("subject", "rules", "given", "expected"),
     [
-        pytest.param(pod(), BOTH, {}, Verdict.APPROVED, id="within-the-budget"),
-        pytest.param(pod(), BOTH, {"group": group(initiated=2)}, Verdict.DEFERRED, id="budget-used-up"),
-        pytest.param(pod(), BOTH, {"group": None}, Verdict.DEFERRED, id="group-left-out"),
-        pytest.param(pod(phase="Pending"), BOTH, {}, Verdict.DEFERRED, id="pending"),
-        pytest.param(pod(), BOTH, {"targets": None}, Verdict.DEFERRED, id="no-recommendation"),
-        pytest.param(pod(pending("Infeasible")), BOTH, {}, Verdict.EVICT, id="infeasible-is-evicted"),
-        pytest.param(pod(pending("Infeasible")), ONLY, {}, Verdict.INFEASIBLE, id="or-remembered-in-mode-in-place"),
-        pytest.param(pod(pending("Deferred")), ONLY, {}, Verdict.DEFERRED, id="deferred"),
-        pytest.param(pod(), ONLY, {"infeasible": targets("300m")}, Verdict.INFEASIBLE_CACHED, id="not-smaller"),
-        pytest.param(pod(), ONLY, {"infeasible": targets("400m")}, Verdict.APPROVED, id="smaller"),
+        pytest.param(pod(), BOTH, {}, ResizeVerdict.APPROVED, id="within-the-budget"),
+        pytest.param(pod(), BOTH, {"group": group(initiated=2)}, ResizeVerdict.DEFERRED, id="budget-used-up"),
+        pytest.param(pod(), BOTH, {"group": None}, ResizeVerdict.DEFERRED, id="group-left-out"),
+        pytest.param(pod(phase="Pending"), BOTH, {}, ResizeVerdict.DEFERRED, id="pending"),
+        pytest.param(pod(), BOTH, {"targets": None}, ResizeVerdict.DEFERRED, id="no-recommendation"),
+        pytest.param(pod(pending("Infeasible")), BOTH, {}, ResizeVerdict.EVICT, id="infeasible-is-evicted"),
+        pytest.param(pod(pending("Infeasible")), ONLY, {}, ResizeVerdict.INFEASIBLE, id="or-remembered-in-place"),
+        pytest.param(pod(pending("Deferred")), ONLY, {}, ResizeVerdict.DEFERRED, id="deferred"),
+        pytest.param(pod(), ONLY, {"infeasible": targets("300m")}, ResizeVerdict.INFEASIBLE_CACHED, id="not-smaller"),
+        pytest.param(pod(), ONLY, {"infeasible": targets("400m")}, ResizeVerdict.APPROVED, id="smaller"),
         pytest.param(
             pod(),
             InPlaceRules(only_in_place=False, skip_budget=True),
             {"group": group(initiated=4)},
-            Verdict.APPROVED,
+            ResizeVerdict.APPROVED,
             id="budget-skipped-without-restart",
         ),
         pytest.param(
             pod(restart=True),
             InPlaceRules(only_in_place=False, skip_budget=True),
             {"group": group(initiated=4)},
-            Verdict.DEFERRED,
+            ResizeVerdict.DEFERRED,
             id="but-not-with-one",
         ),
-        pytest.param(pod(), InPlaceRules(only_in_place=True, gate=False), {}, Verdict.DEFERRED, id="gate-off"),
+        pytest.param(pod(), InPlaceRules(only_in_place=True, gate=False), {}, ResizeVerdict.DEFERRED, id="gate-off"),
     ],
 )
 def test_the_first_rule_that_fits_decides(
-    subject: Pod, rules: InPlaceRules, given: dict[str, Any], expected: Verdict
+    subject: Pod, rules: InPlaceRules, given: dict[str, Any], expected: ResizeVerdict
 ) -> None:
     its_group = given.get("group", group())
     decision = decide(

@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
 
-.PHONY: help demo test lint format types contracts bench presubmit e2e containerd vm-kernel conformance soak lock docs clean
+.PHONY: help demo test lint format types contracts bench quality presubmit e2e containerd vm-kernel conformance soak lock docs clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,24 @@ conformance: $(READY) ## Golden vectors, suite by suite
 
 bench: $(READY) ## Benchmarks: ratios against a stated baseline, in one run, with memory
 	@for file in $(filter-out benchmarks/soak_% benchmarks/compare.py,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+# The judge and its traces are not part of kubetide; any folder with the same files will do.
+JUDGE ?= $(wildcard ../shared/quality)
+TRACES ?= $(wildcard ../shared/traces)
+
+quality: $(READY) ## Decisions on recorded traces, beside other rules (JUDGE=folder TRACES=folder); takes half an hour
+	@if [ ! -f "$(JUDGE)/runner.py" ] || [ ! -f "$(TRACES)/index.json" ]; then \
+	  echo "quality: skipped, JUDGE needs runner.py, score.py and baselines.py, TRACES needs index.json"; exit 0; fi; \
+	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
+	for kind in usage load; do \
+	  echo "## $$kind: other rules"; $(BIN)/python "$(JUDGE)/baselines.py" $$kind --traces "$(TRACES)" || exit 1; done; \
+	for run in usage:adaptive:3600 usage:adaptive-one usage:vpa usage:krr load:headroom load:hpa:70; do \
+	  kind=$${run%%:*}; rest=$${run#*:}; period=""; \
+	  case $$rest in *:3600) period="--period 3600"; rest=$${rest%:3600};; esac; \
+	  echo "## $$kind: $$rest $$period"; \
+	  $(BIN)/python "$(JUDGE)/runner.py" $$kind --traces "$(TRACES)" --decisions "$$work/decisions" $$period -- \
+	    $(BIN)/kubetide replay --stdio $$kind --policy $$rest && \
+	  $(BIN)/python "$(JUDGE)/score.py" $$kind --traces "$(TRACES)" --decisions "$$work/decisions" || exit 1; done
 
 soak: $(READY) ## Hours of simulated churn
 	@$(BIN)/python -m benchmarks.soak_node

@@ -164,7 +164,6 @@ def test_evictions_take_no_more_than_needed_and_nobody_twice(pods: list[Evictabl
             name=pod.name,
             reason="",
             message="",
-            releases={Counted.USAGE: {"memory": pod.memory_used or 0}},
         )
         for pod in memory_order(pods)
     )

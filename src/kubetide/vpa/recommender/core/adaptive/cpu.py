@@ -108,25 +108,20 @@ class CpuSizer:
         own = self.columns
         proposals = self._proposals(percentiles)
         proposals = np.where(np.isnan(proposals), own["proposals"], np.maximum(proposals, LEAST_CORES))
-        share = self._weights(slice(None))
+        share = self._weights()
         request: Floats = np.maximum(np.add.reduce(share * proposals, axis=0), LEAST_CORES)
         # A decision about a container that was never seen is a guess: nobody is charged for it.
         own["proposals"], own["request"] = proposals, np.where(np.isnan(own["scale"][0]), 0.0, request)
         return request
 
-    def leading(self, column: int) -> str:
-        """Return the rule that weighs most in a container's request."""
-        share = self._weights(slice(column, column + 1))
-        return list(RULES)[int(np.argmax(share[:, 0]))]
-
-    def _weights(self, at: slice) -> Floats:
+    def _weights(self) -> Floats:
         """Return the weights of the rules whose proposals hold as long as a decision does."""
         own, fleet = self.columns, self.fleet
         reaches = fleet["horizon"] <= _REACH
         # The fleet's mean counts as a fixed number of decisions beside the container's own.
         share = FLEET_DECISIONS / np.maximum(fleet["decisions"], 1.0)
-        regret = np.where(reaches, own["regret"][:, at] + share * fleet["regret"], 0.0)
-        return weights(regret, own["spread"][:, at] + share * fleet["spread"], self._prior)
+        regret = np.where(reaches, own["regret"] + share * fleet["regret"], 0.0)
+        return weights(regret, own["spread"] + share * fleet["spread"], self._prior)
 
     def _count(self, samples: Floats, have: Mask, count: Ints) -> None:
         """Note what this hour adds to the bill of the decision in force."""

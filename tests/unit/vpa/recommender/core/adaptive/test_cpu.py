@@ -3,7 +3,7 @@
 import numpy as np
 
 from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.adaptive.cpu import LEAST_CORES, PERCENTILES, PRICE, RULES, CpuSizer
+from kubetide.vpa.recommender.core.adaptive.cpu import LEAST_CORES, PERCENTILES, PRICE, CpuSizer
 
 
 def hour(*rows: float) -> Floats:
@@ -15,8 +15,8 @@ def percentiles(value: float, size: int = 1) -> Floats:
     return np.full((len(PERCENTILES), size), value)
 
 
-def run(samples: Floats, histogram: float, every: int = 1) -> tuple[CpuSizer, Floats, Floats]:
-    """Feed hours (hours, samples, containers); return the sizer, the requests in force and what they cost."""
+def run(samples: Floats, histogram: float, every: int = 1) -> tuple[Floats, Floats]:
+    """Feed hours (hours, samples, containers); return the requests in force and what they cost."""
     sizer = CpuSizer(samples.shape[2])
     requests = np.full((samples.shape[0], samples.shape[2]), np.nan)
     for number, one in enumerate(samples):
@@ -24,7 +24,7 @@ def run(samples: Floats, histogram: float, every: int = 1) -> tuple[CpuSizer, Fl
         if (number + 1) % every == 0:
             requests[number + 1 : number + 1 + every] = sizer.decide(percentiles(histogram, samples.shape[2]))
     have = requests[:, None, :]
-    return sizer, requests, np.nansum(have + PRICE * np.maximum(samples - have, 0.0), axis=(0, 1))
+    return requests, np.nansum(have + PRICE * np.maximum(samples - have, 0.0), axis=(0, 1))
 
 
 def test_a_container_never_seen_gets_the_least() -> None:
@@ -36,7 +36,7 @@ def test_a_container_never_seen_gets_the_least() -> None:
 
 
 def test_constant_load_is_requested_exactly() -> None:
-    _, requests, _ = run(np.full((72, 12, 1), 0.5), histogram=0.5)
+    requests, _ = run(np.full((72, 12, 1), 0.5), histogram=0.5)
     assert abs(requests[-1, 0] - 0.5) < 0.01
 
 
@@ -44,7 +44,7 @@ def test_lasting_peaks_are_followed_within_hours_both_ways() -> None:
     # Two days of work, five of rest: what a histogram calls p98 is wrong most of the time.
     hours = np.where(np.arange(24 * 21) % 168 < 48, 2.0, 0.1)
     samples = np.repeat(hours[:, None, None], 12, axis=1)
-    _, requests, cost = run(samples, histogram=2.0)
+    requests, cost = run(samples, histogram=2.0)
     last_week = requests[-168:, 0]
     assert last_week[-24:].max() < 0.5
     assert last_week[24] > 1.9
@@ -56,14 +56,15 @@ def test_noise_is_not_chased() -> None:
     # One sample in a hundred is a spike that never lasts: the percentile that ignores it is cheapest.
     rng = np.random.default_rng(7)
     samples = np.where(rng.random((24 * 14, 12, 1)) < 0.01, 4.0, 0.5)
-    _, requests, _ = run(samples, histogram=0.5)
+    requests, _ = run(samples, histogram=0.5)
     assert np.median(requests[-48:, 0]) < 1.0
 
 
 def test_rules_that_hold_for_an_hour_have_no_say_in_decisions_of_a_day() -> None:
-    sizer, requests, _ = run(np.full((24 * 7, 12, 1), 0.5), histogram=0.6, every=24)
-    assert RULES[sizer.leading(0)] >= 24
-    assert requests[-1, 0] >= 0.5
+    # Every day ends with a quiet hour, which short windows would take for the whole next day.
+    hours = np.where(np.arange(24 * 10) % 24 == 23, 0.05, 0.5)
+    requests, _ = run(np.repeat(hours[:, None, None], 12, axis=1), histogram=0.5, every=24)
+    assert (requests[24:] >= 0.5).all()
 
 
 def test_a_gap_keeps_the_last_proposals() -> None:

@@ -20,6 +20,7 @@ from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import BEST_EFFORT
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
+from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.hooks.decide import HookDecider
@@ -27,7 +28,6 @@ from kubetide.node.core.hooks.rules import Plugins
 from kubetide.node.core.qos.blkio import BlkIo
 from kubetide.node.core.qos.burst_limiter import Limiters
 from kubetide.node.core.qos.cpu_burst import CpuBurst
-from kubetide.node.core.qos.evictions import CpuEvict, MemoryEvict
 from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.suppress import CpuSuppress
 from kubetide.node.core.qos.system import SystemConfig

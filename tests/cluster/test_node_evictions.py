@@ -10,8 +10,8 @@ from kubetide.api.objects.scheme import NODES
 from kubetide.api.qos import qos
 from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.testing.cluster import events, pods, run
 from qosagent import batch_pod, ls_pod, make_agent, node_slo, running
+from simulated.cluster import events, pods, run
 
 Raw = dict[str, Any]
 BY_ALLOCATABLE = node_slo(

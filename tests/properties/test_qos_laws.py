@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from kubetide.api.values.cpuset import CpuSet
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
-from kubetide.node.core.plan import Batch, Plan, Target, Write
+from kubetide.node.core.evictions.features import cpu_order, memory_order
+from kubetide.node.core.evictions.pods import EvictablePod
+from kubetide.node.core.evictions.selection import planned
+from kubetide.node.core.plan import Batch, Counted, Eviction, EvictionTask, Plan, Target, Write
 from kubetide.node.core.qos.burst_limiter import Bucket
 from kubetide.node.core.qos.burst_quota import Operation, ceiling_us, target_us
 from kubetide.node.core.qos.cpu_pick import pick
 from kubetide.node.core.qos.cpu_suppress import choose, cpu_count, pools, quota_target
 from kubetide.node.core.qos.l3_cache import l3_mask
-from kubetide.node.core.qos.victims import BestEffortPod, cpu_order, memory_order, select
 from nodeworld import START, MemoryHost, World
 
 
@@ -138,9 +140,9 @@ amounts = st.one_of(st.none(), st.integers(0, 100))
 
 
 @st.composite
-def best_effort(draw: st.DrawFn) -> BestEffortPod:
+def best_effort(draw: st.DrawFn) -> EvictablePod:
     name = draw(st.text("abc", min_size=1, max_size=4))
-    return BestEffortPod(
+    return EvictablePod(
         uid=name,
         namespace="d",
         name=name,
@@ -153,18 +155,32 @@ def best_effort(draw: st.DrawFn) -> BestEffortPod:
 
 
 @given(st.lists(best_effort(), unique_by=lambda pod: pod.name, max_size=12), st.integers(0, 400))
-def test_evictions_take_no_more_than_needed_and_nobody_who_leaves_already(pods: list[BestEffortPod], need: int) -> None:
-    found = select(pods, need, order=memory_order, amount=lambda pod: pod.memory_used or 0, now=START)
-    victims = found.victims
-    assert not any(pod.terminating or pod.memory_used is None for pod in victims)
-    released = sum(pod.memory_used or 0 for pod in victims)
-    if victims:
-        assert released - (victims[-1].memory_used or 0) < found.remaining
-    assert found.shortfall == max(found.remaining - sum(amount for _, amount in found.candidates), 0)
+def test_evictions_take_no_more_than_needed_and_nobody_who_leaves_already(pods: list[EvictablePod], need: int) -> None:
+    amounts = {pod.uid: pod.memory_used or 0 for pod in pods}
+    candidates = tuple(
+        Eviction(
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            reason="r",
+            message="m",
+            releases={Counted.USAGE: {"memory": amounts[pod.uid]}},
+        )
+        for pod in memory_order(pod for pod in pods if not pod.terminating)
+    )
+    task = EvictionTask(feature="f", counted=Counted.USAGE, amounts={"memory": need}, candidates=candidates)
+    chosen, after = planned((task,), {})
+    assert len({one.uid for one in chosen}) == len(chosen)
+    assert all(amounts[one.uid] > 0 for one in chosen)
+    released = sum(amounts[one.uid] for one in chosen)
+    if chosen:
+        assert released - amounts[chosen[-1].uid] < need
+    if after.missing(task):
+        assert released == sum(amounts[one.uid] for one in candidates)
 
 
 @given(st.lists(best_effort(), unique_by=lambda pod: pod.name, max_size=12), st.randoms())
-def test_the_order_of_victims_does_not_depend_on_the_order_of_the_list(pods: list[BestEffortPod], rng: object) -> None:
+def test_the_order_of_victims_does_not_depend_on_the_order_of_the_list(pods: list[EvictablePod], rng: object) -> None:
     shuffled = sorted(pods, key=lambda pod: hash((pod.name, id(rng))))
     assert cpu_order(shuffled) == cpu_order(pods)
     assert memory_order(shuffled) == memory_order(pods)

@@ -21,7 +21,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -147,6 +147,12 @@ class MeasuredTransport:
         await self._inner.close()
 
 
+async def _follow(*caches: Coroutine[Any, Any, None]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for cache in caches:
+            group.create_task(cache)
+
+
 def fill(api: ApiServer, vpas: int, containers: int) -> list[tuple[str, str]]:
     """Store deployments, VPAs and pods; return the pods."""
     for crd in crds.load_all():
@@ -205,9 +211,9 @@ def resident() -> float:
 @asynccontextmanager
 async def running(made: Recommender) -> AsyncIterator[None]:
     """Keep the informers of a recommender going, without its own loop."""
-    task = asyncio.get_running_loop().create_task(made.watch_cluster())
+    task = asyncio.get_running_loop().create_task(_follow(made._vpas.run(), made._observer.run()))
     try:
-        await made.synced()
+        await made.wait_synced()
         yield
     finally:
         task.cancel()

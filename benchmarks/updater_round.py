@@ -155,8 +155,8 @@ async def measure(scenario: str, url: str) -> dict[str, float]:
             return await _serial(client, transport)
         updater = Updater(client, CLOCK, settings_of(scenario), Telemetry(), Silent(), random.Random(2))
         async with asyncio.TaskGroup() as group:
-            informers = group.create_task(updater.watch_cluster())
-            await updater.synced()
+            informers = group.create_task(updater.follow())
+            await updater.wait_synced()
             before, cpu, began = transport.requests, time.process_time(), time.perf_counter()
             if scenario.endswith("budget"):
                 # A new updater leaves the first minute to its predecessor.

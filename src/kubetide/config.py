@@ -10,6 +10,7 @@ the environment, the environment beats the file, the file beats the default. A v
 `SettingsError` and names the setting and where it came from.
 """
 
+import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,11 +29,18 @@ ENV_PREFIX = "KUBETIDE_"
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """What a setting means and costs, for people; `flag` where upstream has a name of its own."""
+    """What a setting means and costs, for people; `flag` where upstream has a name of its own.
+
+    The range is part of the declaration. Numbers and durations are finite and not negative unless `minimum` says
+    otherwise (None: any). `choices` are the values that a text, or each item of a list, may have.
+    """
 
     text: str
     flag: str = ""
     aliases: tuple[str, ...] = ()
+    minimum: float | None = 0.0
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +48,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     section: ClassVar[str] = ""
     """The name of this group in the environment, in YAML and as a flag prefix."""
+
+
+def selection(*names: str) -> tuple[str, ...]:
+    """Return the choices of a list in the grammar of Go's controllers: a name, `*` for all, `-name` for all but it."""
+    return ("*", *names, *(f"-{name}" for name in names))
 
 
 S = TypeVar("S", bound=Settings)
@@ -56,6 +69,9 @@ class Option:
     type: Any
     default: Any
     doc: str
+    minimum: float | None = 0.0
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
 
     @property
     def env(self) -> str:
@@ -69,8 +85,35 @@ class Option:
         return self.type is bool
 
     def parse(self, text: str) -> Any:
-        """Turn text from a flag or the environment into the value."""
-        return _parse(text, self.type)
+        """Turn text from a flag or the environment into the value, which lies in the declared range."""
+        return self.check(_parse(text, self.type))
+
+    def check(self, value: Any) -> Any:
+        """Return the value, or raise InvalidInput for one that cannot be meant."""
+        if self.choices:
+            unknown = [each for each in (value if isinstance(value, tuple) else (value,)) if each not in self.choices]
+            if unknown:
+                known = ", ".join(choice or "nothing" for choice in self.choices)
+                raise InvalidInput(f"unknown {unknown[0]!r}; must be one of {known}")
+        number = value.total_seconds() if isinstance(value, timedelta) else value
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            return value
+        below = self.minimum is not None and number < self.minimum
+        above = self.maximum is not None and number > self.maximum
+        if below or above or not math.isfinite(number):
+            raise InvalidInput(f"must be {self.range or 'a finite number'}")
+        return value
+
+    @property
+    def range(self) -> str:
+        """The range in words; empty where there is none."""
+        unit = " seconds" if self.type is timedelta else ""
+        low, high = self.minimum, self.maximum
+        if low is not None and high is not None:
+            return f"between {low:g} and {high:g}{unit}"
+        if low is not None:
+            return f"{low:g}{unit} or more"
+        return f"{high:g}{unit} or less" if high is not None else ""
 
     def show(self, value: Any) -> str:
         """Return the text that would parse to `value`."""
@@ -91,7 +134,20 @@ def options(kind: type[Settings]) -> tuple[Option, ...]:
         flag = doc.flag or field.name.replace("_", "-")
         own = field.name.replace("_", "-")
         aliases = doc.aliases if own == flag else (*doc.aliases, own)
-        found.append(Option(field.name, kind.section, flag, aliases, hint, default, doc.text))
+        found.append(
+            Option(
+                field.name,
+                kind.section,
+                flag,
+                aliases,
+                hint,
+                default,
+                doc.text,
+                minimum=doc.minimum,
+                maximum=doc.maximum,
+                choices=doc.choices,
+            )
+        )
     return tuple(found)
 
 
@@ -129,7 +185,7 @@ def _unknown(name: str, kind: type[Settings]) -> str:
 def _from_file(option: Option, value: Any) -> Any:
     where = f"setting {option.section}.{option.name}" if option.section else f"setting {option.name}"
     if isinstance(value, list) and _is_tuple(option.type):
-        return tuple(str(item) for item in value)
+        return _named(option.parse, ",".join(str(item) for item in value), where)
     if isinstance(value, bool):
         value = "true" if value else "false"
     if not isinstance(value, str | int | float):

@@ -187,21 +187,21 @@ def _slo(deps: Dependencies, settings: Any) -> list[Component]:
     return components if server is None else [*components, server]
 
 
-def _colocation(world: World, settings: Any) -> list[Component]:
+def _colocation(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.slo.colocation.webhook import ColocationWebhook
 
     return _with_recorder(
-        world,
+        deps,
         "colocation-webhook",
         lambda recorder: ColocationWebhook(
-            world.client,
-            world.clock,
+            deps.client,
+            deps.clock,
             settings,
-            world.telemetry,
+            deps.telemetry,
             recorder,
-            world.rng,
-            local=world.local_webhooks,
-            limits=world.limits,
+            deps.rng,
+            local=deps.local_webhooks,
+            limits=deps.limits,
         ),
     )
 

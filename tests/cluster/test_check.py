@@ -10,6 +10,7 @@ from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import COMPONENTS, account, manifests
 from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response, Transport
 from simulated.cluster import run
 
@@ -21,6 +22,7 @@ def wrong(findings: list[Finding]) -> list[str]:
 def test_a_cluster_with_everything_passes() -> None:
     async def main(cluster: SimCluster) -> list[Finding]:
         await cluster.apply(list(crds.load_all()))
+        await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "koordinator-system"}})
         return await examine(cluster.client(), COMPONENTS, cluster.clock)
 
     findings = run(main, nodes=1)
@@ -88,3 +90,31 @@ def test_versions_and_subresources_that_are_not_served_are_named() -> None:
     verdicts = {finding.text.partition(" is not served")[0]: finding.verdict for finding in findings}
     assert verdicts["autoscaling/v2 horizontalpodautoscalers"] is Verdict.WRONG
     assert verdicts["v1 pods/resize"] is Verdict.LOOK
+
+
+def test_a_missing_namespace_of_a_lease_is_named_with_its_fix() -> None:
+    async def main(cluster: SimCluster) -> list[Finding]:
+        return await examine(cluster.client(), ("slo", "hpa"), cluster.clock, namespace="kubetide")
+
+    found = wrong(run(main, nodes=1))
+    assert any("namespace koordinator-system is missing; fix: kubectl create namespace" in text for text in found)
+    assert not any("namespace kube-system" in text for text in found)
+
+
+def test_of_a_server_that_does_not_answer_one_line_is_said_and_nothing_is_ok() -> None:
+    class Dead:
+        """An API server that is not there."""
+
+        def __init__(self, inner: Transport) -> None:
+            self.close, self.watch = inner.close, inner.watch
+
+        async def request(self, method: str, path: str, **_: Any) -> Response:
+            raise ConnectionLost(f"{method} {path}: cannot connect to 127.0.0.1:1: Connection refused")
+
+    async def main(cluster: SimCluster) -> list[Finding]:
+        return await examine(Client(Dead(cluster.transport()), clock=cluster.clock), COMPONENTS, cluster.clock)
+
+    (finding,) = run(main, nodes=1)
+    assert finding.verdict is Verdict.WRONG
+    assert "Connection refused" in finding.text
+    assert "--kubeconfig" in finding.text

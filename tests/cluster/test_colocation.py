@@ -23,7 +23,7 @@ from kubetide.slo.colocation.settings import ColocationSettings
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map, make_deployment, make_pod
-from kubetide.wiring import World, build
+from kubetide.wiring import Dependencies, build
 from qosagent import granted, make_agent, running
 from simulated.cluster import pods, run
 
@@ -39,7 +39,7 @@ async def colocated(cluster: SimCluster, **settings: Any) -> AsyncIterator[None]
     async with asyncio.TaskGroup() as group:
         tasks = []
         for name, made in (("slo", SloSettings(leader_elect=False)), ("colocation", ColocationSettings(**settings))):
-            world = World(
+            world = Dependencies(
                 client=cluster.client(),
                 clock=cluster.clock,
                 telemetry=Telemetry(),

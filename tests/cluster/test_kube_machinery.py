@@ -206,3 +206,39 @@ def test_the_lease_changes_hands_on_the_embedded_cluster() -> None:
         assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("", 2)
 
     on_cluster(act)
+
+
+def test_a_lease_in_a_missing_namespace_is_reported_once_and_tried_ever_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tried: list[float] = []
+
+    async def act(world: World) -> None:
+        elector = LeaderElector(
+            world.connect(), clock=world.clock, lease_name="lease", namespace="missing", identity="me"
+        )
+        attempt = elector._try
+
+        async def counted(*, renewing: bool = False) -> bool:
+            tried.append(world.clock.monotonic())
+            return await attempt(renewing=renewing)
+
+        elector._try = counted  # type: ignore[method-assign]
+        led = asyncio.Event()
+
+        async def lead() -> None:
+            led.set()
+            await asyncio.Event().wait()
+
+        async with running(elector.run(lead)):
+            await asyncio.sleep(3600)
+            assert not led.is_set()
+            await world.client.create(NAMESPACES, {"metadata": {"name": "missing"}})
+            async with asyncio.timeout(90):
+                await led.wait()
+
+    with caplog.at_level("WARNING"):
+        on_cluster(act)
+    assert len(tried) < 80, "an hour of every two seconds would be 1800"
+    (line,) = [record for record in caplog.records if "lease" in record.getMessage()]
+    assert "kubectl create namespace missing" in str(vars(line))

@@ -257,3 +257,23 @@ def test_explain_tells_the_sum() -> None:
     assert trace is not None
     assert trace["overcommit"]["sums"]["capacity"]["cpu"] == "8"
     assert trace["overcommit"]["reportAgeSeconds"] < 60
+
+
+def test_a_bandwidth_annotation_sets_the_nodeslo_and_an_unreadable_one_is_reported_once() -> None:
+    async def main(cluster: SimCluster) -> tuple[str, str, list[str]]:
+        heard = Heard()
+        async with controller(cluster, heard):
+            client = cluster.client()
+            await configure(client, system_config={"clusterStrategy": {"totalNetworkBandwidth": "1G"}})
+            found = []
+            for text in ("20G", "fast"):
+                body = {"metadata": {"annotations": {"node.koordinator.sh/network-bandwidth": text}}}
+                await client.patch(NODES, "node-1", MergePatch(body))
+                await cluster.run_for(5 * SECOND)
+                spec = (await client.get_raw(NODE_SLOS, "node-1"))["spec"]
+                found.append(spec["systemStrategy"]["totalNetworkBandwidth"])
+            await client.patch(NODES, "node-1", MergePatch({"metadata": {"labels": {"any": "change"}}}))
+            await cluster.run_for(5 * SECOND)
+        return found[0], found[1], [event.reason for event in heard.events]
+
+    assert run(main, nodes=1) == ("20G", "1G", ["NetworkBandwidthIgnored"])

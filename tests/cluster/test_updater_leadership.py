@@ -51,8 +51,8 @@ def test_no_pod_is_evicted_twice_while_the_leader_changes() -> None:
             for turn in range(8):
                 # The leader is killed in the middle of its run; the other one takes over.
                 await cluster.run_for(timedelta(seconds=85))
-                leader = next(i for i, (updater, _) in enumerate(running) if updater.is_leader)
-                assert sum(updater.is_leader for updater, _ in running) == 1
+                leader = next(i for i, (updater, _) in enumerate(running) if updater.leading)
+                assert sum(updater.leading for updater, _ in running) == 1
                 await stop([running[leader][1]])
                 running[leader] = start(10 + turn)
             await cluster.run_for(20 * MINUTE)

@@ -91,7 +91,7 @@ async def test_without_a_controller_the_sum_of_a_node_is_recomputed_and_says_so(
         assert code == 0, err
         assert "Node node-1" in out
         assert "last report   never" in out
-        assert "nothing is lent" in out
+        assert "nothing is overcommitted" in out
         assert "history is missing" in err
         code, out, _ = await explain(*given, "node-1", "--recompute", "-o", "json")
         assert code == 0
@@ -101,8 +101,11 @@ async def test_without_a_controller_the_sum_of_a_node_is_recomputed_and_says_so(
         code, out, err = await explain(*given, "no-such-node", "--recompute")
         assert code == 1
         assert out == ""
-        assert "no-such-node" in err
-        assert "Traceback" not in err
+        assert err == "kubetide: there is no node no-such-node\n"
+        code, _, err = await explain("--kubeconfig", str(kubeconfig), "explain", "pod", "default/nosuch", "--recompute")
+        assert (code, err) == (1, "kubetide: there is no pod nosuch in namespace default\n")
+        code, _, err = await explain("--kubeconfig", str(kubeconfig), "explain", "vpa", "default/nosuch", "--recompute")
+        assert (code, err) == (1, "kubetide: there is no vpa nosuch in namespace default\n")
 
 
 async def test_a_pod_is_explained_by_the_profile_that_made_it_although_no_vpa_is_for_it(tmp_path: Path) -> None:
@@ -151,3 +154,26 @@ async def test_a_running_controller_is_asked_in_the_namespace_of_the_context(tmp
         code, _, err = await explain(*given, "-n", "third", *asked)
         assert code == 1
         assert err == f"kubetide: {address} does not know hpa third/web\n"
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+async def test_a_pod_known_to_an_agent_alone_is_explained_by_it(tmp_path: Path, scheme: str) -> None:
+    half = {"pod": "shop/web-1", "qos": {"used": "BE", "kubernetes": "BestEffort"}, "priority": None, "cgroup": "pod1"}
+    async with controller({("pod", "shop/web-1"): half}) as address:
+        given = ("explain", "pod", "shop/web-1", "--address", scheme + address.removeprefix("http://"))
+        code, out, err = await explain(*given)
+        assert (code, err) == (0, "")
+        assert "QoS class BE" in out
+
+
+async def test_a_kind_that_is_not_installed_is_said_at_once_with_its_fix(tmp_path: Path) -> None:
+    async with running() as server:
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(server.identity.kubeconfig(server.serving.url))
+        kubeconfig.chmod(0o600)
+        for kind, component in (("vpa", "recommender"), ("pod", "updater")):
+            code, _, err = await explain("--kubeconfig", str(kubeconfig), "explain", kind, "default/web", "--recompute")
+            assert code == 1
+            assert "verticalpodautoscalers.autoscaling.k8s.io is not installed" in err
+            assert f"fix: kubetide manifests {component} | kubectl apply -f -" in err
+            assert err.count("\n") == 1

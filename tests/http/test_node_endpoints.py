@@ -153,7 +153,7 @@ async def test_the_status_table_is_fetched_and_shown() -> None:
 
 
 async def test_nobody_there_is_said_in_one_line() -> None:
-    with pytest.raises(Unavailable, match="no agent answers"):
+    with pytest.raises(Unavailable, match="nothing answers"):
         await fetch("127.0.0.1:1", "self", "")
 
 

@@ -135,6 +135,15 @@ def test_the_demo_answers_for_its_nodes_and_controllers(tmp_path: Path) -> None:
         assert {"node-1", "node-2", "node-3"} <= set(re.findall(r"node-\d", shown(address)))
         with urllib.request.urlopen(f"http://{address}/explain/node/node-1", timeout=30) as answer:
             assert json.load(answer)["node"] == "node-1"
+        done = subprocess.run(
+            [sys.executable, "-m", "kubetide", "node", "audit", "--address", address, "--limit", "300", "-o", "json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {event["node"] for event in events} == {"node-1", "node-2", "node-3"}, done.stderr
+        assert events == sorted(events, key=lambda event: str(event["createdAt"]), reverse=True), "newest first"
 
 
 def test_an_address_without_an_agent_is_said_plainly() -> None:
@@ -145,5 +154,5 @@ def test_an_address_without_an_agent_is_said_plainly() -> None:
         timeout=60,
     )
     assert done.returncode != 0
-    assert "no agent answers at 127.0.0.1:1" in done.stderr
+    assert "nothing answers at http://127.0.0.1:1" in done.stderr
     assert "Traceback" not in done.stderr

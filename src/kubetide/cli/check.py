@@ -11,17 +11,17 @@ from enum import Enum
 
 import click
 
-from kubetide.api.objects.scheme import CRDS, LEASES
+from kubetide.api.objects.scheme import CRDS, LEASES, NAMESPACES
 from kubetide.api.values.codec import decode_raw, encode
 from kubetide.cli.main import Invocation
 from kubetide.clock import Clock, SystemClock
 from kubetide.config import load
-from kubetide.errors import KubetideError
+from kubetide.errors import KubetideError, Unavailable
 from kubetide.install.objects import COMPONENTS, required_crds
 from kubetide.install.rights import CLUSTER, LOCAL, Right
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.connect import connect
-from kubetide.kube.client.errors import NotFound
+from kubetide.kube.client.errors import Forbidden, NotFound, Unauthorized
 from kubetide.kube.client.settings import KubeSettings
 
 EXIT_PROBLEMS = 3
@@ -81,8 +81,9 @@ _METRICS = {
 
 @click.command("check", short_help="Look at a cluster before kubetide runs there.")
 @click.argument("components", nargs=-1, metavar="[COMPONENT]...", type=click.Choice([*COMPONENTS, "all"]))
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_obj
-def command(invocation: Invocation, components: tuple[str, ...]) -> int:
+def command(invocation: Invocation, components: tuple[str, ...], output: str) -> int:
     """Check whether components can run on this cluster with the rights of this identity.
 
     COMPONENT is hpa, recommender, updater, admission, slo, colocation or node; without any all are meant.
@@ -91,11 +92,16 @@ def command(invocation: Invocation, components: tuple[str, ...]) -> int:
     """
     chosen = COMPONENTS if not components or "all" in components else tuple(dict.fromkeys(components))
     findings = asyncio.run(_check(invocation, chosen))
+    code = EXIT_PROBLEMS if any(finding.verdict is Verdict.WRONG for finding in findings) else 0
+    if output == "json":
+        rows = [{"verdict": each.verdict.value, "subject": each.subject, "text": each.text} for each in findings]
+        click.echo(encode(rows))
+        return code
     colours = {Verdict.FINE: "green", Verdict.LOOK: "yellow", Verdict.WRONG: "red"}
     for finding in findings:
         mark = click.style(f"{finding.verdict.value:5}", fg=colours[finding.verdict])
         click.echo(f"{mark} {finding.subject:12} {finding.text}")
-    return EXIT_PROBLEMS if any(finding.verdict is Verdict.WRONG for finding in findings) else 0
+    return code
 
 
 async def _check(invocation: Invocation, components: tuple[str, ...]) -> list[Finding]:
@@ -114,12 +120,20 @@ async def examine(
     client: Client, components: tuple[str, ...], clock: Clock, *, namespace: str = "kube-system"
 ) -> list[Finding]:
     """Ask every question about the components; one that cannot be answered is a finding too."""
-    findings = await _asked("server", _server(client))
+    try:
+        findings = await _server(client)
+    except (Unavailable, Unauthorized) as error:
+        # Of a server that does not answer nothing else is known, and unknown is never fine.
+        fix = "fix: is it up, and do --kubeconfig and --context name the right cluster?"
+        return [Finding(Verdict.WRONG, "server", f"{error}; {fix}")]
+    except KubetideError as error:
+        findings = [Finding(Verdict.WRONG, "server", str(error))]
     for component in components:
         for question in (
             _served(client, component),
             _crds(client, component),
             _metrics(client, component),
+            _namespaces(client, component, namespace),
             _rights(client, component, namespace),
             _rivals(client, component, clock),
         ):
@@ -183,6 +197,20 @@ async def _metrics(client: Client, component: str) -> list[Finding]:
     ]
 
 
+async def _namespaces(client: Client, component: str, own_namespace: str) -> list[Finding]:
+    """Tell which namespaces are missing in which a component keeps its lease or its secrets."""
+    findings = []
+    for name in dict.fromkeys(local.namespace or own_namespace for local in LOCAL[component]):
+        try:
+            await client.get(NAMESPACES, name)
+        except NotFound:
+            fix = f"kubectl create namespace {name}"
+            findings.append(Finding(Verdict.WRONG, component, f"namespace {name} is missing; fix: {fix}"))
+        except Forbidden:
+            findings.append(Finding(Verdict.LOOK, component, f"this identity may not see whether {name} exists"))
+    return findings
+
+
 async def _rights(client: Client, component: str, own_namespace: str) -> list[Finding]:
     missing = []
     asked = 0
@@ -232,4 +260,6 @@ async def _rivals(client: Client, component: str, clock: Clock) -> list[Finding]
         if age < 60:
             text = f"{spec.holder_identity} holds {namespace}/{name}, renewed {max(age, 0):.0f} s ago"
             findings.append(Finding(Verdict.LOOK, component, text))
-    return findings or [Finding(Verdict.FINE, component, "nobody else acts")]
+    if _RIVALS[component] and not findings:
+        return [Finding(Verdict.FINE, component, "nobody else acts")]
+    return findings

@@ -4,10 +4,11 @@ A cold start imports click and this file; aiohttp, NumPy and the capabilities co
 """
 
 import importlib
+import json
 import os
 import platform
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,13 @@ VERBS = {
 }
 
 
+CLUSTER_VERBS = frozenset({"check", "explain"})
+"""Verbs that take the options about a cluster behind them too; `run` and `node` have flags of these names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What stands before the verb."""
+    """Which cluster, and how to log: what may stand before the verb, and behind it where people type it there."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -65,11 +70,55 @@ class _LazyVerbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(VERBS[cmd_name][0]).command
-        return command
+        return accept_globals(command) if cmd_name in CLUSTER_VERBS else command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            import difflib  # only for the error: it takes long to import
+
+            close = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, VERBS[name][1]) for name in sorted(VERBS)])
+
+
+def _cluster_options() -> list[click.Option]:
+    return [
+        click.Option(["--kubeconfig"], type=click.Path(path_type=Path, dir_okay=False), hidden=True),
+        click.Option(["--context", "context_name"], hidden=True),
+        click.Option(["-n", "--namespace"], hidden=True),
+    ]
+
+
+def accept_globals(command: click.Command) -> click.Command:
+    """Let a verb take the options about the cluster behind it as well, as people type them for kubectl."""
+    taken = {name for param in command.params for name in param.opts}
+    extra = [option for option in _cluster_options() if not taken & set(option.opts)]
+    inner = command.callback
+    if not extra or inner is None:
+        return command
+
+    def callback(**values: Any) -> Any:
+        ctx = click.get_current_context()
+        given = {str(option.name): values.pop(str(option.name)) for option in extra}
+        own: Invocation = ctx.obj or Invocation()
+        ctx.obj = replace(
+            own,
+            kubeconfig=given.get("kubeconfig") or own.kubeconfig,
+            context=given.get("context_name") or own.context,
+            namespace=given.get("namespace") or own.namespace,
+        )
+        return inner(**values)
+
+    command.params.extend(extra)
+    command.callback = callback
+    return command
 
 
 @click.group(cls=_LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,6 +131,7 @@ class _LazyVerbs(click.Group):
 @click.option("-n", "--namespace", help="Namespace to look at; default is the context's, or all.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", "verbosity", count=True, help="More log lines; twice for debugging.")
+@click.version_option(__version__, "--version", message="%(prog)s %(version)s", help="Print the version.")
 @click.pass_context
 def cli(
     ctx: click.Context,
@@ -125,6 +175,10 @@ def run_cli(arguments: list[str] | None = None) -> int:
         # The reader went away (`kubetide … | head`). Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+    except OSError as error:
+        # A taken port, a directory that may not be written, a full disk: the machine's answer, not a fault of ours.
+        click.echo(f"kubetide: {one_line(error)}", err=True)
+        return EXIT_FAILED
     return result if isinstance(result, int) else 0
 
 
@@ -133,9 +187,16 @@ def tell_group(group: ExceptionGroup[Exception]) -> int:
     leaves = _leaves(group)
     if not all(isinstance(leaf, KubetideError | OSError) for leaf in leaves):
         raise group
-    for text in dict.fromkeys(str(leaf) for leaf in leaves):
+    for text in dict.fromkeys(one_line(leaf) for leaf in leaves):
         click.echo(f"kubetide: {text}", err=True)
     return EXIT_USAGE if all(isinstance(leaf, InvalidInput) for leaf in leaves) else EXIT_FAILED
+
+
+def one_line(error: Exception) -> str:
+    """Return an error for a person: without an error number, with the file it is about."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _leaves(error: Exception) -> list[Exception]:
@@ -148,6 +209,10 @@ def _leaves(error: Exception) -> list[Exception]:
 
 
 @click.command("version", short_help="Print the version.")
-def command() -> None:
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(output: str) -> None:
     """Print the version of kubetide and of Python."""
+    if output == "json":
+        click.echo(json.dumps({"kubetide": __version__, "python": platform.python_version()}))
+        return
     click.echo(f"kubetide {__version__} (Python {platform.python_version()})")

@@ -13,7 +13,13 @@ from kubetide.install.slo_webhook import make_slo_webhook
 @click.argument("components", nargs=-1, metavar="[COMPONENT]...", type=click.Choice([*COMPONENTS, "all"]))
 @click.option("-n", "--namespace", default="kube-system", show_default=True, help="Where the components run.")
 @click.option("--image", default=f"kubetide:{__version__}", show_default=True, help="The container image.")
-@click.option("--replicas", default=1, show_default=True, help="Copies of each controller; one acts, the others wait.")
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Copies of each controller; one acts, the others wait.",
+)
 @click.option("--crds/--no-crds", "with_crds", default=True, help="Include the custom resource definitions.")
 @click.option(
     "--slo-webhook/--no-slo-webhook",

@@ -16,7 +16,7 @@ from kubetide.cli.completion import Known, complete_flag, complete_value
 from kubetide.cli.main import Invocation
 from kubetide.cli.settings_file import Sections, read_process
 from kubetide.clock import SystemClock
-from kubetide.config import Settings, load, options
+from kubetide.config import Option, Settings, load, options
 from kubetide.errors import SettingsError
 from kubetide.flags import ParsedFlags, parse_flags
 from kubetide.kube.client.connect import connect
@@ -67,14 +67,19 @@ def complete_words(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 )
 @click.argument("components", shell_complete=complete_components)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_words)
-@click.pass_obj
-def command(invocation: Invocation, components: str, flags: tuple[str, ...]) -> None:
+@click.pass_context
+def command(ctx: click.Context, components: str, flags: tuple[str, ...]) -> None:
     """Run COMPONENTS (hpa, recommender, updater, admission, slo, colocation; several with commas, or `all`).
 
     FLAGS are the flags of the originals: -flag=x, --flag=x and --flag x all work; a flag that several components
     share may be prefixed (--recommender.kube-api-qps=50). `kubetide settings` lists them.
     """
+    invocation: Invocation = ctx.obj
     names = parse_names(components)
+    if asks_for_help(flags):
+        click.echo(ctx.get_help())
+        click.echo(describe_flags(known_flags(names)), nl=False)
+        return
     parsed = read_flags(names, flags)
     invocation.configure_logging(parsed.verbosity)
     own, file = read_process(parsed.by_section["process"], os.environ)
@@ -112,6 +117,28 @@ def known_flags(names: tuple[str, ...]) -> Known:
     connection = options(KubeSettings)
     known = {name: (*options(COMPONENTS[name]), *connection) for name in names}
     return {**known, "process": options(ProcessSettings)}
+
+
+def asks_for_help(flags: tuple[str, ...]) -> bool:
+    """Whether help is asked for among flags that click does not read."""
+    return any(flag in ("-h", "--help", "-help") for flag in flags)
+
+
+def describe_flags(known: Known) -> str:
+    """Return the flags as help shows them, section by section; what several sections share is shown once."""
+    formatter = click.HelpFormatter()
+    shown: set[str] = set()
+    for section, found in known.items():
+        fresh = [option for option in found if option.flag not in shown]
+        shown.update(option.flag for option in fresh)
+        with formatter.section(f"Flags of {section}"):
+            formatter.write_dl([(f"--{option.flag}", _described(option)) for option in fresh])
+    return "\n" + formatter.getvalue()
+
+
+def _described(option: Option) -> str:
+    default = option.show(option.default)
+    return f"{option.doc}  [default: {default}]" if default else option.doc
 
 
 def read_flags(names: tuple[str, ...], flags: tuple[str, ...]) -> ParsedFlags:

@@ -1,9 +1,11 @@
 """`kubetide settings`: every setting with its flag, variable, default and meaning, from the declarations themselves."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
+from kubetide.api.values.codec import encode
 from kubetide.config import Option, options
 from kubetide.settings import SECTIONS
 
@@ -33,12 +35,16 @@ This page is generated: `make docs`.
 @click.command("settings", short_help="All settings with flags, variables, defaults and meaning.")
 @click.argument("section", required=False, metavar="[SECTION]", type=click.Choice(list(SECTIONS)))
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True)
-def command(section: str | None, form: str) -> None:
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(section: str | None, form: str, output: str) -> None:
     """Print all settings, or those of SECTION.
 
     SECTION is process, kube, hpa, recommender, updater, admission, slo, colocation or node.
     """
     chosen = (section,) if section else tuple(SECTIONS)
+    if output == "json":
+        click.echo(encode([_fields(option) for name in chosen for option in options(SECTIONS[name])]))
+        return
     if form == "markdown":
         click.echo(reference(chosen), nl=False)
         return
@@ -47,6 +53,21 @@ def command(section: str | None, form: str) -> None:
         for option in options(SECTIONS[name]):
             click.echo(f"  --{option.flag} (default {option.show(option.default) or 'none'}; {option.env})")
             click.echo(f"      {option.doc}")
+
+
+def _fields(option: Option) -> dict[str, Any]:
+    return {
+        "section": option.section,
+        "name": option.name,
+        "flag": option.flag,
+        "aliases": list(option.aliases),
+        "env": option.env,
+        "default": option.show(option.default),
+        "minimum": option.minimum,
+        "maximum": option.maximum,
+        "choices": list(option.choices),
+        "meaning": option.doc,
+    }
 
 
 def reference(sections: tuple[str, ...] = tuple(SECTIONS)) -> str:
@@ -71,6 +92,8 @@ def _row(option: Option) -> str:
     default = option.show(option.default)
     shown = f"`{default}`" if default else ""
     meaning = option.doc.replace("|", "\\|")
+    if option.maximum is not None or option.minimum not in (0.0, None):
+        meaning = f"{meaning} Must be {option.range}."
     # The setting's own name is a flag too; only other projects' names need to be told.
     own = option.name.replace("_", "-")
     flags = ", ".join(f"`--{flag}`" for flag in (option.flag, *(name for name in option.aliases if name != own)))

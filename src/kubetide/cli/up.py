@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -213,12 +214,14 @@ async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
     from kubetide.telemetry import Telemetry
 
     telemetry = Telemetry()
-    agents = [
-        make_agent(cluster, node, cluster.seed, interval=AGENT_INTERVAL, telemetry=telemetry) for node in cluster.hosts
-    ]
-    async with running(*agents), answering(agents, port, telemetry=telemetry) as taken:
-        click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
-        yield
+    with TemporaryDirectory(prefix="kubetide-audit-") as audit:
+        agents = [
+            make_agent(cluster, node, cluster.seed, interval=AGENT_INTERVAL, telemetry=telemetry, audit=Path(audit))
+            for node in cluster.hosts
+        ]
+        async with running(*agents), answering(agents, port, telemetry=telemetry) as taken:
+            click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
+            yield
 
 
 async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:

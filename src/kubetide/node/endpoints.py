@@ -7,7 +7,7 @@ The audit log names pods and what was done to them, so it answers like `/explain
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -16,8 +16,15 @@ from kubetide.errors import InvalidInput
 from kubetide.kube.connections import Limits
 from kubetide.kube.endpoints import Endpoints
 from kubetide.node.executor.audit_log import DEFAULT_PAGE, UnknownToken
-from kubetide.node.state.audit_writer import AuditWriter
 from kubetide.telemetry import Telemetry
+
+
+class AuditQueries(Protocol):
+    """What `/events` asks: the audit log of one agent, or of several in one process."""
+
+    async def query(self, size: int, token: str) -> tuple[list[dict[str, Any]], str]:
+        """Return events, newest first, and the token of the next page (empty at the end)."""
+        ...
 
 
 class NodeEndpoints(Endpoints):
@@ -27,7 +34,7 @@ class NodeEndpoints(Endpoints):
         self,
         telemetry: Telemetry,
         *,
-        audit: AuditWriter | None,
+        audit: AuditQueries | None,
         healthy: Callable[[], bool],
         ready: Callable[[], bool],
         explain: Callable[[str, str], dict[str, Any] | None] | None = None,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 from kubetide.errors import SettingsError
@@ -119,7 +120,7 @@ def make_modules(
         publish=recorder.publish,
         telemetry=agent.telemetry,
         audit=agent.audit,
-        stop_containers=_stopper(agent) if sockets and not settings.only_evict_by_api else None,
+        stop_containers=_stopper(agent) if sockets and has_extra() and not settings.only_evict_by_api else None,
     )
     gates = {**agent.gates, **agent.hook_gates}
 
@@ -174,11 +175,14 @@ def make_modules(
 
 def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
     """Return the ways in for container runtimes; gRPC and protobuf are needed only here."""
+    settings = agent.settings
+    if not has_extra():
+        _do_without_extra(agent)
+        return []
     from kubetide.node.runtime.hook_server import HookServer
     from kubetide.node.runtime.hook_service import HookService
     from kubetide.node.runtime.nri import NriPlugin
 
-    settings = agent.settings
     service = HookService(
         plugins,
         agent.executor,
@@ -210,6 +214,22 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
             )
         )
     return modules
+
+
+def has_extra() -> bool:
+    """Whether the packages are installed that talking to a container runtime takes."""
+    return all(find_spec(name) is not None for name in ("grpc", "google"))
+
+
+def _do_without_extra(agent: NodeAgent) -> None:
+    """Say what is missing; raise where a runtime waits for this agent's hooks, for they would silently not act."""
+    settings = agent.settings
+    wanted = [Path(settings.runtime_hooks_config_path)] if settings.runtime_hooks_config_path else []
+    if settings.enable_nri_runtime_hook:
+        wanted.append(Path(agent.layout.var_run_root) / "nri/nri.sock")
+    if found := [path for path in wanted if path.exists()]:
+        raise SettingsError(f"runtime hooks ({found[0]}) need the extra agent: pip install 'kubetide[agent]'")
+    log.warning("no runtime hooks, no stopping of containers at once", missing="pip install 'kubetide[agent]'")
 
 
 def _stopper(agent: NodeAgent) -> Callable[[Eviction], Awaitable[None]]:

@@ -75,7 +75,7 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     kubelet_sync_interval: Annotated[timedelta, Doc("How often the kubelet is asked for its pods.")] = _seconds(10)
     kubelet_sync_timeout: Annotated[timedelta, Doc("How long the kubelet may take to answer.")] = _seconds(3)
     kubelet_insecure_tls: Annotated[bool, Doc("Ask the kubelet's read-only port over plain HTTP.")] = False
-    kubelet_read_only_port: Annotated[int, Doc("The kubelet's read-only port.")] = 10255
+    kubelet_read_only_port: Annotated[int, Doc("The kubelet's read-only port.", maximum=65535)] = 10255
     node_topology_sync_interval: Annotated[timedelta, Doc("How often the NodeResourceTopology is calculated.")] = (
         _seconds(3)
     )

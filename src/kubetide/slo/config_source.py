@@ -7,7 +7,7 @@ from kubetide.api.objects.events import Event, reference_to, warning
 from kubetide.log import get_logger
 from kubetide.slo.core.compat import NEWEST, Compat
 from kubetide.slo.core.config import AmplificationState, ColocationState, NodeSLOConfig, NormalizationState, Problem
-from kubetide.slo.telemetry import Audit
+from kubetide.slo.telemetry import SloInstruments
 
 log = get_logger("slo")
 
@@ -23,9 +23,9 @@ class Recorder(Protocol):
 class Configuration:
     """What the ConfigMap says, key by key. Nothing is available before one state of it has been taken in."""
 
-    def __init__(self, recorder: Recorder, audit: Audit, compat: Compat = NEWEST) -> None:
+    def __init__(self, recorder: Recorder, instruments: SloInstruments, compat: Compat = NEWEST) -> None:
         self._recorder = recorder
-        self._audit = audit
+        self._instruments = instruments
         self._problems: set[Problem] = set()
         self.slo = NodeSLOConfig.initial(compat)
         self.colocation = ColocationState.initial(compat)
@@ -47,7 +47,7 @@ class Configuration:
         self.amplification, amplification_problems = self.amplification.updated(data)
         problems = (*slo_problems, *colocation_problems, *normalization_problems, *amplification_problems)
         for problem in problems:
-            self._audit.config_problem(problem)
+            self._instruments.config_problem(problem)
             if config is not None and problem not in self._problems:
                 self._say(config, problem)
         self._problems = set(problems)

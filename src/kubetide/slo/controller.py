@@ -32,7 +32,7 @@ from kubetide.slo.core.observation import NodeDecision, NodeObservation
 from kubetide.slo.node_objects import ObjectReconciler
 from kubetide.slo.node_writer import NodeWriter
 from kubetide.slo.settings import SloSettings
-from kubetide.slo.telemetry import NODE_METRIC, NODE_RESOURCE, NODE_SLO, PLUGINS, Audit
+from kubetide.slo.telemetry import NODE_METRIC, NODE_RESOURCE, NODE_SLO, PLUGINS, SloInstruments
 from kubetide.telemetry import Telemetry
 
 log = get_logger("slo")
@@ -54,7 +54,9 @@ class SloController(Controller):
     ) -> None:
         self._clock = clock
         self._settings = settings
-        self._audit = Audit(telemetry, plugins=tuple(plugin for plugin in PLUGINS if settings.calculates(plugin)))
+        self._instruments = SloInstruments(
+            telemetry, plugins=tuple(plugin for plugin in PLUGINS if settings.calculates(plugin))
+        )
         leadership = Leadership(
             client,
             clock=clock,
@@ -67,10 +69,16 @@ class SloController(Controller):
             retry_period=settings.leader_elect_retry_period,
         )
         writer = leadership.writer
-        self._writer = NodeWriter(writer, clock=clock, audit=self._audit)
+        self._writer = NodeWriter(writer, clock=clock, instruments=self._instruments)
         self._view = SloView(client, clock=clock, settings=settings, rng=rng)
-        self._configuration = Configuration(recorder, self._audit, settings.version)
-        objects = ObjectReconciler(writer, view=self._view, configuration=self._configuration, audit=self._audit)
+        self._configuration = Configuration(recorder, self._instruments, settings.version)
+        objects = ObjectReconciler(
+            writer,
+            view=self._view,
+            configuration=self._configuration,
+            instruments=self._instruments,
+            recorder=recorder,
+        )
         reconcilers = {
             NODE_SLO: objects.reconcile_slo,
             NODE_METRIC: objects.reconcile_metric,
@@ -112,7 +120,7 @@ class SloController(Controller):
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(_EXPIRE_SECONDS)
-            self._audit.expire(self._clock.now())
+            self._instruments.expire(self._clock.now())
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return how the resources of a node came about."""
@@ -196,7 +204,7 @@ class SloController(Controller):
         self._departures.forget(name)
         self._decisions.pop(name, None)
         self._writer.forget(name)
-        self._audit.forget(name)
+        self._instruments.forget(name)
 
     def _tell_problems(self, name: str, decision: NodeDecision) -> None:
         """Log what a plugin could not do, once per change."""
@@ -212,13 +220,13 @@ class SloController(Controller):
         if node is None:
             rejected = ObjectKey("", name) in self._view.nodes.rejected
             reason = "reconcileNodeGetError" if rejected else "reconcileNodeNotFound"
-            self._audit.reconciled(NODE_RESOURCE, reason, failed=True)
+            self._instruments.reconciled(NODE_RESOURCE, reason, failed=True)
             return Result()
         decision = decide_node(self._observe(node), self._settings, self._clock.now())
         self._tell_problems(name, decision)
         self._decisions[name] = decision
         self._departures.decided(name, decision.held)
-        self._audit.decided(name, decision, self._clock.now())
+        self._instruments.decided(name, decision, self._clock.now())
         await self._writer.write(name, decision)
         return Result(requeue_after=decision.look_again_after)
 

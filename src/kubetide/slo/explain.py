@@ -42,11 +42,11 @@ def _inputs(trace: Raw) -> list[str]:
     age = trace["reportAgeSeconds"]
     strategy = trace["strategy"]
     limit = strategy.get("degradeTimeMinutes")
-    told = "never" if age is None else f"{age:.0f} s ago (too old after {limit} min)"
+    reported = "never" if age is None else f"{age:.0f} s ago (too old after {limit} min)"
     lines = [
         f"  colocation    {'enabled' if trace['enabled'] else 'disabled'} (rules of Koordinator {trace['compat']})",
         f"  calculated    {trace['at']}",
-        f"  last report   {told}",
+        f"  last report   {reported}",
         f"  pods          {trace['pods']} on the node, {trace['reportedPods']} in the report",
     ]
     if lingering := trace.get("lingering"):
@@ -63,7 +63,7 @@ def _inputs(trace: Raw) -> list[str]:
 def _sum(resource: str, item: Raw, sums: Raw | None, strategy: Raw) -> list[str]:
     lines = [f"{item['resource']}"]
     if sums is None or item["reset"]:
-        return [*lines, f"  nothing is lent: {item['reason']}"]
+        return [*lines, f"  nothing is overcommitted: {item['reason']}"]
     policy = strategy.get(f"{resource}CalculatePolicy") or "usage"
     policy = policy if policy in _TERMS and (resource, policy) != ("cpu", "request") else "usage"
     lines[0] += f"  (policy {policy})"

@@ -1,4 +1,4 @@
-"""Writes what was decided about a node: zones, status, metadata, each counted under the original's reason.
+"""Writes what was decided about a node: zones, status, metadata, each counted under upstream's reason.
 
 Zones come first and may fail without harm: the node's own numbers do not rest on them. Everything else that fails is
 tried again as a whole; what was written already is then found equal and left alone.
@@ -16,7 +16,7 @@ from kubetide.kube.client.client import Client
 from kubetide.log import get_logger
 from kubetide.slo.cluster_view import RAW_TOPOLOGIES
 from kubetide.slo.core.observation import NodeDecision
-from kubetide.slo.telemetry import NODE_RESOURCE, Audit
+from kubetide.slo.telemetry import NODE_RESOURCE, SloInstruments
 
 log = get_logger("slo")
 
@@ -31,10 +31,10 @@ _REASONS = {
 class NodeWriter:
     """Writes decisions, and remembers when it wrote what."""
 
-    def __init__(self, client: Client, *, clock: Clock, audit: Audit) -> None:
+    def __init__(self, client: Client, *, clock: Clock, instruments: SloInstruments) -> None:
         self._client = client
         self._clock = clock
-        self._audit = audit
+        self._instruments = instruments
         self._written: dict[str, dict[str, datetime]] = {}
 
     def written(self, node: str) -> dict[str, datetime]:
@@ -70,6 +70,6 @@ class NodeWriter:
 
     async def _write(self, node: str, what: str, request: Awaitable[Any]) -> None:
         reason, gone = _REASONS[what]
-        await self._audit.counted(NODE_RESOURCE, reason, request, gone=gone)
+        await self._instruments.counted(NODE_RESOURCE, reason, request, gone=gone)
         self._written.setdefault(node, {})[what] = self._clock.now()
         log.debug("wrote", node=node, part=what)

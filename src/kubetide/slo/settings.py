@@ -1,9 +1,9 @@
-"""Settings of the SLO controller. Names and defaults of the original first, then what kubetide adds."""
+"""Settings of the SLO controller. Names and defaults of upstream first, then what kubetide adds."""
 
 from datetime import timedelta
 from typing import Annotated, ClassVar
 
-from kubetide.config import Doc, Settings
+from kubetide.config import Doc, Settings, selection
 from kubetide.slo.core.compat import Compat, parse_compat
 from kubetide.slo.core.gates import gate_enabled, gate_warnings
 
@@ -23,11 +23,25 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     config_namespace: Annotated[str, Doc("Namespace of the ConfigMap.")] = "koordinator-system"
     controllers: Annotated[
         tuple[str, ...],
-        Doc("Which of nodemetric, nodeslo, noderesource run: a name, * for all, -name for all but it."),
+        Doc(
+            "Which of nodemetric, nodeslo, noderesource run: a name, * for all, -name for all but it.",
+            choices=selection("nodemetric", "nodeslo", "noderesource"),
+        ),
     ] = ("*",)
     plugins: Annotated[
         tuple[str, ...],
-        Doc("Which resources are calculated; the same list grammar as controllers.", flag="noderesource-plugins"),
+        Doc(
+            "Which resources are calculated; the same list grammar as controllers.",
+            flag="noderesource-plugins",
+            choices=selection(
+                "MidResource",
+                "BatchResource",
+                "CPUNormalization",
+                "ResourceAmplification",
+                "GPUDeviceResource",
+                "RDMADeviceResource",
+            ),
+        ),
     ] = (
         "MidResource",
         "BatchResource",
@@ -36,7 +50,9 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         "GPUDeviceResource",
         "RDMADeviceResource",
     )
-    workers: Annotated[int, Doc("Nodes worked on at once. More is faster and costs the API server more.")] = 16
+    workers: Annotated[
+        int, Doc("Nodes worked on at once. More is faster and costs the API server more.", minimum=1)
+    ] = 16
     sync_period: Annotated[
         timedelta | None, Doc("Look at every node again after this time, changed or not; empty: only on changes.")
     ] = None
@@ -52,7 +68,9 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         bool,
         Doc("The webhook demands unique names of node entries.", flag="node-strategy-name-need-check"),
     ] = False
-    webhook_port: Annotated[int, Doc("Port of the validating webhook, where a gate switches it on.")] = 9876
+    webhook_port: Annotated[int, Doc("Port of the validating webhook, where a gate switches it on.", maximum=65535)] = (
+        9876
+    )
     webhook_cert_dir: Annotated[
         str, Doc("Folder with tls.crt and tls.key of the webhook; reloaded when they change.")
     ] = "/tmp/k8s-webhook-server/serving-certs"
@@ -73,7 +91,7 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         int,
         Doc(
             "Let batch resources grow by at most this share of the node's capacity per update, so that allocatable "
-            "does not swing. They still shrink at once. 0: no limit, as the original."
+            "does not swing. They still shrink at once. 0: no limit, as upstream."
         ),
     ] = 0
     gradual_release: Annotated[
@@ -85,7 +103,7 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     ] = False
     leader_elect: Annotated[bool, Doc("Act only while holding the lease.", flag="enable-leader-election")] = True
     leader_elect_resource_name: Annotated[
-        str, Doc("Name of the leader lease: the original's, so that both never act at once.")
+        str, Doc("Name of the leader lease: upstream's, so that both never act at once.")
     ] = "koordinator-manager"
     leader_elect_resource_namespace: Annotated[
         str, Doc("Namespace of the leader lease.", aliases=("leader-election-namespace",))

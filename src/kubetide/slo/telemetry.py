@@ -1,7 +1,7 @@
-"""Telemetry of the SLO controller, under the names and reasons of the original.
+"""Telemetry of the SLO controller, under the names and reasons of upstream.
 
 A reconcile is counted where it has an effect: each read that fails and each write, by its reason. A reconcile that
-finds everything as it should be is only seen in `controller_runtime_reconcile_total`. What the original has no name
+finds everything as it should be is only seen in `controller_runtime_reconcile_total`. What upstream has no name
 for, a configuration text that cannot be used, is counted by `kubetide_slo_config_problems_total`.
 """
 
@@ -21,7 +21,7 @@ log = get_logger("slo")
 
 NODE_SLO, NODE_METRIC, NODE_RESOURCE = "nodeslo", "nodemetric", "noderesource"
 KEEP_SERIES = timedelta(minutes=5)
-PLUGINS = ("CPUNormalization", "ResourceAmplification", "MidResource", "BatchResource")
+PLUGINS = ("CPUNormalization", "ResourceAmplification", "MidResource", "BatchResource", "GPUDeviceResource")
 
 _RECONCILE_COUNTERS = {
     NODE_RESOURCE: "slo_controller_node_resource_reconcile_count",
@@ -42,7 +42,7 @@ _SLO_PARTS = {
 }
 
 
-class Audit:
+class SloInstruments:
     """Counts what was decided and written."""
 
     def __init__(self, telemetry: Telemetry, plugins: Iterable[str] = PLUGINS) -> None:

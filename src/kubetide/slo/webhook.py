@@ -1,6 +1,6 @@
 """Webhooks: the ConfigMap before it takes effect, nodes whose new labels match two entries, amplified allocatable.
 
-Off unless a feature gate switches them on, as in the original. The rules are those of `slo.validate`: what the webhook
+Off unless a feature gate switches them on, as upstream. The rules are those of `slo.core.validate`: what the webhook
 refuses and what the controller would report are found by the same code.
 """
 
@@ -18,7 +18,7 @@ from kubetide.kube.connections import Limits
 from kubetide.kube.webhook import WebhookServer
 from kubetide.log import get_logger
 from kubetide.slo.core.amplify import amplified
-from kubetide.slo.core.validate import Refusal, conflicting_entries, validate_configmap
+from kubetide.slo.core.validate import Rejection, conflicting_entries, validate_configmap
 from kubetide.slo.settings import SloSettings
 from kubetide.telemetry import Telemetry
 
@@ -51,14 +51,14 @@ class SloReviews:
         new = decode(bytes(request.object), ConfigMap, what="ConfigMap")
         old = None if request.operation == "CREATE" else decode(bytes(request.old_object), ConfigMap, what="ConfigMap")
         nodes = await self._client.list(NODES)
-        refusal = validate_configmap(
+        rejection = validate_configmap(
             None if old is None else old.data,
             new.data,
             nodes=nodes.items,
             names_needed=self._settings.names_needed,
             compat=self._settings.version,
         )
-        return _answer(request.uid, refusal)
+        return _answer(request.uid, rejection)
 
     async def review_node(self, review: AdmissionReview) -> dict[str, Any]:
         """Refuse a change of labels after which two entries would match the node."""
@@ -119,8 +119,8 @@ def webhook_server(
     )
 
 
-def _answer(uid: str, refusal: Refusal | None) -> dict[str, Any]:
-    if refusal is None:
+def _answer(uid: str, rejection: Rejection | None) -> dict[str, Any]:
+    if rejection is None:
         return review_response(uid)
-    log.info("refused", reason=refusal.reason, error=refusal.message)
-    return review_response(uid, allowed=False, code=_REFUSED, message=refusal.text)
+    log.info("refused", reason=rejection.reason, error=rejection.message)
+    return review_response(uid, allowed=False, code=_REFUSED, message=rejection.text)

@@ -180,7 +180,7 @@ def configmap_validate_18(case: Case) -> Iterable[str]:
     return compare(expected, actual)
 
 
-def refused(case: Case, compat: Compat) -> validate.Refusal | None:
+def refused(case: Case, compat: Compat) -> validate.Rejection | None:
     given = case["input"]
     return validate.validate_configmap(
         given["old"],

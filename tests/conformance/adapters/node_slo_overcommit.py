@@ -14,7 +14,7 @@ from kubetide.api.objects.slo import Device, NodeMetric, NodeResourceTopology, R
 from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.node.core.topology.zones import merge_zones
-from kubetide.slo.core import arithmetic, config, devices, node_update, normalization, zones
+from kubetide.slo.core import arithmetic, config, devices, node_update, normalization, patches
 from kubetide.slo.core.compat import NEWEST, Compat, parse_compat
 from kubetide.slo.core.overcommit import batch, loads, mid
 from kubetide.slo.core.overcommit.claims import claim_of
@@ -169,7 +169,7 @@ def pod_numa_split(case: Case) -> Iterable[str]:
 def nrt_zone_update(case: Case) -> Iterable[str]:
     given = case["input"]
     values = {name: parse_list(resources) for name, resources in (given["zoneResources"] or {}).items()}
-    updated, changed = zones.update_zones(given["zones"] or (), values, given["annotations"], given["threshold"])
+    updated, changed = patches.update_zones(given["zones"] or (), values, given["annotations"], given["threshold"])
     return compare(case, {"changed": changed, "zones": updated})
 
 

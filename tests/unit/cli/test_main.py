@@ -1,5 +1,6 @@
 """The command line: verbs, exit codes, lazy imports."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -33,6 +34,24 @@ def test_version_imports_nothing_heavy() -> None:
 def test_every_verb_helps(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli([verb, "--help"]) == 0
     assert "Usage: kubetide" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        pytest.param(["run", "hpa", "--help"], "--horizontal-pod-autoscaler-sync-period", id="run"),
+        pytest.param(["run", "hpa", "-h"], "--horizontal-pod-autoscaler-sync-period", id="run-short"),
+        pytest.param(["run", "hpa,slo", "--workers", "3", "-h"], "Flags of slo", id="run-behind-other-flags"),
+        pytest.param(["node", "-h"], "--cgroup-root-dir", id="node"),
+        pytest.param(["node", "--addr=:1", "--help"], "--cgroup-root-dir", id="node-behind-other-flags"),
+        pytest.param(["manifests", "-h"], "--replicas", id="any-verb"),
+    ],
+)
+def test_help_stands_anywhere_and_shows_the_flags(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(words) == 0
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", ["check", "manifests", "settings"])
@@ -169,3 +188,71 @@ def test_names_and_addresses_are_checked() -> None:
     for text in ("", "hpa,hpa"):
         with pytest.raises(SettingsError):
             parse_names(text)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("explian", "explain"), ("chek", "check"), ("setings", "settings")])
+def test_a_mistyped_verb_gets_a_suggestion(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli([typed]) == EXIT_USAGE
+    assert f"Did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["--version"]) == 0
+    assert capsys.readouterr().out == f"kubetide {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["version", "-o", "json"], {"kubetide": __version__}),
+        (["settings", "hpa", "-o", "json"], {"name": "sync_period", "section": "hpa", "default": "15s"}),
+        (["check", "hpa", "-o", "json"], {"subject": "server", "verdict": "WRONG"}),
+    ],
+)
+def test_what_is_printed_for_people_is_printed_for_programs_too(
+    words: list[str],
+    part: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG)
+    kubeconfig.chmod(0o600)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    run_cli(words)
+    told = json.loads(capsys.readouterr().out)
+    rows = told if isinstance(told, list) else [told]
+    assert any(part.items() <= row.items() for row in rows)
+
+
+@pytest.mark.parametrize("verb", [["explain", "hpa", "web"], ["check", "hpa"]])
+@pytest.mark.parametrize("option", [["--kubeconfig", "/nowhere"], ["--context", "nowhere"]])
+@pytest.mark.parametrize("behind", [False, True])
+def test_options_about_the_cluster_stand_before_or_behind_the_verb(
+    verb: list[str],
+    option: list[str],
+    behind: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG)
+    kubeconfig.chmod(0o600)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    assert run_cli([*verb, *option] if behind else [*option, *verb]) == EXIT_USAGE
+    assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["-n", "shop", "explain", "hpa", "web"], ["explain", "hpa", "web", "-n", "shop"]])
+def test_the_namespace_stands_before_or_behind_the_verb(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def get_json(address: str, path: str, **_: object) -> dict[str, str]:
+        asked.append(path)
+        return {"told": "all"}
+
+    monkeypatch.setattr("kubetide.cli.explain.command.get_json", get_json)
+    assert run_cli([*words, "--address", "127.0.0.1:1", "-o", "json"]) == 0
+    assert asked == ["/explain/hpa/shop/web"]

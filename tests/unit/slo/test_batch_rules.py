@@ -10,7 +10,7 @@ from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.slo.core.overcommit.batch import calculate_batch, reserve
 from kubetide.slo.core.overcommit.claims import claim_of
-from unit.slo.lending import NOW, STRATEGY
+from unit.slo.scenes import NOW, STRATEGY
 
 GI = 2**30
 

@@ -13,7 +13,7 @@ from kubetide.api.values.codec import convert
 from kubetide.slo.core.compat import Compat, parse_compat
 from kubetide.slo.core.overcommit.claims import claim_of
 from kubetide.slo.core.overcommit.mid import calculate_mid
-from unit.slo.lending import NOW, STRATEGY
+from unit.slo.scenes import NOW, STRATEGY
 
 NODE = {"status": {"capacity": {"cpu": "20", "memory": "2001"}, "allocatable": {"cpu": "10", "memory": "1001"}}}
 USED = {"cpu": "9", "memory": "9"}

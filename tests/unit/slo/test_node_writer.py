@@ -14,7 +14,7 @@ from kubetide.kube.client.errors import ApiError
 from kubetide.kube.client.transport import Response
 from kubetide.slo.core.observation import NodeDecision
 from kubetide.slo.node_writer import NodeWriter
-from kubetide.slo.telemetry import Audit
+from kubetide.slo.telemetry import SloInstruments
 from kubetide.telemetry import Telemetry
 
 STATUS, ANNOTATIONS = {"allocatable": {"kubernetes.io/batch-cpu": "1"}}, {"annotations": {"a": "b"}}
@@ -54,7 +54,7 @@ class Answers:
 def write(decision: NodeDecision, **codes: int) -> tuple[Answers, NodeWriter, Telemetry]:
     answers, telemetry = Answers(**codes), Telemetry()
     clock = SystemClock()
-    writer = NodeWriter(Client(answers, clock=clock), clock=clock, audit=Audit(telemetry))
+    writer = NodeWriter(Client(answers, clock=clock), clock=clock, instruments=SloInstruments(telemetry))
     asyncio.run(writer.write("n", decision))
     return answers, writer, telemetry
 

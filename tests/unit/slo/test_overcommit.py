@@ -16,7 +16,7 @@ from kubetide.slo.core.overcommit.claims import claim_of
 from kubetide.slo.core.overcommit.result import BATCH_CPU, BATCH_MEMORY
 from kubetide.slo.explain import render
 from kubetide.slo.settings import SloSettings, is_listed
-from unit.slo.lending import NOW, STRATEGY, lent, metric, node, observe
+from unit.slo.scenes import NOW, STRATEGY, lent, metric, node, observe
 
 
 def test_a_pod_without_metrics_counts_with_its_request() -> None:

@@ -11,7 +11,7 @@ from kubetide.kube.client.errors import Conflict, NotFound
 from kubetide.slo.core.config import COLOCATION_NOT_ACCEPTABLE, QOS_KEY, Problem
 from kubetide.slo.core.observation import NodeDecision, PluginProblem
 from kubetide.slo.core.overcommit.result import BATCH_CPU, BATCH_MEMORY, MID_CPU, ResourceItem
-from kubetide.slo.telemetry import NODE_METRIC, NODE_RESOURCE, NODE_SLO, Audit
+from kubetide.slo.telemetry import NODE_METRIC, NODE_RESOURCE, NODE_SLO, SloInstruments
 from kubetide.telemetry import Telemetry
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -47,7 +47,7 @@ def absent() -> NotFound:
 )
 async def test_a_write_is_counted_by_its_reason(controller: str, metric: str, reason: str) -> None:
     telemetry = Telemetry()
-    audit = Audit(telemetry)
+    audit = SloInstruments(telemetry)
     await audit.counted(controller, reason, ends())
     with pytest.raises(Conflict):
         await audit.counted(controller, reason, ends(Conflict(409)))
@@ -56,7 +56,7 @@ async def test_a_write_is_counted_by_its_reason(controller: str, metric: str, re
 
 async def test_an_object_that_has_gone_is_no_failure_of_a_delete_but_has_its_own_reason_elsewhere() -> None:
     telemetry = Telemetry()
-    audit = Audit(telemetry)
+    audit = SloInstruments(telemetry)
     await audit.counted(NODE_SLO, "deleteNodeSLO", ends(absent()))
     await audit.counted(NODE_RESOURCE, "updateNodeStatus", ends(absent()), gone="updateNodeNotFound")
     assert shown(telemetry, "slo_controller_nodeslo_reconcile_count") == {("deleteNodeSLO", "succeeded"): 1}
@@ -65,7 +65,7 @@ async def test_an_object_that_has_gone_is_no_failure_of_a_delete_but_has_its_own
 
 def test_every_part_of_a_spec_is_counted_and_the_part_with_a_bad_text_as_failed() -> None:
     telemetry = Telemetry()
-    audit = Audit(telemetry)
+    audit = SloInstruments(telemetry)
     audit.rendered_slo({QOS_KEY})
     audit.rendered_metric(failed=False)
     audit.rendered_metric(failed=True)
@@ -85,7 +85,7 @@ def test_every_part_of_a_spec_is_counted_and_the_part_with_a_bad_text_as_failed(
 
 def test_a_text_that_cannot_be_used_is_counted_by_key_and_reason() -> None:
     telemetry = Telemetry()
-    Audit(telemetry).config_problem(Problem(COLOCATION_NOT_ACCEPTABLE, "colocation-config", "why"))
+    SloInstruments(telemetry).config_problem(Problem(COLOCATION_NOT_ACCEPTABLE, "colocation-config", "why"))
     assert shown(telemetry, "kubetide_slo_config_problems_total") == {
         ("colocation-config", "ColocationCfgNotAcceptable"): 1
     }
@@ -93,7 +93,7 @@ def test_a_text_that_cannot_be_used_is_counted_by_key_and_reason() -> None:
 
 def stages(decision: NodeDecision, plugins: Iterable[str]) -> dict[tuple[str, ...], float]:
     telemetry = Telemetry()
-    Audit(telemetry, plugins).decided("n", decision, NOW)
+    SloInstruments(telemetry, plugins).decided("n", decision, NOW)
     return shown(telemetry, "slo_controller_node_resource_run_plugin_status")
 
 
@@ -116,7 +116,7 @@ def test_plugins_are_counted_stage_by_stage_and_only_those_that_run() -> None:
 
 def test_batch_cpu_is_shown_in_cores_mid_cpu_in_milli_cores_and_old_series_go() -> None:
     telemetry, name = Telemetry(), "slo_controller_node_extended_resource_allocatable_internal"
-    audit = Audit(telemetry)
+    audit = SloInstruments(telemetry)
     audit.decided("n", NodeDecision(items=ITEMS), NOW)
     assert shown(telemetry, name) == {
         ("n", BATCH_CPU, "integer"): 3.5,

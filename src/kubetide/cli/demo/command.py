@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -265,10 +266,20 @@ class Demo:
 
     @asynccontextmanager
     async def _controllers(self, cluster: SimCluster, status_port: int | None) -> AsyncIterator[None]:
-        components = [] if self._bare else demo_components(cluster, self._seed)
-        if not components:
+        if self._bare:
             yield
             return
+        with TemporaryDirectory(prefix="kubetide-audit-") as audit:
+            # The audit log is kept only where somebody can ask for it.
+            components = demo_components(cluster, self._seed, audit=None if status_port is None else Path(audit))
+            async with self._working(cluster, components, status_port):
+                yield
+
+    @asynccontextmanager
+    async def _working(
+        self, cluster: SimCluster, components: list[Component], status_port: int | None
+    ) -> AsyncIterator[None]:
+        """Run the components while the block lasts; what fails ends the showing."""
         manager = Manager(name="demo")
         for component in components:
             manager.add(component)
@@ -314,7 +325,7 @@ class Demo:
             yield
 
 
-def demo_components(cluster: SimCluster, seed: int) -> list[Component]:
+def demo_components(cluster: SimCluster, seed: int, *, audit: Path | None = None) -> list[Component]:
     """Return every controller there is, and an agent for each node, on clients of the simulated cluster."""
     from kubetide.cli.node.simulated import make_agent
     from kubetide.settings import COMPONENTS
@@ -334,4 +345,5 @@ def demo_components(cluster: SimCluster, seed: int) -> list[Component]:
         )
         components += build(name, world, settings)
     # Agents look twice a minute: every second would cost most of the demo.
-    return [*components, *(make_agent(cluster, node, seed, interval=AGENT_INTERVAL) for node in cluster.hosts)]
+    agents = [make_agent(cluster, node, seed, interval=AGENT_INTERVAL, audit=audit) for node in cluster.hosts]
+    return [*components, *agents]

@@ -10,16 +10,19 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import click
 
 from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import HPAS, NODES, PODS, VPAS, Resource
 from kubetide.api.values.codec import decode_raw, encode
+from kubetide.cli.asking import get_json, join
 from kubetide.cli.main import Invocation
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load
-from kubetide.errors import InvalidInput, KubetideError
+from kubetide.errors import KubetideError, Unavailable
+from kubetide.kube.client.client import Client
 from kubetide.kube.client.connect import connect
+from kubetide.kube.client.errors import NotFound
 from kubetide.kube.client.kubeconfig import load as access
 from kubetide.kube.client.settings import KubeSettings
 from kubetide.settings import COMPONENTS
@@ -30,6 +33,7 @@ class _Kind:
     """Who explains an object: the component, the module that recomputes, and the ports its controller may listen on."""
 
     component: str
+    resource: Resource[Any]
     recomputer: str
     renderer: str
     namespaced: bool
@@ -37,15 +41,15 @@ class _Kind:
 
 
 KINDS = {
-    "hpa": _Kind("hpa", "kubetide.hpa.controller", "kubetide.hpa.explain", True, (8941, 8080)),
+    "hpa": _Kind("hpa", HPAS, "kubetide.hpa.controller", "kubetide.hpa.explain", True, (8941, 8080)),
     "vpa": _Kind(
-        "recommender", "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True, (8942, 8080)
+        "recommender", VPAS, "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True, (8942, 8080)
     ),
-    "pod": _Kind("updater", "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True, (8943, 8080)),
-    "node": _Kind("slo", "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False, (8080, 9316)),
+    "pod": _Kind("updater", PODS, "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True, (8943, 8080, 9316)),
+    "node": _Kind("slo", NODES, "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False, (8080, 9316)),
 }
 
-COLOCATION = _Kind("colocation", "kubetide.slo.colocation.explain", "kubetide.cli.explain.pod", True, ())
+COLOCATION = _Kind("colocation", PODS, "kubetide.slo.colocation.explain", "kubetide.cli.explain.pod", True, ())
 """What a pod became at creation; noted on the pod, so that no controller has to be asked."""
 
 
@@ -53,7 +57,7 @@ COLOCATION = _Kind("colocation", "kubetide.slo.colocation.explain", "kubetide.cl
 @click.argument("kind", type=click.Choice(sorted(KINDS)))
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--address", help="Where the controller serves /explain, such as http://127.0.0.1:8941.")
+@click.option("--address", help="Where the controller serves /explain, such as 127.0.0.1:8941.")
 @click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", help="Bearer token for /explain.")
 @click.option("--recompute", is_flag=True, help="Do not ask a controller; compute from the cluster.")
 @click.pass_obj
@@ -99,7 +103,7 @@ async def _explained(
     colocation: dict[str, Any] = {}
     try:
         # What a profile made of a pod has no history: reading the pod is not second best.
-        colocation = {**await _recompute(invocation, COLOCATION, key), "recomputed": False}
+        colocation = {**await _recompute(invocation, kind, COLOCATION, key), "recomputed": False}
         return colocation | await _explain(invocation, kind, found, key, address, token, recompute=recompute)
     except KubetideError:
         if colocation:
@@ -118,40 +122,53 @@ async def _explain(
     recompute: bool,
 ) -> dict[str, Any]:
     if not recompute:
-        addresses = (address,) if address else tuple(f"http://127.0.0.1:{port}" for port in found.ports)
-        merged: dict[str, Any] = {}
-        for each in addresses:
-            trace = await ask(each, kind, key, token)
-            if trace is not None and kind != "node":
-                return trace
-            merged |= trace or {}  # of a node the cluster's controller knows one half and its agent the other
-        if merged:
-            return merged
+        addresses = (address,) if address else tuple(f"127.0.0.1:{port}" for port in found.ports)
+        answers = [await ask(each, kind, key, token, required=bool(address)) for each in addresses]
+        halves = [answer for answer in answers if answer is not None]
+        controller = next((half for half in halves if not _is_of_agent(kind, half)), None)
+        agent = next((half for half in halves if _is_of_agent(kind, half)), None)
+        if (trace := join(kind, controller, agent)) is not None:
+            return trace
         if address:
             raise KubetideError(f"{address} does not know {kind} {key}")
-    return await _recompute(invocation, found, key)
+    return await _recompute(invocation, kind, found, key)
 
 
-async def ask(address: str, kind: str, key: ObjectKey, token: str | None) -> dict[str, Any] | None:
-    """Ask a controller; None if nobody answers there, or it does not know the object."""
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    timeout = aiohttp.ClientTimeout(total=5)
+def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
+    """Whether an answer is that of a node's agent alone."""
+    return ("cgroup" in answer and "vpa" not in answer) if kind == "pod" else (kind == "node" and "node" in answer)
+
+
+async def ask(address: str, kind: str, key: ObjectKey, token: str | None, *, required: bool) -> dict[str, Any] | None:
+    """Ask a controller; None if it does not know the object, or nobody answers though nobody has to."""
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
-            session.get(f"{address.rstrip('/')}/explain/{kind}/{key}") as response,
-        ):
-            if response.status in (401, 403):
-                raise KubetideError(f"{address} refuses to explain: pass --token")
-            if response.status != 200:
-                return None
-            found = decode_raw(await response.read(), what="explanation")
-            return found if isinstance(found, dict) else None
-    except (aiohttp.ClientError, TimeoutError, InvalidInput):
+        found = await get_json(address, f"/explain/{kind}/{key}", token=token or "", seconds=5)
+    except Unavailable:
+        if required:
+            raise
         return None
+    return found if isinstance(found, dict) else None
 
 
-async def _recompute(invocation: Invocation, found: _Kind, key: ObjectKey) -> dict[str, Any]:
+async def _exists(client: Client, kind: str, found: _Kind, key: ObjectKey) -> None:
+    """Raise, with the fix, if there is no such object or nothing of its kind: waiting for it would help nobody."""
+    if kind in ("vpa", "pod"):
+        path = f"/apis/{VPAS.api_version}"
+        try:
+            listed = decode_raw((await client.request("GET", path)).body, what=path)
+        except NotFound:
+            listed = {}
+        if VPAS.plural not in {each["name"] for each in listed.get("resources") or ()}:
+            fix = f"kubetide manifests {found.component} | kubectl apply -f -"
+            raise KubetideError(f"{VPAS.plural}.{VPAS.group} is not installed in this cluster; fix: {fix}")
+    try:
+        await client.get_raw(found.resource, key.name, namespace=key.namespace or None)
+    except NotFound as error:
+        where = f" in namespace {key.namespace}" if found.namespaced else ""
+        raise KubetideError(f"there is no {kind} {key.name}{where}") from error
+
+
+async def _recompute(invocation: Invocation, kind: str, found: _Kind, key: ObjectKey) -> dict[str, Any]:
     clock = SystemClock()
     flags = {} if invocation.kubeconfig is None else {"kubeconfig": str(invocation.kubeconfig)}
     if invocation.context:
@@ -159,6 +176,7 @@ async def _recompute(invocation: Invocation, found: _Kind, key: ObjectKey) -> di
     client, _ = connect(load(KubeSettings, flags=flags, env=os.environ), clock=clock)
     settings: Settings = load(COMPONENTS[found.component], env=os.environ)
     try:
+        await _exists(client, kind, found, key)
         trace: dict[str, Any] = await importlib.import_module(found.recomputer).recompute(client, clock, settings, key)
     finally:
         await client.close()

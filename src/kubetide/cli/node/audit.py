@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from kubetide.cli.asking import get_json
 from kubetide.clock import SystemClock
-from kubetide.errors import KubetideError, Unavailable
+from kubetide.errors import KubetideError
 
 PAGE = 256
 
@@ -27,7 +28,9 @@ PAGE = 256
 )
 @click.option("--reason", help="Only events with this reason, such as AdjustBEByNodeCPUUsage.")
 @click.option("--pod", help="Only events about this pod: NAMESPACE/NAME or NAME.")
-@click.option("--limit", default=50, show_default=True, help="Stop after so many events; 0 shows all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Stop after so many events; 0 shows all."
+)
 @click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", help="Bearer token, for an agent that is not here.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(
@@ -68,27 +71,19 @@ def read_files(directory: Path) -> Iterator[dict[str, Any]]:
 
 async def _ask(address: str, limit: int, bearer: str | None) -> list[dict[str, Any]]:
     """Return the events of a running agent, page by page."""
-    import aiohttp
-
     found: list[dict[str, Any]] = []
     token = ""
-    headers = {"Accept": "application/json", **({"Authorization": f"Bearer {bearer}"} if bearer else {})}
-    try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
-            while True:
-                query = {"size": str(PAGE), **({"pageToken": token} if token else {})}
-                async with session.get(f"http://{address}/events", params=query, headers=headers) as response:
-                    if response.status in (401, 403):
-                        raise KubetideError(f"{address} shows its audit log on loopback only: pass --token")
-                    if response.status != 200:
-                        raise KubetideError(f"the agent at {address} answers {response.status}")
-                    page = await response.json()
-                found += page.get("Events") or []
-                token = page.get("NextPageToken") or ""
-                if not token or (limit and len(found) >= limit * 20):
-                    return found
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unavailable(f"no agent answers at {address}: {error}") from error
+    while True:
+        query = {"size": str(PAGE), **({"pageToken": token} if token else {})}
+        page = await get_json(address, "/events", token=bearer or "", query=query, seconds=30)
+        if page is None:
+            raise KubetideError(
+                f"{address} keeps no audit log: see --audit-log-dir and the gate AuditEventsHTTPHandler"
+            )
+        found += page.get("Events") or []
+        token = page.get("NextPageToken") or ""
+        if not token or (limit and len(found) >= limit * 20):
+            return found
 
 
 def matches(event: dict[str, Any], *, reason: str | None, pod: str | None) -> bool:

@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from kubetide.cli.completion import Known, complete_flag, complete_value
 from kubetide.cli.main import Invocation
+from kubetide.cli.run import asks_for_help, describe_flags, run_until_signal
 from kubetide.cli.settings_file import read_process
 from kubetide.clock import SystemClock
 from kubetide.config import load, options
@@ -55,7 +56,7 @@ class _AgentGroup(click.Group):
     """Runs a subcommand if the first word names one; everything else is flags of the agent."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and (args[0] in _SUBCOMMANDS or args[0] in ("-h", "--help")):
+        if args and args[0] in _SUBCOMMANDS:
             return super().parse_args(ctx, args)
         ctx.meta["kubetide.flags"] = tuple(args)
         return super().parse_args(ctx, [])
@@ -91,6 +92,10 @@ def command(ctx: click.Context) -> None:
         return
     invocation: Invocation = ctx.obj or Invocation()
     flags: tuple[str, ...] = ctx.meta.get("kubetide.flags", ())
+    if asks_for_help(flags):
+        click.echo(ctx.get_help())
+        click.echo(describe_flags(known_flags()), nl=False)
+        return
     kept, ignored = drop_ignored(flags)
     parsed = parse_flags(kept, known_flags())
     if parsed.words:
@@ -165,7 +170,6 @@ def complete(settings: NodeSettings, environment: dict[str, str], *, exists: Any
 
 
 async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSettings) -> None:
-    from kubetide.cli.run import run_until_signal
     from kubetide.kube.control.instruments import Instruments
     from kubetide.node.agent import NodeAgent
     from kubetide.node.endpoints import NodeEndpoints

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -54,6 +55,8 @@ def command(
     """Serve the container runtime interface and pass it on, with hooks."""
     if mode != CONTAINERD:
         raise SettingsError(f"runtime mode {mode!r} is not supported: only {CONTAINERD}", field="backend-runtime-mode")
+    if find_spec("grpc") is None:
+        raise SettingsError("the proxy needs the extra agent: pip install 'kubetide[agent]'")
     invocation.configure_logging()
     hook_config.mkdir(parents=True, exist_ok=True, mode=0o755)
     asyncio.run(_serve(endpoint, backend, (skip_key, skip_value), hook_config))

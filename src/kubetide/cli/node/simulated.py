@@ -9,25 +9,41 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
+from kubetide.cli.asking import join
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.endpoints import Endpoints
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.layout import Layout
+from kubetide.node.endpoints import NodeEndpoints
 from kubetide.node.enforcement import make_modules
+from kubetide.node.executor.audit_log import MAX_PAGE, UnknownToken
 from kubetide.node.settings import NodeSettings
 from kubetide.telemetry import Telemetry
 
+_MAX_READERS = 4
+
 
 def make_agent(
-    cluster: SimCluster, node: str, seed: int, *, interval: timedelta, telemetry: Telemetry | None = None
+    cluster: SimCluster,
+    node: str,
+    seed: int,
+    *,
+    interval: timedelta,
+    telemetry: Telemetry | None = None,
+    audit: Path | None = None,
 ) -> NodeAgent:
-    """Return the agent of a simulated node that looks and acts once per `interval`."""
+    """Return the agent of a simulated node that looks and acts once per `interval`.
+
+    `audit` is the directory in which the agents keep their audit logs, a folder each; without it they keep none.
+    """
     host = cluster.hosts[node]
     settings = NodeSettings(
         node_name=node,
-        audit_log_dir="",
+        audit_log_dir=str(audit / node) if audit is not None else "",
+        feature_gates="AuditEvents=true" if audit is not None else "",
         collect_res_used_interval=interval,
         collect_sys_metric_outdated_interval=4 * interval,
         kubelet_sync_interval=interval,
@@ -55,17 +71,56 @@ Explain = Callable[[str, str], dict[str, Any] | None]
 
 
 def explain_together(agents: Sequence[NodeAgent], others: Explain | None = None) -> Explain:
-    """Return who answers for all agents: `status/self` is the one node there is, or all of them."""
+    """Return who answers for all agents, and for the controllers beside them.
+
+    `status/self` is the one node there is, or all of them.
+    """
 
     def explain(kind: str, key: str) -> dict[str, Any] | None:
         if kind == "status" and key == "self" and len(agents) != 1:
             return {"nodes": [agent.status() for agent in agents]}
-        for agent in agents:
-            if (answer := agent.explain(kind, key)) is not None:
-                return answer
-        return others(kind, key) if others is not None else None
+        found = (answer for agent in agents if (answer := agent.explain(kind, key)) is not None)
+        return join(kind, others(kind, key) if others is not None else None, next(found, None))
 
     return explain
+
+
+class JointAudit:
+    """The audit logs of several agents as one, newest first.
+
+    The logs are read whole when the first page is asked for: those of a simulation are short, and of two pages asked
+    at different times the second would otherwise depend on what was written in between.
+    """
+
+    def __init__(self, agents: Sequence[NodeAgent]) -> None:
+        self._agents = agents
+        self._readers: dict[str, list[dict[str, Any]]] = {}
+        self._numbers = count(1)
+
+    async def query(self, size: int, token: str) -> tuple[list[dict[str, Any]], str]:
+        """Return events, newest first, and the token of the next page (empty at the end)."""
+        if token and token not in self._readers:
+            raise UnknownToken("unknown or expired page token")
+        events = self._readers.pop(token) if token else await self._read()
+        page, rest = events[:size], events[size:]
+        if not rest:
+            return page, ""
+        while len(self._readers) >= _MAX_READERS:
+            del self._readers[next(iter(self._readers))]
+        following = str(next(self._numbers))
+        self._readers[following] = rest
+        return page, following
+
+    async def _read(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for agent in self._agents:
+            token = ""
+            while agent.audit is not None:
+                events, token = await agent.audit.query(MAX_PAGE, token)
+                found += [{**event, "node": agent.node_name} for event in events]
+                if not token:
+                    break
+        return sorted(found, key=lambda event: str(event.get("createdAt", "")), reverse=True)
 
 
 @asynccontextmanager
@@ -76,8 +131,9 @@ async def answering(
     from kubetide.kube.connections import Limits
     from kubetide.kube.listener import listening
 
-    endpoints = Endpoints(
+    endpoints = NodeEndpoints(
         telemetry or Telemetry(),
+        audit=JointAudit(agents) if any(agent.audit is not None for agent in agents) else None,
         healthy=lambda: all(agent.healthy() for agent in agents),
         ready=lambda: all(agent.ready() for agent in agents),
         explain=explain_together(agents, others),

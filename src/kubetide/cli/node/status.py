@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kubetide.cli.asking import get_json
 from kubetide.errors import Unavailable
 
 _MI = 1024 * 1024
@@ -18,7 +19,13 @@ _MI = 1024 * 1024
 @click.option("--node", "node_name", default="self", help="One node, where one process serves several. Default: all.")
 @click.option("--token", default="", help="The agent's explain token, from another machine.")
 @click.option("--watch", "-w", is_flag=True, help="Show it again and again.")
-@click.option("--interval", default=2.0, show_default=True, help="Seconds between two looks.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0, min_open=True, max=86400),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(address: str, node_name: str, token: str, watch: bool, interval: float, output: str) -> None:
     """Show the pods of a node by QoS class."""
@@ -50,22 +57,9 @@ async def _show(address: str, node_name: str, token: str, watch: bool, interval:
 
 async def fetch(address: str, node_name: str, token: str) -> dict[str, Any]:
     """Ask the agent."""
-    import aiohttp
-    import msgspec
-
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    url = f"http://{address}/explain/status/{node_name}"
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
-            session.get(url, headers=headers) as response,
-        ):
-            body = await response.read()
-            if response.status != 200:
-                raise Unavailable(f"the agent at {address} answered {response.status}: {body.decode()[:200]}")
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unavailable(f"no agent answers at {address}: {error}") from error
-    found: dict[str, Any] = msgspec.json.decode(body)
+    found = await get_json(address, f"/explain/status/{node_name}", token=token)
+    if not isinstance(found, dict):
+        raise Unavailable(f"{address} answers for no node {'' if node_name == 'self' else node_name}".rstrip())
     return found
 
 

@@ -298,7 +298,7 @@ def _as_unavailable(what: str) -> Iterator[None]:
     except TimeoutError as error:
         raise RequestTimeout(f"{what}: the server fell silent") from error
     except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-        raise ConnectionLost(f"{what}: {error or type(error).__name__}") from error
+        raise ConnectionLost(f"{what}: {why(error)}") from error
 
 
 def _proxy_from_environment(server: str) -> str:
@@ -307,3 +307,13 @@ def _proxy_from_environment(server: str) -> str:
     if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(host):
         return ""
     return getproxies().get(parts.scheme, "")
+
+
+def why(error: Exception) -> str:
+    """Return why a connection failed: where to, in the system's own words, without the representation of a socket."""
+    if not isinstance(error, aiohttp.ClientConnectorError) or error.os_error.errno is None:
+        return str(error) or type(error).__name__
+    number = error.os_error.errno
+    # Numbers below zero are those of name resolution, which strerror does not know.
+    reason = os.strerror(number) if number > 0 else error.os_error.strerror
+    return f"cannot connect to {error.host}:{error.port}: {reason}"

@@ -32,7 +32,9 @@ class KubeSettings(Settings, frozen=True, kw_only=True):
             aliases=("rest-config-burst",),
         ),
     ] = 0
-    concurrency: Annotated[int, Doc("Requests in flight at most. More is faster and costs the server more.")] = 64
+    concurrency: Annotated[
+        int, Doc("Requests in flight at most. More is faster and costs the server more.", minimum=1)
+    ] = 64
     request_timeout: Annotated[
         timedelta, Doc("How long one request may take before it is given up and tried again.")
     ] = timedelta(seconds=60)

@@ -101,6 +101,8 @@ def micro_time(at: datetime) -> str:
 log = get_logger("leader")
 
 RETRY_JITTER = 1.2
+REFUSED_SECONDS = 60.0
+"""The longest pause before a lease that was refused is tried again."""
 
 
 class LeaderElector:
@@ -134,6 +136,8 @@ class LeaderElector:
         self._sighting: Sighting | None = None
         self._raw: dict[str, Any] = {}
         self._renewed_at: float | None = None
+        self._refused = 0
+        self._refusal = ""
         self._log = log.bind(lease=f"{namespace}/{lease_name}", identity=identity)
         client.announce(self)
 
@@ -164,7 +168,9 @@ class LeaderElector:
             # An answer that took longer than the renew deadline won a Lease that may not be used any more.
             if await self._try() and self.is_leader:
                 return
-            await asyncio.sleep(self._period * (1 + (RETRY_JITTER - 1) * self._rng.random()))
+            # What is refused (no such namespace, no permission) stays so until a person acts.
+            period = min(self._period * 2 ** min(self._refused, 10), max(self._period, REFUSED_SECONDS))
+            await asyncio.sleep(period * (1 + (RETRY_JITTER - 1) * self._rng.random()))
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """Lead until the work ends (True) or the Lease is lost (False)."""
@@ -212,17 +218,31 @@ class LeaderElector:
         try:
             move = await self._look(sent)
             if move is Move.WAIT or (renewing and self._taken_over()):
+                self._refused, self._refusal = 0, ""
                 return False
             await self._write(move)
         except (Conflict, AlreadyExists):
             self._log.debug("somebody else was faster")
             return False
-        except KubetideError as error:
-            level = self._log.debug if isinstance(error, Unavailable) else self._log.warning
-            level("cannot read or write the lease", error=str(error))
+        except Unavailable as error:
+            self._log.debug("cannot read or write the lease", error=str(error))
             return False
+        except KubetideError as error:
+            self._refuse(error)
+            return False
+        self._refused, self._refusal = 0, ""
         self._renewed_at = sent
         return True
+
+    def _refuse(self, error: KubetideError) -> None:
+        """Count a refusal, and report it once: the same words every two seconds help nobody."""
+        self._refused += 1
+        if str(error) == self._refusal:
+            return
+        self._refusal = str(error)
+        missing = isinstance(error, NotFound)  # reading a lease that is not there is no error: its namespace is not
+        remedy = {"fix": f"kubectl create namespace {self._namespace}"} if missing else {}
+        self._log.warning("cannot read or write the lease", error=str(error), **remedy)
 
     async def _look(self, now: float) -> Move:
         try:

@@ -29,9 +29,7 @@ class ColocationView:
 
     def __init__(self, client: Client, *, clock: Clock, settings: ColocationSettings, rng: random.Random) -> None:
         self._client = client
-        self.profiles: Informer[ClusterColocationProfile] = Informer(
-            client, COLOCATION_PROFILES, clock=clock, rng=rng
-        )
+        self.profiles: Informer[ClusterColocationProfile] = Informer(client, COLOCATION_PROFILES, clock=clock, rng=rng)
         self.namespaces: Informer[Namespace] = Informer(client, NAMESPACES, clock=clock, rng=rng)
         self.priority_classes: Informer[PriorityClass] = Informer(client, PRIORITY_CLASSES, clock=clock, rng=rng)
         self.required_labels: Informer[ConfigMap] = Informer(

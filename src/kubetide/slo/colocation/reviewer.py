@@ -1,6 +1,6 @@
 """Answers admission reviews about pods: what a pod becomes, and whether it is refused.
 
-Whatever goes wrong on the way refuses the pod with code 500, as the original does: a batch pod that is let through as
+Whatever goes wrong on the way refuses the pod with code 500, as upstream does: a batch pod that is let through as
 a prod pod takes resources that nobody planned for.
 """
 

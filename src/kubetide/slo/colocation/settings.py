@@ -31,7 +31,7 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         bool,
         Doc(
             "Note on each pod which profiles made it what it is (kubetide.io/colocation-profiles), "
-            "for kubetide explain pod. Not in the original."
+            "for kubetide explain pod. Not upstream."
         ),
     ] = True
     host: Annotated[str, Doc("Address to listen on; empty: all.")] = ""
@@ -59,7 +59,7 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
     webhook_failure_policy_fail: Annotated[
         bool,
         Doc(
-            "Refuse pods while the webhook cannot be reached (failurePolicy Fail), as the original. Otherwise they "
+            "Refuse pods while the webhook cannot be reached (failurePolicy Fail), as upstream. Otherwise they "
             "start as they are, as prod pods. Pods in kubetide's own namespace are never asked about."
         ),
     ] = True
@@ -85,6 +85,21 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         timedelta,
         Doc("Accepted for compatibility: the ConfigMap is watched.", flag="pod-enhanced-validator-reconcile-interval"),
     ] = timedelta(minutes=5)
+
+    colocation_profile_reconcile_by_default: Annotated[
+        bool, Doc("Accepted for compatibility; has no effect: profiles apply at creation only.")
+    ] = False
+    colocation_profile_reconcile_interval: Annotated[timedelta, Doc("Accepted for compatibility; has no effect.")] = (
+        timedelta(seconds=30)
+    )
+    colocation_profile_force_update_pod_duration: Annotated[
+        timedelta, Doc("Accepted for compatibility; has no effect.")
+    ] = timedelta(minutes=5)
+    colocation_profile_expire_pod_cache_duration: Annotated[
+        timedelta, Doc("Accepted for compatibility; has no effect.")
+    ] = timedelta(minutes=10)
+    colocation_profile_update_pod_qps: Annotated[float, Doc("Accepted for compatibility; has no effect.")] = 10.0
+    colocation_profile_update_pod_qps_burst: Annotated[int, Doc("Accepted for compatibility; has no effect.")] = 100
 
     @property
     def version(self) -> Compat:

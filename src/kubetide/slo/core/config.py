@@ -41,7 +41,7 @@ HOST_APPLICATION_KEY = "host-application-config"
 CPU_NORMALIZATION_KEY = "cpu-normalization-config"
 AMPLIFICATION_KEY = "resource-amplification-config"
 
-# The order in which the keys are looked at, with what the reference calls each of them in its messages.
+# The order in which the keys are looked at, with what upstream calls each of them in its messages.
 NODESLO_KEYS = {
     THRESHOLD_KEY: "ThresholdCfg",
     QOS_KEY: "ResourceQOSCfg",

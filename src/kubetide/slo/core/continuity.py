@@ -1,4 +1,4 @@
-"""Two ways to keep what is lent from swinging; both are off unless asked for.
+"""Two ways to keep batch resources from swinging; both are off unless asked for.
 
 - Growth limit: shrinking happens at once (prod pods need it), growing by at most a share of the capacity per update.
 - Gradual release: what a high-priority pod counted for is given back over one aggregation window after it left:
@@ -9,8 +9,8 @@
   same name that is back on the node ends the release: the newcomer counts for itself.
 
   A controller that has just started does not know who left before. Pods that are reported though they have gone are
-  then taken to leave at that moment, and so is a pod that would have used what the node could lend beyond what it
-  lends now: a restart never makes the release faster.
+  then taken to leave at that moment, and so is a pod that would have used what the node could overcommit beyond what it
+  does now: a restart never makes the release faster.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,41 +65,42 @@ def lingering(
 
 def unknown_past(
     items: Iterable[ResourceItem],
-    lent: Mapping[str, Quantity],
+    current: Mapping[str, Quantity],
     pods: Sequence[PodClaim],
     metric: NodeMetric,
     now: datetime,
 ) -> tuple[Departure, ...]:
     """Return the departures that may have happened before anybody watched.
 
-    They are the pods that are reported though they have gone, and one that explains why the node lends less than it
-    could. `lent` is what it lends now, in the terms of the calculation; a resource that is not lent yet is left out.
+    They are the pods that are reported though they have gone, and one that explains why the node overcommits less
+    than it could. `current` is what it shows now, in the terms of the calculation; a resource that it lacks is left
+    out.
     """
-    wanted = {item.name: item.quantity for item in items if item.quantity is not None and item.name in lent}
-    cpu = max(wanted[BATCH_CPU].value - lent[BATCH_CPU].value, 0) if BATCH_CPU in wanted else 0
-    memory = max(wanted[BATCH_MEMORY] - lent[BATCH_MEMORY], ZERO) if BATCH_MEMORY in wanted else ZERO
+    wanted = {item.name: item.quantity for item in items if item.quantity is not None and item.name in current}
+    cpu = max(wanted[BATCH_CPU].value - current[BATCH_CPU].value, 0) if BATCH_CPU in wanted else 0
+    memory = max(wanted[BATCH_MEMORY] - current[BATCH_MEMORY], ZERO) if BATCH_MEMORY in wanted else ZERO
     held = cpu * _NANOS_PER_MILLI, memory.nanos
     gone = tuple(Departure(now, Load(NO_PAIR, usage, usage), key) for key, usage in dangling(pods, metric))
     return (*gone, Departure(now, Load(held, held, held))) if held != NO_PAIR else gone
 
 
-def lent_before_scaling(lent: Mapping[str, Quantity], ratio: float) -> dict[str, Quantity]:
-    """Return what a node lends in the terms of the calculation: batch-cpu without its normalization ratio."""
+def before_scaling(current: Mapping[str, Quantity], ratio: float) -> dict[str, Quantity]:
+    """Return what a node shows in the terms of the calculation: batch-cpu without its normalization ratio."""
     return {
         name: Quantity.of(int(quantity.value / ratio)) if name == BATCH_CPU and ratio > 1 else quantity
-        for name, quantity in lent.items()
+        for name, quantity in current.items()
     }
 
 
 def limit_growth(
     items: Iterable[ResourceItem],
-    lent: Mapping[str, Quantity],
+    current: Mapping[str, Quantity],
     capacity: Mapping[str, Quantity],
     percent: int,
 ) -> tuple[ResourceItem, ...]:
     """Return the items with batch resources that grow cut to the allowed step. A first value is taken as it is.
 
-    `lent` is what the node lends now, in the terms of the calculation.
+    `current` is what the node shows now, in the terms of the calculation.
     """
     if percent <= 0:
         return tuple(items)
@@ -107,7 +108,7 @@ def limit_growth(
         BATCH_CPU: Quantity.of(capacity.get(CPU, ZERO).milli * percent // 100),
         BATCH_MEMORY: Quantity.of(capacity.get(MEMORY, ZERO).value * percent // 100),
     }
-    return tuple(_limited(item, lent.get(item.name), steps.get(item.name)) for item in items)
+    return tuple(_limited(item, current.get(item.name), steps.get(item.name)) for item in items)
 
 
 def _limited(item: ResourceItem, current: Quantity | None, step: Quantity | None) -> ResourceItem:

@@ -1,4 +1,4 @@
-"""One node, one decision: what it lends, what must be written for that, and how it came about.
+"""Decides about one node: its batch and mid resources, what must be written for them, and how they came about.
 
 Everything that is needed lies in the observation; the same function serves the controller, `explain` and the tests.
 A plugin that cannot calculate contributes nothing and leaves what is there; it never empties the node by accident.
@@ -16,7 +16,7 @@ from kubetide.api.qos.qos import ANNOTATION_CPU_NORMALIZATION
 from kubetide.api.values.quantity import ZERO
 from kubetide.errors import InvalidInput
 from kubetide.slo.core import compat
-from kubetide.slo.core.continuity import Departure, lent_before_scaling, limit_growth, lingering, unknown_past
+from kubetide.slo.core.continuity import Departure, before_scaling, limit_growth, lingering, unknown_past
 from kubetide.slo.core.devices import DEVICE_RESOURCES, DeviceOptions, device_labels, with_devices
 from kubetide.slo.core.node_update import (
     ORIGIN_ANNOTATION,
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> NodeDecision:
-    """Decide what one node lends and what must be written."""
+    """Decide the batch and mid resources of a node and what must be written."""
     strategy = node_strategy(seen.colocation, seen.node, settings.version) or {}
     if colocation_disabled(seen.colocation, seen.node):
         return _reset(seen, settings, strategy, now)
@@ -73,7 +73,10 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
     new = prepare(old, by_name, annotations, amplified, owned)
     devices = _devices(settings)
     state = new
-    new = _guarded(lambda: with_devices(state, seen.device, devices), "Device", "NodePrepare", problems) or state
+    new = (
+        _guarded(lambda: with_devices(state, seen.device, devices), "GPUDeviceResource", "NodePrepare", problems)
+        or state
+    )
     if new.error:
         problems.append(PluginProblem("BatchResource", "NodePrepare", new.error))
     zones = _guarded(
@@ -104,14 +107,14 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
 
 
 def _reset(seen: NodeObservation, settings: SloSettings, strategy: Raw, now: datetime) -> NodeDecision:
-    """Colocation is off: take away what is lent. The normalization annotation stays."""
+    """Colocation is off: take batch and mid resources away. The normalization annotation stays."""
     owned = _owned(settings)
     items = resets(owned, "colocation is disabled")
     old = NodeState.of_node(seen.node)
     amplified = Amplification(None) if settings.calculates("ResourceAmplification") else None
     new = prepare(old, {item.name: item for item in items}, {}, amplified, owned)
     if not any(name in old.allocatable or name in old.capacity for name in owned):
-        # Nothing is lent, so nothing is worth recording either.
+        # Nothing is overcommitted, so nothing is worth recording either.
         new = NodeState(new.capacity, new.allocatable, _same_origin(new.annotations, old.annotations))
     return NodeDecision(
         status_patch=status_patch(old, new, owned)
@@ -178,7 +181,7 @@ def _batch(
         return None, ()
     metric = seen.metric if seen.metric is not None else NodeMetric()
     window = aggregation_window(strategy)
-    lent = lent_before_scaling(_lent(seen.node), ratio_above_one(annotations))
+    current = before_scaling(_batch_on(seen.node), ratio_above_one(annotations))
 
     def calculated(departures: Sequence[Departure]) -> BatchResult:
         still_counted = lingering(departures, seen.pods, metric, window, now) if settings.gradual_release else ()
@@ -190,16 +193,16 @@ def _batch(
         held: tuple[Departure, ...] = ()
         found = calculated(seen.departures)
         if settings.gradual_release and seen.watched_for is not None and seen.watched_for < window:
-            held = unknown_past(found.items, lent, seen.pods, metric, now)
+            held = unknown_past(found.items, current, seen.pods, metric, now)
             found = calculated((*seen.departures, *held))
         capacity = parse_list(_only(seen.node.status.capacity or {}, ("cpu", "memory")))
-        return replace(found, items=limit_growth(found.items, lent, capacity, settings.growth_limit_percent)), held
+        return replace(found, items=limit_growth(found.items, current, capacity, settings.growth_limit_percent)), held
 
     return _guarded(steadied, "BatchResource", "ResourceCalculate", problems) or (None, ())
 
 
-def _lent(node: Node) -> Amounts:
-    """Return the batch resources that a node lends, before allocations of other schedulers are taken off."""
+def _batch_on(node: Node) -> Amounts:
+    """Return the batch resources of a node, before allocations of other schedulers are taken off."""
     shown = parse_list(_only(node.status.allocatable or {}, BATCH_RESOURCES))
     origin = origin_resources(node.metadata.annotations or {})
     return {name: max(quantity, origin.get(name, ZERO)) for name, quantity in shown.items()}

@@ -1,6 +1,6 @@
 """Who left which node, and since when departures are watched: the memory behind gradual release.
 
-It follows the pods from the moment their copy is complete, whether this process leads or waits. What happened before
+It follows the pods from the moment their cache is synced, whether this process leads or waits. What happened before
 is not known. For a node that is decided within one window of that moment the decision says what it holds back for the
 unknown past (`slo.continuity`); it is remembered here like any departure.
 """

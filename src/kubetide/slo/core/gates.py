@@ -88,13 +88,14 @@ def gate_enabled(entries: Sequence[str], name: str, version: Version) -> bool:
 def gate_warnings(entries: Sequence[str], version: Version) -> Iterator[str]:
     """Yield what to report about the gates that were set: unknown, without effect, or of a later release."""
     by_name = {name.lower(): gate for name, gate in GATES.items()}
+    known = known_gates(version)
     for name, value in _read(entries):
         gate = by_name.get(name.lower())
         if gate is None:
             yield f"feature gate {name} is not known"
         elif not gate.used and value.lower() in _ON and not gate.default:
             yield f"feature gate {gate.name} has no effect here"
-        elif gate.since > version and gate.since <= _V8:
+        elif gate.name not in known and gate.since != MAIN:
             yield f"feature gate {gate.name} is of {gate.since}, later than --compat {version}"
 
 

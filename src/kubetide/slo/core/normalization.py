@@ -1,7 +1,7 @@
-"""CPU normalization: how much faster a node's CPU is than the reference machine, and what follows from it.
+"""CPU normalization: how much faster a node's CPU is than the baseline machine, and what follows from it.
 
 The ratio comes from a table by CPU model and by what is switched on (hyper-threading, turbo). It is written on the
-node with two decimals; the amplification annotation follows the ratio that is already on the node, one round later.
+node with two decimals; the amplification annotation follows the ratio that is already on the node, one reconcile later.
 """
 
 from collections.abc import Mapping

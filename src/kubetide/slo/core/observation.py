@@ -62,5 +62,5 @@ class NodeDecision:
     held: tuple[Departure, ...] = ()
     """What is held back for departures that happened before anybody watched."""
     disabled: bool = False
-    """Colocation is off: what was lent is taken away."""
+    """Colocation is off: batch and mid resources are taken away."""
     trace: Raw = field(default_factory=dict)

@@ -25,7 +25,7 @@ class MetricAggregatePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
 
 
 class ColocationStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
-    """How much of a node is lent out, and how its usage is measured."""
+    """How much of a node is overcommitted, and how its usage is measured."""
 
     enable: bool | None = None
     metric_aggregate_duration_seconds: int | None = None
@@ -111,7 +111,7 @@ class HostApplicationConfig(ApiObject, frozen=True, kw_only=True, gc=False):
 
 
 class ModelRatio(ApiObject, frozen=True, kw_only=True, gc=False):
-    """Performance of a CPU model against the reference machine, by what is switched on."""
+    """Performance of a CPU model against the baseline machine, by what is switched on."""
 
     base_ratio: float | None = None
     hyper_thread_enabled_ratio: float | None = None

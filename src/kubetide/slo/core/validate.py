@@ -111,7 +111,7 @@ _PAIRS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """Why the ConfigMap is refused. `fields` maps a field to what is wrong with it."""
 
     reason: str
@@ -121,7 +121,7 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """The answer as tools of the reference expect it."""
+        """The answer as tools for upstream expect it."""
         message: Any = dict(self.fields) or dict(self.detail) or self.message
         body = {"reason": self.reason, "message": message if isinstance(message, str) else _json(message)}
         return f"___{_json(body)}___"
@@ -141,7 +141,7 @@ def validate_configmap(
     nodes: Sequence[Node],
     names_needed: bool,
     compat: Compat = NEWEST,
-) -> Refusal | None:
+) -> Rejection | None:
     """Return why the new data must be refused, or None."""
     checked: dict[str, list[_Entry]] = {}
     for key in CHECKED_KEYS:
@@ -149,28 +149,28 @@ def validate_configmap(
         if not text or text == (old or {}).get(key):
             continue
         outcome = _check_key(key, new or {}, names_needed, compat)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, Rejection):
             return outcome
         checked[key] = outcome
     for key, entries in checked.items():
-        if len(entries) > 1 and (refusal := node_conflict(key, entries, nodes)):
-            return refusal
+        if len(entries) > 1 and (rejection := node_conflict(key, entries, nodes)):
+            return rejection
     return None
 
 
-def conflicting_entries(data: Mapping[str, str] | None, labels: Mapping[str, str]) -> Refusal | None:
-    """Return the refusal for a node whose labels match two entries of one key; unreadable keys are passed over."""
+def conflicting_entries(data: Mapping[str, str] | None, labels: Mapping[str, str]) -> Rejection | None:
+    """Return the rejection for a node whose labels match two entries of one key; unreadable keys are passed over."""
     for key in CHECKED_KEYS:
         text = (data or {}).get(key, "")
         try:
             entries = _entries(key, read(key, text)) if text else []
         except DecodeError:
             continue
-        if isinstance(entries, Refusal):
+        if isinstance(entries, Rejection):
             continue
         matching = [entry.name for entry in entries if entry.selector.matches(labels)]
         if len(matching) > 1:
-            return Refusal(NODE_CONFLICT, f"{key}: several entries match the node", detail=_detail(key, matching))
+            return Rejection(NODE_CONFLICT, f"{key}: several entries match the node", detail=_detail(key, matching))
     return None
 
 
@@ -188,23 +188,23 @@ def label_sets(selector: LabelSelector | None) -> Iterator[dict[str, str]]:
         yield {**(selector.match_labels or {}), **{key: values[index % len(values)] for key, values in listed}}
 
 
-def node_conflict(key: str, entries: Sequence[_Entry], nodes: Sequence[Node]) -> Refusal | None:
-    """Return the refusal if an existing node is picked by several entries."""
+def node_conflict(key: str, entries: Sequence[_Entry], nodes: Sequence[Node]) -> Rejection | None:
+    """Return the rejection if an existing node is picked by several entries."""
     for node in nodes:
         matching = [entry.name for entry in entries if entry.selector.matches(node.metadata.labels)]
         if len(matching) > 1:
             detail = {**_detail(key, matching), "exampleNodes": [node.metadata.name]}
-            return Refusal(NODE_CONFLICT, f"{key}: node {node.metadata.name} matches several entries", detail=detail)
+            return Rejection(NODE_CONFLICT, f"{key}: node {node.metadata.name} matches several entries", detail=detail)
     return None
 
 
-def _check_key(key: str, data: Mapping[str, str], names_needed: bool, compat: Compat) -> Refusal | list[_Entry]:
+def _check_key(key: str, data: Mapping[str, str], names_needed: bool, compat: Compat) -> Rejection | list[_Entry]:
     try:
         given = read(key, data[key], compat)
     except DecodeError as error:
-        return Refusal(PARSE_FAILED, str(error))
+        return Rejection(PARSE_FAILED, str(error))
     entries = _entries(key, given)
-    if isinstance(entries, Refusal):
+    if isinstance(entries, Rejection):
         return entries
     bad: dict[str, str] = {}
     for strategy in _strategies(key, given):
@@ -212,25 +212,25 @@ def _check_key(key: str, data: Mapping[str, str], names_needed: bool, compat: Co
     if key == QOS_KEY and compat.has(since.NETWORK_QOS_CHECKS):
         bad.update(network_problems(given, _system_of(data, compat)))
     if bad:
-        return Refusal(PARAM_INVALID, f"{key}: {'; '.join(f'{name} {why}' for name, why in bad.items())}", fields=bad)
+        return Rejection(PARAM_INVALID, f"{key}: {'; '.join(f'{name} {why}' for name, why in bad.items())}", fields=bad)
     if names_needed:
         names = [entry.name for entry in entries]
         if not all(names) or len(set(names)) < len(names):
-            return Refusal(PARAM_INVALID, f"{key}: names of node entries must be there and differ")
+            return Rejection(PARAM_INVALID, f"{key}: names of node entries must be there and differ")
     return _overlap(key, entries) or entries
 
 
-def _entries(key: str, given: Raw) -> Refusal | list[_Entry]:
+def _entries(key: str, given: Raw) -> Rejection | list[_Entry]:
     found = []
     for raw in given.get("nodeConfigs" if key == COLOCATION_KEY else "nodeStrategies") or ():
         name = raw.get("name") or ""
         selector = convert(raw.get("nodeSelector") or {}, LabelSelector)
         if not selector.match_labels and not selector.match_expressions:
-            return Refusal(PARAM_INVALID, f"{key}: node entry {name!r} has no selector")
+            return Rejection(PARAM_INVALID, f"{key}: node entry {name!r} has no selector")
         try:
             found.append(_Entry(name, selector_from(selector), selector))
         except SelectorError as error:
-            return Refusal(PARAM_INVALID, f"{key}: selector of node entry {name!r}: {error}")
+            return Rejection(PARAM_INVALID, f"{key}: selector of node entry {name!r}: {error}")
     return found
 
 
@@ -269,14 +269,14 @@ def _range_problems(block: Mapping[str, Any], compat: Compat) -> Iterator[tuple[
             yield high_name, f"must be greater than {low_name}"
 
 
-def _overlap(key: str, entries: Sequence[_Entry]) -> Refusal | None:
+def _overlap(key: str, entries: Sequence[_Entry]) -> Rejection | None:
     if len(entries) < 2:
         return None
     for entry in entries:
         for labels in label_sets(entry.label_selector):
             matching = [other.name for other in entries if other.selector.matches(labels)]
             if len(matching) > 1:
-                return Refusal(OVERLAP, f"{key}: several entries can match one node", detail=_detail(key, matching))
+                return Rejection(OVERLAP, f"{key}: several entries can match one node", detail=_detail(key, matching))
     return None
 
 

@@ -38,7 +38,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     reload_cert: Annotated[
         bool, Doc("Read certificate files again when they change. Off in the original; reloading drops no request.")
     ] = True
-    min_tls_version: Annotated[str, Doc("tls1_2 or tls1_3.")] = "tls1_2"
+    min_tls_version: Annotated[str, Doc("tls1_2 or tls1_3.", choices=("tls1_2", "tls1_3"))] = "tls1_2"
     tls_ciphers: Annotated[
         str,
         Doc(
@@ -47,13 +47,13 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = ""
     host: Annotated[str, Doc("Address to listen on; empty: all.")] = ""
-    port: Annotated[int, Doc("Port of the webhook.")] = 8000
+    port: Annotated[int, Doc("Port of the webhook.", maximum=65535)] = 8000
     address: Annotated[str, Doc("Where metrics and health are served when the admission controller runs alone.")] = (
         ":8944"
     )
     webhook_service: Annotated[str, Doc("Service through which the API server reaches the webhook.")] = "vpa-webhook"
-    webhook_address: Annotated[str, Doc("Address for --register-by-url.")] = ""
-    webhook_port: Annotated[str, Doc("Port for --register-by-url.")] = ""
+    webhook_address: Annotated[str, Doc("Host or https:// URL for --register-by-url.")] = ""
+    webhook_port: Annotated[str, Doc("Port for --register-by-url; empty: that of the webhook.")] = ""
     webhook_timeout_seconds: Annotated[
         int, Doc("How long the API server waits for the webhook. 30 in the original: creating pods would wait as long.")
     ] = 5
@@ -135,7 +135,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         bool, Doc("Switch off everything that kubetide adds to the original admission controller for safety.")
     ] = False
     memory_headroom: Annotated[
-        float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.")
+        float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.", minimum=None)
     ] = 0.2
     fit_nodes: Annotated[bool, Doc("Never make a pod larger than every node.")] = True
 

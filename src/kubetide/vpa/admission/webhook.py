@@ -37,6 +37,7 @@ from kubetide.vpa.admission.core.registration import (
     WITHOUT_CONDITIONS,
     ConditionTrial,
     Registration,
+    WebhookAddress,
     conditions,
     configuration,
     parse_labels,
@@ -86,6 +87,10 @@ class AdmissionController:
         self.server: WebhookServer | None = None
         self._trial = ConditionTrial(wanted=settings.webhook_match_conditions and local is None)
         self._probed_in = self._probe_namespace()
+        # Read here, so that an address that cannot be used is refused before anything starts.
+        self._address = (
+            WebhookAddress.parse(settings.webhook_address, settings.webhook_port) if settings.register_by_url else None
+        )
 
     def ready(self) -> bool:
         """Whether reviews are answered."""
@@ -134,14 +139,14 @@ class AdmissionController:
             files = Certificate(certificate=Pem(path=settings.tls_cert_file), key=Pem(path=settings.tls_private_key))
         else:
             service = f"{settings.webhook_service}.{self._namespace}.svc"
-            address = [settings.webhook_address] if settings.register_by_url and settings.webhook_address else []
+            address = self._address
             self.certificates = Certificates(
                 self._client,
                 clock=self._clock,
                 namespace=self._namespace,
                 secret=settings.tls_secret,
-                dns_names=[service, *(each for each in address if not _is_address(each))],
-                addresses=[each for each in address if _is_address(each)],
+                dns_names=[service] if address is None or address.is_ip else [service, address.host],
+                addresses=[address.host] if address is not None and address.is_ip else [],
                 server_lifetime=settings.certificate_lifetime,
                 ca_lifetime=settings.ca_lifetime,
                 notice=settings.ca_notice,
@@ -213,10 +218,8 @@ class AdmissionController:
         settings = self._settings
         if self._local is not None:
             return {"url": f"local://{settings.local_name or self.name}"}
-        if settings.register_by_url:
-            port = settings.webhook_port or str(self.server.port if self.server is not None else settings.port)
-            host = f"[{settings.webhook_address}]" if ":" in settings.webhook_address else settings.webhook_address
-            return {"url": f"https://{host}:{port}/"}
+        if self._address is not None:
+            return {"url": self._address.url(self.server.port if self.server is not None else settings.port)}
         return {"service": {"namespace": self._namespace, "name": settings.webhook_service}}
 
     def _ca_bundle(self) -> str:
@@ -312,7 +315,3 @@ class AdmissionController:
 def _set(notes: dict[str, str | None], existing: dict[str, str]) -> dict[str, str]:
     merged: dict[str, str | None] = {**existing, **notes}
     return {key: value for key, value in merged.items() if value is not None}
-
-
-def _is_address(text: str) -> bool:
-    return ":" in text or text.replace(".", "").isdigit()

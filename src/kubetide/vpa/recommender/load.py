@@ -82,14 +82,19 @@ class VpaLoader:
         self._model, self._store = model, store
 
     async def run(self) -> None:
-        """Keep the local copies fresh until cancelled."""
+        """Keep the caches fresh until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._targets.run(), name="recommender/targets")
             if self._hpas is not None:
                 group.create_task(self._hpas.run(), name=self._hpas.name)
 
+    @property
+    def has_synced(self) -> bool:
+        """Whether the caches are synced."""
+        return self._targets.synced and (self._hpas is None or self._hpas.has_synced)
+
     async def wait_synced(self) -> None:
-        """Wait until the local copies are complete."""
+        """Wait until the caches are synced."""
         await self._targets.wait_synced()
         if self._hpas is not None:
             await self._hpas.wait_synced()

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from kubetide.api.objects.meta import ObjectKey
@@ -20,6 +20,7 @@ from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
+from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.log import get_logger
@@ -38,13 +39,11 @@ from kubetide.vpa.recommender.telemetry import RecommenderTelemetry
 
 log = get_logger("vpa.recommender")
 
-STALLED_LOOPS = 5
-"""Intervals that may pass without the end of a loop before the process is taken for stuck."""
 KINDS = ("vpa", "vpas", "verticalpodautoscaler", "verticalpodautoscalers")
 """What `explain` answers to."""
 
 
-class Recommender:
+class Recommender(Controller):
     """Watches usage and keeps the recommendation of every VPA it serves."""
 
     def __init__(
@@ -58,13 +57,12 @@ class Recommender:
         *,
         prometheus: Prometheus | None = None,
     ) -> None:
-        self.name = "recommender"
         self.settings = settings.checked()
         self.options = options_of(settings)
         self._client = client
         self._clock = clock
         self._telemetry = RecommenderTelemetry(telemetry)
-        self._leadership = Leadership(
+        leadership = Leadership(
             client,
             clock=clock,
             enabled=settings.leader_elect,
@@ -75,13 +73,20 @@ class Recommender:
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
         )
+        self._writer = leadership.writer
         self._observer = Observer(client, clock=clock, settings=settings, rng=rng)
         self._vpas = VpaLoader(client, clock=clock, settings=settings, recorder=recorder, rng=rng)
         self._history: PrometheusHistory | None = None
         if settings.storage == PROMETHEUS:
             source = prometheus or PrometheusHttp(settings, telemetry, clock)
             self._history = PrometheusHistory(source, settings, clock=clock, rng=rng)
-        self._last_activity: datetime | None = None
+        super().__init__(
+            "recommender",
+            clock=clock,
+            caches=(self._vpas, self._observer),
+            loops=(PeriodicLoop("loop", self.run_once, clock=clock, interval=settings.interval),),
+            leadership=leadership,
+        )
         self._begin()
 
     def _begin(self) -> None:
@@ -89,12 +94,12 @@ class Recommender:
         settings, clock = self.settings, self._clock
         self.model = Model(tuning_of(settings), settings.followed)
         keep_for = settings.memory_aggregation_interval * settings.memory_aggregation_interval_count
-        store = CheckpointStore(self._leadership.writer, clock=clock, keep_for=keep_for)
+        store = CheckpointStore(self._writer, clock=clock, keep_for=keep_for)
         self._vpas.begin(self.model, store)
         self._observer.begin()
         self._learner = Learner(self.model, self._observer, clock=clock, settings=settings, telemetry=self._telemetry)
         self._statuses = StatusPublisher(
-            self._leadership.writer,
+            self._writer,
             self._vpas,
             self.model,
             clock=clock,
@@ -103,55 +108,20 @@ class Recommender:
             telemetry=self._telemetry,
         )
         self._checkpoints = CheckpointPublisher(store, self._vpas, self.model, clock=clock, settings=settings)
-        self._loops = 0
+        self._looped = False
 
     # ------------------------------------------------------------------ life
 
     def ready(self) -> bool:
-        """Whether the first loop has ended."""
-        return self._loops > 0
+        """Whether the first loop of this term has ended."""
+        return self._looped
 
-    def healthy(self) -> bool:
-        """Whether a loop ended lately; while another process leads there is nothing to complain about."""
-        if self._last_activity is None:
-            return True
-        return self._clock.now() - self._last_activity <= STALLED_LOOPS * self.settings.interval
-
-    async def run(self) -> None:
-        """Recommend whenever this process leads, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.watch_cluster(), name="recommender/watch")
-            await self.synced()
-            await self._leadership.run(self._lead)
-
-    async def watch_cluster(self) -> None:
-        """Keep the copies of the cluster fresh until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._vpas.run(), name="recommender/vpas")
-            group.create_task(self._observer.run(), name="recommender/observer")
-
-    async def synced(self) -> None:
-        """Wait until the copies are complete."""
-        await self._vpas.wait_synced()
-        await self._observer.pods.wait_synced()
-        await self._observer.nodes.wait_synced()
-
-    async def _lead(self) -> None:
-        """Read history, then run once per interval, the first time one interval from now."""
+    async def started_leading(self) -> None:
+        """Start from nothing and read history; the first loop comes one interval later."""
         await self._wait_for_predecessor()
         self._begin()
         if self._history is not None:
             await self._learner.read_history(self._history)
-        self._last_activity = self._clock.now()
-        try:
-            started = self._clock.monotonic()
-            while True:
-                spent = self._clock.monotonic() - started
-                await asyncio.sleep(max(0.0, self.settings.interval.total_seconds() - spent))
-                started = self._clock.monotonic()
-                await self.run_once()
-        finally:
-            self._last_activity = None
 
     async def _wait_for_predecessor(self) -> None:
         """Wait while a recommender from before version 1.3 holds its own lease: two must never write."""
@@ -191,8 +161,7 @@ class Recommender:
             async with self._step("GarbageCollect"):
                 self._learner.collect_garbage()
         self._telemetry.aggregates.set(self.model.aggregate_count())
-        self._loops += 1
-        self._last_activity = self._clock.now()
+        self._looped = True
 
     @asynccontextmanager
     async def _step(self, name: str, timeout: timedelta | None = None) -> AsyncIterator[None]:

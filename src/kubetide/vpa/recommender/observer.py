@@ -94,6 +94,16 @@ class Observer:
             group.create_task(self.nodes.run(), name="vpa-recommender/nodes")
             group.create_task(self._watch_evictions(), name="vpa-recommender/evictions")
 
+    @property
+    def has_synced(self) -> bool:
+        """Whether pods are known; nodes are looked at where that is allowed."""
+        return self.pods.has_synced
+
+    async def wait_synced(self) -> None:
+        """Wait until pods are known and nodes were asked for."""
+        await self.pods.wait_synced()
+        await self.nodes.wait_synced()
+
     def begin(self) -> None:
         """Look at every pod as if for the first time."""
         self.seen = Seen()

@@ -49,7 +49,11 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         int, Doc("How many statuses or checkpoints are written at once. More is faster and loads the server more.")
     ] = 10
     storage: Annotated[
-        str, Doc("Where history comes from at start: `prometheus`, or anything else for checkpoints.")
+        str,
+        Doc(
+            "Where history comes from at start: `prometheus`, or `checkpoint`, as when it is empty.",
+            choices=("", "checkpoint", PROMETHEUS),
+        ),
     ] = ""
     prometheus_address: Annotated[str, Doc("Where Prometheus listens.")] = "http://prometheus.monitoring.svc"
     prometheus_cadvisor_job_name: Annotated[
@@ -87,7 +91,7 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     ] = 8
     memory_histogram_decay_half_life: Annotated[timedelta, Doc("After this time a memory peak counts half.")] = _DAY
     cpu_histogram_decay_half_life: Annotated[timedelta, Doc("After this time a CPU sample counts half.")] = _DAY
-    oom_bump_up_ratio: Annotated[float, Doc("Factor on memory after a container ran out of it.")] = 1.2
+    oom_bump_up_ratio: Annotated[float, Doc("Factor on memory after a container ran out of it.", minimum=1)] = 1.2
     oom_min_bump_up_bytes: Annotated[float, Doc("Least memory added after a container ran out of it.")] = 104857600.0
     margin_fraction: Annotated[
         float,
@@ -101,23 +105,37 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         float,
         Doc("Least memory recommended for a pod, in MiB.", flag="pod-recommendation-min-memory-mb"),
     ] = 250.0
-    target_cpu_percentile: Annotated[float, Doc("Percentile of CPU usage that becomes the target.")] = 0.9
-    target_memory_percentile: Annotated[float, Doc("Percentile of memory peaks that becomes the target.")] = 0.9
+    target_cpu_percentile: Annotated[float, Doc("Percentile of CPU usage that becomes the target.", maximum=1)] = 0.9
+    target_memory_percentile: Annotated[
+        float, Doc("Percentile of memory peaks that becomes the target.", maximum=1)
+    ] = 0.9
     lower_bound_cpu_percentile: Annotated[
         float,
-        Doc("Percentile of CPU usage for the lower bound.", flag="recommendation-lower-bound-cpu-percentile"),
+        Doc(
+            "Percentile of CPU usage for the lower bound.", flag="recommendation-lower-bound-cpu-percentile", maximum=1
+        ),
     ] = 0.5
     lower_bound_memory_percentile: Annotated[
         float,
-        Doc("Percentile of memory peaks for the lower bound.", flag="recommendation-lower-bound-memory-percentile"),
+        Doc(
+            "Percentile of memory peaks for the lower bound.",
+            flag="recommendation-lower-bound-memory-percentile",
+            maximum=1,
+        ),
     ] = 0.5
     upper_bound_cpu_percentile: Annotated[
         float,
-        Doc("Percentile of CPU usage for the upper bound.", flag="recommendation-upper-bound-cpu-percentile"),
+        Doc(
+            "Percentile of CPU usage for the upper bound.", flag="recommendation-upper-bound-cpu-percentile", maximum=1
+        ),
     ] = 0.95
     upper_bound_memory_percentile: Annotated[
         float,
-        Doc("Percentile of memory peaks for the upper bound.", flag="recommendation-upper-bound-memory-percentile"),
+        Doc(
+            "Percentile of memory peaks for the upper bound.",
+            flag="recommendation-upper-bound-memory-percentile",
+            maximum=1,
+        ),
     ] = 0.95
     confidence_interval_cpu: Annotated[timedelta, Doc("Length of history at which CPU bounds are trusted fully.")] = (
         _DAY
@@ -125,8 +143,8 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     confidence_interval_memory: Annotated[
         timedelta, Doc("Length of history at which memory bounds are trusted fully.")
     ] = _DAY
-    round_cpu_millicores: Annotated[int, Doc("Round CPU up to a multiple of this many millicores.")] = 1
-    round_memory_bytes: Annotated[int, Doc("Round memory up to a multiple of this many bytes.")] = 1
+    round_cpu_millicores: Annotated[int, Doc("Round CPU up to a multiple of this many millicores.", minimum=1)] = 1
+    round_memory_bytes: Annotated[int, Doc("Round memory up to a multiple of this many bytes.", minimum=1)] = 1
     humanize_memory: Annotated[
         bool, Doc("Print memory with two decimals of a large unit; deprecated, changes the value a little.")
     ] = False

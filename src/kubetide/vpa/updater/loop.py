@@ -20,6 +20,7 @@ from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
+from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -46,8 +47,8 @@ log = get_logger("updater")
 RECOMPUTE_SECONDS = 60.0
 
 
-class Updater:
-    """The component. `run` leads, waits for its informers and runs once per interval."""
+class Updater(Controller):
+    """Changes running pods whose size is too far from the recommendation, once per interval."""
 
     def __init__(
         self,
@@ -58,12 +59,11 @@ class Updater:
         recorder: Recorder,
         rng: random.Random,
     ) -> None:
-        self.name = "updater"
         self._clock = clock
         self._settings = settings.checked()
         self._recorder = recorder
         self._rng = rng
-        self._leadership = Leadership(
+        leadership = Leadership(
             client,
             clock=clock,
             enabled=settings.leader_elect,
@@ -75,73 +75,28 @@ class Updater:
             retry_period=settings.leader_elect_retry_period,
         )
         self._view = ClusterView(client, clock=clock, settings=settings, rng=rng)
-        self._evictor = Evictor(self._leadership.writer, rng=rng)
+        self._evictor = Evictor(leadership.writer, rng=rng)
         self._audit = Audit(telemetry, clock=clock)
         self._rules = _rules(settings)
+        self._loop = PeriodicLoop("loop", self.run_once, clock=clock, interval=settings.interval)
+        super().__init__("updater", clock=clock, caches=(self._view,), loops=(self._loop,), leadership=leadership)
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(clock.now())
         self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
         self._refused: set[tuple[ObjectKey, str, str]] = set()
         self._problem = ""
         self._round: Round | None = None
-        self._last_run: datetime | None = None
-        self._active_since: datetime | None = None
         self._view.pods.add_handler(self._pod_changed)
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process may act."""
-        return self._leadership.is_leader
 
     @property
     def problem(self) -> str:
         """Why the last run did nothing; empty when it did its work."""
         return self._problem
 
-    def ready(self) -> bool:
-        """Whether all copies are complete."""
-        return self._view.synced
-
-    def healthy(self) -> bool:
-        """Whether the last run ended less than five intervals ago; one that does not lead is always healthy."""
-        since = self._last_run or self._active_since
-        return since is None or self._clock.now() - since <= 5 * self._settings.interval
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.watch_cluster(), name="updater informers")
-            await self.synced()
-            await self._leadership.run(self._lead)
-
-    async def watch_cluster(self) -> None:
-        """Keep the copies of the cluster fresh until cancelled."""
-        await self._view.run()
-
-    async def synced(self) -> None:
-        """Wait until all copies are complete."""
-        await self._view.wait_synced()
-
-    async def _lead(self) -> None:
-        """Run once per interval. A new leader knows nothing of what the last one did in the past minute."""
+    async def started_leading(self) -> None:
+        """Start without memory: a new leader knows nothing of what the last one did in the past minute."""
         self._memory, self._breakers, self._disruptor = self._new_memory()
-        self._active_since = self._clock.now()
-        self._last_run = None
-        self._limiters = self._new_limiters(self._active_since)
-        try:
-            due = self._clock.monotonic()
-            while True:
-                due += self._settings.interval.total_seconds()
-                await asyncio.sleep(max(due - self._clock.monotonic(), 0.0))
-                due = max(due, self._clock.monotonic() - self._settings.interval.total_seconds())
-                try:
-                    await self.run_once()
-                except* KubetideError as errors:
-                    for error in errors.exceptions:
-                        log.warning("run failed", error=str(error))
-                self._last_run = self._clock.now()
-        finally:
-            self._active_since = self._last_run = None
+        self._limiters = self._new_limiters(self._clock.now())
 
     async def run_once(self) -> None:
         """Look at everything once and change what should and may be changed."""
@@ -168,6 +123,10 @@ class Updater:
                 await self._carry_out(plans, deadline=began + self._settings.interval)
         self._audit.disruptions.set(self._limiters.used(self._clock.now()))
 
+    async def follow(self) -> None:
+        """Keep the caches fresh until cancelled, without acting."""
+        await self._view.run()
+
     async def look_once(self) -> None:
         """Judge every pod as a run would, and change nothing."""
         heartbeat = await self._heartbeat()
@@ -193,7 +152,7 @@ class Updater:
             self._disruptor.step_of(judgement),
             breaker=self._memory.breakers.get(made.key, CLOSED),
             resize=self._disruptor.resize_of(judgement.pod),
-            run_at=self._last_run or self._clock.now(),
+            run_at=self._loop.last_run or self._clock.now(),
             problem=self._problem,
         )
 
@@ -355,10 +314,10 @@ async def recompute(client: Client, clock: Clock, settings: UpdaterSettings, key
     alone = msgspec.structs.replace(settings, leader_elect=False)
     updater = Updater(client, clock, alone, Telemetry(), _Silent(), random.Random(0))
     async with asyncio.TaskGroup() as group:
-        informers = group.create_task(updater.watch_cluster(), name="informers")
+        informers = group.create_task(updater.follow(), name="informers")
         try:
             async with asyncio.timeout(RECOMPUTE_SECONDS):
-                await updater.synced()
+                await updater.wait_synced()
                 await updater.look_once()
         except TimeoutError as error:
             raise Unavailable("the cluster could not be read in time") from error

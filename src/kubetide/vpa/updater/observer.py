@@ -94,7 +94,8 @@ class ClusterView:
             await self.nodes.wait_synced()
 
     @property
-    def synced(self) -> bool:
+    def has_synced(self) -> bool:
+        """Whether every cache is synced."""
         return self.targets.synced and self.pods.has_synced and (self.nodes is None or self.nodes.has_synced)
 
     def workload(self, creator: Creator) -> list[Pod]:

@@ -21,10 +21,14 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
         Doc("Workloads with fewer live pods are left alone. A VPA may override it with spec.updatePolicy.minReplicas."),
     ] = 2
     eviction_tolerance: Annotated[
-        float, Doc("Share of a workload's configured replicas that may be disturbed at once.")
+        float, Doc("Share of a workload's configured replicas that may be disturbed at once.", maximum=1)
     ] = 0.5
     eviction_rate_limit: Annotated[
-        float, Doc("Evictions per second, and resizes per second, each with a bucket of its own; 0 or less: no limit.")
+        float,
+        Doc(
+            "Evictions per second, and resizes per second, each with a bucket of its own; 0 or less: no limit.",
+            minimum=None,
+        ),
     ] = -1.0
     eviction_rate_burst: Annotated[int, Doc("How many evictions may come at once under the rate limit.")] = 1
     pod_update_threshold: Annotated[
@@ -119,7 +123,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
         bool, Doc("Pause a workload (condition UpdatesPaused) after two replacements without the recommendation.")
     ] = True
     memory_headroom: Annotated[
-        float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.")
+        float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.", minimum=None)
     ] = 0.2
     fit_nodes: Annotated[bool, Doc("Never make a pod larger than every node.")] = True
     concurrency: Annotated[int, Doc("Evictions and resizes that are under way at once.")] = 10

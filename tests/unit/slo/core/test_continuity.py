@@ -17,7 +17,7 @@ from kubetide.slo.core.overcommit.loads import Load
 from kubetide.slo.core.overcommit.result import BATCH_CPU, BATCH_MEMORY, ResourceItem
 from kubetide.slo.explain import render
 from kubetide.slo.settings import SloSettings
-from unit.slo.lending import NOW, STRATEGY, lent, metric, node, observe, pod
+from unit.slo.scenes import NOW, STRATEGY, lent, metric, node, observe, pod
 
 WINDOW = timedelta(seconds=300)
 GRADUAL = SloSettings(gradual_release=True)

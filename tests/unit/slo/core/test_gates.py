@@ -39,9 +39,7 @@ def test_shared_gpus_were_counted_by_default_in_1_6_only() -> None:
         pytest.param("Nonsense=true", "not known", id="unknown"),
         pytest.param("MultiQuotaTree=true", "no effect", id="of-quotas"),
         pytest.param("MultiQuotaTree=false", "", id="switched-off-anyway"),
-        pytest.param(
-            "ColocationProfileSkipValidatingPriority=true", "later than --compat 1.4", id="of-a-later-one"
-        ),
+        pytest.param("ColocationProfileSkipValidatingPriority=true", "later than --compat 1.4", id="of-a-later-one"),
         pytest.param("ConfigMapValidatingWebhook=true", "", id="used"),
         pytest.param("", "", id="nothing"),
     ],

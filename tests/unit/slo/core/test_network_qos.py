@@ -7,7 +7,7 @@ import pytest
 
 from kubetide.slo.core.compat import parse_compat
 from kubetide.slo.core.config import QOS_KEY, SYSTEM_KEY
-from kubetide.slo.core.validate import Refusal, validate_configmap
+from kubetide.slo.core.validate import Rejection, validate_configmap
 
 POOL = {"matchLabels": {"pool": "a"}}
 
@@ -16,7 +16,7 @@ def strategy(**requests: Any) -> dict[str, Any]:
     return {f"{name}Class": {"networkQOS": {"ingressRequest": value}} for name, value in requests.items()}
 
 
-def check(qos: dict[str, Any], system: dict[str, Any] | None = None, version: str = "1.8") -> Refusal | None:
+def check(qos: dict[str, Any], system: dict[str, Any] | None = None, version: str = "1.8") -> Rejection | None:
     data = {QOS_KEY: json.dumps(qos), **({} if system is None else {SYSTEM_KEY: json.dumps(system)})}
     return validate_configmap(None, data, nodes=[], names_needed=False, compat=parse_compat(version))
 

@@ -19,7 +19,7 @@ from kubetide.slo.core.normalization import (
     strategy_of,
 )
 from kubetide.slo.settings import SloSettings
-from unit.slo.lending import NOW, observe
+from unit.slo.scenes import NOW, observe
 
 RATIO = "node.koordinator.sh/cpu-normalization-ratio"
 SWITCH = "node.koordinator.sh/cpu-normalization-enabled"

@@ -17,10 +17,10 @@ from kubetide.slo.core.config import (
     ColocationState,
     choose,
 )
-from kubetide.slo.core.validate import PARAM_INVALID, Refusal, conflicting_entries, label_sets, validate_configmap
+from kubetide.slo.core.validate import PARAM_INVALID, Rejection, conflicting_entries, label_sets, validate_configmap
 
 
-def check(key: str, content: Any, *, nodes: tuple[dict[str, str], ...] = (), names: bool = False) -> Refusal | None:
+def check(key: str, content: Any, *, nodes: tuple[dict[str, str], ...] = (), names: bool = False) -> Rejection | None:
     text = content if isinstance(content, str) else json.dumps(content)
     existing = [
         convert({"metadata": {"name": f"n{index}", "labels": labels}}, Node) for index, labels in enumerate(nodes)

@@ -1,1 +1,1 @@
-"""What a node can lend to batch and mid tier work."""
+"""Batch and mid resources: how much of a node may be overcommitted."""

@@ -1,4 +1,4 @@
-"""What a node can lend to batch work: what is left after a margin, the system and the high-priority pods.
+"""Batch resources of a node: what is left after a margin, the system and the high-priority pods.
 
     nodeReserved  = capacity · (100 − reclaimThreshold) / 100
     systemUsed    = max(measured system usage + host applications, systemReserved)
@@ -154,7 +154,7 @@ def by_policy(strategy: Mapping[str, Any] | None, sums: Sums, compat: Compat = N
 
 
 def reserve(strategy: Mapping[str, Any], capacity: Mapping[str, Quantity]) -> Amounts:
-    """Return the margin that is never lent. A threshold above 100 makes it negative."""
+    """Return the margin that is never overcommitted. A threshold above 100 makes it negative."""
     return {
         CPU: scale_milli(capacity.get(CPU, ZERO), _kept_back(strategy.get("cpuReclaimThresholdPercent"))),
         MEMORY: scale_value(capacity.get(MEMORY, ZERO), _kept_back(strategy.get("memoryReclaimThresholdPercent"))),

@@ -32,7 +32,7 @@ def resets(names: tuple[str, ...], message: str) -> tuple[ResourceItem, ...]:
     return tuple(ResourceItem(name, reset=True, message=message) for name in names)
 
 
-# Old metrics lend nothing: a report that is missing or too old degrades the node to its real resources.
+# Nothing is overcommitted on old metrics: a report that is missing or too old degrades the node to its real resources.
 
 _DEFAULT_WINDOW_SECONDS = 300
 _LONGEST_SECONDS = 86_400 * 365_000

@@ -8,9 +8,12 @@ an API server accepts gladly, by namespace alone, and then not at all. They are 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from kubetide.api.values.selectors import Operator, Selector
+from kubetide.errors import SettingsError
 from kubetide.vpa.admission.core.review import PROBE
 
 CONFIGURATION = "vpa-webhook-config"
@@ -54,6 +57,46 @@ class ConditionTrial:
             self.used, self._vain = False, 0
         elif self._vain == PROBES_BEFORE_DOUBT:
             self.used, self._trying = True, False
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookAddress:
+    """Where an API server that is given a URL instead of a Service finds the webhook."""
+
+    host: str
+    port: int | None = None
+    """None: the port that is served."""
+
+    @classmethod
+    def parse(cls, address: str, port: str = "") -> "WebhookAddress":
+        """Read a host or an `https://` URL without a path, as upstream takes it, with the port beside it or in it."""
+        where = "flag --webhook-address"
+        bare_ipv6 = address.count(":") > 1 and "[" not in address and "//" not in address
+        try:
+            url = urlsplit(
+                f"https://[{address}]" if bare_ipv6 else address if "//" in address else f"https://{address}"
+            )
+            host, found = url.hostname, url.port
+        except ValueError as error:
+            raise SettingsError(f"cannot use {address!r}: {error}", field=where) from error
+        if not host or url.scheme != "https" or url.path not in ("", "/") or url.query or url.username is not None:
+            raise SettingsError(f"{address!r} is not a host or a URL such as https://192.0.2.1", field=where)
+        if port and not (port.isdecimal() and 0 < int(port) < 65536):
+            raise SettingsError(f"{port!r} is not a port", field="flag --webhook-port")
+        return cls(host, int(port) if port else found)
+
+    @property
+    def is_ip(self) -> bool:
+        """Whether a certificate names it as an address rather than as a DNS name."""
+        try:
+            ip_address(self.host)
+        except ValueError:
+            return False
+        return True
+
+    def url(self, served: int) -> str:
+        """Return the URL for the API server."""
+        return f"https://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port or served}/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

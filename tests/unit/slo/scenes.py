@@ -1,4 +1,4 @@
-"""A node that lends, as values: the worked example of the specification, to be varied."""
+"""A node with batch resources, as values: the worked example of the specification, to be varied."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kubetide.api.values.quantity import parse_quantity
-from kubetide.slo.core.zones import update_zones
+from kubetide.slo.core.patches import update_zones
 
 CPU, MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 

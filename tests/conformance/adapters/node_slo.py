@@ -5,11 +5,12 @@ from typing import Any
 
 from conformance.adapters.node_slo_config import settled
 from conformance.compare import differences
-from conformance.registry import NotApplicable, suite
+from conformance.registry import suite
 from kubetide.errors import SettingsError
 from kubetide.node.core import features, slo
 from kubetide.node.core.compat import NEWEST, Compat, parse_compat
 from kubetide.node.core.report import report_interval
+from kubetide.slo.core.gates import MAIN, known_gates
 
 Case = dict[str, Any]
 
@@ -34,7 +35,10 @@ def gates_parse(case: Case) -> Iterable[str]:
 def gates_table(case: Case) -> Iterable[str]:
     given = case["input"]
     if given["component"] == "manager":
-        raise NotApplicable("gates of the manager switch webhooks and controllers, which are settings here")
+        version = MAIN if given["version"] == "main" else parse_compat(given["version"]).version
+        gates = known_gates(version).items()
+        manager = {name: {"default": gate.default_in(version), "stage": gate.stage} for name, gate in gates}
+        return differences(case["expected"]["gates"], manager)
     table = features.GATES if given["component"] == "agent" else features.HOOK_GATES
     newest = features.UNRELEASED if given["version"] == "main" else parse_compat(given["version"]).version
     known = {

@@ -213,7 +213,7 @@ class Gauges:
         self._node_name = node_name
         self._gauge = telemetry.gauge(
             "koordlet_node_predicted_resource_reclaimable",
-            "What each predictor says could be lent out.",
+            "What each predictor says could be overcommitted.",
             ("node", "predictor", "resource", "unit"),
         )
 

@@ -1,4 +1,4 @@
-"""How the agent of a node runs: roots, intervals, prediction, audit. Flags carry the names of the reference."""
+"""How the agent of a node runs: roots, intervals, prediction, audit. Flags carry the names that upstream gave them."""
 
 from datetime import timedelta
 from enum import StrEnum

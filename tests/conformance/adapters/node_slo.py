@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-from conformance.adapters.node_slo_colocation import manager_gates
 from conformance.adapters.node_slo_config import settled
 from conformance.compare import differences
 from conformance.registry import suite
@@ -11,6 +10,7 @@ from kubetide.errors import SettingsError
 from kubetide.node.core import features, slo
 from kubetide.node.core.compat import NEWEST, Compat, parse_compat
 from kubetide.node.core.report import report_interval
+from kubetide.slo.core.gates import MAIN, known_gates
 
 Case = dict[str, Any]
 
@@ -35,7 +35,10 @@ def gates_parse(case: Case) -> Iterable[str]:
 def gates_table(case: Case) -> Iterable[str]:
     given = case["input"]
     if given["component"] == "manager":
-        return manager_gates(case)
+        version = MAIN if given["version"] == "main" else parse_compat(given["version"]).version
+        gates = known_gates(version).items()
+        manager = {name: {"default": gate.default_in(version), "stage": gate.stage} for name, gate in gates}
+        return differences(case["expected"]["gates"], manager)
     table = features.GATES if given["component"] == "agent" else features.HOOK_GATES
     newest = features.UNRELEASED if given["version"] == "main" else parse_compat(given["version"]).version
     known = {

@@ -10,13 +10,11 @@ from conformance.registry import suite
 from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass
 from kubetide.api.objects.core import Pod
 from kubetide.api.values.codec import convert, decode, encode
-from kubetide.api.values.compat import Version
 from kubetide.errors import InvalidInput
 from kubetide.slo.colocation.core import gpu, validate
 from kubetide.slo.colocation.core.mutate import Surroundings, mutate
 from kubetide.slo.colocation.core.required_labels import RequiredLabels
 from kubetide.slo.core.amplify import amplified
-from kubetide.slo.core.gates import MAIN, known_gates
 
 Case = dict[str, Any]
 
@@ -120,13 +118,3 @@ def node_amplify_admission(case: Case) -> Iterable[str]:
         "capacity": status["capacity"],
     }
     return differences(expected, actual, drop_empty=True, quantities=True)
-
-
-def manager_gates(case: Case) -> Iterable[str]:
-    """Compare the gates of the SLO controller; those of the agent are compared in `node_slo`."""
-    text = case["input"]["version"]
-    version = MAIN if text == "main" else Version(1, int(text.split(".")[1]))
-    found = {
-        name: {"default": gate.default_in(version), "stage": gate.stage} for name, gate in known_gates(version).items()
-    }
-    return differences(case["expected"], {"gates": found})

@@ -56,7 +56,7 @@ class MetricReporter:
         self._waiting: dict[str, Any] | None = None
         self._reclaimable = telemetry.gauge(
             "koordlet_node_priority_resource_reclaimable",
-            "Resources of a priority class that could be lent out.",
+            "Resources of a priority class that could be overcommitted.",
             ("node", "priority", "resource", "unit"),
         )
 

@@ -36,7 +36,7 @@ class NoPrediction(KubetideError):
 
 @dataclass(frozen=True, slots=True)
 class Reclaimable:
-    """What could be lent out."""
+    """What prod pods requested and will not use: the base of mid resources."""
 
     cpu_millis: int
     memory_bytes: int

@@ -1,4 +1,4 @@
-"""Integer division as the reference computes it: truncated toward zero, or rounded up.
+"""Integer division as upstream computes it: truncated toward zero, or rounded up.
 
 Python's `//` rounds toward minus infinity, which differs as soon as one operand is negative, and quantities
 of the QoS formulas (what is left for best-effort work, a limit below a request) may well be.

@@ -51,7 +51,7 @@ class Points:
         if fraction is not None:
             index = percentile_index(count, fraction)
             return float(np.partition(self.values, index)[index])
-        # cumsum adds one after the other, as the reference does; a pairwise sum would differ in the last bits.
+        # cumsum adds one after the other, as upstream does; a pairwise sum would differ in the last bits.
         return float(np.cumsum(self.values)[-1]) / count
 
 

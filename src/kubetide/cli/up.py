@@ -189,6 +189,7 @@ async def _serve(
         serving = await stack.enter_async_context(
             serve(api, host=host, port=port, tls=identity.tls(host, now=real.now()))
         )
+        explain = ""
         if sim is not None:
             from kubetide.embedded.sim.cluster import SimCluster
             from kubetide.embedded.sim.load.scenario import load_scenario
@@ -196,19 +197,19 @@ async def _serve(
             simulated = SimCluster(load_scenario(sim), api=api, event_ttl=event_ttl)
             cluster = await stack.enter_async_context(simulated)
             if agents_port is not None:
-                await stack.enter_async_context(_agents(cluster, agents_port))
+                explain = await stack.enter_async_context(_agents(cluster, agents_port))
         else:
             from kubetide.embedded.sim.housekeeping import housekeeping
 
             await stack.enter_async_context(housekeeping(api, event_ttl=event_ttl))
-        write_private(kubeconfig, identity.kubeconfig(serving.url))
+        write_private(kubeconfig, identity.kubeconfig(serving.url, explain=explain))
         click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")
         await _until_told_to_stop(pace, keys)
 
 
 @asynccontextmanager
-async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
-    """Run an agent on every node, and answer for them."""
+async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[str]:
+    """Run an agent on every node, answer for them, and give the address."""
     from kubetide.cli.node.simulated import answering, make_agent
     from kubetide.kube.control.manager import Manager
     from kubetide.telemetry import Telemetry
@@ -227,7 +228,7 @@ async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
             try:
                 async with answering(agents, port, telemetry=telemetry) as taken:
                     click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
-                    yield
+                    yield f"127.0.0.1:{taken}"
             finally:
                 work.cancel()
 

@@ -89,14 +89,14 @@ def _restarts(cluster: SimCluster) -> int:
     )
 
 
-def test_an_hpa_on_the_same_resource_is_reported_and_avoided_when_asked() -> None:
+def test_an_hpa_on_the_same_resource_is_reported_by_default_and_avoided_when_asked() -> None:
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_deployment("web", replicas=1, cpu="100m", memory="128Mi"))
         await cluster.apply([make_vpa("web", target="web"), make_hpa("web", target="web", maximum=5, cpu_percent=50)])
-        async with recommender(cluster):
+        async with recommender(cluster, RecommenderSettings(hpa_conflicts=HpaConflicts.IGNORE)):
             await cluster.run_for(5 * MINUTE)
             assert condition(cluster, "default", "web", "HPAConflict") == {}
-        async with recommender(cluster, RecommenderSettings(hpa_conflicts=HpaConflicts.REPORT)):
+        async with recommender(cluster, RecommenderSettings()):
             await cluster.run_for(5 * MINUTE)
             assert "HorizontalPodAutoscaler web" in condition(cluster, "default", "web", "HPAConflict")["message"]
             assert set(recommended(cluster, "default", "web")) == {"cpu", "memory"}

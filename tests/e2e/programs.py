@@ -42,7 +42,9 @@ async def embedded(folder: Path, *flags: str) -> AsyncIterator[tuple[Client, Pat
     async def ready() -> bool:
         return kubeconfig.exists()
 
-    with program(log, *KUBETIDE, "up", "--port=0", f"--kubeconfig={kubeconfig}", *flags):
+    simulated = any(flag.startswith("--sim") for flag in flags)
+    bare = () if simulated else ("--bare",)
+    with program(log, *KUBETIDE, "up", "--port=0", f"--kubeconfig={kubeconfig}", *bare, *flags):
         await until(ready, log)
         client = Client(HttpTransport(from_files([kubeconfig], clock=SystemClock())), clock=SystemClock())
         try:

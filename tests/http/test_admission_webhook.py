@@ -333,3 +333,29 @@ async def test_conditions_that_the_server_cannot_evaluate_are_left_out() -> None
         # The next one does not try again.
         async with webhook(given, settings):
             assert not any(hook.get("matchConditions") for hook in (await convicted())["webhooks"])
+
+
+async def test_on_an_embedded_server_without_its_service_it_registers_by_url() -> None:
+    settings = msgspec.structs.replace(FAST, register_by_url=False, webhook_address="")
+    telemetry = Telemetry()
+    async with cluster() as given, webhook(given, settings, telemetry) as controller:
+        assert patched(await given.create_pod("web-1"))
+        async with asyncio.timeout(60):
+            while b"kubetide_admission_patching 1.0" not in telemetry.render():  # noqa: ASYNC110 - set by a probe
+                await asyncio.sleep(0.1)
+        assert controller.notes() == ()
+
+
+async def test_a_webhook_that_is_not_called_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry()
+    settings = msgspec.structs.replace(FAST, webhook_port="1")
+    async with cluster() as given:
+        controller = AdmissionController(given.client, SystemClock(), settings, telemetry, None, random.Random(2))
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            work = group.create_task(controller.run())
+            while not controller.notes():  # noqa: ASYNC110 - set by a probe
+                await asyncio.sleep(0.1)
+            work.cancel()
+    assert controller.notes() == ("the API server does not call the webhook: new pods are not patched",)
+    assert b"kubetide_admission_patching 0.0" in telemetry.render()
+    assert [record for record in caplog.records if "does not call the webhook" in record.getMessage()]

@@ -1,5 +1,6 @@
 """`kubetide up` as a process: it says when it is ready, survives being killed, and stops when told to."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,11 +11,13 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from kubetide.api.values.codec import decode_raw, encode
 from kubetide.cli.up import command
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import from_files
+from kubetide.testing.builders import make_deployment
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
@@ -79,9 +82,33 @@ def test_other_machines_are_kept_out_unless_that_is_meant() -> None:
 
 
 def test_a_pace_needs_something_to_pace() -> None:
-    result = CliRunner().invoke(command, ["--speed", "10"])
+    result = CliRunner().invoke(command, ["--bare", "--speed", "10"])
     assert isinstance(result.exception, InvalidInput)
-    assert "--sim" in str(result.exception)
+    assert "--bare" in str(result.exception)
+
+
+async def test_a_deployment_runs_on_the_three_nodes_that_are_there_by_default(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    with up("--kubeconfig", str(kubeconfig), "--speed", "20"):
+        transport = HttpTransport(from_files([kubeconfig], clock=SystemClock()))
+        nodes = decode_raw((await transport.request("GET", "/api/v1/nodes")).body)["items"]
+        assert [node["metadata"]["name"] for node in nodes] == ["node-1", "node-2", "node-3"]
+        path = "/apis/apps/v1/namespaces/default/deployments"
+        body = encode(make_deployment("web", replicas=1, cpu="100m", memory="64Mi"))
+        assert (await transport.request("POST", path, body=body)).status == 201
+        async with asyncio.timeout(60), transport.watch(path, query={"watch": "true"}) as lines:
+            async for line in lines:
+                if decode_raw(line)["object"].get("status", {}).get("readyReplicas") == 1:
+                    break
+        await transport.close()
+
+
+async def test_a_bare_server_has_no_nodes(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    with up("--kubeconfig", str(kubeconfig), "--bare"):
+        transport = HttpTransport(from_files([kubeconfig], clock=SystemClock()))
+        assert decode_raw((await transport.request("GET", "/api/v1/nodes")).body)["items"] == []
+        await transport.close()
 
 
 async def test_events_that_are_overdue_go_at_the_next_start(tmp_path: Path) -> None:

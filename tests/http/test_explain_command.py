@@ -92,10 +92,13 @@ async def test_without_a_controller_the_sum_of_a_node_is_recomputed_and_says_so(
         assert "Node node-1" in out
         assert "last report   never" in out
         assert "nothing is overcommitted" in out
+        assert "RECOMPUTED" in err
         assert "history is missing" in err
-        code, out, _ = await explain(*given, "node-1", "--recompute", "-o", "json")
+        code, out, err = await explain(*given, "node-1", "--recompute", "-o", "json")
         assert code == 0
+        assert "RECOMPUTED" in err, "in either form"
         trace = msgspec.json.decode(out)
+        assert "history is missing" in trace["warning"]
         assert trace["recomputed"] is True
         assert trace["overcommit"]["strategy"]["cpuReclaimThresholdPercent"] == 60
         code, out, err = await explain(*given, "no-such-node", "--recompute")
@@ -177,3 +180,14 @@ async def test_a_kind_that_is_not_installed_is_said_at_once_with_its_fix(tmp_pat
             assert "verticalpodautoscalers.autoscaling.k8s.io is not installed" in err
             assert f"fix: kubetide manifests {component} | kubectl apply -f -" in err
             assert err.count("\n") == 1
+
+
+async def test_a_process_is_found_where_the_kubeconfig_announces_it(tmp_path: Path) -> None:
+    known = {("vpa", "shop/web"): {"told": "by the running process"}}
+    async with running() as server, controller(known) as address:
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(server.identity.kubeconfig(server.serving.url, explain=address.removeprefix("http://")))
+        kubeconfig.chmod(0o600)
+        code, out, err = await explain("explain", "vpa", "shop/web", "-o", "json", "--kubeconfig", str(kubeconfig))
+        assert (code, err) == (0, "")
+        assert msgspec.json.decode(out) == {"told": "by the running process"}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import yaml
 
 SCENARIO = """
 name: two nodes
@@ -135,6 +136,9 @@ def test_the_demo_answers_for_its_nodes_and_controllers(tmp_path: Path) -> None:
         assert {"node-1", "node-2", "node-3"} <= set(re.findall(r"node-\d", shown(address)))
         with urllib.request.urlopen(f"http://{address}/explain/node/node-1", timeout=30) as answer:
             assert json.load(answer)["node"] == "node-1"
+        config = yaml.safe_load((tmp_path / "kubetide.kubeconfig").read_text())
+        (extension,) = config["clusters"][0]["cluster"]["extensions"]
+        assert extension == {"name": "kubetide.io/explain", "extension": {"address": address}}
         done = subprocess.run(
             [sys.executable, "-m", "kubetide", "node", "audit", "--address", address, "--limit", "300", "-o", "json"],
             capture_output=True,

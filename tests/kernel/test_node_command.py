@@ -101,7 +101,7 @@ async def test_the_agent_runs_answers_and_stops_on_a_signal(tmp_path: Path) -> N
     kubeconfig = tmp_path / "kubeconfig"
     with cgroup_tree() as tree:
         tree.tiers()
-        async with process("up", "--port", "0", "--kubeconfig", str(kubeconfig)) as api:
+        async with process("up", "--bare", "--port", "0", "--kubeconfig", str(kubeconfig)) as api:
             assert api.stdout is not None
             async with asyncio.timeout(PATIENCE):
                 await api.stdout.readline()

@@ -8,6 +8,8 @@ import os
 import random
 import signal
 from dataclasses import dataclass
+from datetime import UTC, timedelta
+from email.utils import parsedate_to_datetime
 
 import click
 from click.shell_completion import CompletionItem
@@ -15,10 +17,11 @@ from click.shell_completion import CompletionItem
 from kubetide.cli.completion import Known, complete_flag, complete_value
 from kubetide.cli.main import Invocation
 from kubetide.cli.settings_file import Sections, read_process
-from kubetide.clock import SystemClock
+from kubetide.clock import Clock, SystemClock
 from kubetide.config import Option, Settings, load, options
-from kubetide.errors import SettingsError
+from kubetide.errors import KubetideError, SettingsError
 from kubetide.flags import ParsedFlags, parse_flags
+from kubetide.kube.client.client import Client
 from kubetide.kube.client.connect import connect
 from kubetide.kube.client.settings import KubeSettings
 from kubetide.kube.control.instruments import Instruments
@@ -27,6 +30,9 @@ from kubetide.kube.gc_tuning import tune_gc
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 from kubetide.wiring import Dependencies, build, connection_limits, default_address, parse_names, process
+
+MAX_SKEW = timedelta(seconds=30)
+"""How far the API server's clock may be from ours; `Date` has whole seconds, and an answer takes a while."""
 
 
 def complete_components(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -168,6 +174,7 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
                 Dependencies(client=client, clock=clock, telemetry=telemetry, rng=rng, limits=limits),
                 part.settings,
             )
+        await refuse_other_time(clients[0], clock)
         first = next(iter(parts))
         address = own.listen or parts[first].address(first)
         health = parts[first].health_address if len(parts) == 1 else ""
@@ -184,6 +191,25 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
     finally:
         for client in clients:
             await client.close()
+
+
+async def refuse_other_time(client: Client, clock: Clock) -> None:
+    """Raise if the server lives in another time: samples would come from the future, ages would be negative.
+
+    A server that cannot be asked now is no reason not to start.
+    """
+    try:
+        answer = await client.request("GET", "/version", retries=0)
+    except KubetideError:
+        return
+    try:
+        told = parsedate_to_datetime(answer.headers.get("date", ""))
+    except ValueError:
+        return
+    apart = abs((told.astimezone(UTC) - clock.now()).total_seconds())
+    if apart > MAX_SKEW.total_seconds():
+        fix = "set the clocks right; beside a simulation run it at --speed 1"
+        raise KubetideError(f"the API server's clock is {apart:.0f} s away from this machine's; fix: {fix}")
 
 
 def _with_invocation(invocation: Invocation, flags: dict[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`kubetide up`: the embedded API server, with a simulated cluster behind it if a scenario is given.
+"""`kubetide up`: the embedded API server with a simulated cluster behind it: three nodes, or what a scenario says.
 
 A simulation may go faster or slower than real time (`--speed`), and on a terminal keys change that while it runs
 (`cli.pace`). Its time starts at the present, or where the data it goes on with had got to: time never goes back.
@@ -48,8 +48,9 @@ AGENT_INTERVAL = timedelta(seconds=5)
 @click.option(
     "--sim",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Run a simulated cluster (nodes, controllers, load, metrics) as this scenario says.",
+    help="Run a simulated cluster (nodes, controllers, load, metrics) as this scenario says. Default: three nodes.",
 )
+@click.option("--bare", is_flag=True, help="The API server alone: no nodes, no controllers, nothing is scheduled.")
 @click.option(
     "--speed",
     type=click.FloatRange(min=0.001, max=1e9, max_open=True),
@@ -87,6 +88,7 @@ def command(
     port: int,
     kubeconfig: Path | None,
     sim: Path | None,
+    bare: bool,
     speed: float,
     agents: bool,
     agents_port: int,
@@ -104,16 +106,14 @@ def command(
         configure()
     if not allow_remote and not _is_loopback(host):
         raise InvalidInput(f"{host} can be reached by other machines; say --allow-remote if that is meant")
-    if speed != 1.0 and sim is None:
-        raise InvalidInput("--speed needs a simulation (--sim)")
-    if agents and sim is None:
-        raise InvalidInput("--agents needs a simulation (--sim)")
+    if bare and (sim is not None or speed != 1.0 or agents):
+        raise InvalidInput("--bare simulates nothing: it goes without --sim, --speed and --agents")
     lifetime = parse_duration(event_ttl)
     if lifetime < timedelta(0):
         raise InvalidInput("must not be negative", field="--event-ttl")
     gates = parse_gates(feature_gates)
     target = (kubeconfig or (data or Path()) / "kubetide.kubeconfig").absolute()
-    with keyboard(sys.stdin) if sim is not None and sys.stdout.isatty() else nullcontext() as keys:
+    with keyboard(sys.stdin) if not bare and sys.stdout.isatty() else nullcontext() as keys:
         paced = speed != 1.0 or keys is not None
         main = _serve(
             data=data,
@@ -121,6 +121,7 @@ def command(
             port=port,
             kubeconfig=target,
             sim=sim,
+            bare=bare,
             agents_port=agents_port if agents else None,
             event_ttl=lifetime,
             gates=gates,
@@ -150,6 +151,7 @@ async def _serve(
     port: int,
     kubeconfig: Path,
     sim: Path | None,
+    bare: bool,
     agents_port: int | None,
     event_ttl: timedelta,
     gates: frozenset[str],
@@ -189,26 +191,28 @@ async def _serve(
         serving = await stack.enter_async_context(
             serve(api, host=host, port=port, tls=identity.tls(host, now=real.now()))
         )
-        if sim is not None:
+        explain = ""
+        if not bare:
             from kubetide.embedded.sim.cluster import SimCluster
-            from kubetide.embedded.sim.load.scenario import load_scenario
+            from kubetide.embedded.sim.load.scenario import NodeSpec, Scenario, load_scenario
 
-            simulated = SimCluster(load_scenario(sim), api=api, event_ttl=event_ttl)
+            idle = Scenario(name="up", nodes=[NodeSpec(name="node", count=3)])
+            simulated = SimCluster(idle if sim is None else load_scenario(sim), api=api, event_ttl=event_ttl)
             cluster = await stack.enter_async_context(simulated)
             if agents_port is not None:
-                await stack.enter_async_context(_agents(cluster, agents_port))
+                explain = await stack.enter_async_context(_agents(cluster, agents_port))
         else:
             from kubetide.embedded.sim.housekeeping import housekeeping
 
             await stack.enter_async_context(housekeeping(api, event_ttl=event_ttl))
-        write_private(kubeconfig, identity.kubeconfig(serving.url))
+        write_private(kubeconfig, identity.kubeconfig(serving.url, explain=explain))
         click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")
         await _until_told_to_stop(pace, keys)
 
 
 @asynccontextmanager
-async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
-    """Run an agent on every node, and answer for them."""
+async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[str]:
+    """Run an agent on every node, answer for them, and give the address."""
     from kubetide.cli.node.simulated import answering, make_agent
     from kubetide.kube.control.manager import running
     from kubetide.telemetry import Telemetry
@@ -221,7 +225,7 @@ async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[None]:
         ]
         async with running(*agents), answering(agents, port, telemetry=telemetry) as taken:
             click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
-            yield
+            yield f"127.0.0.1:{taken}"
 
 
 async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:

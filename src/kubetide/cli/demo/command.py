@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -176,6 +176,7 @@ class Demo:
         self._pressed = asyncio.Event()
         self._kubeconfig = Path("kubetide.kubeconfig").absolute()
         self._reasons: Counter[str] = Counter()
+        self._announce: Callable[[str], None] = lambda _: None
 
     async def run(self, *, ports: tuple[int, int] | None = None) -> None:
         """Show it to the end, or until cancelled; with ports, serve the API and what the controllers explain there."""
@@ -300,6 +301,7 @@ class Demo:
         agents = [component for component in components if isinstance(component, NodeAgent)]
         async with answering(agents, port, others=manager.explain) as taken:
             told = f"kubetide node status --address 127.0.0.1:{taken}"
+            self._announce(f"127.0.0.1:{taken}")
             self._tell(Line(cluster.clock.now(), "agents", told))
             yield
 
@@ -320,7 +322,12 @@ class Demo:
         async with serve(
             cluster.api, host="127.0.0.1", port=port, tls=identity.tls("127.0.0.1", now=real.now())
         ) as serving:
-            write_private(target, identity.kubeconfig(serving.url))
+
+            def announce(explain: str = "") -> None:
+                write_private(target, identity.kubeconfig(serving.url, explain=explain))
+
+            announce()
+            self._announce = announce
             self._tell(Line(cluster.clock.now(), "api", f"{serving.url}  export KUBECONFIG={target}"))
             yield
 

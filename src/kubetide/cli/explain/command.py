@@ -19,7 +19,7 @@ from kubetide.cli.asking import get_json, join
 from kubetide.cli.main import Invocation
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load
-from kubetide.errors import KubetideError, Unavailable
+from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.connect import connect
 from kubetide.kube.client.errors import NotFound
@@ -30,27 +30,28 @@ from kubetide.settings import COMPONENTS
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Who explains an object: the component, the module that recomputes, and the ports its controller may listen on."""
+    """Who explains an object: the component, the module that recomputes, and the one that shows it."""
 
     component: str
     resource: Resource[Any]
     recomputer: str
     renderer: str
     namespaced: bool
-    ports: tuple[int, ...]
 
 
 KINDS = {
-    "hpa": _Kind("hpa", HPAS, "kubetide.hpa.recompute", "kubetide.hpa.explain", True, (8941, 8080)),
-    "vpa": _Kind(
-        "recommender", VPAS, "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True, (8942, 8080)
-    ),
-    "pod": _Kind("updater", PODS, "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True, (8943, 8080, 9316)),
-    "node": _Kind("slo", NODES, "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False, (8080, 9316)),
+    "hpa": _Kind("hpa", HPAS, "kubetide.hpa.recompute", "kubetide.hpa.explain", True),
+    "vpa": _Kind("recommender", VPAS, "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True),
+    "pod": _Kind("updater", PODS, "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True),
+    "node": _Kind("slo", NODES, "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False),
 }
 
-COLOCATION = _Kind("colocation", PODS, "kubetide.slo.colocation.explain", "kubetide.cli.explain.pod", True, ())
+COLOCATION = _Kind("colocation", PODS, "kubetide.slo.colocation.explain", "kubetide.cli.explain.pod", True)
 """What a pod became at creation; noted on the pod, so that no controller has to be asked."""
+
+
+_PORTS = (8941, 8942, 8943, 8944, 8080, 9316)
+"""The ports of the components, the SLO controller's and the agent's last."""
 
 
 @click.command("explain", short_help="Why an autoscaler, a pod or a node is the size it is.")
@@ -70,13 +71,14 @@ def command(
     if found.namespaced and not key.namespace:
         key = ObjectKey(invocation.namespace or _context_namespace(invocation), key.name)
     trace = asyncio.run(_explained(invocation, kind, found, key, address, token, recompute=recompute))
+    if trace.get("recomputed"):
+        # Before the answer and in either form: a number without its history must not pass for the controller's own.
+        click.secho(f"RECOMPUTED: {trace['warning']}", fg="yellow", bold=True, err=True)
     if output == "json":
         click.echo(encode(trace))
         return
     text: str = importlib.import_module(found.renderer).render(trace)
     click.echo(text)
-    if trace.get("recomputed"):
-        click.echo("\nNo running controller answered: recomputed from the cluster; history is missing.", err=True)
 
 
 def _context_namespace(invocation: Invocation) -> str:
@@ -111,6 +113,19 @@ async def _explained(
         return await _explain(invocation, kind, found, key, address, token, recompute=recompute)
 
 
+def _places(invocation: Invocation) -> tuple[str, ...]:
+    """Return where a kubetide may be running here: where the kubeconfig says, then the ports of the components.
+
+    Several components may share one process, on the port of whichever was named first, so all ports are tried.
+    """
+    try:
+        announced = access(clock=SystemClock(), path=invocation.kubeconfig, context=invocation.context or "").explain
+    except KubetideError:
+        announced = ""
+    ports = tuple(f"127.0.0.1:{port}" for port in _PORTS)
+    return tuple(dict.fromkeys((announced, *ports))) if announced else ports
+
+
 async def _explain(
     invocation: Invocation,
     kind: str,
@@ -122,8 +137,8 @@ async def _explain(
     recompute: bool,
 ) -> dict[str, Any]:
     if not recompute:
-        addresses = (address,) if address else tuple(f"127.0.0.1:{port}" for port in found.ports)
-        answers = [await ask(each, kind, key, token, required=bool(address)) for each in addresses]
+        addresses = (address,) if address else _places(invocation)
+        answers = await asyncio.gather(*(ask(each, kind, key, token, required=bool(address)) for each in addresses))
         halves = [answer for answer in answers if answer is not None]
         controller = next((half for half in halves if not _is_of_agent(kind, half)), None)
         agent = next((half for half in halves if _is_of_agent(kind, half)), None)
@@ -143,10 +158,10 @@ async def ask(address: str, kind: str, key: ObjectKey, token: str | None, *, req
     """Ask a controller; None if it does not know the object, or nobody answers though nobody has to."""
     try:
         found = await get_json(address, f"/explain/{kind}/{key}", token=token or "", seconds=5)
-    except Unavailable:
+    except KubetideError:
         if required:
             raise
-        return None
+        return None  # any other program may listen on a port of ours
     return found if isinstance(found, dict) else None
 
 
@@ -180,4 +195,5 @@ async def _recompute(invocation: Invocation, kind: str, found: _Kind, key: Objec
         trace: dict[str, Any] = await importlib.import_module(found.recomputer).recompute(client, clock, settings, key)
     finally:
         await client.close()
-    return {**trace, "recomputed": True}
+    warning = "no running controller answered; computed from the cluster as it is now, its history is missing"
+    return {**trace, "recomputed": True, "warning": warning}

@@ -10,6 +10,8 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import format_datetime
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -139,7 +141,10 @@ class _Front:
             answer = _refused(internal("the request made the server fail; its log has the details"))
         if isinstance(answer, WatchPlan):
             return await self._stream(http, answer)
-        return _response(answer)
+        response = _response(answer)
+        # The time that the cluster lives in, so that clients on a wall clock can notice that it is another one.
+        response.headers["Date"] = format_datetime(self._api.clock.now().astimezone(UTC), usegmt=True)
+        return response
 
     async def _request(self, http: web.BaseRequest) -> Request:
         user = authenticate(http, self._api, anonymous=self._anonymous)

@@ -129,6 +129,12 @@ class Access:
     tls_server_name: str = ""
     proxy: str = ""
     context: str = ""
+    explain: str = ""
+    """Where a kubetide that runs beside this cluster explains itself, as the file announces it."""
+
+
+EXPLAIN_EXTENSION = "kubetide.io/explain"
+"""Extension of a cluster entry of a kubeconfig: `{address: 127.0.0.1:9316}`, written by `kubetide up` and `demo`."""
 
 
 @dataclass(slots=True)
@@ -204,7 +210,18 @@ def from_files(paths: list[Path], *, clock: Clock, context: str = "") -> Access:
         tls_server_name=cluster.get("tls-server-name") or "",
         proxy=cluster.get("proxy-url") or "",
         context=name,
+        explain=_announced(cluster),
     )
+
+
+def _announced(cluster: Raw) -> str:
+    """Return the address in the extension of a cluster entry; what is malformed there concerns nobody else."""
+    for entry in cluster.get("extensions") or ():
+        if isinstance(entry, dict) and entry.get("name") == EXPLAIN_EXTENSION:
+            extension = entry.get("extension")
+            address = extension.get("address") if isinstance(extension, dict) else None
+            return address if isinstance(address, str) else ""
+    return ""
 
 
 def _merge(merged: _Merged, path: Path) -> None:

@@ -12,13 +12,14 @@ import base64
 import random
 import socket
 import ssl
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from kubetide.api.objects.admission import replacement, same_webhooks
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.scheme import LEASES, MUTATING_WEBHOOKS, PODS
-from kubetide.api.values.codec import convert
+from kubetide.api.values.codec import convert, decode_raw
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SettingsError, Unavailable
 from kubetide.kube.client.client import Client
@@ -56,6 +57,9 @@ NEVER = timedelta(days=36500)
 REVIEW_LIMIT = 5 * 1024 * 1024
 TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
 
+NOT_PATCHING = "the API server does not call the webhook: new pods are not patched"
+EMBEDDED_VERSION = "+kubetide"
+
 
 class AdmissionController(Controller):
     """Serves reviews, registers itself and keeps its lease. Replicas all work: there is no leader."""
@@ -87,6 +91,7 @@ class AdmissionController(Controller):
         self.server: WebhookServer | None = None
         self._trial = ConditionTrial(wanted=settings.webhook_match_conditions and local is None)
         self._probed_in = self._probe_namespace()
+        self._patching: bool | None = None
         # Read here, so that an address that cannot be used is refused before anything starts.
         self._address = (
             WebhookAddress.parse(settings.webhook_address, settings.webhook_port) if settings.register_by_url else None
@@ -103,6 +108,10 @@ class AdmissionController(Controller):
         """As upstream: a webhook that is not asked is not ill."""
         return True
 
+    def notes(self) -> Sequence[str]:
+        """Say it where pods come back unpatched: the server cannot reach us, and nothing else would show it."""
+        return (NOT_PATCHING,) if self._patching is False else ()
+
     async def run(self) -> None:
         """Serve until cancelled."""
         try:
@@ -116,7 +125,23 @@ class AdmissionController(Controller):
         if self._local is not None:
             self._local.register_local(self._settings.local_name or self.name, self.reviewer.review_raw)
         else:
+            self._address = self._address or await self._embedded_address()
             self.server = await self._make_server()
+
+    async def _embedded_address(self) -> WebhookAddress | None:
+        """Return loopback if the API server is an embedded one without our Service, which leads nowhere there."""
+        path = f"/api/v1/namespaces/{self._namespace}/services/{self._settings.webhook_service}"
+        try:
+            version = decode_raw((await self._client.request("GET", "/version")).body, what="/version")
+            if not str(version.get("gitVersion", "")).endswith(EMBEDDED_VERSION):
+                return None
+            await self._client.request("GET", path)
+        except NotFound:
+            log.info("registering by URL: the embedded API server has no such Service", service=path)
+            return WebhookAddress("127.0.0.1")
+        except KubetideError as error:
+            log.debug("cannot tell which API server this is", error=str(error))
+        return None
 
     async def _keep(self) -> None:
         """Bring certificates, configuration and lease up to date; what fails is tried again at the next interval."""
@@ -236,6 +261,7 @@ class AdmissionController(Controller):
     async def _renew(self) -> None:
         """Renew the lease, and say whether pods come back patched."""
         patching = await self._probe()
+        self._report(patching)
         name, namespace = self._settings.lease_name, self._lease_namespace
         now = self._clock.now()
         spec = {"holderIdentity": self._holder, "renewTime": micro_time(now)}
@@ -265,6 +291,21 @@ class AdmissionController(Controller):
             await self._client.update(LEASES, name, body, namespace=namespace)
         except Conflict:
             log.debug("somebody else renewed the lease")
+
+    def _report(self, patching: bool | None) -> None:
+        """Tell people when patching stops and when it works again; None is no news."""
+        if patching is None:
+            return
+        # Made here: before the first probe there is nothing to show, and 0 would be an alarm.
+        self._telemetry.gauge(
+            "kubetide_admission_patching", "1 while the API server calls the webhook about new pods, else 0."
+        ).set(int(patching))
+        if patching is not self._patching:
+            if not patching:
+                log.warning(NOT_PATCHING, fix="check the Service, or --register-by-url --webhook-address=https://HOST")
+            elif self._patching is False:
+                log.info("pods are patched again")
+        self._patching = patching
 
     def _patching_since(self, raw: dict[str, Any], now: datetime) -> datetime:
         """Return since when pods have come back patched: what the lease says, unless it had lapsed."""

@@ -232,7 +232,7 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
             "An HPA that scales the same workload on cpu or memory: `ignore` it, `report` it in a condition, "
             "or report it and `avoid` that resource."
         ),
-    ] = HpaConflicts.IGNORE
+    ] = HpaConflicts.REPORT
     low_confidence_condition: Annotated[
         bool, Doc("Set the condition LowConfidence while history is shorter than the confidence interval.")
     ] = False

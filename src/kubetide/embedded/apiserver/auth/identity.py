@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,6 +20,7 @@ from kubetide.embedded.apiserver.storage.datadir import read_keys, write_keys
 from kubetide.embedded.apiserver.storage.journal import Journal
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.certificates import KeyPair, issue, make_ca
+from kubetide.kube.client.kubeconfig import EXPLAIN_EXTENSION
 
 _NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
 _SECRETS = ("ca.crt", "ca.key", "admin.token", "token.key")
@@ -54,13 +56,16 @@ class Identity:
         context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
-    def kubeconfig(self, url: str) -> str:
-        """Return a kubeconfig for the administrator."""
+    def kubeconfig(self, url: str, *, explain: str = "") -> str:
+        """Return a kubeconfig for the administrator; it announces where kubetide explains itself, if it does."""
         authority = base64.b64encode(self.ca.certificate.encode()).decode()
+        cluster: dict[str, Any] = {"server": url, "certificate-authority-data": authority}
+        if explain:
+            cluster["extensions"] = [{"name": EXPLAIN_EXTENSION, "extension": {"address": explain}}]
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "kubetide", "cluster": {"server": url, "certificate-authority-data": authority}}],
+            "clusters": [{"name": "kubetide", "cluster": cluster}],
             "users": [{"name": "kubetide", "user": {"token": self.token}}],
             "contexts": [{"name": "kubetide", "context": {"cluster": "kubetide", "user": "kubetide"}}],
             "current-context": "kubetide",

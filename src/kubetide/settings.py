@@ -6,13 +6,17 @@ from datetime import timedelta
 from typing import Annotated, ClassVar
 
 from kubetide.api.objects import hpa_compat
+from kubetide.api.values.compat import rule_rows
 from kubetide.config import Doc, Settings
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.settings import KubeSettings
+from kubetide.node.core import compat as node_compat
 from kubetide.node.settings import NodeSettings
 from kubetide.slo.colocation.settings import ColocationSettings
+from kubetide.slo.core import compat as slo_compat
 from kubetide.slo.settings import SloSettings
 from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.core import compat as vpa_compat
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
 
@@ -97,8 +101,26 @@ COMPAT: dict[str, CompatTable] = {
         upstream="the horizontal autoscaler of Kubernetes",
         versions=tuple(map(str, hpa_compat.VERSIONS)),
         default=str(hpa_compat.DEFAULT_VERSION),
-        rules=hpa_compat.compat_rows(),
+        rules=rule_rows(hpa_compat.RULES),
         gates=hpa_compat.gate_rows(),
+    ),
+    "vpa": CompatTable(
+        upstream="the Vertical Pod Autoscaler (recommender, updater, admission)",
+        versions=tuple(map(str, vpa_compat.VERSIONS)),
+        default=str(vpa_compat.DEFAULT),
+        rules=vpa_compat.compat_rows(),
+    ),
+    "slo": CompatTable(
+        upstream="the manager of Koordinator (slo, colocation)",
+        versions=tuple(map(str, slo_compat.VERSIONS)),
+        default=str(slo_compat.VERSIONS[-1]),
+        rules=rule_rows(slo_compat.RULES),
+    ),
+    "node": CompatTable(
+        upstream="the agent of Koordinator",
+        versions=tuple(map(str, node_compat.VERSIONS)),
+        default=str(node_compat.VERSIONS[-1]),
+        rules=rule_rows(node_compat.RULES),
     ),
 }
 """Components that follow a release of choice, in the order of the reference page."""

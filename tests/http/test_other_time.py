@@ -7,7 +7,7 @@ import pytest
 from kubetide.cli.run import refuse_other_time
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
-from kubetide.embedded.apiserver.server import EmbeddedApi
+from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.credentials import Static
@@ -37,7 +37,7 @@ class Ahead(SystemClock):
     ],
 )
 async def test_a_server_in_another_time_is_refused_with_the_remedy(by: timedelta, refused: bool) -> None:
-    async with serve(EmbeddedApi(clock=Ahead(by)), anonymous=True) as serving:
+    async with serve(ApiServer(clock=Ahead(by)), anonymous=True) as serving:
         access = Access(server=serving.url, trust=ServerTrust(), credentials=Static())
         client = Client(HttpTransport(access), clock=SystemClock())
         try:

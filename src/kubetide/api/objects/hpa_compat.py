@@ -169,22 +169,11 @@ RULES = (
 )
 
 
-def compat_rows() -> list[tuple[str, str, str, str]]:
-    """Return the table of rules for people: rule, release, when it holds, meaning."""
-    return [(rule.id, str(rule.since), _when(rule), rule.meaning) for rule in RULES]
-
-
 def gate_rows() -> list[tuple[str, str, str, str, str]]:
     """Return the table of gates for people: gate, releases from which it exists, is on, is final; meaning."""
     return [
         (gate.name, str(gate.since), str(gate.on_since), str(gate.locked_since or ""), gate.meaning) for gate in GATES
     ]
-
-
-def _when(rule: Rule) -> str:
-    if rule.always:
-        return "always"
-    return f"with `{rule.gate}`" if rule.gate else "from its release"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ Every component has one table of rules. `--compat` names the version, decisions 
 page `docs/reference/compat.md` is made from the same rows that the code asks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kubetide.errors import InvalidInput
@@ -51,6 +51,17 @@ class Gate:
     def locked(self, version: Version) -> bool:
         """Tell whether the release has made the gate's default final."""
         return self.locked_since is not None and version >= self.locked_since
+
+
+def rule_rows(rules: Iterable[Rule]) -> list[tuple[str, str, str, str]]:
+    """Return a table of rules for people: rule, release, when it holds, meaning."""
+    return [(rule.id, str(rule.since), _when(rule), rule.meaning) for rule in rules]
+
+
+def _when(rule: Rule) -> str:
+    if rule.always:
+        return "always"
+    return f"with `{rule.gate}`" if rule.gate else "from its release"
 
 
 def parse_version(text: str, accepted: Sequence[Version]) -> Version:

@@ -213,7 +213,7 @@ async def test_the_reconciler_gives_pods_their_cookies() -> None:
         "pod_uid": "web",
         "container_name": "main",
         "container_id": "containerd://main",
-        "core_sched_group": "web-expeller",
+        "core_sched_group": "-expeller",
         "core_sched_cookie": "100",
     }
     (sample,) = [one for metric in hooks._cookie_gauge.collect() for one in metric.samples]

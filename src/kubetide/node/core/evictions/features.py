@@ -232,6 +232,8 @@ def _memory_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: Sequen
     used = snapshot.metrics.last(kinds.NODE_MEMORY)
     if capacity <= 0 or used is None:
         return "the node's memory or its usage is not known"
+    if pods and all(pod.memory_used is None for pod in pods):
+        return "the usage of the pods is not known yet"  # too early to say that nobody can free any
     return _by_usage(feature, limits, resources.MEMORY, int(used), capacity, pods)
 
 

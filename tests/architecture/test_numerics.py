@@ -40,6 +40,7 @@ EXCEPTIONS = {
     "pacing.py: self.factor ** min(failures, 64)": "small whole factors: exact until the cap is reached",
     "config.py: 2 ** (bits - 1)": "integers",
     "metric.py: 5 ** attempt": "integers",
+    "leader_election.py: 2 ** min(self._refused, 10)": "integers",
     "topology.py: 5 ** attempt": "integers",
     "powers.py: 2 ** (bits - 52)": "integers",
     "powers.py: (-1) ** k": "integers",

@@ -218,5 +218,5 @@ async def test_the_reconciler_gives_pods_their_cookies() -> None:
     }
     (sample,) = [one for metric in hooks._cookie_gauge.collect() for one in metric.samples]
     assert (sample.labels, sample.value) == (labels, 100.0)
-    assert list(cookies.groups) == ["web-expeller"]
+    assert list(cookies.groups) == ["-expeller"]
     assert [world.text("cpu", tier, "cpu.idle") for tier in world.paths.tiers()] == ["0", "0", "1"]

@@ -27,7 +27,7 @@ from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.describe import MetricsRequest, Used
-from kubetide.hpa.core.learner import LearnedCount
+from kubetide.hpa.core.headroom.learner import LearnedCount
 from kubetide.hpa.core.observation import Memory, Observation, ScaleDecision, memory_for
 from kubetide.hpa.core.takeover import FIELD_MANAGER, WARN_EVERY, Stance, stance_notes, wrote_ever
 from kubetide.hpa.core.trace import shown_time

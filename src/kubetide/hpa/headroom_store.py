@@ -18,7 +18,7 @@ from kubetide.api.values.patch import MergePatch
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.hpa.core.annotations import HEADROOM_STATE, HeadroomMode
-from kubetide.hpa.core.learner import HeadroomLearner, LearnedCount, learner_for, start_time_of
+from kubetide.hpa.core.headroom.learner import HeadroomLearner, LearnedCount, learner_for, start_time_of
 from kubetide.hpa.core.observation import Observation, ScaleDecision
 from kubetide.hpa.core.takeover import FIELD_MANAGER
 from kubetide.kube.client.client import Client

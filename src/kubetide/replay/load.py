@@ -24,7 +24,7 @@ from kubetide.api.objects.meta import ObjectMeta
 from kubetide.api.values.quantity import QuantityText
 from kubetide.errors import InvalidInput
 from kubetide.hpa.core.behavior import limit_plain
-from kubetide.hpa.core.headroom import Headroom, Terms
+from kubetide.hpa.core.headroom.advice import Headroom, Terms
 from kubetide.hpa.core.pods import PodGroups, PodList
 from kubetide.hpa.core.replicas import Tolerance, propose_utilization
 from kubetide.hpa.core.samples import PodReading, Sample

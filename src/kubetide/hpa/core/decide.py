@@ -38,7 +38,7 @@ from kubetide.hpa.core.fallback import (
     stand_in,
     stand_in_by_spec,
 )
-from kubetide.hpa.core.learner import with_headroom
+from kubetide.hpa.core.headroom.learner import with_headroom
 from kubetide.hpa.core.observation import (
     HpaProblem,
     Memory,

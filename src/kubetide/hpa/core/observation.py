@@ -17,7 +17,7 @@ from kubetide.hpa.core.annotations import Fallback
 from kubetide.hpa.core.behavior import Limited, Rules, ScaleEvent, ScaleEvents, longest_period, remember_event
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.evaluate import MetricResult
-from kubetide.hpa.core.learner import LearnedCount
+from kubetide.hpa.core.headroom.learner import LearnedCount
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.samples import ErrorKind, Reading
 from kubetide.hpa.core.stabilization import Recommendation, Recommendations, Stabilized

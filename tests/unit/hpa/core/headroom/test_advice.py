@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kubetide.errors import InvalidInput
-from kubetide.hpa.core.headroom import Advice, Headroom, Plants, Terms
+from kubetide.hpa.core.headroom.advice import Advice, Headroom, Plants, Terms
 
 TERMS = Terms()
 

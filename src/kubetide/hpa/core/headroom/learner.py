@@ -28,7 +28,7 @@ from kubetide.errors import InvalidInput
 from kubetide.hpa.core.annotations import HeadroomMode
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.evaluate import MetricResult
-from kubetide.hpa.core.headroom import Advice, Headroom, Terms
+from kubetide.hpa.core.headroom.advice import Advice, Headroom, Terms
 from kubetide.hpa.core.pods import count_ready, ready_condition
 
 DESCRIPTION: Final = "learned headroom"

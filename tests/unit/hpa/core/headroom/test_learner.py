@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kubetide.hpa.core.annotations import HeadroomMode, overrides_of
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.headroom import Advice
-from kubetide.hpa.core.learner import (
+from kubetide.hpa.core.headroom.advice import Advice
+from kubetide.hpa.core.headroom.learner import (
     HeadroomLearner,
     LearnedCount,
     demand_of,

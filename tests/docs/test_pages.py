@@ -51,3 +51,12 @@ def test_the_index_names_every_page() -> None:
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = sorted(int(path.name[:3]) for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_walks_lead_through_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text))
+    assert len(named) > 30
+    assert [
+        path for path in sorted(named) if not (ROOT / "src" / "kubetide" / path).exists() and not (ROOT / path).exists()
+    ] == []

@@ -1,4 +1,4 @@
-"""What benchmarks share that run a program of ours beside the original: processes, their cost, their metrics page."""
+"""What benchmarks share that run a program of ours beside upstream: processes, their cost, their metrics page."""
 
 import os
 import socket

@@ -4,7 +4,7 @@
 
 Each size is run in three ways against the same server: as kubetide does it (one list of pod usage per sync period
 for all, targets followed by a watch), without the watch, and as a baseline that asks for the metrics and the scale of
-every autoscaler, which is what the original does. Compared are seconds of CPU of the controller per round, requests
+every autoscaler, which is what upstream does. Compared are seconds of CPU of the controller per round, requests
 per round, the sync period that autoscalers really got, and peak memory.
 """
 

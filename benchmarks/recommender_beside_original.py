@@ -129,7 +129,7 @@ def main() -> None:
         be_the_server(options.vpas, options.pods)
         return
     if not os.access(options.original, os.X_OK):
-        raise SystemExit("--original: the path of the original's recommender is needed")
+        raise SystemExit("--original: the path of upstream's recommender is needed")
     limits = f"{options.qps} requests/s" if options.qps else "as by default"
     print(f"{options.vpas:,} VPAs, {options.pods:,} pods with two containers; client-side limits: {limits}", flush=True)
     with tempfile.TemporaryDirectory() as folder:

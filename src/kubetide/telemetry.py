@@ -18,7 +18,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-# The originals expose no `_created` series; dashboards and alerts made for them should see the same names.
+# Upstream exposes no `_created` series; dashboards and alerts made for them should see the same names.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -146,7 +146,7 @@ class Telemetry:
     def render(self) -> bytes:
         """Return all instruments in the Prometheus text format."""
         text = generate_latest(_Joined(self.registry))
-        # The library appends `_total` to every counter; several originals do not have it.
+        # The library appends `_total` to every counter; several of upstream's do not have it.
         for name in self._plain_counters:
             text = text.replace(name + b"_total", name)
         return text

@@ -47,7 +47,7 @@ def build(name: str, deps: Dependencies, settings: Settings) -> list[Component]:
 
 
 def default_address(name: str) -> str:
-    """Return where a component that runs alone serves its metrics: the port of the original."""
+    """Return where a component that runs alone serves its metrics: the port of upstream."""
     return _ADDRESSES[name]
 
 

@@ -1,4 +1,4 @@
-"""How large the source is: `python tests/tools/code_size.py [TREE …]` prints modules, small ones and code lines by folder.
+"""How large the source is: `python tests/tools/code_size.py [TREE …]` prints modules and code lines by folder.
 
 Code lines are lines with code on them: comments, docstrings and blank lines do not count, nor do generated protobuf
 modules. This is where the table of `docs/architecture.md` comes from.

@@ -22,7 +22,7 @@ from click.shell_completion import (
 from kubetide.cli.main import COMPLETE_VARIABLE
 from kubetide.config import Option
 
-# Completion of flags that click does not know: those of the originals, which `run` and `node` read by themselves.
+# Completion of flags that click does not know: those of upstream, which `run` and `node` read by themselves.
 
 Known = Mapping[str, Iterable[Option]]
 

@@ -1,6 +1,6 @@
 """`kubetide run`: any set of controllers in one process.
 
-The flags are those of the originals, in Go's syntax, so that their manifests keep working; click only finds the verb.
+The flags are those of upstream, in Go's syntax, so that existing manifests keep working; click only finds the verb.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ def complete_words(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 def command(ctx: click.Context, components: str, flags: tuple[str, ...]) -> None:
     """Run COMPONENTS (hpa, recommender, updater, admission, slo, colocation; several with commas, or `all`).
 
-    FLAGS are the flags of the originals: -flag=x, --flag=x and --flag x all work; a flag that several components
+    FLAGS are the flags of upstream: -flag=x, --flag=x and --flag x all work; a flag that several components
     share may be prefixed (--recommender.kube-api-qps=50). `kubetide settings` lists them.
     """
     invocation: Invocation = ctx.obj

@@ -1,4 +1,4 @@
-"""Settings of the horizontal autoscaler: those of the original with its flag names and defaults, then kubetide's."""
+"""Settings of the horizontal autoscaler: those of upstream with its flag names and defaults, then kubetide's."""
 
 import math
 from datetime import timedelta

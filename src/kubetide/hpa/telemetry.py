@@ -179,7 +179,7 @@ class HpaTelemetry:
         self._refused.add(reason)
 
     def added(self) -> None:
-        """Count a key that was put into the queue; for the original each one is a retry too, so both grow alike."""
+        """Count a key that was put into the queue; for upstream each one is a retry too, so both grow alike."""
         self._adds.add(QUEUE_NAME)
         self._retries.add(QUEUE_NAME)
 

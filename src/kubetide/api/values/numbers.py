@@ -1,7 +1,7 @@
 """Numbers in labels and annotations, read as Go's `strconv` reads them.
 
 Python is more generous: it takes white space, underscores between digits and the digits of other scripts. A label
-that the original would pass over must not become a number here.
+that upstream would pass over must not become a number here.
 """
 
 import math

@@ -1,6 +1,6 @@
 """`kubetide node`: the agent of one node; `kubetide node status`: what it sees.
 
-The flags are those of the original agent, in Go's syntax. Flags that mean nothing here are accepted and named once.
+The flags are those of the upstream agent, in Go's syntax. Flags that mean nothing here are accepted and named once.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class _AgentGroup(click.Group):
 def command(ctx: click.Context) -> None:
     """Run the agent of this node, or look at a running one.
 
-    Flags are those of the original agent (--feature-gates=…, --cgroup-root-dir=…); `kubetide settings` lists them.
+    Flags are those of the upstream agent (--feature-gates=…, --cgroup-root-dir=…); `kubetide settings` lists them.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -137,7 +137,7 @@ def known_flags() -> Known:
 
 
 def drop_ignored(flags: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Split off the flags of the original agent that mean nothing here, with their values."""
+    """Split off the flags of the upstream agent that mean nothing here, with their values."""
     kept: list[str] = []
     ignored: list[str] = []
     rest = list(flags)

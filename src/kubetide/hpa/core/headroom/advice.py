@@ -53,7 +53,7 @@ _CLEARLY_STEPS: Final = 20.0  # ... and by this many steps of the usual cost: in
 _PROOF_STEPS: Final = 240
 _FIRST: Final = 1 * len(PRICES) + 3  # followed until there is evidence: price 8, hold of two minutes
 _BACKLOG_SECONDS: Final = 0.1  # a shorter wait is no backlog
-_RISING: Final = 1.1  # who is behind expects more: load that grew faster than forecast mostly grows on
+_RISING: Final = 1.1  # who is behind asks for a tenth more: less late work for more replicas, at equal cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 
@@ -31,3 +32,14 @@ def leaks_are_charged_to_the_module_that_made_them(request: pytest.FixtureReques
     yield
     if request.path.parent.name in SOCKET_TIERS:
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def logging_is_put_back() -> Iterator[None]:
+    """Undo what a command configured in this process: the next test listens to logs in its own way."""
+    own, root = logging.getLogger("kubetide"), logging.getLogger()
+    before = list(own.handlers), own.propagate, own.level, list(root.handlers)
+    yield
+    own.handlers[:], own.propagate = before[0], before[1]
+    own.setLevel(before[2])
+    root.handlers[:] = before[3]

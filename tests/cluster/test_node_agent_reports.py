@@ -87,7 +87,7 @@ def test_the_report_shows_what_pods_really_use(cgroup: str, driver: str) -> None
         used = sum(value(pod["podUsage"], "cpu") for pod in pods.values())
         assert total == pytest.approx(used + system, abs=0.05)
         minute, five = node["aggregatedNodeUsages"]
-        assert set(minute["usage"]) == {"p50", "p90", "p95", "p99"}
+        assert set(minute["usage"]) == {"avg", "p50", "p90", "p95", "p99"}
         assert "cpu" in minute["usage"]["p99"]["resources"]
         assert five["duration"] == "5m0s"
         assert status["prodReclaimableMetric"]["resource"]["resources"]["cpu"] == "0"

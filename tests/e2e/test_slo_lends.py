@@ -148,6 +148,9 @@ async def test_a_real_server_takes_what_is_lent_and_what_every_node_is_told(admi
         # Half of 8 cores, less the system; 65 % of 16Gi, less the system.
         "kubernetes.io/batch-cpu": "3500",
         "kubernetes.io/batch-memory": "10093173146",
+        # Nothing of what prod pods requested is predicted to stay unused.
+        "kubernetes.io/mid-cpu": "0",
+        "kubernetes.io/mid-memory": "0",
     }
     node = await admin.get(NODES, NODE)
     assert "3500" in (node.metadata.annotations or {})["node.koordinator.sh/originExtendedAllocatable"]

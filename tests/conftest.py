@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,10 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kubetide"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells start background jobs that way, and what tests start would inherit it and never hear of Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SOCKET_TIERS = {"http", "e2e", "prom", "cri"}
 SLOW_TIERS = ("vm", "soak", "scenarios", "cluster", "e2e", "http")

@@ -192,12 +192,12 @@ def _answering(
 
 
 async def _answer(request: web.Request, handler: ReviewHandler, limit: int) -> web.Response:
-    if request.headers.get("Content-Type") != "application/json":
-        log.warning("not an admission review", path=request.path, content=request.headers.get("Content-Type", ""))
-        return web.Response()
     if (request.content_length or 0) > limit:
         # Before anything of it is read.
         raise web.HTTPRequestEntityTooLarge(limit, request.content_length or 0)
+    if request.headers.get("Content-Type") != "application/json":
+        log.warning("not an admission review", path=request.path, content=request.headers.get("Content-Type", ""))
+        return web.Response()
     try:
         review = decode(await request.read(), AdmissionReview, what="AdmissionReview")
     except DecodeError as error:

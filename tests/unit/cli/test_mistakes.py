@@ -60,6 +60,8 @@ def test_a_taken_port_is_named_in_one_line(words: list[str], taken: str, capsys:
 
 
 MISTAKES = [
+    (["replay", "--stdio", "usage", "--policy", "crystal-ball"], "crystal-ball"),
+    (["compat", "nonsense"], "nonsense"),
     (["up", "--data", "/proc/nowhere"], "/proc/nowhere"),
     (["up", "--port", "0", "--kubeconfig", "/proc/nowhere"], "/proc/nowhere"),
     (["up", "--port", "0", "--audit", "/proc/nowhere/log"], "/proc/nowhere/log"),

@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
 
-.PHONY: help demo test lint format types contracts bench quality presubmit e2e containerd vm-kernel conformance soak lock docs clean
+.PHONY: help demo test vm lint format types contracts bench quality presubmit e2e containerd vm-kernel conformance soak lock docs clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,8 +40,11 @@ $(READY): $(INSTALLED) $(DEV_LOCK)
 demo: $(INSTALLED) ## A simulated cluster under load with every controller at work
 	@$(BIN)/kubetide demo
 
-test: $(READY) ## All tests this machine can run; says which were skipped and why
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: $(READY) ## All tests this machine can run, but for the emulated machine; says which were skipped and why
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/vm $(PYTEST_ARGS)
+
+vm: $(READY) ## The kernel tests again on cgroup v2, in an emulated machine: minutes
+	@$(BIN)/python -m pytest tests/vm $(PYTEST_ARGS)
 
 lint: $(READY) ## Ruff, mypy strict, import contracts
 	@$(BIN)/ruff check src tests benchmarks

@@ -181,11 +181,13 @@ class Stage(Enum):
 
 GATES: dict[str, Stage] = {
     "CPUStartupBoost": Stage.ALPHA,
+    "DaemonSetScope": Stage.ALPHA,
     "InPlace": Stage.ALPHA,
     "InPlaceOrRecreate": Stage.REMOVED,
     "NativeSidecar": Stage.ALPHA,
     "PerVPAConfig": Stage.ALPHA,
     "RequestToLimitRatio": Stage.ALPHA,
+    "VPAPodLevelResources": Stage.ALPHA,
 }
 _GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": None}
 

@@ -23,11 +23,11 @@ from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError, NotFound
 from kubetide.log import get_logger
+from kubetide.vpa.core.scope import checkpoint_name
 from kubetide.vpa.recommender.core.checkpoint import (
     WINDOWS_ANNOTATION,
     Checkpoint,
     UnreadableCheckpoint,
-    checkpoint_name,
     read_checkpoint,
     status_body,
     windows_text,

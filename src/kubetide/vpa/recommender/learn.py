@@ -24,6 +24,7 @@ from kubetide.vpa.recommender.core.feeding import (
     gather,
     missed,
 )
+from kubetide.vpa.recommender.core.groups import scopes_of
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, raised
 from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
@@ -56,6 +57,7 @@ class Learner:
         self._telemetry = telemetry
         # A shard that followed all pods would save nothing.
         self._feed = PodFeed(track_all=not settings.memory_saver and settings.shard_of[1] == 1)
+        self._scoped = settings.gate("DaemonSetScope")
         self._held: list[Oom] = []
         """OOM kills that a checkpoint which is not read yet may know of already."""
 
@@ -68,7 +70,8 @@ class Learner:
         now = self._clock.now()
         # With tracking limited to matched pods, a change of VPAs may make any pod interesting.
         again = not self._feed.track_all
-        self._feed.sync(self._model, self._observer.pods.store.values(), now=now, all_again=again)
+        scopes = scopes_of(self._model, self._observer.nodes.labels) if self._scoped else None
+        self._feed.sync(self._model, self._observer.pods.store.values(), now=now, all_again=again, scopes=scopes)
         for source, count in self._feed.take_sources().items():
             self._telemetry.reads.labels(source).inc(count)
         if not self._settings.followed.holds(PODS_LEAVE_AFTER_SAMPLES):

@@ -27,6 +27,8 @@ from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore
 from kubetide.vpa.recommender.core.decisions import left_alone, memory_floors, options_of, tuning_of
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.groups import members
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.trace import trace, trace_from_checkpoints
 from kubetide.vpa.recommender.learn import Learner
@@ -184,6 +186,14 @@ class Recommender(Controller):
         vpa = self.model.vpas.get(ObjectKey.parse(key)) if kind.lower() in KINDS else None
         if vpa is None:
             return None
+        found = self._trace(vpa)
+        if vpa.is_scoped:
+            found["scope"] = vpa.scope
+            found["containers"] = []
+            found["groups"] = {one.group: self._trace(one)["containers"] for one in members(self.model, vpa)}
+        return found
+
+    def _trace(self, vpa: VpaState) -> dict[str, Any]:
         now = self._clock.now()
         return trace(
             self.model,

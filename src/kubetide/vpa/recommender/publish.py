@@ -6,22 +6,25 @@ differs. A VPA whose object, amounts and pods are the same since its status was 
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import VPAS
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
-from kubetide.api.values.patch import JsonPatch
+from kubetide.api.values.patch import JsonPatch, MergePatch
 from kubetide.clock import Clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError, NotFound
 from kubetide.log import get_logger
 from kubetide.vpa.core.policy import Recommended
+from kubetide.vpa.core.scope import GROUPS_ANNOTATION
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints
 from kubetide.vpa.recommender.core.decisions import fetching, judge, left_alone, may_save, memory_floors
 from kubetide.vpa.recommender.core.entities import Basis, Mark, VpaState
+from kubetide.vpa.recommender.core.groups import members
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Floor
 from kubetide.vpa.recommender.core.recommend import Options, recommend
@@ -33,7 +36,17 @@ log = get_logger("vpa.recommender")
 
 MISSING_LOG_INTERVAL = timedelta(minutes=30)
 
-Write = tuple[VerticalPodAutoscaler, Mapping[str, Any]]
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What has to be written about one VPA."""
+
+    vpa: VerticalPodAutoscaler
+    status: Mapping[str, Any] | None
+    groups: str | None = None
+    """The annotation with the groups of a scoped VPA, where the CRD has no field for them; empty: without it."""
+
+
 Contents = Mapping[str, Sequence[Checkpoint]]
 
 
@@ -58,17 +71,19 @@ class StatusPublisher:
         self._settings = settings
         self._options = options
         self._telemetry = telemetry
+        self._dropped: set[str] = set()
+        """Fields of the status that the CRD in the cluster does not know."""
 
     async def update(self) -> None:
         """Recommend for every VPA whose history is known, and write what changed."""
         now = self._clock.now()
         deadline = self._clock.monotonic() + self._settings.step_timeout.total_seconds()
-        loaded = [vpa for vpa in self._model.vpas.values() if vpa.loaded]
+        loaded = [vpa for vpa in self._model.vpas.values() if vpa.loaded and vpa.group is None]
         review = Review()
         for start in range(0, len(loaded), VPAS_PER_TURN):
             part = loaded[start : start + VPAS_PER_TURN]
-            found = self._recommend(part, now)
-            writes = [write for vpa in part if (write := self._decide(vpa, found[vpa.key], now, review)) is not None]
+            found = self._recommend([one for vpa in part for one in members(self._model, vpa) if one.loaded], now)
+            writes = [write for vpa in part if (write := self._decide(vpa, found, now, review)) is not None]
             await self._write_all(writes, deadline)
         if self._settings.fetching_history_condition:
             await self._write_all(self._fetching(now), deadline)
@@ -83,31 +98,54 @@ class StatusPublisher:
                 excluded[vpa.key] = alone
         return recommend(self._model, part, self._options, memory_floors=floors, excluded=excluded, remember=True)
 
-    def _decide(self, vpa: VpaState, found: tuple[Recommended, ...], now: datetime, review: Review) -> Write | None:
+    def _decide(
+        self, vpa: VpaState, everything: Mapping[ObjectKey, tuple[Recommended, ...]], now: datetime, review: Review
+    ) -> Write | None:
         """Decide what the status of a VPA becomes, note it, and return the write that is needed, if one is."""
         current, old = self._vpas.get(vpa.key), vpa.recommendation
         if current is None:
             return None
-        basis = Basis(current, found, vpa.pod_count, vpa.problem, vpa.contested)
-        status = None
+        found, groups = everything.get(vpa.key, ()), None
+        if vpa.is_scoped:
+            own = members(self._model, vpa)
+            groups = {one.group or "": everything[one.key] for one in own if one.key in everything}
+            for one in own:
+                before, one.recommendation = one.recommendation, everything.get(one.key, ())
+                review.moved(one, before, one.recommendation)
+                review.hold(one)
+        basis = Basis(current, found, vpa.pod_count, vpa.problem, vpa.contested, groups or {})
+        write = None
         # Whether confidence is low depends on the time alone, so with that condition every loop has to look.
         settled = vpa.basis is not None and vpa.basis.same_as(basis)
         if not settled or self._settings.low_confidence_condition:
             aggregates = self._model.aggregates
-            decision = judge(current, vpa, found, aggregates=aggregates, settings=self._settings, now=now)
-            vpa.conditions, vpa.recommendation, status = decision.conditions, decision.recommendation, decision.status
+            decision = judge(
+                current,
+                vpa,
+                found,
+                aggregates=aggregates,
+                settings=self._settings,
+                now=now,
+                groups=groups,
+                dropped=self._dropped,
+            )
+            vpa.conditions, vpa.recommendation = decision.conditions, decision.recommendation
+            if decision.status is not None or decision.groups is not None:
+                write = Write(current, decision.status, decision.groups)
             # Only what needs no write is settled: one that fails is tried again.
-            vpa.basis = basis if status is None else None
-            review.moved(vpa, old, decision.recommendation)
+            vpa.basis = basis if write is None else None
+            if groups is None:
+                review.moved(vpa, old, decision.recommendation)
         review.count(vpa, unsupported=vpa.problem is not None)
-        review.hold(vpa)
+        if groups is None:
+            review.hold(vpa)
         if vpa.recommendation and not old and vpa.created is not None:
             self._telemetry.latency.observe(max(0.0, (now - vpa.created).total_seconds()))
         silent = vpa.said_missing is None or now - vpa.said_missing >= MISSING_LOG_INTERVAL
         if not vpa.recommendation and silent:
             vpa.said_missing = now
             log.info("no recommendation", vpa=str(vpa.key), pods=vpa.pod_count, problem=vpa.problem or "")
-        return None if status is None else (current, status)
+        return write
 
     def _fetching(self, now: datetime) -> list[Write]:
         writes = []
@@ -115,7 +153,7 @@ class StatusPublisher:
             current = None if vpa.loaded else self._vpas.get(key)
             status = fetching(current, now=now) if current is not None else None
             if current is not None and status is not None:
-                writes.append((current, status))
+                writes.append(Write(current, status))
         return writes
 
     async def _write_all(self, writes: Sequence[Write], deadline: float) -> None:
@@ -126,7 +164,31 @@ class StatusPublisher:
         await asyncio.sleep(0)
 
     async def _write(self, write: Write) -> None:
-        vpa, status = write
+        if write.status is not None:
+            await self._write_status(write.vpa, write.status)
+        if write.groups is not None:
+            await self._write_groups(write.vpa, write.groups)
+
+    async def _write_groups(self, vpa: VerticalPodAutoscaler, text: str) -> None:
+        body = {"metadata": {"annotations": {GROUPS_ANNOTATION: text or None}}}
+        try:
+            await self._client.patch(VPAS, vpa.metadata.name, MergePatch(body), namespace=vpa.metadata.namespace)
+        except NotFound:
+            return
+
+    def _note_dropped(self, status: Mapping[str, Any], written: VerticalPodAutoscaler) -> None:
+        """Notice fields that the CRD in the cluster drops: they are written elsewhere, or not at all, from now on."""
+        has = written.status
+        kept = has.recommendation.pod_recommendation if has is not None and has.recommendation is not None else None
+        lost = {
+            "groups": bool(status.get("groups")) and (has is None or has.groups is None),
+            "podRecommendation": bool(status["recommendation"].get("podRecommendation")) and kept is None,
+        }
+        for name in [name for name, is_lost in lost.items() if is_lost and name not in self._dropped]:
+            self._dropped.add(name)
+            log.warning("the CRD of VPAs does not know a field of the status", field=name)
+
+    async def _write_status(self, vpa: VerticalPodAutoscaler, status: Mapping[str, Any]) -> None:
         meta = vpa.metadata
         # The condition of another component may have been written since this object was read: then the next loop
         # starts from there, instead of this one writing over it.
@@ -135,9 +197,10 @@ class StatusPublisher:
             {"op": "add", "path": "/status", "value": status},
         ]
         try:
-            await self._client.patch(
+            written = await self._client.patch(
                 VPAS, meta.name, JsonPatch(operations), namespace=meta.namespace, subresource="status"
             )
+            self._note_dropped(status, written)
         except NotFound:
             return
         except ApiError as error:

@@ -139,10 +139,13 @@ class Basis:
     pods: int
     problem: str | None
     contested: Mapping[str, str]
+    groups: Mapping[str, tuple[Recommended, ...]] = field(default_factory=dict)
 
     def same_as(self, other: "Basis") -> bool:
         """Tell whether nothing is different; object and recommendation are the same ones, not just equal."""
         if self.current is not other.current or self.found is not other.found:
+            return False
+        if self.groups.keys() != other.groups.keys() or any(self.groups[g] is not other.groups[g] for g in self.groups):
             return False
         return (self.pods, self.problem, self.contested) == (other.pods, other.problem, other.contested)
 
@@ -173,6 +176,12 @@ class VpaState:
     """Whether its target is there; unknown counts as there."""
     loaded: bool = False
     """Whether everything stored for it has been read; until then it is neither recommended for nor saved."""
+    scope: str = ""
+    """The node label that groups its pods; empty: all are sized alike."""
+    group: str | None = None
+    """The value of that label, in the record of one group."""
+    group_keys: tuple[ObjectKey, ...] = ()
+    """The records of its groups."""
     source: tuple[object, ...] | None = None
     """What this record was last made from; None when it has to be made again."""
 
@@ -213,6 +222,11 @@ class VpaState:
             self._fed = dict(sorted(found.items()))
         return self._fed
 
+    @property
+    def is_scoped(self) -> bool:
+        """Whether its groups are recommended for in its place."""
+        return bool(self.scope) and self.group is None
+
     def touch(self) -> None:
         """Look again at what feeds this VPA: its label sets, their aggregates or its history changed."""
         self._fed = None
@@ -246,5 +260,9 @@ def label_text(labels: Mapping[str, str] | None) -> str:
 
 
 def oldest(vpas: Iterable[VpaState]) -> VpaState | None:
-    """Return the oldest VPA; of equally old ones that with the smaller name."""
-    return min(vpas, key=lambda v: (v.created.timestamp() if v.created is not None else 0.0, v.key), default=None)
+    """Return the oldest VPA, a group rather than its VPA; of equally old ones that with the smaller name."""
+
+    def age(vpa: VpaState) -> tuple[float, bool, ObjectKey]:
+        return (vpa.created.timestamp() if vpa.created is not None else 0.0, vpa.is_scoped, vpa.key)
+
+    return min(vpas, key=age, default=None)

@@ -56,7 +56,8 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         Right("metrics.k8s.io", ("pods",), ("get", "list")),
         Right("external.metrics.k8s.io", ("*",), ("get", "list")),
         Right("autoscaling", ("horizontalpodautoscalers",), READ),
-        _VPAS,
+        # Patched is one annotation alone: the groups of a scoped VPA where the CRD has no field for them.
+        Right("autoscaling.k8s.io", ("verticalpodautoscalers",), (*READ, "patch")),
         Right("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
         Right(
             "autoscaling.k8s.io",

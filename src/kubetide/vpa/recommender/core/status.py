@@ -172,7 +172,7 @@ def _same_recommendation(old: PodRecommendation | None, body: Mapping[str, Any])
 
 def _same_groups(old: Sequence[GroupRecommendation] | None, wanted: Sequence[Mapping[str, Any]] | None) -> bool:
     if old is None or wanted is None:
-        return old is wanted
+        return old is None and wanted is None
     if [group.scope_value for group in old] != [group["scopeValue"] for group in wanted]:
         return False
     return all(

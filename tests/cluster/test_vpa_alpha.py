@@ -244,7 +244,7 @@ def test_a_node_that_changes_its_label_takes_its_pod_to_another_group() -> None:
 # ---------------------------------------------------------------------- percentiles and limits of one VPA
 
 
-async def one_policy(cluster: SimCluster, name: str, policy: Raw, **resources: str) -> None:
+async def one_policy(cluster: SimCluster, name: str, policy: Raw, **resources: Any) -> None:
     await cluster.apply(make_deployment(name, replicas=2, **resources))
     await cluster.apply(make_vpa(name, target=name, mode="Recreate", policies=[{"containerName": "*", **policy}]))
 

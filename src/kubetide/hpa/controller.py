@@ -180,10 +180,8 @@ class HpaController(Controller):
         hpas = [hpa for hpa in self._hpas.store.values() if self._is_ours(hpa)]
         compat = str(self._options.compat.version)
         log.info("autoscaling", autoscalers=len(hpas), compat=compat)
-        taken_over = any(wrote_ever(hpa.metadata.managed_fields) for hpa in hpas)
-        # Taking over from the built-in controller should not change how autoscalers behave.
-        if taken_over and (difference := await self._built_in.compare_versions()):
-            log.warning("autoscalers were handled by another release", difference=difference, compat=compat)
+        if any(wrote_ever(hpa.metadata.managed_fields) for hpa in hpas):
+            await self._built_in.compare_versions()
         spread = self._settings.sync_period.total_seconds() * min(1.0, len(hpas) / SPREAD_OVER)
         for hpa in hpas:
             key = key_of(hpa)

@@ -34,6 +34,8 @@ _WORKLOADS = (
     Right("batch", ("jobs", "cronjobs"), READ),
     Right("*", ("*/scale",), ("get",)),
 )
+# At start, to tell whether the controller that is replaced was of another release.
+_DEPLOYMENTS = Right("apps", ("deployments",), ("list",))
 _VPAS = Right("autoscaling.k8s.io", ("verticalpodautoscalers",), READ)
 
 CLUSTER: dict[str, tuple[Right, ...]] = {
@@ -98,12 +100,14 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         Right("slo.koordinator.sh", ("nodemetrics",), ("get", "list", "watch", "create", "patch", "delete")),
         Right("topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "patch")),
         Right("scheduling.koordinator.sh", ("devices",), READ),
+        _DEPLOYMENTS,
         _EVENTS,
     ),
     "colocation": (
         Right("", ("namespaces",), READ),
         Right("scheduling.k8s.io", ("priorityclasses",), READ),
         Right("config.koordinator.sh", ("clustercolocationprofiles",), READ),
+        _DEPLOYMENTS,
         Right(
             "admissionregistration.k8s.io",
             ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),

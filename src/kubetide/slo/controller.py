@@ -23,6 +23,7 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, KeyedLoop
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.reconcile import Result
+from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.slo.cluster_view import SloView
 from kubetide.slo.config_source import Configuration, Recorder
@@ -57,6 +58,7 @@ class SloController(Controller):
         self._instruments = SloInstruments(
             telemetry, plugins=tuple(plugin for plugin in PLUGINS if settings.calculates(plugin))
         )
+        self._client = client
         leadership = Leadership(
             client,
             clock=clock,
@@ -112,7 +114,15 @@ class SloController(Controller):
 
     async def started_leading(self) -> None:
         """Begin with every node there is."""
-        log.info("following Koordinator", version=self._settings.compat)
+        settings = self._settings
+        log.info("following Koordinator", version=settings.compat)
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="koord-manager",
+            namespace=settings.leader_elect_resource_namespace,
+            follows=str(settings.version),
+        )
         for warning in self._settings.gate_warnings():
             log.warning("feature gate", problem=warning)
         self._enqueue_all()

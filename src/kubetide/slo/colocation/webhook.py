@@ -24,6 +24,7 @@ from kubetide.kube.client.errors import AlreadyExists, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import Limits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
+from kubetide.kube.handover import compare_deployed
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
 from kubetide.log import get_logger
@@ -97,7 +98,15 @@ class ColocationWebhook(Controller):
 
     async def started_leading(self) -> None:
         """Hand the webhooks to an API server in the same process, if there is one."""
-        log.info("following Koordinator", version=self._settings.compat)
+        settings = self._settings
+        log.info("following Koordinator", version=settings.compat)
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="koord-manager",
+            namespace=settings.validator_config_namespace,
+            follows=str(settings.version),
+        )
         for warning in self._settings.gate_warnings():
             log.warning("feature gate", problem=warning)
         if self._local is not None:

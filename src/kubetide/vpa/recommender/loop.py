@@ -23,6 +23,7 @@ from kubetide.kube.client.errors import NotFound
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.recorder import EventRecorder
+from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore
@@ -120,6 +121,15 @@ class Recommender(Controller):
 
     async def started_leading(self) -> None:
         """Start from nothing and read history; the first loop comes one interval later."""
+        settings = self.settings
+        log.info("recommending", compat=settings.compat, feature_gates=list(settings.feature_gates))
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="vpa-recommender",
+            namespace=settings.leader_elect_resource_namespace,
+            follows=str(settings.followed.version),
+        )
         await self._wait_for_predecessor()
         self._begin()
         if self._history is not None:
@@ -186,7 +196,7 @@ class Recommender(Controller):
         vpa = self.model.vpas.get(ObjectKey.parse(key)) if kind.lower() in KINDS else None
         if vpa is None:
             return None
-        found = self._trace(vpa)
+        found = self._trace(vpa) | {"compat": str(self.settings.followed.version)}
         if vpa.is_scoped:
             found["scope"] = vpa.scope
             found["containers"] = []
@@ -209,4 +219,5 @@ async def recompute(client: Client, clock: Clock, settings: RecommenderSettings,
     """Say what a recommendation would be from what is stored; the running windows of a recommender are missing."""
     vpa = await client.get(VPAS, key.name, namespace=key.namespace)
     stored = await client.list(VPA_CHECKPOINTS, namespace=key.namespace)
-    return trace_from_checkpoints(vpa, stored.items, now=clock.now(), options=options_of(settings))
+    found = trace_from_checkpoints(vpa, stored.items, now=clock.now(), options=options_of(settings))
+    return found | {"compat": str(settings.followed.version)}

@@ -108,7 +108,8 @@ def render(trace: Mapping[str, Any]) -> str:
         lines.append(f"  resize: {resize['phase']}, {resize['reason']}")
     if trace.get("paused"):
         lines.append(f"  paused: {trace['paused']}")
-    lines.append(f"  as of {trace['at']}")
+    rules = f", by the rules of VPA {trace['compat']}" if trace.get("compat") else ""
+    lines.append(f"  as of {trace['at']}{rules}")
     return "\n".join(lines)
 
 

@@ -13,7 +13,8 @@ from kubetide.api.objects.core import Node, Pod
 from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
-from kubetide.node.core.compat import NEWEST, Compat
+from kubetide.api.values.compat import Compat
+from kubetide.node.core.compat import NEWEST
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.hooks.decide import HookDecider

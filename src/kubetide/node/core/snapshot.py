@@ -14,7 +14,8 @@ from kubetide.api.objects.core import Container, ContainerStatus, Node, Pod
 from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import CgroupPaths, ContainerIdError
 from kubetide.api.qos.slo_strategies import HostApplication, NodeSLOSpec
-from kubetide.node.core.compat import NEWEST, Compat
+from kubetide.api.values.compat import Compat
+from kubetide.node.core.compat import NEWEST
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.kernel_values import KernelValues

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from kubetide.api.qos.cgroups import BEST_EFFORT, BURSTABLE, GUARANTEED
 from kubetide.api.qos.qos import LABEL_CORE_SCHED_GROUP, LABEL_CORE_SCHED_POLICY
 from kubetide.api.qos.slo_strategies import NodeSLOSpec, ResourceQOS
-from kubetide.node.core.compat import CORE_SCHED_POLICY, NEWEST, Compat
+from kubetide.api.values.compat import Compat
+from kubetide.node.core.compat import CORE_SCHED_POLICY, NEWEST
 
 POLICY = "coreSched"
 NO_GROUP = "0"

@@ -48,8 +48,7 @@ from kubetide.node.core.hooks.rules import (
 from kubetide.node.core.kernel_values import Needs
 from kubetide.node.core.outcomes import CookieOutcome, Outcomes
 from kubetide.node.core.plan import Batch, Grouped, Plan, Subject, Target, Write
-from kubetide.node.core.sandboxes import sandbox_among, sandbox_id
-from kubetide.node.core.snapshot import ContainerState, PodState, Snapshot
+from kubetide.node.core.snapshot import ContainerState, PodState, Snapshot, sandbox_among, sandbox_id
 
 
 @dataclass(frozen=True, slots=True)

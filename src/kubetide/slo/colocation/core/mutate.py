@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass
+from kubetide.api.objects.slo import ClusterColocationProfile, PriorityClass
 from kubetide.api.values.compat import Compat
 from kubetide.slo.colocation.core import gpu, profile
 from kubetide.slo.colocation.core.match import ProfileProblem, matching

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass, ProfileSpec
 from kubetide.api.objects.core import Pod
+from kubetide.api.objects.slo import ClusterColocationProfile, PriorityClass, ProfileSpec
 from kubetide.api.qos.qos import LABEL_QOS
 from kubetide.api.values.codec import convert
 from kubetide.api.values.compat import Compat

@@ -78,9 +78,16 @@ class HpaController(Controller):
         )
         writer = leadership.writer
         namespace = settings.namespace or None
-        self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace)
+        self._shard = settings.shard_selector
+        self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace, shard=self._shard)
         self._pods = Informer(
-            client, PODS, clock=clock, namespace=namespace, indexes={LABEL_INDEX: pod_labels}, slim=slim_pod
+            client,
+            PODS,
+            clock=clock,
+            namespace=namespace,
+            shard=self._shard,
+            indexes={LABEL_INDEX: pod_labels},
+            slim=slim_pod,
         )
         self._nodes = NodeSizes(client, clock=clock)
         self._loop = KeyedLoop(QUEUE_NAME, self.reconcile, clock=clock, workers=settings.workers)
@@ -115,7 +122,6 @@ class HpaController(Controller):
         self._states: dict[ObjectKey, HpaState] = {}
         self._forced: set[ObjectKey] = set()
         self._compat = str(settings.options.compat.version)
-        self._shard = settings.shard_selector
         self._hpas.add_handler(self._on_change)
         super().__init__(
             "hpa",
@@ -129,9 +135,13 @@ class HpaController(Controller):
     def notes(self) -> Sequence[str]:
         """Return where it does not act, or not alone."""
         # What was decided before the lease was lost is no longer true of this process.
-        return super().notes() or (
-            stance_notes(record.stance for _, record in self._history.records()) if self.leading else ()
-        )
+        stances = stance_notes(record.stance for _, record in self._history.records()) if self.leading else ()
+        return super().notes() or (*stances, *self._shard_notes())
+
+    def _shard_notes(self) -> tuple[str, ...]:
+        if self._hpas.server_shards is not False:
+            return ()
+        return (f"shard {self._settings.shard}: the API server does not filter by shard, so all objects are read",)
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return the last decision about an autoscaler with its trace and history."""

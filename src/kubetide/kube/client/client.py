@@ -54,6 +54,8 @@ class Listing(Generic[T]):
     items: tuple[T, ...]
     resource_version: str
     rejected: tuple[Rejected, ...] = field(default=())
+    shard: str = ""
+    """The shard selector that the server applied; a server without the feature ignores it and says nothing."""
 
 
 class Client:
@@ -160,10 +162,11 @@ class Client:
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
+        shard_selector: str = "",
         limit: int = 500,
     ) -> Listing[T]:
         """Read all objects, page by page; `limit=0` asks for one page."""
-        query = selectors(label_selector, field_selector)
+        query = selectors(label_selector, field_selector, shard_selector)
         try:
             return await self._list(resource, namespace, query, limit)
         except Gone:
@@ -185,8 +188,8 @@ class Client:
             rejected += bad
             token = meta.continue_
             if not token:
-                version = meta.resource_version
-                return Listing(items=tuple(items), resource_version=version, rejected=tuple(rejected))
+                version, shard = meta.resource_version, meta.shard_info.selector
+                return Listing(items=tuple(items), resource_version=version, rejected=tuple(rejected), shard=shard)
 
     async def watch(
         self,
@@ -223,11 +226,12 @@ class Client:
         resource_version: str = "",
         label_selector: str = "",
         field_selector: str = "",
+        shard_selector: str = "",
         timeout_seconds: int | None = None,
         bookmarks: bool = True,
     ) -> AsyncGenerator[WatchEvent[T] | Rejected, None]:
         """Like `watch`, but hand over objects that cannot be decoded instead of stopping at them."""
-        query = {"watch": "true", **selectors(label_selector, field_selector)}
+        query = {"watch": "true", **selectors(label_selector, field_selector, shard_selector)}
         if resource_version:
             query["resourceVersion"] = resource_version
         if bookmarks:

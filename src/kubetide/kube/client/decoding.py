@@ -63,6 +63,14 @@ def identify(obj: object) -> tuple[ObjectKey, str]:
     return ObjectKey(typed.namespace, typed.name), typed.resource_version
 
 
+def uid_of(obj: object) -> str:
+    """Return the uid of a decoded object, struct or dict."""
+    if isinstance(obj, dict):
+        return str((obj.get("metadata") or {}).get("uid") or "")
+    uid: str = obj.metadata.uid  # type: ignore[attr-defined]  # every struct of a Resource has metadata
+    return uid
+
+
 _line_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 

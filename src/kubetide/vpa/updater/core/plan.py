@@ -10,7 +10,7 @@ before anything is done to a pod, on what the pod and its workload are then.
     mode InPlace              approved: resize · otherwise wait; never evicted
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum

@@ -118,6 +118,7 @@ class HpaController(Controller):
             own_writes=self._own_writes,
             history=self._history,
             instruments=self._instruments,
+            current=self._hpas.store.get,
         )
         self._states: dict[ObjectKey, HpaState] = {}
         self._forced: set[ObjectKey] = set()

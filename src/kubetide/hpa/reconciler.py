@@ -6,17 +6,18 @@ Whether anything may be written is decided in `hpa.core.takeover`, before each w
 where nothing was written, nothing was done that would have to be remembered.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.meta import key_of
+from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core import events
-from kubetide.hpa.core.annotations import Overrides, SelectionStrategy, overrides_of
+from kubetide.hpa.core.annotations import Overrides, SelectionStrategy, overrides_of, with_proposed_fields
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.describe import MetricsRequest, Used
@@ -63,9 +64,13 @@ class Reconciler:
         own_writes: OwnWrites,
         history: DecisionHistory,
         instruments: HpaTelemetry,
+        current: Callable[[ObjectKey], HorizontalPodAutoscaler | None],
     ) -> None:
+        """`current` is the autoscaler as it is now: one that is deleted while it is decided about changes nothing."""
+        self._current = current
         self._clock = clock
         self._sync_period = settings.sync_period
+        self._proposed_fields = settings.proposed_fields
         self._options = settings.options
         self._observer = observer
         self._headrooms = headrooms
@@ -79,11 +84,13 @@ class Reconciler:
         """Observe, decide, apply; return the period until the next reconcile."""
         started = self._clock.monotonic()
         overrides = overrides_of(hpa.metadata.annotations)
+        if self._proposed_fields:
+            overrides = with_proposed_fields(overrides, hpa.spec)
         period = overrides.sync_period or self._sync_period
         seen, decision = await self._decide(hpa, state, overrides, period)
         stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=decision.rescale)
         self._announce(hpa, state, stance, overrides)
-        if stance.acts:
+        if stance.acts and self._is_there(hpa):
             outcome, problem, rescaled = await self._apply(hpa, state, decision, seen)
         else:
             outcome = replace(conclude(decision), memory=decision.memory, action="none")
@@ -97,6 +104,10 @@ class Reconciler:
                 "reconcile ended with a problem", autoscaler=str(key), kind=str(problem.kind), error=problem.message
             )
         return period
+
+    def _is_there(self, hpa: HorizontalPodAutoscaler) -> bool:
+        found = self._current(key_of(hpa))
+        return found is not None and found.metadata.uid == hpa.metadata.uid
 
     async def _decide(
         self, hpa: HorizontalPodAutoscaler, state: HpaState, overrides: Overrides, period: timedelta

@@ -115,6 +115,14 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
             flag="hpa-external-metric-fallback",
         ),
     ] = False
+    proposed_fields: Annotated[
+        bool,
+        Doc(
+            "Honour spec.syncPeriodSeconds and spec.selectionStrategy of autoscalers, which are proposed to Kubernetes "
+            "and in no release yet: an API server that does not know them drops them. Annotations win over them.",
+            flag="hpa-proposed-fields",
+        ),
+    ] = False
     max_usage_age: Annotated[
         timedelta,
         Doc(

@@ -107,6 +107,8 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         Right("", ("namespaces",), READ),
         Right("scheduling.k8s.io", ("priorityclasses",), READ),
         Right("config.koordinator.sh", ("clustercolocationprofiles",), READ),
+        # For the gate ColocationProfileController: pods that wait for a node.
+        Right("", ("pods",), (*READ, "patch")),
         _DEPLOYMENTS,
         Right(
             "admissionregistration.k8s.io",
@@ -155,6 +157,7 @@ LOCAL: dict[str, tuple[Local, ...]] = {
     ),
     "slo": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
     "colocation": (
+        Local(Right("coordination.k8s.io", ("leases",), _LEASE)),
         Local(Right("", ("secrets",), ("get", "create", "update"))),
         Local(Right("", ("configmaps",), READ), "koordinator-system"),
     ),

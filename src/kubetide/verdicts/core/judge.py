@@ -127,7 +127,7 @@ def _workload(kind: str) -> Callable[[ClusterView, ObjectKey, Record | None], li
         own = {key_of(pod) for pod in view.pods_of(kind, key)}
         findings += [finding for finding in _of_pods(view) if finding.key in own]
         kept = [finding for finding in findings if finding.severity is not Severity.OK]
-        return kept or findings
+        return kept or findings[:1]
 
     return judge
 

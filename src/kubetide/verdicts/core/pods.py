@@ -1,6 +1,7 @@
 """Why a pod does not run, is ended again and again, or keeps a size that it should not have."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from kubetide.api.objects.core import ContainerStatus, Pod
@@ -17,6 +18,9 @@ KIND = "pod"
 OFTEN = 3
 """Restarts from which on a container is in a loop."""
 
+RECENT = timedelta(minutes=10)
+"""A container that has been ready for longer since it last ended has recovered."""
+
 _OOM = "OOMKilled"
 _BACK_OFF = "CrashLoopBackOff"
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
@@ -30,7 +34,7 @@ def judge_pod(view: ClusterView, pod: Pod, record: Record | None = None) -> list
         message = "being deleted" if pod.metadata.deletion_timestamp is not None else pod.status.phase
         return [found("pod-finished", KIND, key, message=message)]
     findings = [
-        *(finding for status in pod.status.container_statuses or () for finding in _about_container(pod, status)),
+        *(found for one in pod.status.container_statuses or () for found in _about_container(pod, one, view.now)),
         *_about_scheduling(view, pod),
         *_about_resize(pod),
     ]
@@ -47,16 +51,15 @@ def workload_of(pod: Pod) -> str:
     return f"pod/{pod.metadata.name}" if owner is None else workload_argument(owner[0], owner[1].name)
 
 
-def _about_container(pod: Pod, status: ContainerStatus) -> Iterator[Finding]:
+def _about_container(pod: Pod, status: ContainerStatus, now: datetime) -> Iterator[Finding]:
     key, state, last = key_of(pod), status.state, status.last_state
     waiting = state.waiting if state is not None else None
     if waiting is not None and waiting.reason in _NO_IMAGE:
         yield found("pod-image", KIND, key, container=status.name, reason=waiting.reason)
         return
-    now = state.terminated if state is not None else None
-    ended = now or (last.terminated if last is not None else None)
-    if ended is None:
-        return
+    ended = (state.terminated if state is not None else None) or (last.terminated if last is not None else None)
+    if ended is None or (status.ready and ended.finished_at is not None and now - ended.finished_at > RECENT):
+        return  # it has run well since
     looping = status.restart_count >= OFTEN or (waiting is not None and waiting.reason == _BACK_OFF)
     values = {"container": status.name, "restarts": status.restart_count}
     if ended.reason == _OOM and (looping or not status.ready):

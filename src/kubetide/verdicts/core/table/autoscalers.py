@@ -153,7 +153,7 @@ HPA = (
     Verdict(
         "hpa-ok",
         _OK,
-        "OK: <replicas> replicas of <min> to <max>; <detail>",
+        "OK: <replicas> replicas (<min> to <max>); <detail>",
         "",
         "The autoscaler works.",
     ),

@@ -90,7 +90,7 @@ def closest(name: str, names: Sequence[str]) -> str:
     """Return the name that was probably meant; empty where none is close."""
     import difflib  # takes long to import, and is wanted for mistakes only
 
-    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.7)), "")
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.6)), "")
 
 
 def restart_of(key: ObjectKey) -> str:

@@ -16,7 +16,7 @@ from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, EVENTS, NAMESPACES, N
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.install.rights import CLUSTER, LOCAL
+from kubetide.install.rbac import CLUSTER, LOCAL
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict
 from kubetide.kube.control.recorder import EventRecorder

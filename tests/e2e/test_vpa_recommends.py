@@ -30,7 +30,7 @@ from kubetide.api.objects.scheme import (
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.install.rights import CLUSTER, LOCAL
+from kubetide.install.rbac import CLUSTER, LOCAL
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, ApiError, NotFound
 from kubetide.kube.control.recorder import EventRecorder

@@ -18,7 +18,7 @@ from kubetide.clock import Clock, SystemClock
 from kubetide.config import load
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.install.objects import COMPONENTS, required_crds
-from kubetide.install.rights import CLUSTER, LOCAL, Right
+from kubetide.install.rbac import CLUSTER, LOCAL, Right
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.connect import connect
 from kubetide.kube.client.errors import Forbidden, NotFound, Unauthorized

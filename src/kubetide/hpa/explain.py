@@ -1,4 +1,4 @@
-"""The trace of a decision, told to a person: what was seen, what each metric asked for, which rule decided."""
+"""The trace of a decision, for a person: what was seen, what each metric asked for, which rule decided."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -120,7 +120,7 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
 
 
 def _headroom(headroom: dict[str, Any]) -> Iterable[str]:
-    """Tell the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
+    """Return the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
     forecasters = headroom.get("forecasters") or {}
     loudest = sorted(forecasters.items(), key=lambda one: -one[1])[:2]
     voices = ", ".join(f"{name} {share:.0%}" for name, share in loudest)

@@ -28,7 +28,7 @@ from kubetide.stats.instants import MICROSECOND, ZERO_TIME
 from kubetide.stats.powers import power_of_two
 
 MAX_EXPONENT = 100
-# The reference measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
+# Upstream measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
 _LONGEST = 9_223_372_036_854_775
 
 

@@ -1,4 +1,4 @@
-"""What the API server refuses, and how it says so.
+"""What the API server refuses, and the Status that reports it.
 
 A `StatusError` is raised anywhere below the transports and becomes a `Status` object with the code, reason, message and
 details that Kubernetes clients know how to read. One constructor per reason keeps the wording in one place.

@@ -1,7 +1,7 @@
 """Least privilege, component by component: what each may read and write, and nothing else.
 
 The table is what `kubetide manifests` writes and what `kubetide check` asks the API server about. Tests run every
-component under these rights, so that a right that is missing here is found here.
+component with these permissions, so that one that is missing here is found here.
 """
 
 from dataclasses import dataclass
@@ -123,14 +123,14 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         _EVENTS,
     ),
 }
-"""Rights in the whole cluster."""
+"""Permissions in the whole cluster."""
 
 _LEASE = ("get", "create", "update")
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Rights in one namespace; without one, where kubetide runs."""
+    """Permissions in one namespace; without one, where kubetide runs."""
 
     right: Right
     namespace: str = ""
@@ -155,4 +155,4 @@ LOCAL: dict[str, tuple[Local, ...]] = {
     ),
     "node": (),
 }
-"""Rights in single namespaces."""
+"""Permissions in single namespaces."""

@@ -45,7 +45,7 @@ def test_a_missing_custom_resource_and_a_rival_are_named() -> None:
     assert any("manager-0 holds" in text for text in found)
 
 
-def test_a_service_account_has_just_the_rights_of_its_component() -> None:
+def test_a_service_account_has_just_the_permissions_of_its_component() -> None:
     async def main(cluster: SimCluster) -> tuple[list[Finding], list[Finding]]:
         await cluster.apply([o for o in manifests(("hpa",), namespace="kube-system", image="x") if "Role" in o["kind"]])
         user = User(f"system:serviceaccount:kube-system:{account('hpa')}", ("system:authenticated",))
@@ -57,7 +57,7 @@ def test_a_service_account_has_just_the_rights_of_its_component() -> None:
     assert any("may not" in finding.text and "pods/eviction" in finding.text for finding in other)
 
 
-def test_rights_in_the_namespace_of_the_lease_are_asked_for_too() -> None:
+def test_permissions_in_the_namespace_of_the_lease_are_asked_for_too() -> None:
     async def main(cluster: SimCluster) -> list[Finding]:
         objects = manifests(("slo",), namespace="kube-system", image="x")
         await cluster.apply([o for o in objects if o["kind"].startswith("ClusterRole")])

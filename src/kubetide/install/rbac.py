@@ -13,7 +13,7 @@ READ = ("get", "list", "watch")
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class Permission:
     """Verbs on resources of one API group; `names` narrows it to single objects."""
 
     group: str
@@ -27,38 +27,38 @@ class Right:
         return {**rule, "resourceNames": list(self.names)} if self.names else rule
 
 
-_EVENTS = Right("", ("events",), ("create", "patch"))
+_EVENTS = Permission("", ("events",), ("create", "patch"))
 _WORKLOADS = (
-    Right("", ("replicationcontrollers",), READ),
-    Right("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), READ),
-    Right("batch", ("jobs", "cronjobs"), READ),
-    Right("*", ("*/scale",), ("get",)),
+    Permission("", ("replicationcontrollers",), READ),
+    Permission("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), READ),
+    Permission("batch", ("jobs", "cronjobs"), READ),
+    Permission("*", ("*/scale",), ("get",)),
 )
-_VPAS = Right("autoscaling.k8s.io", ("verticalpodautoscalers",), READ)
+_VPAS = Permission("autoscaling.k8s.io", ("verticalpodautoscalers",), READ)
 
-CLUSTER: dict[str, tuple[Right, ...]] = {
+CLUSTER: dict[str, tuple[Permission, ...]] = {
     "hpa": (
         # Patched are annotations alone: what learned headroom keeps over a restart.
-        Right("autoscaling", ("horizontalpodautoscalers",), (*READ, "patch")),
-        Right("autoscaling", ("horizontalpodautoscalers/status",), ("update", "patch")),
-        Right("*", ("*/scale",), ("get", "update")),
-        Right("", ("pods", "nodes"), READ),
-        Right("apps", ("deployments", "replicasets", "statefulsets"), READ),
-        Right("", ("replicationcontrollers",), READ),
-        Right("metrics.k8s.io", ("pods",), ("get", "list")),
-        Right("custom.metrics.k8s.io", ("*",), ("get", "list")),
-        Right("external.metrics.k8s.io", ("*",), ("get", "list")),
+        Permission("autoscaling", ("horizontalpodautoscalers",), (*READ, "patch")),
+        Permission("autoscaling", ("horizontalpodautoscalers/status",), ("update", "patch")),
+        Permission("*", ("*/scale",), ("get", "update")),
+        Permission("", ("pods", "nodes"), READ),
+        Permission("apps", ("deployments", "replicasets", "statefulsets"), READ),
+        Permission("", ("replicationcontrollers",), READ),
+        Permission("metrics.k8s.io", ("pods",), ("get", "list")),
+        Permission("custom.metrics.k8s.io", ("*",), ("get", "list")),
+        Permission("external.metrics.k8s.io", ("*",), ("get", "list")),
         _EVENTS,
     ),
     "recommender": (
-        Right("", ("pods", "nodes"), READ),
-        Right("", ("events",), ("get", "list", "watch", "create", "patch")),
-        Right("metrics.k8s.io", ("pods",), ("get", "list")),
-        Right("external.metrics.k8s.io", ("*",), ("get", "list")),
-        Right("autoscaling", ("horizontalpodautoscalers",), READ),
+        Permission("", ("pods", "nodes"), READ),
+        Permission("", ("events",), ("get", "list", "watch", "create", "patch")),
+        Permission("metrics.k8s.io", ("pods",), ("get", "list")),
+        Permission("external.metrics.k8s.io", ("*",), ("get", "list")),
+        Permission("autoscaling", ("horizontalpodautoscalers",), READ),
         _VPAS,
-        Right("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
-        Right(
+        Permission("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
+        Permission(
             "autoscaling.k8s.io",
             ("verticalpodautoscalercheckpoints",),
             ("get", "list", "watch", "create", "patch", "delete"),
@@ -66,22 +66,22 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         *_WORKLOADS,
     ),
     "updater": (
-        Right("", ("pods", "nodes", "limitranges"), READ),
-        Right("", ("pods",), ("patch",)),
-        Right("", ("pods/eviction",), ("create",)),
-        Right("", ("pods/resize",), ("patch",)),
-        Right("metrics.k8s.io", ("pods",), ("get", "list")),
+        Permission("", ("pods", "nodes", "limitranges"), READ),
+        Permission("", ("pods",), ("patch",)),
+        Permission("", ("pods/eviction",), ("create",)),
+        Permission("", ("pods/resize",), ("patch",)),
+        Permission("metrics.k8s.io", ("pods",), ("get", "list")),
         _VPAS,
-        Right("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
-        Right("autoscaling.k8s.io", ("verticalpodautoscalercheckpoints",), READ),
+        Permission("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
+        Permission("autoscaling.k8s.io", ("verticalpodautoscalercheckpoints",), READ),
         *_WORKLOADS,
         _EVENTS,
     ),
     "admission": (
-        Right("", ("pods", "nodes", "limitranges"), READ),
-        Right("", ("pods",), ("create",)),
-        Right("metrics.k8s.io", ("pods",), ("get", "list")),
-        Right(
+        Permission("", ("pods", "nodes", "limitranges"), READ),
+        Permission("", ("pods",), ("create",)),
+        Permission("metrics.k8s.io", ("pods",), ("get", "list")),
+        Permission(
             "admissionregistration.k8s.io",
             ("mutatingwebhookconfigurations",),
             ("get", "list", "create", "update", "patch", "delete"),
@@ -91,19 +91,19 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         _EVENTS,
     ),
     "slo": (
-        Right("", ("nodes", "pods", "configmaps"), READ),
-        Right("", ("nodes", "nodes/status"), ("patch",)),
-        Right("slo.koordinator.sh", ("nodeslos",), ("get", "list", "watch", "create", "patch", "delete")),
-        Right("slo.koordinator.sh", ("nodemetrics",), ("get", "list", "watch", "create", "patch", "delete")),
-        Right("topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "patch")),
-        Right("scheduling.koordinator.sh", ("devices",), READ),
+        Permission("", ("nodes", "pods", "configmaps"), READ),
+        Permission("", ("nodes", "nodes/status"), ("patch",)),
+        Permission("slo.koordinator.sh", ("nodeslos",), ("get", "list", "watch", "create", "patch", "delete")),
+        Permission("slo.koordinator.sh", ("nodemetrics",), ("get", "list", "watch", "create", "patch", "delete")),
+        Permission("topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "patch")),
+        Permission("scheduling.koordinator.sh", ("devices",), READ),
         _EVENTS,
     ),
     "colocation": (
-        Right("", ("namespaces",), READ),
-        Right("scheduling.k8s.io", ("priorityclasses",), READ),
-        Right("config.koordinator.sh", ("clustercolocationprofiles",), READ),
-        Right(
+        Permission("", ("namespaces",), READ),
+        Permission("scheduling.k8s.io", ("priorityclasses",), READ),
+        Permission("config.koordinator.sh", ("clustercolocationprofiles",), READ),
+        Permission(
             "admissionregistration.k8s.io",
             ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
             ("get", "create", "update", "delete"),
@@ -111,15 +111,15 @@ CLUSTER: dict[str, tuple[Right, ...]] = {
         _EVENTS,
     ),
     "node": (
-        Right("", ("nodes", "pods", "persistentvolumeclaims"), READ),
-        Right("", ("nodes/proxy", "nodes/pods", "nodes/configz", "nodes/stats", "nodes/metrics"), ("get",)),
-        Right("", ("pods/eviction",), ("create",)),
-        Right("slo.koordinator.sh", ("nodeslos", "nodemetrics"), READ),
-        Right("slo.koordinator.sh", ("nodemetrics/status",), ("get", "update", "patch")),
-        Right(
+        Permission("", ("nodes", "pods", "persistentvolumeclaims"), READ),
+        Permission("", ("nodes/proxy", "nodes/pods", "nodes/configz", "nodes/stats", "nodes/metrics"), ("get",)),
+        Permission("", ("pods/eviction",), ("create",)),
+        Permission("slo.koordinator.sh", ("nodeslos", "nodemetrics"), READ),
+        Permission("slo.koordinator.sh", ("nodemetrics/status",), ("get", "update", "patch")),
+        Permission(
             "topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "create", "update", "patch")
         ),
-        Right("scheduling.koordinator.sh", ("devices",), ("get", "list", "watch", "create", "update", "patch")),
+        Permission("scheduling.koordinator.sh", ("devices",), ("get", "list", "watch", "create", "update", "patch")),
         _EVENTS,
     ),
 }
@@ -132,26 +132,26 @@ _LEASE = ("get", "create", "update")
 class Local:
     """Permissions in one namespace; without one, where kubetide runs."""
 
-    right: Right
+    right: Permission
     namespace: str = ""
 
 
 LOCAL: dict[str, tuple[Local, ...]] = {
-    "hpa": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
-    "recommender": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
+    "hpa": (Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
+    "recommender": (Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
     "updater": (
-        Local(Right("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),
+        Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),
         # The admission controller's lease lies where both run.
-        Local(Right("coordination.k8s.io", ("leases",), ("get",))),
+        Local(Permission("coordination.k8s.io", ("leases",), ("get",))),
     ),
     "admission": (
-        Local(Right("coordination.k8s.io", ("leases",), _LEASE)),
-        Local(Right("", ("secrets",), ("get", "create", "update"))),
+        Local(Permission("coordination.k8s.io", ("leases",), _LEASE)),
+        Local(Permission("", ("secrets",), ("get", "create", "update"))),
     ),
-    "slo": (Local(Right("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
+    "slo": (Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
     "colocation": (
-        Local(Right("", ("secrets",), ("get", "create", "update"))),
-        Local(Right("", ("configmaps",), READ), "koordinator-system"),
+        Local(Permission("", ("secrets",), ("get", "create", "update"))),
+        Local(Permission("", ("configmaps",), READ), "koordinator-system"),
     ),
     "node": (),
 }

@@ -223,7 +223,7 @@ class Candidate(Controller):
         return Result(requeue_after=timedelta(hours=1))
 
 
-def test_only_the_leader_works_and_a_standby_says_so() -> None:
+def test_only_the_leader_works_and_a_standby_reports_it() -> None:
     async def main() -> None:
         clock = virtual_clock()
         api = ApiServer(clock=clock)

@@ -163,7 +163,7 @@ def test_the_cpuset_policy_moves_every_directory_of_the_tier(version: int) -> No
     assert strategy.quota_status == RECOVERED
 
 
-def test_switching_the_policy_takes_back_the_other_one_in_the_same_round() -> None:
+def test_switching_the_policy_takes_back_the_other_one_in_the_same_sync() -> None:
     world = busy_node("cfsQuota")
     strategy = CpuSuppress()
     world.sync(strategy)
@@ -231,7 +231,7 @@ def test_no_cpu_is_taken_while_it_is_not_known_how_the_kubelet_hands_them_out(to
     assert not [write for batch in plan.batches for level in batch.levels for write in level if write.value == "0-1"]
 
 
-def test_the_quota_is_lifted_once_and_cpus_are_given_back_every_round() -> None:
+def test_the_quota_is_lifted_once_and_cpus_are_given_back_every_sync() -> None:
     world = busy_node("cfsQuota")
     strategy = CpuSuppress()
     world.slo = slo(enable=False)

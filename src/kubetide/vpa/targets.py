@@ -125,7 +125,7 @@ class Targets:
         return known
 
     def stated_replicas(self, namespace: str, kind: str, name: str) -> int | None:
-        """Return how many pods a controller says it wants (a DaemonSet: has ready); None when it does not say."""
+        """Return how many pods a controller wants (a DaemonSet: has ready); None when it does not report it."""
         informer = self.controllers.get(kind)
         found = informer.store.get(ObjectKey(namespace, name)) if informer is not None else None
         match found:

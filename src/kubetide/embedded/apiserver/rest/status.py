@@ -223,7 +223,7 @@ def unsupported(path: str, value: Any, allowed: tuple[str, ...]) -> Cause:
 
 
 def found_cause(obj: Raw, path: str, reason: str, rule: str) -> Cause:
-    """Say of a broken rule what kind it is, and of the value at its place what it is."""
+    """Return what kind of rule was broken, and what the value at its place is."""
     match reason:
         case "FieldValueRequired":
             return required(path, rule)

@@ -8,7 +8,7 @@ each replacement is looked at, and
     an hour later, or the webhook proves itself -> one more try; if that one fails, paused again
 
 The webhook proves itself when a pod of the workload that was made after the pause carries the recommendation, or
-when the admission lease says that patching works *since* a moment after the pause. The state is the condition, so a
+when the admission lease reports that patching works *since* a moment after the pause. The state is the condition, so a
 restart changes nothing:
 
     UpdatesPaused   absent                            no strike, no replacement awaited
@@ -117,7 +117,7 @@ def after_pause(state: BreakerState, *, proved: bool, patching_since: datetime |
     """Return the state once a pause may have ended.
 
     `proved`: a pod of this workload made after the pause carries the recommendation. `patching_since`: since when the
-    admission lease says that patching works, None when it does not say.
+    admission lease reports that patching works, None when it does not say.
     """
     if state.paused_since is None:
         return state

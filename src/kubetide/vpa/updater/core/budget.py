@@ -1,7 +1,7 @@
 """How many pods of a workload may go at once.
 
 Live pods are grouped by the controller that made them. A group takes part when it has at least `minReplicas` live
-pods and its controller says how many replicas it wants (`configured`):
+pods and its controller reports how many replicas it wants (`configured`):
 
     tolerance   = trunc(configured * fraction)
     disruptable : running - (evicted + initiated) > configured - tolerance

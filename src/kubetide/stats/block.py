@@ -106,6 +106,36 @@ class Block:
             rest = order > turn
             at, bucket, weight, time = at[rest], bucket[rest], weight[rest], time[rest]
 
+    def add_grid(self, columns: Ints, values: Floats, weight: float, times: Ints) -> None:
+        """Add a sample per row of `values` to each column given, oldest row first; NaN is no sample.
+
+        Equal to adding them one by one. The rows of a grid share their times, so a power is computed per row and
+        reference instead of per sample.
+        """
+        late = self.reference[columns] + MAX_EXPONENT * self.half_life
+        if not (values.size and self.half_life) or (times[-1] > late).any():
+            row, place = np.nonzero(~np.isnan(values))
+            self.add(columns[place], values[row, place], weight, times[row])
+            return
+        references, which = np.unique(self.reference[columns], return_inverse=True)
+        apart = np.clip(times[:, None] - references, -_LONGEST, _LONGEST)
+        powers = weight * power_of_two(apart / self.half_life)
+        stored = powers[:, which] if references.size > 1 else np.broadcast_to(powers, values.shape)
+        bucket = self.buckets.find(values)
+        cell = bucket * self.width + columns
+        there = ~np.isnan(values)
+        if not there.all() or np.bincount(columns).max() > 1 or float(powers.min()) < self.buckets.epsilon:
+            at = np.broadcast_to(columns, values.shape)[there]
+            self._add_cells(at, bucket[there], cell[there], stored[there])
+            return
+        np.add.at(self.weights.reshape(-1), cell.reshape(-1), stored.reshape(-1))
+        total = self.total[columns]
+        for row in stored:
+            total += row
+        self.total[columns] = total
+        self.low[columns] = np.minimum(self.low[columns], bucket.min(axis=0))
+        self.high[columns] = np.maximum(self.high[columns], bucket.max(axis=0))
+
     def subtract(
         self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike
     ) -> None:
@@ -147,12 +177,18 @@ class Block:
         return power_of_two(np.clip(time - self.reference[at], -_LONGEST, _LONGEST) / self.half_life)
 
     def _add(self, at: Ints, bucket: Ints, weight: Floats) -> None:
+        self._add_cells(at, bucket, bucket * self.width + at, weight)
+
+    def _add_cells(self, at: Ints, bucket: Ints, cell: Ints, weight: Floats) -> None:
         # A flat view (blocks are contiguous): adding at one index is much faster than at a pair.
-        flat, cell = self.weights.reshape(-1), bucket * self.width + at
-        np.add.at(flat, cell, weight)
+        np.add.at(self.weights.reshape(-1), cell, weight)
         np.add.at(self.total, at, weight)
+        self._widen(at, bucket, cell)
+
+    def _widen(self, at: Ints, bucket: Ints, cell: Ints) -> None:
+        """Let the buckets just added to that reached epsilon join their ranges."""
         # Weights only grow here, so looking once at the end finds every bucket that reached epsilon on the way.
-        counts = flat[cell] >= self.buckets.epsilon
+        counts = self.weights.reshape(-1)[cell] >= self.buckets.epsilon
         if not counts.all():
             at, bucket = at[counts], bucket[counts]
         np.minimum.at(self.low, at, bucket)

@@ -135,9 +135,7 @@ def read_manifest(body: bytes, subject: str) -> Manifest:
     if not major.isdigit():
         raise InvalidInput(f"{head.version!r} is not a version", subject=subject, field="version")
     if int(major) != MAJOR:
-        raise InvalidInput(
-            f"is format {head.version}, this kubetide reads {MAJOR}.x", subject=subject, field="version"
-        )
+        raise InvalidInput(f"is format {head.version}, this kubetide reads {MAJOR}.x", subject=subject, field="version")
     try:
         return msgspec.json.decode(body, type=Manifest)
     except msgspec.DecodeError as error:

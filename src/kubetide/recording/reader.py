@@ -195,9 +195,7 @@ class Recording:
                 for number, _, first, last in mine
                 if first < limits[1] and last >= limits[0]
             ]
-            yield grid(
-                _joined(parts), members, start_seconds=begins, steps=steps, interval_seconds=interval
-            )
+            yield grid(_joined(parts), members, start_seconds=begins, steps=steps, interval_seconds=interval)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -228,5 +226,3 @@ def _micros(at: Any) -> int:
     """Return a time of Parquet's statistics in microseconds."""
     seconds = int(at.replace(microsecond=0).timestamp())
     return seconds * 1_000_000 + int(at.microsecond)
-
-

@@ -101,7 +101,9 @@ class Writer:
         if int(cpu.max()) > MOST_CPU_MICROS:
             raise InvalidInput("a sample is above 2147 cores", subject=str(self._path), field="cpu_micros")
         shares = np.full(at.shape, np.nan, dtype=np.float32) if throttled is None else np.asarray(throttled, np.float32)
-        first_seen = np.full(at.shape, ABSENT) if seen is None else np.broadcast_to(np.asarray(seen, np.int64), at.shape)
+        first_seen = (
+            np.full(at.shape, ABSENT) if seen is None else np.broadcast_to(np.asarray(seen, np.int64), at.shape)
+        )
         newest, oldest = int(time.max()) // _SECOND, int(time.min()) // _SECOND
         self._first = oldest if self._first is None else min(self._first, oldest)
         self._last = max(self._last, newest)
@@ -165,7 +167,9 @@ class Writer:
         if not rows:
             return
         schema = schema_of(table)
-        columns = [arrow().array([row.get(name) for row in rows], type=_plain(kind)) for name, kind in TABLES[table].items()]
+        columns = [
+            arrow().array([row.get(name) for row in rows], type=_plain(kind)) for name, kind in TABLES[table].items()
+        ]
         arrays = [each.cast(schema.field(place).type) for place, each in enumerate(columns)]
         self._write(table, arrow().Table.from_arrays(arrays, schema=schema))
 

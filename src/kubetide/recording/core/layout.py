@@ -122,5 +122,3 @@ def rates(times: Ints, counters: Floats) -> tuple[Ints, Floats]:
     grown = np.diff(counters)
     good = (seconds > 0) & (grown >= 0) & np.isfinite(grown)
     return times[1:][good], grown[good] / seconds[good]
-
-

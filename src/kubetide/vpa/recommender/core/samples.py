@@ -153,8 +153,12 @@ class Containers:
             found.append((after, places, self._open_or_grow(rows[places], times[after], line, oom=False)))
         self.last_memory[rows[some]] = times[last[some]]
         if found:
-            order = np.lexsort((np.concatenate([each[1] for each in found]), np.concatenate([each[0] for each in found])))
-            self._replace(_Peaks(*[np.concatenate(parts)[order] for parts in zip(*[each[2] for each in found], strict=True)]))
+            order = np.lexsort(
+                (np.concatenate([each[1] for each in found]), np.concatenate([each[0] for each in found]))
+            )
+            self._replace(
+                _Peaks(*[np.concatenate(parts)[order] for parts in zip(*[each[2] for each in found], strict=True)])
+            )
 
     def _memory_turn(self, rows: Ints, times: Ints, amounts: Ints, *, oom: bool) -> Mask:
         good = amounts >= 0

@@ -81,12 +81,12 @@ def with_cadence(policy: PolicySpec, every: str) -> PolicySpec:
 def run(
     path: Path,
     policies: Sequence[PolicySpec],
-    options: Options = Options(),
+    options: Options | None = None,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
     """Replay a recording under every policy; each is an outcome, in the order given."""
-    recording = Recording(path)
+    recording, options = Recording(path), options or Options()
     _check(recording, options)
     sizes = [policy for policy in policies if policy.sizes is not None]
     names: list[str] = []

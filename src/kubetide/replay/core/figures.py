@@ -22,7 +22,7 @@ import numpy as np
 from kubetide.stats.buckets import Floats, Ints
 
 PRICE = 20.0
-"""An overrun costs as much as 20 container-periods of the clairvoyant's memory; work above as 20 times reserved work."""
+"""An overrun costs as much as 20 container-periods of the clairvoyant's memory, work above 20 times reserved work."""
 _SUMS = (
     "cells", "overruns", "memory_reserved", "memory_used", "memory_peaks", "cpu_reserved", "cpu_used", "cpu_work",
     "cpu_clairvoyant", "samples", "under", "changes", "restarts", "weeks", "core_hours", "gib_hours", "throttled_work",
@@ -36,6 +36,9 @@ class Prices:
 
     core: float = 0.0
     gib: float = 0.0
+
+
+FREE = Prices()
 
 
 def empty(workloads: int) -> Floats:
@@ -123,7 +126,7 @@ def clairvoyant_cpu(cpu: Floats) -> Floats:
     return found
 
 
-def figures(sums: Floats, prices: Prices = Prices()) -> dict[str, float]:
+def figures(sums: Floats, prices: Prices = FREE) -> dict[str, float]:
     """Return the figures of all workloads together; NaN where there is nothing to divide by."""
     total = {name: float(sums[place].sum()) for name, place in SUMS.items()}
     above = total["cpu_work"] - total["cpu_used"]

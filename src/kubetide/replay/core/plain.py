@@ -45,9 +45,12 @@ class PlainModel:
         """Add a period of memory samples, in bytes, and the OOM kills in it.
 
         A running container never uses 0 bytes: such a record means that there was none. The recommender's windows
-        would take a first sample of 0 for the peak of the whole day.
+        would take a first sample of 0 for the peak of the whole day. The windows of a container begin with the period
+        in which it is first seen: records are cut into periods, and where its windows began before is not known.
         """
         amounts = np.rint(np.where(samples > 0.0, samples, np.nan))
+        new = np.flatnonzero(~np.isnan(amounts).all(axis=0))
+        self._containers.open_windows(self._rows[new], starts[new] * _SECOND)
         killed = np.zeros(self._rows.size, dtype=np.bool_)
         killed[[oom.column for oom in ooms]] = True
         for columns, times in self._by_start(starts, samples.shape[0]):

@@ -227,6 +227,11 @@ class Containers:
         used = max(float(memory), float(self.peak[row]))
         return int(max(min(used + least, 1e14), min(float(int(used * ratio)), 1e14)))
 
+    def open_windows(self, rows: Ints, starts: Ints) -> None:
+        """Let the windows of containers that have none yet begin at a given time instead of with their first sample."""
+        unset = self.window_end[rows] == ZERO_TIME
+        self.window_end[rows[unset]] = starts[unset]
+
     def restore_window(self, row: int, *, end: int, peak: float, oom_peak: float, last: int, last_cpu: int) -> None:
         """Continue a window that was open when the last checkpoint was written, putting its peak back."""
         self.window_end[row], self.last_memory[row] = end, last

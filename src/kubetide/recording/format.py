@@ -39,6 +39,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "cpu_micros": "int32",
         "memory_bytes": "int64",
         "throttled": "float32",
+        "window_seconds": "float32",
         "seen": "time",
     },
     "sizes": {

@@ -17,7 +17,7 @@ from kubetide.errors import InvalidInput
 from kubetide.recording.arrow import arrow, parquet
 from kubetide.recording.core.layout import ABSENT, Grid, Rows, grid
 from kubetide.recording.format import CHUNK_SECONDS, MANIFEST, TABLES, Manifest, read_manifest
-from kubetide.stats.buckets import Ints
+from kubetide.stats.buckets import Floats, Ints
 
 _HEADER = 30
 """Bytes of a member's header in the archive, before its name and extra field."""
@@ -148,16 +148,17 @@ class Recording:
         """Return the blocks that have usage."""
         return sorted({block for _, block, _, _ in self._groups})
 
-    def usage(self, block: int) -> Iterator[tuple[Rows, Ints]]:
-        """Yield the usage of a block as it is stored, row group by row group, and when each sample was seen."""
-        for number, mine, _, _ in self._groups:
-            if mine == block:
-                yield self._read_group(number)
+    def samples(self) -> Iterator[tuple[Rows, Ints, Floats]]:
+        """Yield all usage as it is stored: rows, when each was seen, and the window of each in seconds."""
+        for number, *_ in self._groups:
+            yield self._read_group(number, seen=True)
 
-    def _read_group(self, number: int, *, seen: bool = True) -> tuple[Rows, Ints]:
+    def _read_group(self, number: int, *, seen: bool) -> tuple[Rows, Ints, Floats]:
         found = self._parquet("usage")
         known = set(found.schema_arrow.names)
-        wanted = [name for name in TABLES["usage"] if name in known and (seen or name != "seen")]
+        wanted = [
+            name for name in TABLES["usage"] if name in known and (seen or name not in ("seen", "window_seconds"))
+        ]
         content = self._decoded("usage", lambda: found.read_row_group(number, columns=wanted, use_threads=False))
         size = content.num_rows
 
@@ -176,7 +177,10 @@ class Recording:
         if "throttled" in content.column_names and content.column("throttled").null_count < size:
             throttled = content.column("throttled").to_numpy().astype(np.float64)
         rows = Rows(whole("container_id"), whole("time"), whole("cpu_micros"), whole("memory_bytes"), throttled)
-        return rows, whole("seen") if seen else np.zeros(0, dtype=np.int64)
+        if not seen:
+            return rows, np.zeros(0, dtype=np.int64), np.zeros(0)
+        windows = content.column("window_seconds").to_numpy() if "window_seconds" in known else np.full(size, np.nan)
+        return rows, whole("seen"), windows.astype(np.float64)
 
     def grids(self, block: int, *, interval_seconds: int | None = None) -> Iterator[Grid]:
         """Yield a block day by day as intervals by containers, oldest first, from the recording's start."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from kubetide.errors import InvalidInput
 from kubetide.recording.core.layout import ABSENT, rates
+from kubetide.recording.core.pseudonyms import Pseudonyms
 from kubetide.recording.format import CHUNK_SECONDS, Manifest
 from kubetide.recording.writer import MOST_CPU_MICROS, Writer
 from kubetide.stats.buckets import Floats, Ints
@@ -33,7 +34,7 @@ _COLUMNS = frozenset(
 # ---------------------------------------------------------------------- CSV
 
 
-def import_csv(source: Path, target: Path, *, interval_seconds: int) -> None:
+def import_csv(source: Path, target: Path, *, interval_seconds: int, pseudonyms: Pseudonyms | None = None) -> None:
     """Write a recording from a CSV file: one row per container and time, columns by name."""
     rows = _read_csv(source)
     if not rows:
@@ -41,7 +42,7 @@ def import_csv(source: Path, target: Path, *, interval_seconds: int) -> None:
     times = [row["time"] for each in rows.values() for row in each]
     start = min(times) // interval_seconds * interval_seconds
     manifest = Manifest(source="csv", interval_seconds=interval_seconds, start=start)
-    with Writer(target, manifest) as writer:
+    with Writer(target, manifest, pseudonyms=pseudonyms) as writer:
         series = []
         for key, listed in sorted(rows.items()):
             container = writer.container(*key)
@@ -150,7 +151,13 @@ def _write_sizes(writer: Writer, container: int, rows: list[dict[str, Any]]) -> 
 
 
 def write_size(
-    writer: Writer, container: int, at: int, cpu: int | None, memory: int | None, cpu_limit: int | None, memory_limit: int | None
+    writer: Writer,
+    container: int,
+    at: int,
+    cpu: int | None,
+    memory: int | None,
+    cpu_limit: int | None,
+    memory_limit: int | None,
 ) -> None:
     """Write what a container requests from a time on."""
     writer.row(
@@ -185,7 +192,7 @@ def _write_by_chunk(writer: Writer, series: list[tuple[int, Ints, Ints, Ints, Fl
 # ---------------------------------------------------------------------- packs of traces
 
 
-def import_pack(folder: Path, dataset: str, target: Path) -> None:
+def import_pack(folder: Path, dataset: str, target: Path, *, pseudonyms: Pseudonyms | None = None) -> None:
     """Write a recording from one data set of a pack."""
     about = _about(folder, dataset)
     arrays = _arrays(folder / about["file"], about)
@@ -198,7 +205,7 @@ def import_pack(folder: Path, dataset: str, target: Path) -> None:
         warmup_periods=int(about.get("warmup_periods", 0)),
         start=int(starts.min()),
     )
-    with Writer(target, manifest) as writer:
+    with Writer(target, manifest, pseudonyms=pseudonyms) as writer:
         if about["kind"] == "load":
             _write_load(writer, about, arrays, starts, interval)
             return
@@ -260,14 +267,15 @@ def _write_provisioned(
     if "cpu_provisioned" in arrays or "memory_provisioned" in arrays:
         amounts = [
             round(float(arrays[name][row]) * float(about.get(unit, 1.0)) * scale) if name in arrays else None
-            for name, unit, scale in (("cpu_provisioned", "cpu_unit", 1000.0), ("memory_provisioned", "memory_unit", 1.0))
+            for name, unit, scale in (
+                ("cpu_provisioned", "cpu_unit", 1000.0),
+                ("memory_provisioned", "memory_unit", 1.0),
+            )
         ]
         write_size(writer, container, start * _SECOND, amounts[0], amounts[1], None, amounts[1])
 
 
-def _write_load(
-    writer: Writer, about: dict[str, Any], arrays: dict[str, Any], starts: Ints, interval: int
-) -> None:
+def _write_load(writer: Writer, about: dict[str, Any], arrays: dict[str, Any], starts: Ints, interval: int) -> None:
     for row, name in enumerate(arrays["names"].tolist()):
         # A stored count of 1 keeps so many cores busy.
         cores = float(about["cores_per_unit"][str(name)])

@@ -20,6 +20,7 @@ from kubetide import __version__
 from kubetide.errors import InvalidInput
 from kubetide.recording.arrow import arrow, parquet, schema_of
 from kubetide.recording.core.layout import ABSENT, Blocks
+from kubetide.recording.core.pseudonyms import Pseudonyms
 from kubetide.recording.format import BLOCK_CONTAINERS, CHUNK_SECONDS, MANIFEST, TABLES, Gap, Manifest
 
 _SECOND = 1_000_000
@@ -27,6 +28,9 @@ _MOST_ROWS = 4_000_000
 """Samples held before they are written, whatever their time."""
 _SMALL_ROWS = 20_000
 MOST_CPU_MICROS = 2**31 - 1
+_NAMES = frozenset({"namespace", "workload", "pod", "container", "name", "node"})
+"""Columns whose texts are hidden in an anonymized recording."""
+_PLAIN = frozenset({"object", "decision"})
 Container = tuple[str, str, str, str, str]
 """Namespace, kind, workload, pod, container."""
 
@@ -34,8 +38,9 @@ Container = tuple[str, str, str, str, str]
 class Writer:
     """A recording that is being written; use it as a context manager."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, *, pseudonyms: Pseudonyms | None = None) -> None:
         self._path = path
+        self._pseudonyms = pseudonyms
         self._manifest = manifest
         arrow()
         self._folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -89,6 +94,7 @@ class Writer:
         memory_bytes: npt.ArrayLike,
         *,
         throttled: npt.ArrayLike | None = None,
+        windows: npt.ArrayLike | None = None,
         seen: npt.ArrayLike | None = None,
     ) -> None:
         """Add samples: times in microseconds; `ABSENT` where an amount is not known."""
@@ -101,6 +107,7 @@ class Writer:
         if int(cpu.max()) > MOST_CPU_MICROS:
             raise InvalidInput("a sample is above 2147 cores", subject=str(self._path), field="cpu_micros")
         shares = np.full(at.shape, np.nan, dtype=np.float32) if throttled is None else np.asarray(throttled, np.float32)
+        spans = np.full(at.shape, np.nan, dtype=np.float32) if windows is None else np.asarray(windows, np.float32)
         first_seen = (
             np.full(at.shape, ABSENT) if seen is None else np.broadcast_to(np.asarray(seen, np.int64), at.shape)
         )
@@ -111,17 +118,25 @@ class Writer:
         if chunk > self._chunk:
             self._flush_usage()
             self._chunk = chunk
-        self._usage.append((at, time, cpu.astype(np.int32), memory, shares, first_seen))
+        self._usage.append((at, time, cpu.astype(np.int32), memory, shares, spans, first_seen))
         self._held += at.size
         if self._held >= _MOST_ROWS:
             self._flush_usage()
 
     def row(self, table: str, **values: Any) -> None:
-        """Add a row to any table but usage; times in microseconds."""
+        """Add a row to any table but usage: times in microseconds, objects and decisions as plain values."""
         rows = self._small[table]
-        rows.append(values)
+        if self._pseudonyms is not None:
+            values = {name: self._hidden(name, value) for name, value in values.items()}
+        rows.append({name: _text(value) if name in _PLAIN else value for name, value in values.items()})
         if len(rows) >= _SMALL_ROWS:
             self._flush(table)
+
+    def _hidden(self, name: str, value: Any) -> Any:
+        assert self._pseudonyms is not None
+        if name in _PLAIN:
+            return self._pseudonyms.object(value)
+        return self._pseudonyms.name(value) if name in _NAMES else value
 
     def gap(self, start: int, end: int, reason: str) -> None:
         """Say that nothing is known of a stretch."""
@@ -149,7 +164,7 @@ class Writer:
 
     def _usage_table(self, columns: list[npt.NDArray[Any]]) -> Any:
         pa, schema = arrow(), schema_of("usage")
-        at, time, cpu, memory, throttled, seen = columns
+        at, time, cpu, memory, throttled, spans, seen = columns
         return pa.Table.from_arrays(
             [
                 pa.array(at),
@@ -157,6 +172,7 @@ class Writer:
                 pa.array(cpu, mask=cpu < 0),
                 pa.array(memory, mask=memory < 0),
                 pa.array(throttled, mask=np.isnan(throttled)),
+                pa.array(spans, mask=np.isnan(spans)),
                 pa.array(seen, mask=seen < 0).cast(schema.field("seen").type),
             ],
             schema=schema,
@@ -200,6 +216,7 @@ class Writer:
         manifest = msgspec.structs.replace(
             self._manifest,
             writer=f"kubetide {__version__}",
+            anonymized=self._pseudonyms is not None,
             start=self._manifest.start or self._first or 0,
             end=max(self._manifest.end, self._last),
             rows=self._rows,
@@ -212,6 +229,10 @@ class Writer:
             for table in TABLES:
                 archive.write(self._folder / f"{table}.parquet", f"{table}.parquet")
         whole.replace(self._path)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _plain(kind: str) -> Any:

@@ -26,9 +26,7 @@ def sanitized(kind: str, raw: Mapping[str, Any]) -> Raw | None:
 
 def _metadata(meta: Mapping[str, Any]) -> Raw:
     kept = _only(meta, _METADATA)
-    own = {
-        name: text for name, text in (meta.get("annotations") or {}).items() if name.startswith(OWN_ANNOTATIONS)
-    }
+    own = {name: text for name, text in (meta.get("annotations") or {}).items() if name.startswith(OWN_ANNOTATIONS)}
     if own:
         kept["annotations"] = own
     if meta.get("ownerReferences"):
@@ -80,7 +78,10 @@ def _autoscaler(raw: Mapping[str, Any]) -> Raw:
 
 
 def _vpa(raw: Mapping[str, Any]) -> Raw:
-    return {"spec": dict(raw.get("spec") or {}), "status": _only(raw.get("status") or {}, ("recommendation", "conditions"))}
+    return {
+        "spec": dict(raw.get("spec") or {}),
+        "status": _only(raw.get("status") or {}, ("recommendation", "conditions")),
+    }
 
 
 def _workload(raw: Mapping[str, Any]) -> Raw:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @click.option(
     "--policy",
     "policies",
-    required=True,
     multiple=True,
     metavar="NAME|FILE",
     help="Which policy decides: a name or a YAML file; several are compared.",
@@ -43,6 +42,7 @@ def command(
     recording: Path | None,
     kind: str | None,
     policies: tuple[str, ...],
+    audit: bool,
     every: str | None,
     interval: int | None,
     period: int | None,
@@ -65,6 +65,11 @@ def command(
         serve(make_session(kind, policies[0]), sys.stdin.buffer, sys.stdout.buffer)
         return
     assert recording is not None
+    if audit:
+        _audit(recording)
+        return
+    if not policies:
+        raise click.UsageError("Give at least one --policy, or --audit.")
     from kubetide.replay.core.figures import Prices
     from kubetide.replay.report import as_csv, as_json
     from kubetide.replay.run import Options, load_policy, run, with_cadence
@@ -86,6 +91,24 @@ def command(
         click.echo(as_csv(outcomes), nl=False)
     else:
         _show(recording, outcomes)
+
+
+def _audit(path: Path) -> None:
+    from kubetide.recording.reader import Recording
+    from kubetide.replay.audit import audit_autoscaler, audit_recommender
+
+    recording, different = Recording(path), False
+    for name, compare in (("recommender", audit_recommender), ("autoscaler", audit_autoscaler)):
+        found = compare(recording)
+        click.echo(
+            f"{name}: {found.made - len(found.differences)} of {found.made} decisions came out the same"
+            f"{f', {found.left_out} could not be made again' if found.left_out else ''}"
+        )
+        for line in found.differences:
+            click.echo(f"  {line}")
+        different |= bool(found.differences)
+    if different:
+        click.get_current_context().exit(1)
 
 
 def _show(recording: Path, outcomes: "list[Outcome]") -> None:

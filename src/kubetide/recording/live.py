@@ -6,7 +6,7 @@ seen it. An API that is away leaves a gap that the manifest names; nothing is fi
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -45,6 +45,8 @@ log = get_logger("record")
 T = TypeVar("T")
 Explain = Callable[[str, ObjectKey], Awaitable[Mapping[str, Any] | None]]
 """Returns what a running controller says of an object, None where nobody knows it."""
+AgentEvents = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
+"""Returns the audit log of the node agents that are reachable."""
 FOLLOWED: tuple[Resource[Any], ...] = (
     PODS, HPAS, VPAS, NODES, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS,
 )  # fmt: skip
@@ -65,6 +67,7 @@ class LiveRecorder:
         resolution: timedelta = timedelta(seconds=15),
         load_metric: str = "",
         explain: Explain | None = None,
+        agents: AgentEvents | None = None,
     ) -> None:
         self._clock = clock
         self._writer = writer
@@ -72,6 +75,7 @@ class LiveRecorder:
         self._resolution = resolution.total_seconds()
         self._load_metric = load_metric
         self._explain = explain
+        self._agents = agents
         self._usage = ResourceMetrics(client)
         self._custom = CustomMetrics(client)
         self._informers: dict[str, Informer[Any]] = {}
@@ -84,6 +88,7 @@ class LiveRecorder:
         self._newest: dict[int, int] = {}
         self._sizes: dict[int, tuple[int | None, ...]] = {}
         self._seen = Seen()
+        self._agent_events: set[bytes] = set()
         self._audited: dict[ObjectKey, str] = {}
         self._recommended: dict[ObjectKey, Any] = {}
         self._away_since: datetime | None = None
@@ -158,7 +163,7 @@ class LiveRecorder:
     async def _poll_load(self, now: datetime) -> None:
         """Record a custom metric of pods, summed by workload."""
         pods = self._informers["Pod"].store
-        namespaces = sorted({key.namespace for key in pods.keys()})
+        namespaces = sorted({pod.metadata.namespace for pod in pods.values()})
         for namespace in namespaces:
             try:
                 values = await self._custom.for_pods(namespace, self._load_metric)
@@ -304,8 +309,52 @@ class LiveRecorder:
             if fresh:
                 self._audited[key] = fresh[-1]["at"]
 
+        if self._agents is not None:
+            await self._audit_agents()
+
+    async def _audit_agents(self) -> None:
+        """Keep what node agents did since the last time."""
+        assert self._agents is not None
+        try:
+            events = await self._agents()
+        except KubetideError as error:
+            log.debug("a node agent cannot be asked", error=str(error))
+            self._writer.note("audit logs that could not be read")
+            return
+        known, self._agent_events = self._agent_events, set()
+        now = microseconds(self._clock.now())
+        for event in reversed(events):
+            text = msgspec.json.encode(event)
+            self._agent_events.add(text)
+            if text not in known:
+                self._decided(now, "NodeAgent", ObjectKey("", ""), event)
+
     def _decided(self, at: int, kind: str, key: ObjectKey, decision: Any) -> None:
         self._writer.row("decisions", time=at, kind=kind, namespace=key.namespace, name=key.name, decision=decision)
+
+
+async def write_objects(client: Client, clock: Clock, writer: Writer, namespace: str | None) -> None:
+    """Write the autoscalers as they are now; what cannot be listed is noted."""
+    now = microseconds(clock.now())
+    for resource in (HPAS, VPAS):
+        try:
+            listed = await client.list(resource, namespace=namespace)
+        except KubetideError as error:
+            log.warning("objects cannot be listed", kind=resource.kind, error=str(error))
+            writer.note("kinds that could not be listed")
+            continue
+        for each in listed.items:
+            kept = sanitized(resource.kind, _pruned(msgspec.to_builtins(each)))
+            meta = each.metadata
+            writer.row(
+                "objects",
+                time=now,
+                event="ADDED",
+                kind=resource.kind,
+                namespace=meta.namespace,
+                name=meta.name,
+                object=kept,
+            )
 
 
 def _pruned(value: Any) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     metavar="NAME|FILE",
     help="Which policy decides: a name or a YAML file; several are compared.",
 )
+@click.option("--audit", is_flag=True, help="Make recorded decisions again and list those that come out otherwise.")
 @click.option(
     "--every", metavar="DURATION", help="How often sizes are recommended, for all policies; 0s: every sample."
 )

@@ -191,8 +191,7 @@ class Recording:
         chunks = (self.manifest.end - start) // CHUNK_SECONDS + 1
         for chunk in range(chunks):
             begins = start + chunk * CHUNK_SECONDS
-            ends = min(begins + CHUNK_SECONDS, self.manifest.end + interval)
-            steps = -(-(ends - begins) // interval)
+            steps = min(CHUNK_SECONDS, self.manifest.end - begins + interval) // interval
             limits = begins * 1_000_000, (begins + steps * interval) * 1_000_000
             parts = [
                 self._read_group(number, seen=False)[0]

@@ -40,7 +40,7 @@ def import_csv(source: Path, target: Path, *, interval_seconds: int, pseudonyms:
     if not rows:
         raise InvalidInput("has no rows", subject=str(source))
     times = [row["time"] for each in rows.values() for row in each]
-    start = min(times) // interval_seconds * interval_seconds
+    start = int(min(times)) // interval_seconds * interval_seconds
     manifest = Manifest(source="csv", interval_seconds=interval_seconds, start=start)
     with Writer(target, manifest, pseudonyms=pseudonyms) as writer:
         series = []
@@ -236,7 +236,7 @@ def _about(folder: Path, dataset: str) -> dict[str, Any]:
 
 def _arrays(path: Path, about: dict[str, Any]) -> dict[str, Any]:
     try:
-        with np.load(path) as content:
+        with path.open("rb") as file, np.load(file) as content:
             arrays = {name: content[name] for name in content.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise InvalidInput(f"is not a data set, or was cut off: {error}", subject=str(path)) from error

@@ -191,7 +191,8 @@ def recorded_of(recording: Recording, block: int, options: Options) -> Recorded:
         names=tuple(numbers),
         interval_seconds=options.interval_seconds or manifest.interval_seconds,
         period_seconds=options.period_seconds or manifest.period_seconds,
-        warmup_periods=manifest.warmup_periods if options.warmup_periods is None else options.warmup_periods,
+        # Without any warm-up the policies would be compared on different cells: most decide nothing in the first.
+        warmup_periods=max(1, manifest.warmup_periods) if options.warmup_periods is None else options.warmup_periods,
         start_seconds=manifest.start,
         sizes={at: sorted(found) for at, found in sizes.items()},
         oom_kills={at: sorted(found) for at, found in kills.items()},

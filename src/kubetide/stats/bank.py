@@ -21,7 +21,7 @@ from datetime import timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.stats.block import Block, ranks
+from kubetide.stats.block import Block
 from kubetide.stats.buckets import Buckets, Ints
 from kubetide.stats.saved import Saved, load
 
@@ -92,19 +92,8 @@ class Bank:
         """Add and subtract samples in the order given."""
         at, value, weight, time = _aligned(columns, values, weights, times)
         taken = np.broadcast_to(np.asarray(back, dtype=np.bool_), at.shape)
-        if taken.all() or not taken.any():
-            (self.subtract if taken.size and taken[0] else self.add)(at, value, weight, time)
-            return
-        # Where nothing is taken back, order only matters inside `add`, which keeps it.
-        mixed = np.isin(at, at[taken])
-        plain = ~mixed
-        self.add(at[plain], value[plain], weight[plain], time[plain])
-        where = np.flatnonzero(mixed)
-        for turn in ranks(at[where]):
-            now = where[turn]
-            out, into = now[taken[now]], now[~taken[now]]
-            self.subtract(at[out], value[out], weight[out], time[out])
-            self.add(at[into], value[into], weight[into], time[into])
+        for block, inside, which in self._split(at):
+            block.apply(inside, value[which], weight[which], time[which], taken[which])
 
     def select(self, columns: npt.ArrayLike) -> Block:
         """Return copies of columns as one block, in the order given."""

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from kubetide.stats.buckets import Buckets, Floats, Ints
 from kubetide.stats.instants import MICROSECOND, ZERO_TIME
 from kubetide.stats.powers import power_of_two
+from kubetide.stats.turns import ranks
 
 MAX_EXPONENT = 100
 # The reference measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
@@ -144,12 +145,55 @@ class Block:
         for turn in ranks(at):
             self._subtract(at[turn], bucket[turn], weight[turn], time[turn])
 
+    def apply(self, columns: Ints, values: Floats, weights: Floats, times: Ints, back: npt.NDArray[np.bool_]) -> None:
+        """Add and subtract samples in the order given."""
+        # Where nothing is taken back, order only matters inside `add`, which keeps it.
+        mixed = np.zeros(self.width, dtype=np.bool_)
+        mixed[columns[back]] = True
+        plain = ~mixed[columns]
+        if plain.any():
+            self.add(columns[plain], values[plain], weights[plain], times[plain])
+        where = np.flatnonzero(~plain)
+        if not where.size:
+            return
+        at, bucket, weight, time = self._samples(columns[where], values[where], weights[where], times[where])
+        taken = back[where]
+        if self.half_life and (time > self.reference[at] + MAX_EXPONENT * self.half_life).any():
+            for turn in ranks(at):
+                out, into = turn[taken[turn]], turn[~taken[turn]]
+                self._subtract(at[out], bucket[out], weight[out], time[out])
+                self.add(at[into], values[where][into], weight[into], time[into])
+            return
+        # No reference moves on the way, so every weight is known before the first is taken back.
+        stored = weight * self._factor(at, time) if self.half_life else weight
+        for turn in ranks(at):
+            out, into = turn[taken[turn]], turn[~taken[turn]]
+            if out.size:
+                self._take_back(at[out], bucket[out], stored[out])
+            if into.size:
+                self._add_distinct(at[into], bucket[into], stored[into])
+
+    def _add_distinct(self, at: Ints, bucket: Ints, weight: Floats) -> None:
+        """Add one sample to each of distinct columns."""
+        self.total[at] += weight
+        flat, cell = self.weights.reshape(-1), bucket * self.width + at
+        held = flat[cell] + weight
+        flat[cell] = held
+        counts = held >= self.buckets.epsilon
+        low, high = self.low[at], self.high[at]
+        self.low[at] = np.where(counts & (bucket < low), bucket, low)
+        self.high[at] = np.where(counts & (bucket > high), bucket, high)
+
     def _subtract(self, at: Ints, bucket: Ints, weight: Floats, time: Ints) -> None:
         if self.half_life:
             late = time > self.reference[at] + MAX_EXPONENT * self.half_life
             if late.any():
                 self.move(at[late], time[late])
             weight = weight * self._factor(at, time)
+        self._take_back(at, bucket, weight)
+
+    def _take_back(self, at: Ints, bucket: Ints, weight: Floats) -> None:
+        """Take one sample back from each of distinct columns."""
         self.total[at] = self._less(self.total[at], weight)
         left = self._less(self.weights[bucket, at], weight)
         self.weights[bucket, at] = left
@@ -339,22 +383,6 @@ class Block:
         ends = self.buckets.ends(self.percentile_buckets(ps))
         values: Floats = np.where(self.empty(), 0.0, ends)
         return values
-
-
-def ranks(columns: Ints) -> list[Ints]:
-    """Split positions into turns: the first of every column, the second of every column, and so on."""
-    if not columns.size:
-        return []
-    order = np.argsort(columns, kind="stable")
-    ordered = columns[order]
-    starts = np.flatnonzero(np.r_[True, np.diff(ordered) != 0])
-    lengths = np.diff(np.r_[starts, columns.size])
-    if lengths.max() == 1:
-        return [np.arange(columns.size)]
-    rank = np.arange(columns.size) - np.repeat(starts, lengths)
-    by_rank = np.argsort(rank, kind="stable")
-    bounds = np.searchsorted(rank[by_rank], np.arange(1, int(lengths.max())))
-    return [order[part] for part in np.split(by_rank, bounds)]
 
 
 def _indexes(columns: npt.ArrayLike) -> Ints:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.stats.block import ranks
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import ZERO_TIME
+from kubetide.stats.turns import ranks
 from kubetide.vpa.recommender.core.aggregate import MINIMAL_WEIGHT, Aggregates
 
 Mask = npt.NDArray[np.bool_]

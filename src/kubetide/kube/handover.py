@@ -67,7 +67,7 @@ class _Deployments(ApiObject, frozen=True, kw_only=True, gc=False):
 
 
 def difference(found: AtWork | None, follows: str, *, alike: Collection[str] = ()) -> str:
-    """Say how a controller differs from the release that is followed; empty if it does not, or nothing is known.
+    """Return how a controller differs from the release that is followed; empty if it does not, or nothing is known.
 
     Releases in `alike` behave the same.
     """

@@ -181,7 +181,7 @@ async def _all_items(client: Client, path: str, kind: type[T], **query: str) -> 
 
 def _whole(items: list[T], rejected: list[Rejected]) -> tuple[T, ...]:
     if rejected:
-        # A missing sample and a broken one must not look alike: the tick goes without, and says why.
+        # A missing sample and a broken one must not look alike: the sync goes without, and reports why.
         raise rejected[0].error
     return tuple(items)
 

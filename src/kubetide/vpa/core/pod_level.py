@@ -80,7 +80,7 @@ def pod_policy(vpa: VerticalPodAutoscaler) -> PodLevelPolicy | None:
 
 
 def recommendation_only(policy: PodResourcePolicy | None, container: str) -> bool:
-    """Tell whether a container is recommended for and never changed."""
+    """Return whether a container is recommended for and never changed."""
     entry = container_policy(policy, container)
     return entry is not None and entry.mode == RECOMMENDATION_ONLY
 
@@ -144,7 +144,7 @@ def own_resources(pod: Pod) -> ContainerAmounts:
 
 
 def changes_pod_level(pod: Pod, level: PodLevel | None) -> bool:
-    """Tell whether the pod-level resources would become different."""
+    """Return whether the pod-level resources would become different."""
     if level is None:
         return False
     own = own_resources(pod)

@@ -81,7 +81,7 @@ def vpa_name(name: str) -> str:
 
 
 def is_group(name: str) -> bool:
-    """Tell whether this is the name of a group."""
+    """Return whether this is the name of a group."""
     return _SEPARATOR in name
 
 

@@ -46,7 +46,7 @@ from kubetide.vpa.targets import Targets
 
 log = get_logger("vpa.recommender")
 
-# VPAs handled between two turns of other tasks, so that leases are renewed and watches read meanwhile.
+# VPAs handled before other tasks get the event loop, so that leases are renewed and watches read meanwhile.
 VPAS_PER_TURN = 500
 
 
@@ -107,7 +107,7 @@ class VpaLoader:
         return self._targets.vpas.store.get(key)
 
     def exists(self, key: ObjectKey) -> bool:
-        """Tell whether a VPA exists, whoever serves it; a group exists while its VPA is scoped."""
+        """Return whether a VPA exists, whoever serves it; a group exists while its VPA is scoped."""
         if not is_group(key.name):
             return key in self._targets.vpas.store
         vpa = self._targets.vpas.store.get(ObjectKey(key.namespace, vpa_name(key.name)))

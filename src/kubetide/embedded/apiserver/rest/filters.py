@@ -83,7 +83,7 @@ class Filter:
         return all(test.matches(entry.obj) for test in self.fields)
 
     def of_shard(self, entry: Entry) -> bool:
-        """Tell whether an object belongs to the shard; without a shard every one does."""
+        """Return whether an object belongs to the shard; without a shard every one does."""
         shard = self.shard
         return shard is None or shard.matches(entry.obj["metadata"].get("uid", ""), entry.key.namespace)
 
@@ -97,7 +97,7 @@ def shard_of_request(text: str) -> ShardSelector:
 
 
 def make_filter(resource: ApiResource, namespace: str, label_text: str, field_text: str) -> Filter:
-    """Return the filter for the selectors of a request, or refuse selectors that cannot be understood."""
+    """Return the filter for the selectors of a request, or refuse selectors that are invalid."""
     try:
         labels = parse_selector(label_text) if label_text else None
         fields = parse_field_selector(field_text) if field_text else ()

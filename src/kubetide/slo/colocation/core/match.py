@@ -60,5 +60,5 @@ def matching(
 
 
 def is_empty(selector: LabelSelector | None) -> bool:
-    """Tell whether a selector asks for nothing, and so selects everything."""
+    """Return whether a selector asks for nothing, and so selects everything."""
     return selector is None or not (selector.match_labels or selector.match_expressions)

@@ -52,7 +52,7 @@ def managed(profiles: Iterable[ClusterColocationProfile], *, by_default: bool) -
 
 
 def waits_for_a_node(pod: Pod) -> bool:
-    """Tell whether a pod is pending, on no node, and not on its way out."""
+    """Return whether a pod is pending, on no node, and not on its way out."""
     return pod.status.phase == "Pending" and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
 
 

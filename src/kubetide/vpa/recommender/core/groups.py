@@ -21,7 +21,7 @@ NodeLabels = Callable[[str], Mapping[str, str] | None]
 
 @dataclass(slots=True)
 class Scopes:
-    """Says to which groups pods belong."""
+    """Knows to which groups pods belong."""
 
     nodes: NodeLabels
     by_namespace: Mapping[str, list[tuple[Selector, str]]] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from kubetide.vpa.admission.core.review import PodContext, shrinks_memory
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.core.boost import Boosted, boost, has_boost
 from kubetide.vpa.core.limits import NamespaceLimits
+from kubetide.vpa.core.policy import CPU
 from kubetide.vpa.core.safety import Usage, largest, largest_usage, memory_usage
 from kubetide.vpa.core.scope import for_group, scope_of, scope_value
 from kubetide.vpa.targets import Targets
@@ -123,6 +124,9 @@ class AdmissionView:
 
     def _boost(self, pod: Pod, vpa: VerticalPodAutoscaler, fitted: Fitted, ranges: NamespaceLimits) -> Boosted | None:
         if not self._boosts or not has_boost(vpa):
+            return None
+        if fitted.pod is not None and CPU in fitted.pod.new.requests:
+            # What the pod as a whole requests is set for its life: boosted containers would not fit into it.
             return None
         return boost(vpa, amounts_of(pod), fitted.containers, ranges, maximum=self._largest_boost)
 

@@ -97,10 +97,11 @@ class PodFeed:
         if all_again:
             self._applied.clear()
         fresh, seen = [], set()
+        grouped = scopes is not None or bool(self._groups)
         for pod in pods:
             key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
             seen.add(key)
-            if self._applied.get(key) is pod and not self._regrouped(key, pod, scopes):
+            if self._applied.get(key) is pod and not (grouped and self._regrouped(key, pod, scopes)):
                 continue
             if not self.track_all and not model.matches_any(key.namespace, pod.metadata.labels):
                 model.delete_pod(key)

@@ -14,6 +14,8 @@ from kubetide.api.values.quantity import parse_quantity
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_container, make_daemon_set, make_deployment, make_vpa
 from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.recommender.explain import render
+from kubetide.vpa.recommender.loop import recompute
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
 from simulated.cluster import get, pods, run
@@ -237,6 +239,12 @@ def test_a_node_that_changes_its_label_takes_its_pod_to_another_group() -> None:
             shown = running.recommender.explain("vpa", "default/agent")
             assert shown is not None
             assert shown["groups"].keys() >= {"large", "small"}
+            assert "nodes with pool=small" in render(shown)
+        # Without a recommender the checkpoints tell the same.
+        told = await recompute(cluster.client(), cluster.clock, RecommenderSettings(), ObjectKey("default", "agent"))
+        assert told["groups"].keys() >= {"large", "small"}
+        assert all(containers[0]["samples"] > 0 for containers in told["groups"].values())
+        assert "rules of VPA 1.7" in render(told)
 
     run(main)
 

@@ -80,6 +80,11 @@ def vpa_name(name: str) -> str:
     return name.partition(_SEPARATOR)[0]
 
 
+def group_value(name: str) -> str:
+    """Return the value of the scope label that a group is named after."""
+    return name.partition(_SEPARATOR)[2]
+
+
 def is_group(name: str) -> bool:
     """Return whether this is the name of a group."""
     return _SEPARATOR in name

@@ -26,6 +26,7 @@ from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
+from kubetide.vpa.core.scope import group_value, is_group, scope_of, vpa_name
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore
 from kubetide.vpa.recommender.core.decisions import left_alone, memory_floors, options_of, tuning_of
 from kubetide.vpa.recommender.core.entities import VpaState
@@ -219,5 +220,12 @@ async def recompute(client: Client, clock: Clock, settings: RecommenderSettings,
     """Return what a recommendation would be from what is stored; the running windows of a recommender are missing."""
     vpa = await client.get(VPAS, key.name, namespace=key.namespace)
     stored = await client.list(VPA_CHECKPOINTS, namespace=key.namespace)
-    found = trace_from_checkpoints(vpa, stored.items, now=clock.now(), options=options_of(settings))
+    now, options = clock.now(), options_of(settings)
+    found = trace_from_checkpoints(vpa, stored.items, now=now, options=options)
+    named = {item.spec.vpa_object_name for item in stored.items}
+    groups = sorted(name for name in named if is_group(name) and vpa_name(name) == key.name)
+    if groups and scope_of(vpa):
+        parts = [trace_from_checkpoints(vpa, stored.items, now=now, options=options, name=name) for name in groups]
+        by_value = {group_value(name): part["containers"] for name, part in zip(groups, parts, strict=True)}
+        found |= {"scope": scope_of(vpa), "containers": [], "groups": by_value}
     return found | {"compat": str(settings.followed.version)}

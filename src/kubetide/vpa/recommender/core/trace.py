@@ -193,7 +193,7 @@ def trace_from_checkpoints(
     options: Options | None = None,
     name: str = "",
 ) -> dict[str, Any]:
-    """Return the trace of a VPA made from its checkpoints alone; `name` is that of one of its groups, if not its own."""
+    """Return the trace of a VPA made from its checkpoints alone; `name` names one of its groups instead."""
     model = Model()
     status = vpa.status
     state = model.set_vpa(

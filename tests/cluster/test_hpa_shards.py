@@ -64,7 +64,8 @@ def test_a_shard_is_asked_for_and_kept_whatever_the_server_does(gates: frozenset
             informer = Informer(
                 cluster.client(), HPAS, clock=cluster.clock, shard=shard_of(0, 2, NAMESPACE), rng=Random(1)
             )
-            async with autoscaler(cluster, HpaSettings(shard="0/2")) as running, asyncio.TaskGroup() as group:
+            settings = HpaSettings(shard="0/2", scale_watch_from=1)
+            async with autoscaler(cluster, settings) as running, asyncio.TaskGroup() as group:
                 following = group.create_task(informer.run())
                 await cluster.run_for(timedelta(minutes=12))
                 following.cancel()

@@ -29,7 +29,7 @@ class PrometheusAnswer(KubetideError):
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class QuerySeries:
     """Samples of one container, oldest first: times in microseconds."""
 
     namespace: str
@@ -121,7 +121,7 @@ def history_range(settings: RecommenderSettings, now: float) -> tuple[int, int, 
     return int(now - length), int(now), step
 
 
-def read_series(body: bytes, settings: RecommenderSettings) -> list[Series]:
+def read_series(body: bytes, settings: RecommenderSettings) -> list[QuerySeries]:
     """Return the usage of containers in a matrix; PrometheusAnswer when it is something else."""
     names = (settings.container_namespace_label, settings.container_pod_name_label, settings.container_name_label)
     found = []
@@ -134,7 +134,7 @@ def read_series(body: bytes, settings: RecommenderSettings) -> list[Series]:
         good = np.isfinite(values)
         order = np.argsort(times[good], kind="stable")
         namespace, pod, container = (one.metric[name] for name in names)
-        found.append(Series(namespace, pod, container, times[good][order], values[good][order]))
+        found.append(QuerySeries(namespace, pod, container, times[good][order], values[good][order]))
     return found
 
 

@@ -135,9 +135,6 @@ def test_documentation_uses_kubernetes_words() -> None:
 def test_names_that_once_stood_for_several_things_stand_for_one() -> None:
     once = ("Audit", "Faults", "Outcome", "Target", "Verdict", "World")
     defined = [
-        node.name
-        for path in SOURCES.rglob("*.py")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef)
+        node.name for path in modules() for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)
     ]
     assert [name for name in once if defined.count(name) > 1] == []

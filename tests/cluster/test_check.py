@@ -3,9 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
+from kubetide.cli.check import Finding, Verdict, examine
+
 from kubetide import crds
 from kubetide.api.objects.scheme import CRDS
-from kubetide.cli.check import Finding, Verdict, examine
 from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import COMPONENTS, account, manifests

@@ -33,7 +33,7 @@ from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
 from kubetide.vpa.recommender.core.prometheus_queries import (
     FIRST_SLICE_POINTS,
     PrometheusAnswer,
-    QuerySeries,
+    Series,
     Slice,
     cpu_query,
     history_range,
@@ -173,7 +173,7 @@ class PrometheusHistory:
     def _feed(
         self,
         model: Model,
-        series: list[QuerySeries],
+        series: list[Series],
         labels: Mapping[tuple[str, str], Mapping[str, str]],
         bounds: Bounds,
         *,
@@ -201,7 +201,7 @@ class PrometheusHistory:
         add = model.containers.add_cpu if is_cpu else model.containers.add_memory
         return int(add(np.concatenate(rows)[kept], times[kept], whole).sum())
 
-    def _refuse(self, reason: RefusalReason, mask: Mask, series: list[QuerySeries]) -> None:
+    def _refuse(self, reason: RefusalReason, mask: Mask, series: list[Series]) -> None:
         count = int(mask.sum())
         if count:
             lengths = np.cumsum([one.times.size for one in series])

@@ -29,12 +29,21 @@ class PrometheusAnswer(KubetideError):
 
 
 @dataclass(frozen=True, slots=True)
-class QuerySeries:
+class Series:
     """Samples of one container, oldest first: times in microseconds."""
 
     namespace: str
     pod: str
     container: str
+    times: Ints
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledSeries:
+    """Samples of any series, oldest first: times in microseconds."""
+
+    labels: Mapping[str, str]
     times: Ints
     values: Floats
 
@@ -121,7 +130,7 @@ def history_range(settings: RecommenderSettings, now: float) -> tuple[int, int, 
     return int(now - length), int(now), step
 
 
-def read_series(body: bytes, settings: RecommenderSettings) -> list[QuerySeries]:
+def read_series(body: bytes, settings: RecommenderSettings) -> list[Series]:
     """Return the usage of containers in a matrix; PrometheusAnswer when it is something else."""
     names = (settings.container_namespace_label, settings.container_pod_name_label, settings.container_name_label)
     found = []
@@ -129,13 +138,23 @@ def read_series(body: bytes, settings: RecommenderSettings) -> list[QuerySeries]
         for name in names:
             if name not in one.metric:
                 raise PrometheusAnswer(f"a usage series has no label {name!r}; it has {sorted(one.metric)}")
-        times = np.array([round(at * 1_000_000) for at, _ in one.values], dtype=np.int64)
-        values = np.array([float(text) for _, text in one.values], dtype=np.float64)
-        good = np.isfinite(values)
-        order = np.argsort(times[good], kind="stable")
         namespace, pod, container = (one.metric[name] for name in names)
-        found.append(QuerySeries(namespace, pod, container, times[good][order], values[good][order]))
+        found.append(Series(namespace, pod, container, *_finite(one)))
     return found
+
+
+def read_any(body: bytes) -> list[LabelledSeries]:
+    """Return the series of a matrix with their labels; PrometheusAnswer when it is something else."""
+    return [LabelledSeries(one.metric, *_finite(one)) for one in _results(body, "matrix")]
+
+
+def _finite(one: _Result) -> tuple[Ints, Floats]:
+    """Return the times and values of a series that are numbers, oldest first."""
+    times = np.array([round(at * 1_000_000) for at, _ in one.values], dtype=np.int64)
+    values = np.array([float(text) for _, text in one.values], dtype=np.float64)
+    good = np.isfinite(values)
+    order = np.argsort(times[good], kind="stable")
+    return times[good][order], values[good][order]
 
 
 def read_labels(body: bytes, settings: RecommenderSettings) -> Mapping[tuple[str, str], Mapping[str, str]]:

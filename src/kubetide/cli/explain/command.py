@@ -4,7 +4,6 @@ The verdict is judged from the cluster, the numbers come from the running contro
 """
 
 import asyncio
-import importlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,8 +15,8 @@ from click.shell_completion import CompletionItem
 
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.values.codec import encode
-from kubetide.cli.explain.answer import listing, verdict_lines, with_verdict
-from kubetide.cli.explain.history import events_about, render_events, since
+from kubetide.cli.explain.answer import listing, render_answer, with_verdict
+from kubetide.cli.explain.history import events_about, since
 from kubetide.cli.explain.numbers import KINDS, client_of, explained
 from kubetide.cli.explain.workload import workload_trace
 from kubetide.cli.main import Invocation
@@ -173,13 +172,7 @@ async def _text(question: Question, output: str) -> str:
         click.secho(f"RECOMPUTED: {trace['warning']}", fg="yellow", bold=True, err=True)
     if output == "json":
         return encode(with_verdict(trace, findings)).decode()
-    parts = ["\n".join(verdict_lines(findings))]
-    if "unexplained" in trace:
-        parts.append(f"No numbers: {trace['unexplained']}")
-    else:
-        parts.append(importlib.import_module(KINDS[question.kind].renderer).render(trace).rstrip())
-    parts.append(render_events(trace.get("events") or []))
-    return "\n\n".join(part for part in parts if part)
+    return render_answer(KINDS[question.kind].renderer, trace, findings)
 
 
 async def _answer(question: Question) -> tuple[dict[str, Any], list[Finding]]:

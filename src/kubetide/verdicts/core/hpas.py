@@ -13,7 +13,7 @@ from kubetide.api.objects.meta import key_of
 from kubetide.api.objects.resources import is_sidecar
 from kubetide.api.objects.vpa import OFF, update_mode
 from kubetide.api.values.conditions import find_condition, is_true
-from kubetide.api.values.quantity import readable
+from kubetide.api.values.quantity import plain_number, readable
 from kubetide.hpa.core.decide import metrics_of
 from kubetide.hpa.core.takeover import BUILT_IN_MANAGER, DRY_RUN, FIELD_MANAGER
 from kubetide.hpa.core.zero import minimum_of
@@ -293,7 +293,7 @@ def _figure(hpa: HorizontalPodAutoscaler, metric: MetricSpec) -> str:
     if other is None or value is None:
         return ""
     wanted = other.target.average_value if other.target.average_value is not None else other.target.value
-    return f"{other.metric.name} at {value}, target {wanted}"
+    return f"{other.metric.name} at {plain_number(value)}, target {wanted}"
 
 
 def _utilization(hpa: HorizontalPodAutoscaler, metric: MetricSpec) -> int | None:

@@ -197,7 +197,12 @@ async def _answer(question: Question) -> tuple[dict[str, Any], list[Finding]]:
     trace["events"] = since(events, question.since, now=now)
     if view is None:
         return trace, [found_verdict("server-unreachable", kind, key, message=problem)]
-    return trace, about(view, kind, key, trace)
+    findings = about(view, kind, key, trace)
+    if not findings:
+        # A controller may know what the cluster does not show: it is of another cluster, or the object has just gone.
+        values = {"resource": KINDS[kind].resource, "message": "there is no such object in this cluster"}
+        findings = [found_verdict("unreadable", kind, key, **values)]
+    return trace, findings
 
 
 async def _numbers(question: Question, view: ClusterView | None) -> dict[str, Any]:

@@ -96,6 +96,10 @@ class Shell:
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def start(self, line: str) -> "subprocess.Popen[str]":
+        """Start a line and leave it running."""
+        return subprocess.Popen(["sh", "-c", f"exec {line}"], env=self._environment, stdout=subprocess.PIPE, text=True)
+
     def verdict(self, subject: str) -> dict[str, Any]:
         """Return what `kubetide explain` says."""
         answer: dict[str, Any] = json.loads(self.run(f"kubetide explain {subject} -o json"))
@@ -162,3 +166,27 @@ def test_what_is_wrong_is_listed_and_a_healed_object_is_not(shell: Shell) -> Non
     shell.until("deploy shop/idle", "OK: ")
     rows = json.loads(shell.run("kubetide explain -n shop -o json"))
     assert not [row for row in rows if row["name"] == "idle"]
+
+
+def read_until(process: "subprocess.Popen[str]", start: str) -> None:
+    """Read lines until one begins so; a process that ends before has no more."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(start):
+            return
+    raise AssertionError(f"it ended before it said {start}")
+
+
+def test_a_watched_object_is_explained_again_when_it_changes(shell: Shell) -> None:
+    shell.run("kubectl create deployment watched -n shop --image=x --replicas=1")
+    shell.until("deploy shop/watched", "OK: 1 of 1 pods")
+    watching = shell.start("kubetide explain deploy shop/watched --watch --since 1h")
+    try:
+        read_until(watching, "OK: 1 of 1 pods")
+        shell.run("kubectl scale deployment watched -n shop --replicas=0")
+        read_until(watching, "OFF: it is set to 0 replicas")
+    finally:
+        watching.send_signal(signal.SIGINT)
+        assert watching.stdout is not None
+        watching.stdout.close()
+        assert watching.wait(timeout=PATIENCE) == 130

@@ -129,16 +129,17 @@ def _span(text: str) -> timedelta | None:
         raise InvalidInput(error.message, field="--since") from error
 
 
-async def _show(produce: Callable[[], Awaitable[str]], *, again: bool) -> None:
+async def _show(produce: Callable[[], Awaitable[tuple[str, str]]], *, again: bool) -> None:
     """Print an explanation; with `again`, print it anew whenever it has changed, until interrupted."""
     shown = None
     while True:
-        text = await produce()
+        warning, text = await produce()
         if text != shown:
-            if shown is not None:
-                click.echo()
             if again:
                 click.clear()
+            if warning:
+                # Before the answer and in either form: numbers without history must not pass for the controller's own.
+                click.secho(warning, fg="yellow", bold=True, err=True)
             click.echo(text)
             shown = text
         if not again:
@@ -146,8 +147,8 @@ async def _show(produce: Callable[[], Awaitable[str]], *, again: bool) -> None:
         await asyncio.sleep(WATCH_SECONDS)
 
 
-async def _list(invocation: Invocation, kind: str | None, namespace: str, output: str) -> str:
-    """Return everything that has a problem."""
+async def _list(invocation: Invocation, kind: str | None, namespace: str, output: str) -> tuple[str, str]:
+    """Return no warning, and everything that has a problem."""
     client = client_of(invocation)
     try:
         view = await read_cluster(client, SystemClock(), namespace=namespace)
@@ -159,20 +160,18 @@ async def _list(invocation: Invocation, kind: str | None, namespace: str, output
         if (finding.severity.is_problem or finding.severity is Severity.UNKNOWN) and kind in (None, finding.kind)
     ]
     if output == "json":
-        return encode([finding.row() for finding in found]).decode()
+        return "", encode([finding.row() for finding in found]).decode()
     where = f"in namespace {namespace}" if namespace else "in any namespace"
-    return listing(found) if found else f"OK: nothing has a problem {where}"
+    return "", listing(found) if found else f"OK: nothing has a problem {where}"
 
 
-async def _text(question: Question, output: str) -> str:
-    """Return the explanation of one object."""
+async def _text(question: Question, output: str) -> tuple[str, str]:
+    """Return a warning where the numbers are recomputed, and the explanation of one object."""
     trace, findings = await _answer(question)
-    if trace.get("recomputed"):
-        # Before the answer and in either form: a number without its history must not pass for the controller's own.
-        click.secho(f"RECOMPUTED: {trace['warning']}", fg="yellow", bold=True, err=True)
+    warning = f"RECOMPUTED: {trace['warning']}" if trace.get("recomputed") else ""
     if output == "json":
-        return encode(with_verdict(trace, findings)).decode()
-    return render_answer(KINDS[question.kind].renderer, trace, findings)
+        return warning, encode(with_verdict(trace, findings)).decode()
+    return warning, render_answer(KINDS[question.kind].renderer, trace, findings)
 
 
 async def _answer(question: Question) -> tuple[dict[str, Any], list[Finding]]:

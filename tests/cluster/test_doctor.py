@@ -8,7 +8,7 @@ import pytest
 
 from kubetide import crds
 from kubetide.api.objects.scheme import CRDS
-from kubetide.cli.doctor.command import diagnose, exit_code
+from kubetide.cli.doctor.command import diagnose, exit_code, without_absent
 from kubetide.cli.doctor.preflight import examine
 from kubetide.cli.doctor.sarif import sarif
 from kubetide.embedded.apiserver.rest.requests import User
@@ -150,7 +150,7 @@ def test_what_is_missing_is_named_with_its_fix(verdict: str, arguments: dict[str
 
 def test_the_tests_here_cover_every_verdict_of_the_preflight() -> None:
     here = {"server-old", "api-missing", "api-optional", "crd-missing", "metrics-missing", "namespace-missing", "rival"}
-    assert here | {"permissions-missing", "server-unreachable", "component-ok"} == PREFLIGHT
+    assert here | {"permissions-missing", "server-unreachable", "component-ok", "component-absent"} == PREFLIGHT
 
 
 def test_a_lease_that_kubetide_holds_is_no_rival() -> None:
@@ -171,6 +171,20 @@ def test_a_cluster_with_everything_is_fine() -> None:
     assert [finding.line for finding in findings if finding.severity is not Severity.OK] == []
     assert exit_code(findings) == 0
     assert any("Kubernetes" in finding.line for finding in findings)
+
+
+def test_a_component_that_nobody_installed_is_a_note_unless_it_is_named() -> None:
+    async def main(cluster: SimCluster) -> list[Finding]:
+        await cluster.client().delete(CRDS, "nodeslos.slo.koordinator.sh")
+        await cluster.run_for(timedelta(seconds=5))
+        return await diagnose(cluster.client(), ("slo", "hpa"), cluster.clock)
+
+    findings = run(main, nodes=1)
+    assert exit_code(findings) == 1
+    (note,) = [finding for finding in without_absent(findings) if finding.severity is not Severity.OK]
+    assert note.line == "NOT INSTALLED: it lacks nodeslos.slo.koordinator.sh, koordinator-system"
+    assert note.remedy == "kubetide doctor slo"
+    assert exit_code(without_absent(findings)) == 0
 
 
 def test_a_service_account_has_just_the_permissions_of_its_component() -> None:

@@ -47,7 +47,9 @@ def judge_workload(view: ClusterView, workload: Workload) -> list[Finding]:
         findings += _about_quotas(view, workload, room)
     if ready < count:
         findings.append(found("workload-unready", word, key, ready=ready, count=count, workload=argument))
-    if room is not None and room.shortage and room.fitting is not None:
+    # A pod of its own that waits already says so itself.
+    waits = any(not one.spec.node_name for one in view.pods_of(kind, key))
+    if room is not None and room.shortage and room.fitting is not None and not waits:
         findings.append(
             found(
                 "workload-no-room",

@@ -135,7 +135,14 @@ def test_milli_values_print_as_statuses_show_them(millis: int, text: str) -> Non
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(476450463, "454Mi"), (1536 * 1024**2, "1.5Gi"), (17 * 1024, "17Ki"), (0, "0"), (1023, "1023"), (-(2**30), "-1Gi")],
+    [
+        (476450463, "454Mi"),
+        (1536 * 1024**2, "1.5Gi"),
+        (17 * 1024, "17Ki"),
+        (0, "0"),
+        (1023, "1023"),
+        (-(2**30), "-1Gi"),
+    ],
 )
 def test_bytes_are_written_as_people_read_them(value: float, text: str) -> None:
     assert readable_bytes(value) == text

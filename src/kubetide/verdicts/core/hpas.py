@@ -77,8 +77,9 @@ def _about_target(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[F
 def _about_rivals(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[Finding]:
     """Other autoscalers on the same pods, of either kind, and a second controller."""
     key, ref, target = key_of(hpa), hpa.spec.scale_target_ref, _target(view, hpa)
-    for other in view.hpas:
-        if other.metadata.namespace != key.namespace or other.metadata.name == key.name:
+    near = view.by_namespace[key.namespace]
+    for other in near.hpas:
+        if other.metadata.name == key.name:
             continue
         if (other.spec.scale_target_ref.kind, other.spec.scale_target_ref.name) == (ref.kind, ref.name):
             younger = max((hpa, other), key=lambda one: (str(one.metadata.creation_timestamp), one.metadata.name))
@@ -95,7 +96,7 @@ def _about_rivals(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[F
             own, own_selector = view.pods_of(other.spec.scale_target_ref.kind, key_of(theirs)), selector_of(target)
             if any(own_selector.matches(pod.metadata.labels) for pod in own):
                 yield found("hpa-overlapping-selectors", KIND, key, selector=own_selector, other=other.metadata.name)
-    for vpa in view.vpas:
+    for vpa in near.vpas:
         if update_mode(vpa) == OFF:
             continue
         both = contested(vpa, hpa)

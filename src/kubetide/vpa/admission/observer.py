@@ -18,7 +18,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.log import get_logger
-from kubetide.vpa.admission.core.mutate import Fitted, Limits, amounts_of, fit_pod
+from kubetide.vpa.admission.core.mutate import Fitted, SizeLimits, amounts_of, fit_pod
 from kubetide.vpa.admission.core.review import PodContext, shrinks_memory
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.core.boost import Boosted, boost, has_boost
@@ -43,7 +43,7 @@ class AdmissionView:
         self._settings = settings
         self._metrics = ResourceMetrics(client)
         self._boosts = settings.gate("CPUStartupBoost")
-        self._gated = Limits(
+        self._gated = SizeLimits(
             limit_ratio=settings.gate("RequestToLimitRatio"), pod_level=settings.gate("VPAPodLevelResources")
         )
         largest_boost = settings.max_allowed_cpu_boost

@@ -29,7 +29,7 @@ from kubetide.kube.owners import ControllerKey
 from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.vpa.admission.core.heartbeat import ABSENT, Heartbeat, read_heartbeat
-from kubetide.vpa.admission.core.mutate import Limits
+from kubetide.vpa.admission.core.mutate import SizeLimits
 from kubetide.vpa.core.boost import has_boost
 from kubetide.vpa.core.matching import Candidate, controlling, pod_owner
 from kubetide.vpa.core.policy import recommendations
@@ -199,7 +199,7 @@ class ClusterView:
         now: datetime,
     ) -> Observation:
         gate = self._settings.gate
-        limits = Limits(limit_ratio=gate("RequestToLimitRatio"), pod_level=gate("VPAPodLevelResources"))
+        limits = SizeLimits(limit_ratio=gate("RequestToLimitRatio"), pod_level=gate("VPAPodLevelResources"))
         if not self._settings.upstream_behavior:
             of_workload = None if usage is None else largest_usage(usage.get(key_of(pod), {}) for pod in pods)
             limits = replace(limits, usage=of_workload, headroom=self._settings.memory_headroom, nodes=nodes)

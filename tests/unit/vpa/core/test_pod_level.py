@@ -7,13 +7,13 @@ from kubetide.api.objects.vpa import PodLevelPolicy, VerticalPodAutoscaler
 from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput
 from kubetide.testing.builders import make_container, make_pod, make_vpa
-from kubetide.vpa.admission.core.mutate import Limits, fit_pod, pod_level_patch
+from kubetide.vpa.admission.core.mutate import SizeLimits, fit_pod, pod_level_patch
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.pod_level import changes_pod_level, declared_policy, pod_policy, whole_pod
 from kubetide.vpa.core.policy import amounts, recommendations, texts
 from kubetide.vpa.recommender.core.decisions import policy_problem
 
-ON = Limits(pod_level=True)
+ON = SizeLimits(pod_level=True)
 TWO = {"main": {"cpu": "400m", "memory": "300Mi"}, "helper": {"cpu": "200m", "memory": "100Mi"}}
 
 
@@ -97,7 +97,7 @@ def test_a_request_above_a_limit_that_stays_changes_nothing() -> None:
 
 
 def test_without_gate_or_mode_the_pod_level_is_not_looked_at() -> None:
-    assert fit_pod(pod(), vpa({"mode": "Auto"}), NamespaceLimits(), Limits()).pod is None
+    assert fit_pod(pod(), vpa({"mode": "Auto"}), NamespaceLimits(), SizeLimits()).pod is None
     for policy in ({}, {"mode": "Off"}):
         assert fit_pod(pod(), vpa(policy), NamespaceLimits(), ON).pod is None
 

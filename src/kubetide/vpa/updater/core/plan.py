@@ -28,7 +28,7 @@ from kubetide.api.objects.vpa import (
 from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import Quantity
 from kubetide.errors import InvalidInput
-from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, Limits, fit_pod
+from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, SizeLimits, fit_pod
 from kubetide.vpa.core.boost import boosted_containers, expired, unboost
 from kubetide.vpa.core.capping import NewResources
 from kubetide.vpa.core.compat import FOLLOWED, RESIZE_ERROR_DEFERRED
@@ -97,7 +97,7 @@ class Observation:
     """Its live pods: on a node, neither finished nor being deleted."""
     stated: Mapping[Creator, int | None] = field(default_factory=dict)
     ranges: NamespaceLimits = field(default_factory=NamespaceLimits)
-    limits: Limits = UNLIMITED
+    limits: SizeLimits = UNLIMITED
     not_ready: str = ""
     """Why the recommendation must not be acted on yet."""
     groups: Mapping[ObjectKey, Grouped] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Observation:
         found = self.groups.get(key_of(pod))
         return self.vpa if found is None else found.vpa
 
-    def limits_of(self, pod: Pod) -> Limits:
+    def limits_of(self, pod: Pod) -> SizeLimits:
         """Return what the recommendation is fitted to for this pod."""
         found = self.groups.get(key_of(pod))
         return self.limits if found is None else replace(self.limits, nodes=found.nodes)

@@ -29,8 +29,9 @@ class ProcessSettings(Settings, frozen=True, kw_only=True):
     listen: Annotated[
         str,
         Doc(
-            "Where metrics, health and explain are served, such as :8080 or 127.0.0.1:9000. "
-            "Empty: the address of the component, or of the first one named when several share the process."
+            "Where metrics, health and explain are served, such as :8080, 127.0.0.1:9000 or just a port. "
+            "Empty: the address of the component, or of the first one named when several share the process.",
+            aliases=("status-port",),
         ),
     ] = ""
     explain_token: Annotated[

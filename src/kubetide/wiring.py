@@ -15,6 +15,7 @@ from kubetide.config import Settings
 from kubetide.errors import SettingsError
 from kubetide.kube.client.client import Client
 from kubetide.kube.connections import Limits
+from kubetide.kube.control.announcement import Announcement
 from kubetide.kube.control.manager import Component, Manager
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.endpoints import Endpoints
@@ -71,10 +72,12 @@ def process(
     health_address: str = "",
     explain_token: str = "",
     limits: Limits | None = None,
+    announcement: Announcement | None = None,
 ) -> Manager:
     """Return the manager of a process: its endpoints first, so that health can be asked from the start.
 
-    With a `health_address` the same is served there too, for probes that look for health on a port of its own.
+    With a `health_address` the same is served there too, for probes that look for health on a port of its own. The
+    `announcement` learns where it is served.
     """
     manager = Manager(name="kubetide")
     work = Manager(name="components")
@@ -97,6 +100,8 @@ def process(
             limits=limits,
         )
         manager.add(endpoints, wait_ready=True)
+        if announcement is not None and where is address:
+            announcement.serving(endpoints)
     manager.add(work)
     return manager
 

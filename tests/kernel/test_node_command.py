@@ -15,7 +15,9 @@ import aiohttp
 from kernel.tree import Tree, cgroup_tree
 from kubetide import crds
 from kubetide.api.objects.scheme import CRDS, NODES
+from kubetide.cli.main import Invocation
 from kubetide.cli.node.status import fetch
+from kubetide.cli.places import Place
 from kubetide.clock import SystemClock
 from kubetide.errors import Unavailable
 from kubetide.kube.client.client import Client
@@ -72,7 +74,7 @@ async def answered(address: str, agent: asyncio.subprocess.Process) -> dict[str,
     async with asyncio.timeout(PATIENCE):
         while agent.returncode is None:
             try:
-                status = await fetch(address, "self", "")
+                status = await fetch(Invocation(), Place(address), "self", "")
                 if status["cpuCores"] is not None:
                     return status
             except Unavailable:

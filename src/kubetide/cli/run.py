@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from email.utils import parsedate_to_datetime
@@ -24,7 +25,9 @@ from kubetide.flags import ParsedFlags, parse_flags
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.connect import connect
 from kubetide.kube.client.settings import KubeSettings
+from kubetide.kube.control.announcement import Announcement
 from kubetide.kube.control.instruments import Instruments
+from kubetide.kube.control.leader_election import LeaderElector
 from kubetide.kube.control.manager import Component, Manager
 from kubetide.kube.gc_tuning import tune_gc
 from kubetide.settings import COMPONENTS, ProcessSettings
@@ -161,12 +164,17 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
     instruments = Instruments(telemetry)
     rng = random.Random()
     limits = connection_limits(own)
+    announcement = Announcement(os.environ)
     built: dict[str, list[Component]] = {}
     clients = []
     try:
         for name, part in parts.items():
             client, _ = connect(
-                part.connection, clock=clock, rng=rng, observe=instruments.request, announce=instruments.of(name)
+                part.connection,
+                clock=clock,
+                rng=rng,
+                observe=instruments.request,
+                announce=_announcing(announcement, instruments.of(name)),
             )
             clients.append(client)
             built[name] = build(
@@ -176,7 +184,8 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
             )
         await refuse_other_time(clients[0], clock)
         first = next(iter(parts))
-        address = own.listen or parts[first].address(first)
+        listen = f":{own.listen}" if own.listen.isdecimal() else own.listen
+        address = listen or parts[first].address(first)
         health = parts[first].health_address if len(parts) == 1 else ""
         await run_until_signal(
             process(
@@ -186,11 +195,23 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
                 health_address=health,
                 explain_token=own.explain_token,
                 limits=limits,
+                announcement=announcement,
             )
         )
     finally:
         for client in clients:
             await client.close()
+
+
+def _announcing(announcement: Announcement, show: Callable[[object], None]) -> Callable[[object], None]:
+    """Return the `announce` of a client: its machinery is shown, and its electors tell where this process serves."""
+
+    def watch(part: object) -> None:
+        show(part)
+        if isinstance(part, LeaderElector):
+            part.annotations = announcement.annotations
+
+    return watch
 
 
 async def refuse_other_time(client: Client, clock: Clock) -> None:

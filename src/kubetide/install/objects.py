@@ -138,8 +138,15 @@ def _deployment(component: str, namespace: str, image: str, replicas: int) -> Ra
     container = {
         **_container(component, image),
         "args": ["run", component],
-        # Webhooks look there for its lease, its certificate and its Service.
-        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        # Webhooks look there for its lease, its certificate and its Service; leases announce the pod.
+        "env": [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in (
+                ("NAMESPACE", "metadata.namespace"),
+                ("POD_NAME", "metadata.name"),
+                ("POD_IP", "status.podIP"),
+            )
+        ],
         "ports": ports,
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -17,6 +17,7 @@ from kubetide.api.objects.scheme import HPAS, NODES, PODS, VPAS, Resource
 from kubetide.api.values.codec import decode_raw, encode
 from kubetide.cli.asking import get_json, join
 from kubetide.cli.main import Invocation
+from kubetide.cli.places import ask_everywhere
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load
 from kubetide.errors import KubetideError
@@ -48,10 +49,6 @@ KINDS = {
 
 COLOCATION = _Kind("colocation", PODS, "kubetide.slo.colocation.explain", "kubetide.cli.explain.pod", True)
 """What a pod became at creation; noted on the pod, so that no controller has to be asked."""
-
-
-_PORTS = (8941, 8942, 8943, 8944, 8080, 9316)
-"""The ports of the components, the SLO controller's and the agent's last."""
 
 
 @click.command("explain", short_help="Why an autoscaler, a pod or a node is the size it is.")
@@ -113,19 +110,6 @@ async def _explained(
         return await _explain(invocation, kind, found, key, address, token, recompute=recompute)
 
 
-def _places(invocation: Invocation) -> tuple[str, ...]:
-    """Return where a kubetide may be running here: where the kubeconfig says, then the ports of the components.
-
-    Several components may share one process, on the port of whichever was named first, so all ports are tried.
-    """
-    try:
-        announced = access(clock=SystemClock(), path=invocation.kubeconfig, context=invocation.context or "").explain
-    except KubetideError:
-        announced = ""
-    ports = tuple(f"127.0.0.1:{port}" for port in _PORTS)
-    return tuple(dict.fromkeys((announced, *ports))) if announced else ports
-
-
 async def _explain(
     invocation: Invocation,
     kind: str,
@@ -137,9 +121,7 @@ async def _explain(
     recompute: bool,
 ) -> dict[str, Any]:
     if not recompute:
-        addresses = (address,) if address else _places(invocation)
-        answers = await asyncio.gather(*(ask(each, kind, key, token, required=bool(address)) for each in addresses))
-        halves = [answer for answer in answers if answer is not None]
+        halves = await _ask(invocation, kind, key, address, token)
         controller = next((half for half in halves if not _is_of_agent(kind, half)), None)
         agent = next((half for half in halves if _is_of_agent(kind, half)), None)
         if (trace := join(kind, controller, agent)) is not None:
@@ -154,15 +136,17 @@ def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
     return ("cgroup" in answer and "vpa" not in answer) if kind == "pod" else (kind == "node" and "node" in answer)
 
 
-async def ask(address: str, kind: str, key: ObjectKey, token: str | None, *, required: bool) -> dict[str, Any] | None:
-    """Ask a controller; None if it does not know the object, or nobody answers though nobody has to."""
-    try:
-        found = await get_json(address, f"/explain/{kind}/{key}", token=token or "", seconds=5)
-    except KubetideError:
-        if required:
-            raise
-        return None  # any other program may listen on a port of ours
-    return found if isinstance(found, dict) else None
+async def _ask(
+    invocation: Invocation, kind: str, key: ObjectKey, address: str | None, token: str | None
+) -> list[dict[str, Any]]:
+    """Ask the process at the address, or without one everybody who may know."""
+    path = f"/explain/{kind}/{key}"
+    if address:
+        found = [await get_json(address, path, token=token or "", seconds=5)]
+    else:
+        node, pod = (key.name if kind == "node" else ""), (key if kind == "pod" else None)
+        found = [answer for _, answer in await ask_everywhere(invocation, path, token=token or "", node=node, pod=pod)]
+    return [answer for answer in found if isinstance(answer, dict)]
 
 
 async def _exists(client: Client, kind: str, found: _Kind, key: ObjectKey) -> None:

@@ -230,7 +230,7 @@ async def test_a_process_in_a_pod_is_asked_through_a_port_forward(tmp_path: Path
 
 
 async def test_the_agent_of_a_node_in_the_cluster_is_asked_through_a_port_forward(tmp_path: Path) -> None:
-    status = {"nodes": []}
+    status: dict[str, Any] = {"nodes": []}
     async with explaining({("status", "node-1"): status}) as inside:
         double = ClusterDouble(inside)
         async with cluster(double, tmp_path) as (_, kubeconfig):

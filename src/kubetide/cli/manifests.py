@@ -4,6 +4,7 @@ import click
 import yaml
 
 from kubetide import __version__
+from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
 from kubetide.install.objects import COMPONENTS, manifests
 from kubetide.install.slo_webhook import make_slo_webhook
@@ -26,10 +27,17 @@ from kubetide.install.slo_webhook import make_slo_webhook
     default=False,
     help="Switch the validating webhook of the SLO controller on: with a new certificate, a Service, its registration.",
 )
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def command(
-    components: tuple[str, ...], namespace: str, image: str, replicas: int, with_crds: bool, slo_webhook: bool
+    components: tuple[str, ...],
+    namespace: str,
+    image: str,
+    replicas: int,
+    with_crds: bool,
+    slo_webhook: bool,
+    output: str,
 ) -> None:
-    """Print manifests as YAML: `kubetide manifests hpa | kubectl apply -f -`.
+    """Print manifests as YAML, or as a JSON List: `kubetide manifests hpa | kubectl apply -f -`.
 
     COMPONENT is hpa, recommender, updater, admission, slo, colocation or node; without any all are meant.
     """
@@ -44,6 +52,9 @@ def command(
         replicas=replicas,
         slo_webhook=make_slo_webhook(namespace, now=SystemClock().now()) if slo_webhook else None,
     )
+    if output == "json":
+        click.echo(encode({"apiVersion": "v1", "kind": "List", "items": objects}))
+        return
     click.echo(as_yaml(objects), nl=False)
 
 

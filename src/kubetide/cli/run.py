@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -30,9 +31,12 @@ from kubetide.kube.control.instruments import Instruments
 from kubetide.kube.control.leader_election import LeaderElector
 from kubetide.kube.control.manager import Component, Manager
 from kubetide.kube.gc_tuning import tune_gc
+from kubetide.log import get_logger
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 from kubetide.wiring import Dependencies, build, connection_limits, default_address, parse_names, process
+
+log = get_logger("run")
 
 MAX_SKEW = timedelta(seconds=30)
 """How far the API server's clock may be from ours; `Date` has whole seconds, and an answer takes a while."""
@@ -49,10 +53,25 @@ def complete_components(_: click.Context, __: click.Parameter, incomplete: str) 
 
 
 class _FlagCommand(click.Command):
-    """A command whose flags depend on its first argument."""
+    """A command whose flags depend on its first argument; options about the cluster may stand before that too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest, moved = list(args), []
+        while rest and (count := _global_words(rest[0])):
+            moved += rest[:count]
+            del rest[:count]
+        return super().parse_args(ctx, [*rest, *moved])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         return [*super().shell_complete(ctx, incomplete), *complete_flag(_known_to(ctx), incomplete)]
+
+
+def _global_words(word: str) -> int:
+    """Return how many words an option about the cluster takes; 0 for anything else."""
+    name, equals, _ = word.partition("=")
+    if name in ("-A", "--all-namespaces"):
+        return 1
+    return (1 if equals else 2) if name in ("-n", "--namespace", "-o", "--output", "--kubeconfig", "--context") else 0
 
 
 def _known_to(ctx: click.Context) -> Known:
@@ -89,6 +108,7 @@ def command(ctx: click.Context, components: str, flags: tuple[str, ...]) -> None
         click.echo(ctx.get_help())
         click.echo(describe_flags(known_flags(names)), nl=False)
         return
+    invocation, flags = take_globals(invocation, flags, known_flags(names))
     parsed = read_flags(names, flags)
     invocation.configure_logging(parsed.verbosity)
     own, file = read_process(parsed.by_section["process"], os.environ)
@@ -116,7 +136,7 @@ class _Part:
 def _part(invocation: Invocation, name: str, flags: dict[str, str], file: Sections) -> _Part:
     given = _with_invocation(invocation, flags)
     return _Part(
-        load(COMPONENTS[name], flags=flags, env=os.environ, file=file.get(name)),
+        load(COMPONENTS[name], flags=_within(invocation, name, flags), env=os.environ, file=file.get(name)),
         load(KubeSettings, flags=given, env=os.environ, file=file.get("kube")),
     )
 
@@ -126,6 +146,48 @@ def known_flags(names: tuple[str, ...]) -> Known:
     connection = options(KubeSettings)
     known = {name: (*options(COMPONENTS[name]), *connection) for name in names}
     return {**known, "process": options(ProcessSettings)}
+
+
+def take_globals(invocation: Invocation, flags: tuple[str, ...], known: Known) -> tuple[Invocation, tuple[str, ...]]:
+    """Take -n, -A and -o out of flags that click does not read; a name that a component has stays the component's."""
+    theirs = {name for found in known.values() for option in found for name in (option.flag, *option.aliases)}
+    names = {"n": "namespace", "namespace": "namespace", "o": "output", "output": "output"}
+    switches = {"A", "all-namespaces"}
+    given: dict[str, Any] = {}
+    kept: list[str] = []
+    rest = list(flags)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or name in theirs:
+            kept.append(word)
+        elif name in switches:
+            given["all_namespaces"] = True
+        elif name in names:
+            if not equals and not rest:
+                raise SettingsError("a value must follow", field=f"flag {word}")
+            given[names[name]] = value if equals else rest.pop(0)
+        else:
+            kept.append(word)
+    return invocation.with_options(given), tuple(kept)
+
+
+_NAMESPACE_FLAGS = {
+    "hpa": "hpa-namespace",
+    "recommender": "vpa-object-namespace",
+    "updater": "vpa-object-namespace",
+    "admission": "vpa-object-namespace",
+}
+
+
+def _within(invocation: Invocation, name: str, flags: dict[str, str]) -> dict[str, str]:
+    """Add the namespace of -n to the flags of a component, where no flag of its own says otherwise."""
+    if not invocation.namespace or invocation.all_namespaces:
+        return flags
+    if name not in _NAMESPACE_FLAGS:
+        log.warning("-n is ignored: this component looks at the whole cluster", component=name)
+        return flags
+    return {_NAMESPACE_FLAGS[name]: invocation.namespace, **flags}
 
 
 def asks_for_help(flags: tuple[str, ...]) -> bool:

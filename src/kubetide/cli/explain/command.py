@@ -17,6 +17,7 @@ from kubetide.api.objects.scheme import HPAS, NODES, PODS, VPAS, Resource
 from kubetide.api.values.codec import decode_raw, encode
 from kubetide.cli.asking import get_json, join
 from kubetide.cli.main import Invocation
+from kubetide.cli.name_completion import complete_objects
 from kubetide.cli.places import ask_everywhere
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load
@@ -53,7 +54,7 @@ COLOCATION = _Kind("colocation", PODS, "kubetide.slo.colocation.explain", "kubet
 
 @click.command("explain", short_help="Why an autoscaler, a pod or a node is the size it is.")
 @click.argument("kind", type=click.Choice(sorted(KINDS)))
-@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.argument("name", metavar="[NAMESPACE/]NAME", shell_complete=complete_objects)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--address", help="Where the controller serves /explain, such as 127.0.0.1:8941.")
 @click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", help="Bearer token for /explain.")

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import click
 
 from kubetide.cli.main import Invocation
+from kubetide.cli.name_completion import complete_nodes
 from kubetide.cli.node.status import no_agent
 from kubetide.cli.places import Place, ask_at, ask_everywhere
 from kubetide.clock import SystemClock
@@ -24,7 +25,13 @@ PAGE = 256
 
 @click.command("audit", short_help="What the agent of a node did, newest first.")
 @click.option("--address", help="Where the agent answers. Default: it is looked for, here and in the cluster.")
-@click.option("--node", "node_name", default="", help="The agent of this node, where it is looked for in the cluster.")
+@click.option(
+    "--node",
+    "node_name",
+    default="",
+    shell_complete=complete_nodes,
+    help="The agent of this node, where it is looked for in the cluster.",
+)
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False, exists=True),

@@ -15,8 +15,8 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from kubetide.cli.completion import Known, complete_flag, complete_value
-from kubetide.cli.main import Invocation
-from kubetide.cli.run import asks_for_help, describe_flags, run_until_signal
+from kubetide.cli.main import Invocation, accept_globals
+from kubetide.cli.run import asks_for_help, describe_flags, run_until_signal, take_globals
 from kubetide.cli.settings_file import read_process
 from kubetide.clock import SystemClock
 from kubetide.config import load, options
@@ -74,7 +74,7 @@ class _AgentGroup(click.Group):
         if cmd_name not in _SUBCOMMANDS:
             return None
         found: click.Command = importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command
-        return found
+        return accept_globals(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -96,6 +96,7 @@ def command(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
         click.echo(describe_flags(known_flags()), nl=False)
         return
+    invocation, flags = take_globals(invocation, flags, known_flags())
     kept, ignored = drop_ignored(flags)
     parsed = parse_flags(kept, known_flags())
     if parsed.words:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kubetide.cli.main import Invocation
+from kubetide.cli.name_completion import complete_nodes
 from kubetide.cli.places import Place, ask_at, ask_everywhere
 from kubetide.errors import Unavailable
 
@@ -17,7 +18,13 @@ _MI = 1024 * 1024
 
 @click.command("status", short_help="Pods by QoS class with usage, limits, throttling, pressure and predictions.")
 @click.option("--address", help="Where the agent serves. Default: it is looked for, here and in the cluster.")
-@click.option("--node", "node_name", default="self", help="One node, where one process serves several. Default: all.")
+@click.option(
+    "--node",
+    "node_name",
+    default="self",
+    shell_complete=complete_nodes,
+    help="One node, where one process serves several, or of the cluster. Default: all of that process.",
+)
 @click.option("--token", default="", help="The agent's explain token, from another machine.")
 @click.option("--watch", "-w", is_flag=True, help="Show it again and again.")
 @click.option(

@@ -7,7 +7,7 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from email.utils import parsedate_to_datetime
@@ -16,7 +16,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from kubetide.cli.compare import COMPARED, Comparison
 from kubetide.cli.completion import Known, complete_flag, complete_value
+from kubetide.cli.dry_run import Report
 from kubetide.cli.main import Invocation
 from kubetide.cli.settings_file import Sections, read_process
 from kubetide.clock import Clock, SystemClock
@@ -34,7 +36,15 @@ from kubetide.kube.gc_tuning import tune_gc
 from kubetide.log import get_logger
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
-from kubetide.wiring import Dependencies, build, connection_limits, default_address, parse_names, process
+from kubetide.wiring import (
+    WITHOUT_DRY_RUN,
+    Dependencies,
+    build,
+    connection_limits,
+    default_address,
+    parse_names,
+    process,
+)
 
 log = get_logger("run")
 
@@ -114,8 +124,10 @@ def command(ctx: click.Context, components: str, flags: tuple[str, ...]) -> None
     own, file = read_process(parsed.by_section["process"], os.environ)
     # All settings are read before anything starts: a typing error must not leave half a process running.
     parts = {name: _part(invocation, name, parsed.by_section[name], file) for name in names}
+    form = dry_form(invocation, own)
+    refuse_dry_runs(names, own)
     tune_gc()
-    asyncio.run(_run(parts, own))
+    asyncio.run(_run(parts, own, form))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +232,39 @@ def read_flags(names: tuple[str, ...], flags: tuple[str, ...]) -> ParsedFlags:
     return parsed
 
 
-async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
+def dry_form(invocation: Invocation, own: ProcessSettings) -> str:
+    """Return the form in which a dry run prints; raise for one that there is not, and where nothing is printed."""
+    form = invocation.output or "text"
+    if form not in ("text", "json"):
+        raise SettingsError(f"{form!r} is not one of text, json", field="flag -o")
+    if invocation.output == "json" and not (own.dry_run or own.compare):
+        raise SettingsError("only --dry-run and --compare print anything; for logs say --log-format json", field="-o")
+    return form
+
+
+def refuse_dry_runs(names: tuple[str, ...], own: ProcessSettings) -> None:
+    """Raise for combinations that cannot be meant, before anything is asked of a cluster."""
+    if own.once:
+        raise SettingsError("is for kubetide node --dry-run", field="flag --once")
+    if own.dry_run and own.compare:
+        raise SettingsError("goes without --dry-run: it writes nothing either", field="flag --compare")
+    without = set(WITHOUT_DRY_RUN) if own.dry_run else set(COMPONENTS) - set(COMPARED) if own.compare else set()
+    if refused := [name for name in names if name in without]:
+        possible = ", ".join(name for name in COMPONENTS if name not in without)
+        flag = "--dry-run" if own.dry_run else "--compare"
+        raise SettingsError(f"not for {', '.join(refused)}: only {possible}", field=f"flag {flag}")
+
+
+def _dry_run(
+    own: ProcessSettings, form: str, clock: Clock, telemetry: Telemetry, client: Client
+) -> Report | Comparison | None:
+    as_json = form == "json"
+    if own.compare:
+        return Comparison(click.echo, clock, telemetry, client, as_json)
+    return Report(click.echo, clock, telemetry, as_json) if own.dry_run else None
+
+
+async def _run(parts: dict[str, _Part], own: ProcessSettings, form: str = "text") -> None:
     clock = SystemClock()
     telemetry = Telemetry()
     instruments = Instruments(telemetry)
@@ -228,7 +272,8 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
     limits = connection_limits(own)
     announcement = Announcement(os.environ)
     built: dict[str, list[Component]] = {}
-    clients = []
+    clients: list[Client] = []
+    dry_run: Report | Comparison | None = None
     try:
         for name, part in parts.items():
             client, _ = connect(
@@ -239,27 +284,31 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings) -> None:
                 announce=_announcing(announcement, instruments.of(name)),
             )
             clients.append(client)
+            dry_run = dry_run or _dry_run(own, form, clock, telemetry, client)
             built[name] = build(
                 name,
-                Dependencies(client=client, clock=clock, telemetry=telemetry, rng=rng, limits=limits),
+                Dependencies(client=client, clock=clock, telemetry=telemetry, rng=rng, limits=limits, dry_run=dry_run),
                 part.settings,
             )
+        if dry_run is not None:
+            built["dry-run"] = [dry_run]
         await refuse_other_time(clients[0], clock)
         first = next(iter(parts))
         listen = f":{own.listen}" if own.listen.isdecimal() else own.listen
         address = listen or parts[first].address(first)
         health = parts[first].health_address if len(parts) == 1 else ""
-        await run_until_signal(
-            process(
-                built,
-                telemetry,
-                address=address,
-                health_address=health,
-                explain_token=own.explain_token,
-                limits=limits,
-                announcement=announcement,
-            )
+        manager = process(
+            built,
+            telemetry,
+            address=address,
+            health_address=health,
+            explain_token=own.explain_token,
+            limits=limits,
+            announcement=announcement,
         )
+        if isinstance(dry_run, Report):
+            dry_run.explains = manager.explain
+        await run_until_signal(manager)
     finally:
         for client in clients:
             await client.close()
@@ -305,15 +354,21 @@ def _with_invocation(invocation: Invocation, flags: dict[str, str]) -> dict[str,
     return found
 
 
-async def run_until_signal(manager: Manager) -> None:
-    """Run until SIGTERM or SIGINT, then stop in order."""
+async def run_until_signal(manager: Manager, *, done: Callable[[], Awaitable[None]] | None = None) -> None:
+    """Run until SIGTERM or SIGINT, or until `done` returns, then stop in order."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with asyncio.TaskGroup() as group:
         work = group.create_task(manager.run(), name=manager.name)
-        waiting = group.create_task(stop.wait(), name="signal")
-        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        work.cancel()
+        ends = [group.create_task(_as_coroutine(stop.wait), name="signal")]
+        if done is not None:
+            ends.append(group.create_task(_as_coroutine(done), name="done"))
+        await asyncio.wait({work, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*ends, work):
+            task.cancel()
+
+
+async def _as_coroutine(wait: Callable[[], Awaitable[object]]) -> None:
+    await wait()

@@ -9,7 +9,7 @@ each write.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -159,6 +159,10 @@ class HpaController(Controller):
         return super().notes() or (
             stance_notes(record.stance for _, record in self._history.records()) if self.leading else ()
         )
+
+    def on_decision(self, heard: Callable[[ObjectKey, ScaleDecision], None]) -> None:
+        """Call `heard` with every decision from now on, acted on or not."""
+        self._history.heard = heard
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return the last decision about an autoscaler with its trace and history."""

@@ -4,7 +4,7 @@ The table is what `kubetide manifests` writes and what `kubetide check` asks the
 component under these rights, so that a right that is missing here is found here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Raw = dict[str, Any]
@@ -156,3 +156,27 @@ LOCAL: dict[str, tuple[Local, ...]] = {
     "node": (),
 }
 """Rights in single namespaces."""
+
+
+_OBSERVED = {"updater": (Right("", ("events",), READ),)}
+"""What a dry run reads beyond what the component itself reads: what upstream did, to compare with."""
+
+
+def read_only(component: str) -> tuple[Right, ...]:
+    """Return what is left of a component's rights in the whole cluster when it only looks."""
+    return (*_reading(CLUSTER[component]), *_OBSERVED.get(component, ()))
+
+
+def read_only_local(component: str) -> tuple[Local, ...]:
+    """Return what is left of a component's rights in single namespaces: no Secrets, for it serves no webhook."""
+    return tuple(
+        Local(right, local.namespace)
+        for local in LOCAL[component]
+        for right in _reading((local.right,))
+        if "secrets" not in right.resources
+    )
+
+
+def _reading(rights: tuple[Right, ...]) -> list[Right]:
+    kept = [replace(right, verbs=tuple(verb for verb in right.verbs if verb in READ)) for right in rights]
+    return [right for right in kept if right.verbs]

@@ -1,0 +1,58 @@
+"""Which fields two versions of an object differ in, for people: a path, what was there, what comes.
+
+Items of lists are told apart by their name (`name`, `containerName`, `type`), as a reader tells them apart, else by
+position. Fields that change with every write and say nothing are left out.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+_NAMES = ("containerName", "name", "type")
+_NOISE = frozenset({"lastTransitionTime", "lastUpdateTime", "lastHeartbeatTime", "managedFields", "resourceVersion"})
+
+
+class FieldChange(NamedTuple):
+    """One field; None where it is not there."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.path} {_shown(self.before)} → {_shown(self.after)}"
+
+
+def field_changes(before: Any, after: Any, path: str = "") -> Iterator[FieldChange]:
+    """Yield what differs, leaf by leaf, in the order of the newer version."""
+    if before == after:
+        return
+    old, new = _members(before), _members(after)
+    if old is None and new is None:
+        yield FieldChange(path, before, after)
+        return
+    if (old is None and before is not None) or (new is None and after is not None):
+        yield FieldChange(path, before, after)
+        return
+    old, new = old or {}, new or {}
+    for key in dict.fromkeys((*new, *old)):
+        if key not in _NOISE:
+            yield from field_changes(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+
+
+def _members(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, Mapping):
+        return {str(key): inner for key, inner in value.items()}
+    if isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
+        return {_name(item, number): item for number, item in enumerate(value)}
+    return None
+
+
+def _name(item: Mapping[str, Any], number: int) -> str:
+    return next((str(item[name]) for name in _NAMES if isinstance(item.get(name), str)), str(number))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -354,8 +354,13 @@ def _with_invocation(invocation: Invocation, flags: dict[str, str]) -> dict[str,
     return found
 
 
-async def run_until_signal(manager: Manager, *, done: Callable[[], Awaitable[None]] | None = None) -> None:
-    """Run until SIGTERM or SIGINT, or until `done` returns, then stop in order."""
+async def run_until_signal(
+    manager: Manager,
+    *,
+    done: Callable[[], Awaitable[None]] | None = None,
+    stopping: Callable[[], None] = lambda: None,
+) -> None:
+    """Run until SIGTERM or SIGINT, or until `done` returns, call `stopping`, then stop in order."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -366,6 +371,7 @@ async def run_until_signal(manager: Manager, *, done: Callable[[], Awaitable[Non
         if done is not None:
             ends.append(group.create_task(_as_coroutine(done), name="done"))
         await asyncio.wait({work, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        stopping()
         for task in (*ends, work):
             task.cancel()
 

@@ -19,7 +19,7 @@ class FieldChange(NamedTuple):
     after: Any
 
     def __str__(self) -> str:
-        return f"{self.path} {_shown(self.before)} → {_shown(self.after)}"
+        return f"{self.path} {_shown(self.before)} → {_shown(self.after)}".lstrip()
 
 
 def field_changes(before: Any, after: Any, path: str = "") -> Iterator[FieldChange]:

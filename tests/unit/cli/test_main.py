@@ -253,6 +253,6 @@ def test_the_namespace_stands_before_or_behind_the_verb(words: list[str], monkey
         asked.append(path)
         return {"told": "all"}
 
-    monkeypatch.setattr("kubetide.cli.explain.command.get_json", get_json)
+    monkeypatch.setattr("kubetide.cli.explain.numbers.get_json", get_json)
     assert run_cli([*words, "--address", "127.0.0.1:1", "-o", "json"]) == 0
     assert asked == ["/explain/hpa/shop/web"]

@@ -6,8 +6,7 @@ Components run with the read-only identity that `kubetide manifests --dry-run` d
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -15,57 +14,16 @@ import pytest
 
 from kubetide.cli.compare import Comparison
 from kubetide.cli.dry_run import Report
-from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import SettingsError
 from kubetide.install.objects import dry_run_manifests
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.transport import Response, Transport
 from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map, make_deployment, make_hpa, make_vpa
 from kubetide.wiring import Dependencies, build
+from onlookers import Counted, onlooker
 from simulated.cluster import run
-
-
-class Counted:
-    """A transport that remembers what reached the server, and what it refused."""
-
-    def __init__(self, inner: Transport) -> None:
-        self._inner = inner
-        self.writes: list[str] = []
-        self.refused: list[str] = []
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        timeout: float | None = None,
-    ) -> Response:
-        if method not in ("GET", "HEAD"):
-            self.writes.append(f"{method} {path}")
-        response = await self._inner.request(
-            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout=timeout
-        )
-        if response.status == 403:
-            self.refused.append(f"{method} {path}: {response.body.decode()}")
-        return response
-
-    def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        return self._inner.watch(path, query=query)
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-
-def onlooker(component: str) -> User:
-    name = f"system:serviceaccount:kube-system:kubetide-{component}-dry-run"
-    return User(name, ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"))
 
 
 async def work(cluster: SimCluster) -> None:

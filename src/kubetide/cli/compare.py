@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from kubetide.api.objects.meta import ObjectKey
@@ -86,7 +87,7 @@ class Comparison:
             "kubetide_compare_differing_objects", "Objects about which kubetide would decide otherwise.", ("component",)
         )
         for component in COMPARED:
-            gauge.labels(component).set_function(lambda component=component: len(self.lasting(component)))
+            gauge.labels(component).set_function(partial(self._count, component))
 
     def ready(self) -> bool:
         """Always."""
@@ -114,6 +115,9 @@ class Comparison:
         """Return the differences that were seen lately."""
         oldest = self.clock.now() - LASTS
         return [one for one, at in self.found.values() if at >= oldest and component in ("", one.component)]
+
+    def _count(self, component: str) -> float:
+        return len(self.lasting(component))
 
     def differs(self, difference: Difference) -> None:
         """Tell a difference when it is new."""

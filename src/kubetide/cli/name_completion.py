@@ -92,13 +92,11 @@ async def _names(invocation: "Invocation", kind: str, incomplete: str) -> list[s
 
 
 def _fitting(body: bytes, namespaced: bool, *, own: str, incomplete: str) -> list[str]:
-    import msgspec
+    from kubetide.api.objects.meta import ObjectMeta
+    from kubetide.api.values.codec import convert, decode_raw
 
-    from kubetide.api.objects.meta import TypedObject
-    from kubetide.api.values.codec import decode
-
-    listed = msgspec.defstruct("Listed", [("items", tuple[TypedObject, ...])])
-    metas = [item.metadata for item in decode(body, listed, what="names").items]
+    items = decode_raw(body, what="names").get("items") or ()
+    metas = [convert(item.get("metadata") or {}, ObjectMeta) for item in items]
     if not namespaced:
         return [meta.name for meta in metas if meta.name.startswith(incomplete)]
     bare = [meta.name for meta in metas if meta.namespace == own and meta.name.startswith(incomplete)]

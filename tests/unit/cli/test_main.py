@@ -206,7 +206,7 @@ def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["version", "-o", "json"], {"kubetide": __version__}),
         (["settings", "hpa", "-o", "json"], {"name": "sync_period", "section": "hpa", "default": "15s"}),
-        (["check", "hpa", "-o", "json"], {"subject": "server", "verdict": "WRONG"}),
+        (["check", "hpa", "-o", "json"], {"id": "server-unreachable", "severity": "unknown"}),
     ],
 )
 def test_what_is_printed_for_people_is_printed_for_programs_too(

@@ -86,6 +86,7 @@ class DryRunTransport:
             return await self._inner.request(method, path, query=query, body=body, accept=accept, timeout=timeout)
         if method == "POST":
             return self._created(parse_path(path), body or b"{}")
+        held: HeldWrite | None
         known = self._answered.get(path)
         if known is not None and known[:2] == (method, body):
             held, response = known[2:]

@@ -30,7 +30,10 @@ def with_components(answer: dict[str, Any], components: Mapping[str, dict[str, A
 def _strategies(explained: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the last decision of every strategy in one line each."""
     decided: dict[str, dict[str, Any]] = explained.get("strategies") or {}
-    return [{"name": name, "reason": reason_of(decision), "trace": decision} for name, decision in decided.items()]
+    return [
+        {"name": name, "reason": reason_of(decision), "trace": decision}
+        for name, decision in decided.items()
+    ]
 
 
 def reason_of(decision: Mapping[str, Any]) -> str:

@@ -9,7 +9,9 @@ from collections import Counter
 
 import click
 
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.codec import encode
+from kubetide.cli.compare import differences
 from kubetide.cli.doctor.preflight import examine
 from kubetide.cli.doctor.sarif import sarif
 from kubetide.cli.explain.answer import COLOURS, styled
@@ -20,6 +22,7 @@ from kubetide.errors import Unavailable
 from kubetide.install.objects import COMPONENTS
 from kubetide.kube.client.client import Client
 from kubetide.verdicts.cluster_reader import read_cluster
+from kubetide.verdicts.core.finding import found
 from kubetide.verdicts.core.judge import rows
 from kubetide.verdicts.core.verdict import Finding, Severity, worst_first
 
@@ -71,7 +74,7 @@ def command(invocation: Invocation, components: tuple[str, ...], output: str, ku
 async def _examined(invocation: Invocation, components: tuple[str, ...], own_namespace: str) -> list[Finding]:
     client = client_of(invocation)
     try:
-        return await diagnose(
+        findings = await diagnose(
             client,
             components,
             SystemClock(),
@@ -80,6 +83,17 @@ async def _examined(invocation: Invocation, components: tuple[str, ...], own_nam
         )
     finally:
         await client.close()
+    return worst_first([*findings, *(_differs(one) for one in await differences(invocation))])
+
+
+def _differs(one: dict[str, str]) -> Finding:
+    """Return the finding about a decision in which a running comparison differs from upstream."""
+    kinds = {"HorizontalPodAutoscaler": "hpa", "VerticalPodAutoscaler": "vpa", "Pod": "pod"}
+    kind, _, name = one["object"].partition(" ")
+    key = ObjectKey("", one["component"])
+    explained = f"{kinds.get(kind, kind.lower())} {name}"
+    texts = {"object": one["object"], "upstream": one["upstream"], "ours": one["kubetide"], "explained": explained}
+    return found("upstream-differs", "component", key, **texts)
 
 
 async def diagnose(

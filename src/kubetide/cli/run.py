@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,10 +18,11 @@ from click.shell_completion import CompletionItem
 from kubetide.cli.compare import COMPARED, Comparison
 from kubetide.cli.completion import Known, complete_flag, complete_value
 from kubetide.cli.dry_run import Report
+from kubetide.cli.go_flags import asks_for_help, describe_flags, global_words, take_globals, within_namespace
 from kubetide.cli.main import Invocation
 from kubetide.cli.settings_file import Sections, read_process
 from kubetide.clock import Clock, SystemClock
-from kubetide.config import Option, Settings, load, options
+from kubetide.config import Settings, load, options
 from kubetide.errors import KubetideError, SettingsError
 from kubetide.flags import ParsedFlags, parse_flags
 from kubetide.kube.client.client import Client
@@ -33,7 +33,6 @@ from kubetide.kube.control.announcement import Announcement
 from kubetide.kube.control.instruments import Instruments
 from kubetide.kube.control.leader_election import LeaderElector
 from kubetide.kube.control.manager import Component, Manager
-from kubetide.log import get_logger
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 from kubetide.wiring import (
@@ -45,8 +44,6 @@ from kubetide.wiring import (
     parse_names,
     process,
 )
-
-log = get_logger("run")
 
 MAX_SKEW = timedelta(seconds=30)
 """How far the API server's clock may be from ours; `Date` has whole seconds, and an answer takes a while."""
@@ -67,21 +64,13 @@ class _FlagCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest, moved = list(args), []
-        while rest and (count := _global_words(rest[0])):
+        while rest and (count := global_words(rest[0])):
             moved += rest[:count]
             del rest[:count]
         return super().parse_args(ctx, [*rest, *moved])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         return [*super().shell_complete(ctx, incomplete), *complete_flag(_known_to(ctx), incomplete)]
-
-
-def _global_words(word: str) -> int:
-    """Return how many words an option about the cluster takes; 0 for anything else."""
-    name, equals, _ = word.partition("=")
-    if name in ("-A", "--all-namespaces"):
-        return 1
-    return (1 if equals else 2) if name in ("-n", "--namespace", "-o", "--output", "--kubeconfig", "--context") else 0
 
 
 def _known_to(ctx: click.Context) -> Known:
@@ -148,7 +137,7 @@ class _Part:
 def _part(invocation: Invocation, name: str, flags: dict[str, str], file: Sections) -> _Part:
     given = _with_invocation(invocation, flags)
     return _Part(
-        load(COMPONENTS[name], flags=_within(invocation, name, flags), env=os.environ, file=file.get(name)),
+        load(COMPONENTS[name], flags=within_namespace(invocation, name, flags), env=os.environ, file=file.get(name)),
         load(KubeSettings, flags=given, env=os.environ, file=file.get("kube")),
     )
 
@@ -158,70 +147,6 @@ def known_flags(names: tuple[str, ...]) -> Known:
     connection = options(KubeSettings)
     known = {name: (*options(COMPONENTS[name]), *connection) for name in names}
     return {**known, "process": options(ProcessSettings)}
-
-
-def take_globals(invocation: Invocation, flags: tuple[str, ...], known: Known) -> tuple[Invocation, tuple[str, ...]]:
-    """Take -n, -A and -o out of flags that click does not read; a name that a component has stays the component's."""
-    theirs = {name for found in known.values() for option in found for name in (option.flag, *option.aliases)}
-    names = {"n": "namespace", "namespace": "namespace", "o": "output", "output": "output"}
-    switches = {"A", "all-namespaces"}
-    given: dict[str, Any] = {}
-    kept: list[str] = []
-    rest = list(flags)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-") or name in theirs:
-            kept.append(word)
-        elif name in switches:
-            given["all_namespaces"] = True
-        elif name in names:
-            if not equals and not rest:
-                raise SettingsError("a value must follow", field=f"flag {word}")
-            given[names[name]] = value if equals else rest.pop(0)
-        else:
-            kept.append(word)
-    return invocation.with_options(given), tuple(kept)
-
-
-_NAMESPACE_FLAGS = {
-    "hpa": "hpa-namespace",
-    "recommender": "vpa-object-namespace",
-    "updater": "vpa-object-namespace",
-    "admission": "vpa-object-namespace",
-}
-
-
-def _within(invocation: Invocation, name: str, flags: dict[str, str]) -> dict[str, str]:
-    """Add the namespace of -n to the flags of a component, where no flag of its own says otherwise."""
-    if not invocation.namespace or invocation.all_namespaces:
-        return flags
-    if name not in _NAMESPACE_FLAGS:
-        log.warning("-n is ignored: this component looks at the whole cluster", component=name)
-        return flags
-    return {_NAMESPACE_FLAGS[name]: invocation.namespace, **flags}
-
-
-def asks_for_help(flags: tuple[str, ...]) -> bool:
-    """Whether help is asked for among flags that click does not read."""
-    return any(flag in ("-h", "--help", "-help") for flag in flags)
-
-
-def describe_flags(known: Known) -> str:
-    """Return the flags as help shows them, section by section; what several sections share is shown once."""
-    formatter = click.HelpFormatter()
-    shown: set[str] = set()
-    for section, found in known.items():
-        fresh = [option for option in found if option.flag not in shown]
-        shown.update(option.flag for option in fresh)
-        with formatter.section(f"Flags of {section}"):
-            formatter.write_dl([(f"--{option.flag}", _described(option)) for option in fresh])
-    return "\n" + formatter.getvalue()
-
-
-def _described(option: Option) -> str:
-    default = option.show(option.default)
-    return f"{option.doc}  [default: {default}]" if default else option.doc
 
 
 def read_flags(names: tuple[str, ...], flags: tuple[str, ...]) -> ParsedFlags:

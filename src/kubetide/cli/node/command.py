@@ -16,8 +16,9 @@ from click.shell_completion import CompletionItem
 
 from kubetide.cli.completion import Known, complete_flag, complete_value
 from kubetide.cli.dry_run import Report
+from kubetide.cli.go_flags import asks_for_help, describe_flags, take_globals
 from kubetide.cli.main import Invocation, accept_globals
-from kubetide.cli.run import asks_for_help, describe_flags, dry_form, run_until_signal, take_globals
+from kubetide.cli.run import dry_form, run_until_signal
 from kubetide.cli.settings_file import read_process
 from kubetide.clock import SystemClock
 from kubetide.config import load, options

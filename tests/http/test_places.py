@@ -17,6 +17,8 @@ from embedded_server import Running, running
 from kubetide import crds
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import CRDS, LEASES
+from kubetide.cli.main import Invocation
+from kubetide.cli.places import ask_everywhere
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.client.client import Client
@@ -239,6 +241,15 @@ async def test_the_agent_of_a_node_in_the_cluster_is_asked_through_a_port_forwar
     assert (code, err) == (0, "")
     assert msgspec.json.decode(out) == status
     assert "agent-1:9316" in double.forwarded
+
+
+async def test_a_process_that_may_not_be_asked_is_named_beside_what_was_recomputed(tmp_path: Path) -> None:
+    problems: list[str] = []
+    async with cluster(ClusterDouble(1, forbidden=True), tmp_path) as (_, kubeconfig):
+        found = await ask_everywhere(Invocation(kubeconfig=kubeconfig), "/explain/vpa/shop/web", problems=problems)
+    assert found == []
+    assert len(problems) == 1
+    assert problems[0].startswith("pod kube-system/updater-1 port 8943 runs but cannot be asked: ")
 
 
 async def test_what_goes_wrong_on_the_way_to_a_pod_is_named(tmp_path: Path) -> None:

@@ -63,12 +63,20 @@ def client_of(invocation: Invocation) -> Client:
 
 
 async def ask_everywhere(
-    invocation: Invocation, path: str, *, token: str = "", node: str = "", pod: ObjectKey | None = None
+    invocation: Invocation,
+    path: str,
+    *,
+    token: str = "",
+    node: str = "",
+    pod: ObjectKey | None = None,
+    problems: list[str] | None = None,
 ) -> list[tuple[Place, Any]]:
     """Return who answers a question, and what, in the order of the places; silence and refusals are left out.
 
-    `node` or `pod` says which node's agent may know about it too.
+    `node` or `pod` says which node's agent may know about it too. `problems` takes why somebody who announced itself
+    could not be asked.
     """
+    noted = problems if problems is not None else []
     client: Client | None = None
     with suppress(KubetideError):
         client = client_of(invocation)
@@ -79,7 +87,7 @@ async def ask_everywhere(
                 async with asyncio.timeout(LOOK_SECONDS):
                     places += await _in_cluster(client, token=token, node=node, pod=pod)
         distinct = list(dict.fromkeys(places))
-        answers = await asyncio.gather(*(_ask(place, path, token, client) for place in distinct))
+        answers = await asyncio.gather(*(_ask(place, path, token, client, noted) for place in distinct))
     finally:
         if client is not None:
             await client.close()
@@ -143,13 +151,15 @@ async def _agent(client: Client, node: str, pod: ObjectKey | None) -> Place | No
     return None if meta is None else Place(pod=ObjectKey(meta.namespace, meta.name), port=AGENT_PORT)
 
 
-async def _ask(place: Place, path: str, token: str, client: Client | None) -> Any:
+async def _ask(place: Place, path: str, token: str, client: Client | None, problems: list[str]) -> Any:
     """Return an answer, or None: any other program may listen on a port of ours."""
     try:
         if place.pod is None:
             return await get_json(place.address, path, token=token, seconds=ASK_SECONDS)
         return None if client is None else await _forwarded(place, path, client)
-    except KubetideError:
+    except KubetideError as error:
+        if place.pod is not None:
+            problems.append(f"{place} runs but cannot be asked: {error}")
         return None
 
 

@@ -80,15 +80,17 @@ async def _explain(
     *,
     recompute: bool,
 ) -> dict[str, Any]:
+    problems: list[str] = []
     if not recompute:
-        halves = await _ask(invocation, kind, key, address, token)
+        halves = await _ask(invocation, kind, key, address, token, problems)
         controller = next((half for half in halves if not _is_of_agent(kind, half)), None)
         agent = next((half for half in halves if _is_of_agent(kind, half)), None)
         if (trace := join(kind, controller, agent)) is not None:
             return trace
         if address:
             raise KubetideError(f"{address} does not know {kind} {key}")
-    return await _recompute(invocation, kind, found, key)
+    trace = await _recompute(invocation, kind, found, key)
+    return {**trace, "warning": "; ".join((trace["warning"], *problems))}
 
 
 def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
@@ -97,15 +99,16 @@ def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
 
 
 async def _ask(
-    invocation: Invocation, kind: str, key: ObjectKey, address: str | None, token: str | None
+    invocation: Invocation, kind: str, key: ObjectKey, address: str | None, token: str | None, problems: list[str]
 ) -> list[dict[str, Any]]:
-    """Ask the process at the address, or without one everybody who may know."""
+    """Ask the process at the address, or without one everybody who may know; note who could not be asked, and why."""
     path = f"/explain/{kind}/{key}"
     if address:
         found = [await get_json(address, path, token=token or "", seconds=5)]
     else:
         node, pod = (key.name if kind == "node" else ""), (key if kind == "pod" else None)
-        found = [answer for _, answer in await ask_everywhere(invocation, path, token=token or "", node=node, pod=pod)]
+        answers = await ask_everywhere(invocation, path, token=token or "", node=node, pod=pod, problems=problems)
+        found = [answer for _, answer in answers]
     return [answer for answer in found if isinstance(answer, dict)]
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import EVENTS, VPAS
 from kubetide.api.values.codec import decode_raw, encode
-from kubetide.api.values.quantity import Quantity
+from kubetide.api.values.quantity import Quantity, readable
 from kubetide.cli.dry_run import targets_of
 from kubetide.cli.main import Invocation
 from kubetide.clock import Clock
@@ -145,7 +145,9 @@ class Comparison:
     def decided(self, key: ObjectKey, decision: ScaleDecision) -> None:
         """Compare a decision of the horizontal autoscaler with the status that upstream wrote."""
         status = decision.hpa.status
-        upstream, ours = (status.desired_replicas if status is not None else 0), decision.desired
+        if status is None or not (status.desired_replicas or status.conditions):
+            return  # upstream has not looked at it yet
+        upstream, ours = status.desired_replicas, decision.desired
         subject = f"HorizontalPodAutoscaler {key}"
         if upstream == ours:
             self._suspected.pop(key, None)
@@ -155,14 +157,13 @@ class Comparison:
         before = self._suspected.get(key)
         self._suspected[key] = (upstream, ours)
         if before is not None and before[0] == upstream:
-            why = decision.why or decision.rule
             self.differs(
                 Difference(
                     component="hpa",
                     object=subject,
                     upstream=f"wants {upstream} replicas",
                     kubetide=f"wants {ours}",
-                    why=why,
+                    why=decision.why or (decision.problem.message if decision.problem is not None else ""),
                 )
             )
 
@@ -171,8 +172,8 @@ class Comparison:
         return self._recommended if component == "recommender" else _ignored
 
     def _recommended(self, write: HeldWrite) -> None:
-        if write.place.plural != VPAS.plural or write.after is None:
-            return
+        if write.place.plural != VPAS.plural or write.after is None or not (write.before or {}).get("status"):
+            return  # upstream has not looked at it yet
         old, new = targets_of(write.before or {}), targets_of(write.after)
         other = [key for key in dict.fromkeys((*new, *old)) if _apart(old.get(key), new.get(key))]
         subject = f"VerticalPodAutoscaler {write.place.key}"
@@ -183,8 +184,8 @@ class Comparison:
             Difference(
                 component="recommender",
                 object=subject,
-                upstream="recommends " + ", ".join(f"{' '.join(key)} {old.get(key, 'nothing')}" for key in other),
-                kubetide="recommends " + ", ".join(f"{' '.join(key)} {new.get(key, 'nothing')}" for key in other),
+                upstream=_listed(other, old),
+                kubetide=_listed(other, new),
             )
         )
 
@@ -246,6 +247,13 @@ async def differences(invocation: Invocation) -> list[dict[str, str]]:
 
     answers = await ask_everywhere(invocation, "/explain/compare/all")
     return [one for _, answer in answers if isinstance(answer, dict) for one in answer.get("differences") or ()]
+
+
+def _listed(keys: list[tuple[str, str]], targets: dict[tuple[str, str], str]) -> str:
+    amounts = (
+        f"{container} {name} {readable(name, targets.get((container, name), 'nothing'))}" for container, name in keys
+    )
+    return "recommends " + ", ".join(amounts)
 
 
 def _same(one: Difference, other: Difference) -> bool:

@@ -36,6 +36,8 @@ class Intent:
     object: str
     changes: tuple[FieldChange, ...] = ()
     why: str = ""
+    part: str = ""
+    """Which part of the object, where several are written one by one."""
 
     def as_line(self) -> str:
         """Return it for a person."""
@@ -68,7 +70,8 @@ class Report:
     explains: Callable[[str, str], dict[str, Any] | None] = lambda kind, key: None
     """Who is asked why; the components, once they are built."""
     closed: bool = False
-    told: dict[tuple[str, str], Intent] = field(default_factory=dict)
+    told: dict[tuple[str, str], dict[str, Intent]] = field(default_factory=dict)
+    """The last intent about every part of an object, by component and object."""
     _evicted: set[str] = field(default_factory=set)
     _problem: str = ""
 
@@ -88,19 +91,23 @@ class Report:
         """Return what would be done, for `/explain/dry-run/all`."""
         if (kind, key) != ("dry-run", "all"):
             return None
-        return {"intents": [intent.as_fields() for intent in self.told.values()]}
+        return {"intents": [intent.as_fields() for intent in self.intents()]}
 
     def notes(self) -> tuple[str, ...]:
         """Tell in health answers that nothing is written."""
-        return (f"writes nothing; {len(self.told)} intents so far",)
+        return (f"writes nothing; {len(self.intents())} intents stand",)
+
+    def intents(self) -> list[Intent]:
+        """Return what would be done, as far as it was not settled."""
+        return [intent for parts in self.told.values() for intent in parts.values()]
 
     def intend(self, intent: Intent) -> None:
         """Tell an intent, unless the same was told last about this object."""
-        key = (intent.component, intent.object)
-        last = self.told.get(key)
+        parts = self.told.setdefault((intent.component, intent.object), {})
+        last = parts.get(intent.part)
         if self.closed or (last is not None and (last.action, last.changes) == (intent.action, intent.changes)):
             return
-        self.told[key] = intent
+        parts[intent.part] = intent
         self.telemetry.counter(
             "kubetide_dry_run_intents_total", "What components would have done.", ("component", "action")
         ).labels(intent.component, intent.action.split()[0]).inc()
@@ -166,11 +173,12 @@ class Report:
         if component == "recommender":
             changes = tuple(_targets(write.before or {}, write.after or {})) or changes
         action = "recommend for" if component == "recommender" else _VERBS[write.method]
-        if not changes and action == "change":
-            self.settled(component, subject)
+        if not changes and action != "delete":
             return
         why = self._why(component, place.key)
-        self.intend(Intent(component=component, action=action, object=subject, changes=changes, why=why))
+        # Status and metadata of one object are written apart, and each on its own.
+        part = "" if component == "recommender" else ",".join(sorted(change.path for change in changes))
+        self.intend(Intent(component=component, action=action, object=subject, changes=changes, why=why, part=part))
 
     def _event(self, component: str, event: dict[str, Any]) -> None:
         about = event.get("involvedObject") or {}

@@ -7,8 +7,12 @@ position. Fields that change with every write and say nothing are left out.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kubetide.api.values.quantity import readable
+
 _NAMES = ("containerName", "name", "type")
 _NOISE = frozenset({"lastTransitionTime", "lastUpdateTime", "lastHeartbeatTime", "managedFields", "resourceVersion"})
+_IDENTITY = frozenset({"apiVersion", "kind", "metadata.name", "metadata.namespace"})
+"""What every object has and whoever is told of the object knows already."""
 
 
 class FieldChange(NamedTuple):
@@ -19,7 +23,8 @@ class FieldChange(NamedTuple):
     after: Any
 
     def __str__(self) -> str:
-        return f"{self.path} {_shown(self.before)} → {_shown(self.after)}".lstrip()
+        before, after = (_shown(self.path, value) for value in (self.before, self.after))
+        return f"{self.path} {before} → {after}".lstrip()
 
 
 def field_changes(before: Any, after: Any, path: str = "") -> Iterator[FieldChange]:
@@ -35,8 +40,9 @@ def field_changes(before: Any, after: Any, path: str = "") -> Iterator[FieldChan
         return
     old, new = old or {}, new or {}
     for key in dict.fromkeys((*new, *old)):
-        if key not in _NOISE:
-            yield from field_changes(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+        place = f"{path}.{key}" if path else key
+        if key not in _NOISE and place not in _IDENTITY:
+            yield from field_changes(old.get(key), new.get(key), place)
 
 
 def _members(value: Any) -> dict[str, Any] | None:
@@ -51,8 +57,9 @@ def _name(item: Mapping[str, Any], number: int) -> str:
     return next((str(item[name]) for name in _NAMES if isinstance(item.get(name), str)), str(number))
 
 
-def _shown(value: Any) -> str:
+def _shown(path: str, value: Any) -> str:
     if value is None:
         return "none"
-    text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    text = readable(path, value) if isinstance(value, str) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
     return text if len(text) <= 80 else f"{text[:79]}…"

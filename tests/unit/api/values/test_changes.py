@@ -23,6 +23,8 @@ from kubetide.api.values.changes import FieldChange, field_changes
         ),
         pytest.param({"c": [{"v": 1}]}, {"c": [{"v": 2}]}, ["c.0.v 1 → 2"], id="else-by-position"),
         pytest.param({"a": {"b": 1}}, {"a": 1}, ["a {'b': 1} → 1"], id="another-shape"),
+        pytest.param({"c memory": "476450463"}, {}, ["c memory 454Mi → none"], id="bytes-are-readable"),
+        pytest.param({}, {"kind": "Node", "metadata": {"name": "x"}, "a": 1}, ["a none → 1"], id="who-it-is-is-known"),
         pytest.param(
             {"metadata": {"resourceVersion": "1"}}, {"metadata": {"resourceVersion": "2"}}, [], id="noise-is-left-out"
         ),

@@ -14,6 +14,8 @@ import msgspec
 import pytest
 import yaml
 
+from kubetide.api.objects.scheme import HPAS
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.install.objects import dry_run_manifests
 from kubetide.kube.client.client import Client
@@ -95,6 +97,8 @@ async def test_not_one_write_reaches_the_server(flag: str, tmp_path: Path) -> No
         client, _ = connect(KubeSettings(kubeconfig=admin), clock=SystemClock())
         await create(client, make_deployment("web", replicas=1, cpu="100m", memory="64Mi"))
         await create(client, make_hpa("web", minimum=3, maximum=5, cpu_percent=50))
+        status = MergePatch({"status": {"desiredReplicas": 1, "currentReplicas": 1}})
+        await client.patch(HPAS, "web", status, namespace="default", subresource="status")
         kubeconfig = await onlooker(client, admin, "hpa", tmp_path)
         given = ("run", "hpa", flag, "-o", "json", "--status-port=0", "--sync-period=1s", "--kubeconfig")
         async with process(*given, str(kubeconfig)) as looking:

@@ -250,10 +250,8 @@ async def differences(invocation: Invocation) -> list[dict[str, str]]:
 
 
 def _listed(keys: list[tuple[str, str]], targets: dict[tuple[str, str], str]) -> str:
-    amounts = (
-        f"{container} {name} {readable(name, targets.get((container, name), 'nothing'))}" for container, name in keys
-    )
-    return "recommends " + ", ".join(amounts)
+    shown = {key: readable(key[1], targets.get(key, "nothing")) for key in keys}
+    return "recommends " + ", ".join(f"{container} {name} {shown[container, name]}" for container, name in keys)
 
 
 def _same(one: Difference, other: Difference) -> bool:

@@ -81,17 +81,31 @@ async def ask_everywhere(
     with suppress(KubetideError):
         client = client_of(invocation)
     try:
-        places = list(_local(invocation))
-        if client is not None:
-            with suppress(KubetideError, TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    places += await _in_cluster(client, token=token, node=node, pod=pod)
-        distinct = list(dict.fromkeys(places))
+        distinct = await _found(invocation, client, token=token, node=node, pod=pod)
         answers = await asyncio.gather(*(_ask(place, path, token, client, noted) for place in distinct))
     finally:
         if client is not None:
             await client.close()
     return [(place, answer) for place, answer in zip(distinct, answers, strict=True) if answer is not None]
+
+
+async def find_places(invocation: Invocation, *, token: str = "") -> list[Place]:
+    """Return where a process may be asked, for who has many questions."""
+    client: Client | None = None
+    with suppress(KubetideError):
+        client = client_of(invocation)
+    try:
+        return await _found(invocation, client, token=token)
+    finally:
+        if client is not None:
+            await client.close()
+
+
+async def ask_quietly(invocation: Invocation, place: Place, path: str, *, token: str = "") -> Any:
+    """Return what the process at a place answers, None where it does not answer or does not know."""
+    with suppress(KubetideError):
+        return await ask_at(invocation, place, path, token=token)
+    return None
 
 
 async def ask_at(invocation: Invocation, place: Place, path: str, *, token: str = "") -> Any:
@@ -103,6 +117,17 @@ async def ask_at(invocation: Invocation, place: Place, path: str, *, token: str 
         return await _forwarded(place, path, client)
     finally:
         await client.close()
+
+
+async def _found(
+    invocation: Invocation, client: Client | None, *, token: str, node: str = "", pod: ObjectKey | None = None
+) -> list[Place]:
+    places = list(_local(invocation))
+    if client is not None:
+        with suppress(KubetideError, TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                places += await _in_cluster(client, token=token, node=node, pod=pod)
+    return list(dict.fromkeys(places))
 
 
 def _local(invocation: Invocation) -> Sequence[Place]:

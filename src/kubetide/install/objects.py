@@ -3,7 +3,7 @@
 from typing import Any
 
 from kubetide import crds
-from kubetide.install.rights import CLUSTER, LOCAL, read_only, read_only_local
+from kubetide.install.rbac import CLUSTER, LOCAL, read_only, read_only_local
 from kubetide.install.slo_webhook import SloWebhook, switch_on, webhook_objects
 
 Raw = dict[str, Any]
@@ -92,7 +92,7 @@ def dry_run_manifests(components: tuple[str, ...], *, namespace: str, image: str
         for each in read_only_local(component):
             local.setdefault(each.namespace or namespace, []).append(each.right.rule())
         name = f"{account(component)}-dry-run"
-        objects += _bound(name, namespace, [right.rule() for right in read_only(component)], local)
+        objects += _bound(name, namespace, [permission.rule() for permission in read_only(component)], local)
         objects.append(_looking(component, namespace, image))
     return objects
 

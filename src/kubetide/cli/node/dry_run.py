@@ -120,7 +120,7 @@ class DryRunAgent:
         since = agent.clock.now() + timedelta(seconds=SAMPLES * agent.collect_interval)
         while not self._have_decided(since.isoformat()):  # noqa: ASYNC110 - every strategy has a loop of its own
             await asyncio.sleep(_LOOK_SECONDS)
-        if not self._report.told:
+        if not self._report.intents():
             self._report.echo_note("node", "would change nothing")
 
     def _have_decided(self, since: str) -> bool:

@@ -78,7 +78,7 @@ def test_the_form_of_the_output_stands_before_or_behind(
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
-@pytest.mark.parametrize("verb", ["completion", "demo", "replay", "runtime-proxy", "up"])
+@pytest.mark.parametrize("verb", ["completion", "demo", "runtime-proxy", "up"])
 def test_a_verb_without_another_form_says_so(verb: str, behind: bool, capsys: pytest.CaptureFixture[str]) -> None:
     words = [verb, *REST.get(verb, [])]
     assert run_cli([*words, "-o", "json"] if behind else ["-o", "json", *words]) == EXIT_USAGE

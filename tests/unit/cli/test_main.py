@@ -206,7 +206,8 @@ def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["version", "-o", "json"], {"kubetide": __version__}),
         (["settings", "hpa", "-o", "json"], {"name": "sync_period", "section": "hpa", "default": "15s"}),
-        (["check", "hpa", "-o", "json"], {"id": "server-unreachable", "severity": "unknown"}),
+        (["check", "hpa", "-o", "json"], {"kind": "cluster", "id": "server-unreachable", "severity": "unknown"}),
+        (["doctor", "hpa", "-o", "json"], {"kind": "cluster", "remedy": "kubectl cluster-info"}),
     ],
 )
 def test_what_is_printed_for_people_is_printed_for_programs_too(

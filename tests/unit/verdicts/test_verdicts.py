@@ -28,6 +28,7 @@ PREFLIGHT = frozenset(
         "server-old",
         "api-optional",
         "rival",
+        "component-absent",
         "component-ok",
     }
 )

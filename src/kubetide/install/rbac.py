@@ -4,7 +4,7 @@ The table is what `kubetide manifests` writes and what `kubetide doctor` asks th
 component with these permissions, so that one that is missing here is found here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Raw = dict[str, Any]
@@ -164,3 +164,27 @@ LOCAL: dict[str, tuple[Local, ...]] = {
     "node": (),
 }
 """Permissions in single namespaces."""
+
+
+_OBSERVED = {"updater": (Permission("", ("events",), READ),)}
+"""What a dry run reads beyond what the component itself reads: what upstream did, to compare with."""
+
+
+def read_only(component: str) -> tuple[Permission, ...]:
+    """Return what is left of a component's permissions in the whole cluster when it only looks."""
+    return (*_reading(CLUSTER[component]), *_OBSERVED.get(component, ()))
+
+
+def read_only_local(component: str) -> tuple[Local, ...]:
+    """Return what is left of a component's permissions in single namespaces: no Secrets, for it serves no webhook."""
+    return tuple(
+        Local(permission, local.namespace)
+        for local in LOCAL[component]
+        for permission in _reading((local.right,))
+        if "secrets" not in permission.resources
+    )
+
+
+def _reading(permissions: tuple[Permission, ...]) -> list[Permission]:
+    kept = [replace(one, verbs=tuple(verb for verb in one.verbs if verb in READ)) for one in permissions]
+    return [one for one in kept if one.verbs]

@@ -58,7 +58,7 @@ class Endpoints:
         self._explain = explain
         self._health_check = health_check or healthy
         self._notes = notes
-        self._host = host
+        self.host = host
         self._explain_token = explain_token
         self._limits = limits or ConnectionLimits()
         self._serving = False
@@ -87,7 +87,7 @@ class Endpoints:
     async def run(self) -> None:
         """Serve until cancelled."""
         runner = self._limits.runner(self.application())
-        async with listening(runner, self._host, self.port, limits=self._limits) as self.port:
+        async with listening(runner, self.host, self.port, limits=self._limits) as self.port:
             self._serving = True
             log.info("serving", port=self.port)
             try:

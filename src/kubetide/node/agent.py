@@ -34,7 +34,7 @@ from kubetide.node.core.series.store import SeriesStore
 from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.core.status import node_status
 from kubetide.node.executor.audit_log import open_audit
-from kubetide.node.executor.kernel_writer import Executor
+from kubetide.node.executor.kernel_writer import Auditor, Executor
 from kubetide.node.explain import explain_pod, with_components
 from kubetide.node.host.protocol import Commands, Host
 from kubetide.node.host.worker import Inline, Worker, WorkerThread
@@ -90,7 +90,9 @@ class NodeAgent:
         kernel: Worker | None = None,
         disk: Worker | None = None,
         inotify: bool = False,
+        auditor: Auditor | None = None,
     ) -> None:
+        """`auditor` hears of kernel writes instead of the audit log."""
         if not settings.node_name:
             raise NoNodeName("set NODE_NAME or --node-name to the name of this node's Node object")
         self.client, self.clock, self.settings, self.host, self.telemetry = client, clock, settings, host, telemetry
@@ -108,7 +110,7 @@ class NodeAgent:
         audit = open_audit(settings, clock) if self.gates["AuditEvents"] else None
         self.audit = AuditWriter(audit, clock, self.disk) if audit is not None else None
         force_after = timedelta(seconds=settings.resource_force_update_seconds)
-        self.executor = Executor(host, self.layout, clock, auditor=self.audit, force_after=force_after)
+        self.executor = Executor(host, self.layout, clock, auditor=auditor or self.audit, force_after=force_after)
         self.store = SeriesStore(Ring(settings.metric_memory_window.total_seconds()))
         self.journal = (
             DiskJournal(settings, self.store, clock, self.disk, telemetry, self.node_name)

@@ -178,7 +178,7 @@ class QosController:
         outcomes: Outcomes = ()
         if not plan.is_empty:
             outcomes = await self._kernel.call(
-                partial(self._executor.apply, plan), f"writing values of {strategy.name}"
+                partial(self._executor.apply, plan, strategy.name), f"writing values of {strategy.name}"
             )
         if isinstance(strategy, Remembering):
             strategy.applied(plan, outcomes)

@@ -89,6 +89,8 @@ class Executor:
         self.host = host
         self.layout = layout
         self.counts = WriteCounts()
+        self.by = ""
+        """Whose plan is being applied."""
         self._clock = clock
         self._auditor = auditor
         self._force_after = force_after
@@ -118,8 +120,9 @@ class Executor:
         """Number of values that are remembered as written."""
         return len(self._cache)
 
-    def apply(self, plan: Plan) -> Outcomes:
-        """Apply all batches of a plan; a value that cannot be written does not stop the others."""
+    def apply(self, plan: Plan, by: str = "") -> Outcomes:
+        """Apply all batches of a plan, made `by` a strategy; a value that cannot be written stops no other."""
+        self.by = by
         return tuple(outcome for batch in plan.batches for outcome in self.apply_batch(batch))
 
     def apply_batch(self, batch: Batch) -> Outcomes:

@@ -8,6 +8,7 @@ candidates                                               -> evictions and resize
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -59,7 +60,11 @@ class Updater(Controller):
         telemetry: Telemetry,
         recorder: Recorder,
         rng: random.Random,
+        *,
+        judged: Callable[[Iterable[dict[str, Any]], str], Awaitable[None]] | None = None,
     ) -> None:
+        """With `judged`, nothing is changed: it gets what would be done to every pod, and why nothing would."""
+        self._judged = judged
         self._clock = clock
         self._client = client
         self._settings = settings.checked()
@@ -80,7 +85,8 @@ class Updater(Controller):
         self._evictor = Evictor(leadership.writer, rng=rng)
         self._telemetry = UpdaterTelemetry(telemetry, clock=clock)
         self._rules = _rules(settings)
-        self._loop = PeriodicLoop("loop", self.run_once, clock=clock, interval=settings.interval)
+        once = self.run_once if judged is None else self._report_once
+        self._loop = PeriodicLoop("loop", once, clock=clock, interval=settings.interval)
         super().__init__("updater", clock=clock, caches=(self._view,), loops=(self._loop,), leadership=leadership)
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(clock.now())
@@ -148,6 +154,12 @@ class Updater(Controller):
             known = state_from(status.conditions if status is not None else None)
             self._memory.breakers[key_of(observation.vpa)] = known
         await self._plan(observations)
+
+    async def _report_once(self) -> None:
+        await self.look_once()
+        if self._judged is not None:
+            traces = (self.explain("pod", str(key)) for key in self._plans)
+            await self._judged((found for found in traces if found is not None), self._problem)
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return what would be done to a pod now, and why or why not."""

@@ -222,7 +222,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _next_timer(self) -> float:
         """Return when the next timer rings. It is not cancelled: asyncio has just dropped those."""
-        return self._scheduled[0]._when if self._scheduled else math.inf  # type: ignore[attr-defined,no-any-return]
+        return self._scheduled[0]._when if self._scheduled else math.inf  # type: ignore[attr-defined]
 
     def time(self) -> float:
         return self._jumping.now

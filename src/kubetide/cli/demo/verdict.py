@@ -1,0 +1,160 @@
+"""How a simulated workload is doing, in one line with its remedy: what serves its users badly first, waste last."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kubetide.dashboard.bars import cores, memory
+from kubetide.dashboard.model import NOTHING, Amounts, Verdict
+
+SLOW_SECONDS = 1.0
+OOM_LOOP = 3
+"""OOM kills within an hour that are more than an accident."""
+_WASTE = 0.3
+"""Using less than this share of what is asked for is waste worth naming."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a verdict is made from."""
+
+    key: str
+    kind: str = "deployment"
+    ready: int = 0
+    pods: int = 0
+    waiting: int = 0
+    """Pods that no node has taken."""
+    why_waiting: str = ""
+    rate: float = 0.0
+    latency: float = 0.0
+    oom_kills: int = 0
+    """In the last hour."""
+    cpu: Amounts = NOTHING
+    memory: Amounts = NOTHING
+    hpa: dict[str, Any] | None = None
+    vpa: dict[str, Any] | None = None
+
+
+def verdict_of(facts: Facts) -> Verdict:
+    """Return the first thing that is wrong, or what keeps it right."""
+    for judge in (_waiting, _killed, _down, _unscaled, _slow, _limited, _wasteful):
+        found = judge(facts)
+        if found is not None:
+            return found
+    return _fine(facts)
+
+
+def _waiting(facts: Facts) -> Verdict | None:
+    if not facts.waiting:
+        return None
+    text = f"WAITING FOR ROOM: {facts.waiting} of {facts.pods + facts.waiting} pods have no node"
+    if "batch" in facts.why_waiting:
+        remedy = "kubetide run slo and kubetide node, which overcommit nodes to batch work"
+        return Verdict(tone="warn", text=f"{text}: {facts.why_waiting}", remedy=remedy)
+    return Verdict(tone="warn", text=text, remedy=f"add a node, or lower the requests of {facts.key}")
+
+
+def _killed(facts: Facts) -> Verdict | None:
+    if facts.oom_kills < OOM_LOOP:
+        return None
+    text = f"OOM LOOP: {facts.oom_kills} OOM kills in the last hour"
+    if facts.vpa is not None:
+        return Verdict(tone="bad", text=f"{text}; the VPA is learning", remedy="wait for its next recommendation")
+    namespace, _, name = facts.key.partition("/")
+    remedy = (
+        f"raise the memory limit of {facts.kind} {name} in {namespace}, or give it a VPA; a leak needs a new release"
+    )
+    return Verdict(tone="bad", text=text, remedy=remedy)
+
+
+def _down(facts: Facts) -> Verdict | None:
+    if facts.ready or not facts.rate:
+        return None
+    text = f"DOWN: none of {facts.pods} pods is ready, {facts.rate:.0f} requests a second are lost"
+    return Verdict(tone="bad", text=text, remedy=f"kubectl describe {facts.kind} {facts.key.partition('/')[2]}")
+
+
+def _unscaled(facts: Facts) -> Verdict | None:
+    active = _condition(facts.hpa, "ScalingActive")
+    if active is None or active.get("status") == "True":
+        return None
+    message = str(active.get("message") or active.get("reason"))
+    return Verdict(tone="warn", text=f"NOT SCALING: {message}", remedy="kubetide explain hpa " + facts.key)
+
+
+def _slow(facts: Facts) -> Verdict | None:
+    if not facts.rate or facts.latency < SLOW_SECONDS:
+        return None
+    text = f"SLOW: {facts.latency:.0f} s for a request with {facts.ready} pods ready"
+    if facts.hpa is None:
+        name = facts.key.partition("/")[2]
+        return Verdict(tone="bad", text=text, remedy=f"kubectl autoscale {facts.kind} {name} --cpu-percent=60 --max=10")
+    if _condition_is(facts.hpa, "ScalingLimited", "True") and _reason(facts.hpa) == "TooManyReplicas":
+        return Verdict(tone="bad", text=f"{text}, and its autoscaler may add no more", remedy=_more(facts))
+    return Verdict(tone="warn", text=f"{text}; its autoscaler adds pods", remedy="a lower target leaves more headroom")
+
+
+def _limited(facts: Facts) -> Verdict | None:
+    if not _condition_is(facts.hpa, "ScalingLimited", "True") or _reason(facts.hpa) != "TooManyReplicas":
+        return None
+    return Verdict(tone="warn", text="AT ITS LIMIT: wants more than its largest size", remedy=_more(facts))
+
+
+def _wasteful(facts: Facts) -> Verdict | None:
+    if facts.hpa is not None or facts.cpu.asked < 0.5 or facts.cpu.used > _WASTE * facts.cpu.asked:
+        return None
+    text = f"WASTEFUL: uses {cores(facts.cpu.used)} of {cores(facts.cpu.asked)} cores"
+    if facts.vpa is None:
+        return Verdict(tone="warn", text=text, remedy="give it a VPA")
+    if facts.cpu.recommended is None:
+        return Verdict(tone="plain", text=f"{text}; its VPA has no recommendation yet")
+    mode = ((facts.vpa.get("spec") or {}).get("updatePolicy") or {}).get("updateMode") or "Recreate"
+    if mode in ("Off", "Initial"):
+        remedy = "set updateMode to InPlaceOrRecreate, or replace its pods"
+        return Verdict(tone="warn", text=f"{text}; its VPA only advises", remedy=remedy)
+    return Verdict(tone="plain", text=f"{text}; its VPA is going to {_recommendation(facts)}")
+
+
+def _fine(facts: Facts) -> Verdict:
+    if facts.hpa is not None:
+        return Verdict(tone="good", text=f"sized by its HPA: {_scaling(facts)}")
+    if facts.vpa is not None and facts.cpu.recommended is not None:
+        return Verdict(tone="good", text=f"sized by its VPA: {_recommendation(facts)} in all")
+    if facts.vpa is not None:
+        return Verdict(tone="plain", text="its VPA has no recommendation yet")
+    if facts.oom_kills:
+        times = "once" if facts.oom_kills == 1 else f"{facts.oom_kills} times"
+        return Verdict(tone="plain", text=f"OOM-killed {times} in the last hour")
+    return Verdict(tone="good", text="as its manifest has it")
+
+
+def _scaling(facts: Facts) -> str:
+    able = _condition(facts.hpa, "AbleToScale") or {}
+    if able.get("reason") == "ScaleDownStabilized":
+        return "held up by its stabilization window"
+    if _condition_is(facts.hpa, "ScalingLimited", "True"):
+        return "at its smallest size" if _reason(facts.hpa) == "TooFewReplicas" else "changes as fast as it may"
+    return "near its target"
+
+
+def _recommendation(facts: Facts) -> str:
+    held = facts.memory.recommended
+    return f"{cores(facts.cpu.recommended or 0.0)} cores" + (f", {memory(held)}" if held is not None else "")
+
+
+def _more(facts: Facts) -> str:
+    most = ((facts.hpa or {}).get("spec") or {}).get("maxReplicas") or 1
+    name = ((facts.hpa or {}).get("metadata") or {}).get("name")
+    return f"raise maxReplicas of hpa {name} above {most}"
+
+
+def _condition(obj: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    conditions: list[dict[str, Any]] = ((obj or {}).get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def _condition_is(obj: dict[str, Any] | None, kind: str, status: str) -> bool:
+    return (_condition(obj, kind) or {}).get("status") == status
+
+
+def _reason(obj: dict[str, Any] | None) -> str:
+    return str((_condition(obj, "ScalingLimited") or {}).get("reason"))

@@ -96,17 +96,17 @@ def _overview(state: State, width: int, room: int) -> list[Row]:
         if two_lines:
             rows.append(_verdict(each, width))
     if len(shown) < len(state.workloads):
-        rows[-1] = (Span(f"  … and {len(state.workloads) - len(shown) + 1} more", dim=True),)
+        rows.append((Span(f"  … and {len(state.workloads) - len(shown)} more", dim=True),))
     return [*rows, *nodes, *_log(state, width, left - len(rows))]
 
 
 def _fitting(workloads: tuple[Workload, ...], most: int) -> list[Workload]:
-    """Return as many workloads as fit, in their order; those that are fine give way first."""
+    """Return as many workloads as fit above a line for the rest, in their order; the fine ones give way first."""
     if len(workloads) <= most:
         return list(workloads)
     ranks: dict[Tone, int] = {"bad": 0, "warn": 1, "plain": 2, "good": 3}
     by_need = sorted(range(len(workloads)), key=lambda index: (ranks[workloads[index].verdict.tone], index))
-    return [workloads[index] for index in sorted(by_need[: max(1, most)])]
+    return [workloads[index] for index in sorted(by_need[: max(1, most - 1)])]
 
 
 def _name_width(workloads: tuple[Workload, ...], width: int) -> int:
@@ -175,11 +175,12 @@ def _nodes(nodes: tuple[Node, ...], width: int) -> list[Row]:
     rows: list[Row] = [(Span(cut(legend, width), dim=True),)]
     for node in nodes:
         batch = f"{node.batch_asked:.1f} of {node.batch:.1f} cores taken" if node.batch else "none"
+        batch = batch if node.ready else "DOWN"
         text = (
             f"  {cut(node.name, 12)}{node.pods:4}  {_share(node, length)} "
             f"{node.used:4.1f} {node.asked:5.1f} {node.cpu:3.0f}   {batch}"
         )
-        rows.append((Span(cut(text if node.ready else f"{text}  DOWN", width), "plain" if node.ready else "bad"),))
+        rows.append((Span(cut(text, width).rstrip(), "plain" if node.ready else "bad"),))
     return rows
 
 

@@ -6,6 +6,7 @@ same day runs once more without kubetide, as fast as it can, and the two are com
 """
 
 import asyncio
+import io
 import logging
 import signal
 import sys
@@ -17,11 +18,12 @@ from typing import Any
 import click
 
 from kubetide.cli.demo.controllers import ALL
-from kubetide.cli.demo.day import Outcome, day_without
+from kubetide.cli.demo.day import DEFAULT_SPEED, Outcome, day_without
 from kubetide.cli.demo.keyboard import keyboard
 from kubetide.cli.demo.showing import Ports, Showing
 from kubetide.cli.demo.summary import make_summary
 from kubetide.cli.demo.view import LiveView, PlainView, View
+from kubetide.dashboard.screen import render, text_of
 from kubetide.durations import parse_duration
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.load.scenario_file import load_scenario
@@ -49,8 +51,24 @@ class _Speed(click.ParamType[Any]):
         return speed
 
 
+class _Size(click.ParamType[Any]):
+    """The size of a terminal."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        if isinstance(value, tuple):
+            return value
+        width, _, height = str(value).partition("x")
+        if not width.isdigit() or not height.isdigit() or not 0 < int(width) * int(height) <= 10**6:
+            self.fail(f"{value!r} is not a size such as 80x24", param, ctx)
+        return int(width), int(height)
+
+
 @click.command("demo")
-@click.option("--speed", type=_Speed(), default="240", show_default=True, help="Demo seconds per second, or max.")
+@click.option(
+    "--speed", type=_Speed(), default=f"{DEFAULT_SPEED:g}", show_default=True, help="Demo seconds per second, or max."
+)
 @click.option("--duration", default="", help="Demo time after which it ends, such as 2h. Default: the scenario's.")
 @click.option("--seed", type=int, help="Another seed makes another day.")
 @click.option(
@@ -61,6 +79,12 @@ class _Speed(click.ParamType[Any]):
 @click.option("--plain", is_flag=True, help="Lines only, also on a terminal.")
 @click.option("--bare", is_flag=True, help="Only the cluster, without kubetide's controllers.")
 @click.option("--no-compare", is_flag=True, help="Do not run the day once more without kubetide, to compare.")
+@click.option(
+    "--capture",
+    type=_Size(),
+    metavar="WIDTHxHEIGHT",
+    help="Print the screen as it is at the end, for a terminal of this size, and nothing else.",
+)
 @click.option("--http", is_flag=True, help="Serve the API as well, so that kubectl can look.")
 @click.option("--port", type=click.IntRange(0, 65535), default=6443, show_default=True, help="Port for --http.")
 @click.option(
@@ -80,6 +104,7 @@ def command(
     plain: bool,
     bare: bool,
     no_compare: bool,
+    capture: tuple[int, int] | None,
     http: bool,
     port: int,
     status_port: int,
@@ -99,8 +124,9 @@ def command(
         raise InvalidInput("must be longer than nothing", field="--duration")
     if http and not speed:
         raise InvalidInput("--http needs a pace: kubectl lives in real time", field="--speed")
-    live = sys.stdout.isatty() and not plain and bool(speed)
-    view: View = LiveView() if live else PlainView(sys.stdout)
+    live = sys.stdout.isatty() and not plain and bool(speed) and capture is None
+    view: View = LiveView() if live else PlainView(sys.stdout if capture is None else io.StringIO())
+    speed = 0.0 if capture is not None else speed
     tune_gc()
     # The keyboard is given back last, whichever way the showing ends.
     with keyboard(sys.stdin) if live else nullcontext() as keys:
@@ -116,6 +142,9 @@ def command(
         )
         outcome = run_virtual(_until_terminated(showing), start=loaded.start, speed=speed or None)
     view.close()
+    if capture is not None:
+        click.echo("\n".join(text_of(render(outcome.state, *capture))))
+        return
     without = None
     if not bare and not no_compare and outcome.elapsed > timedelta(0):
         if live:

@@ -15,8 +15,10 @@ from hashlib import sha256
 import msgspec
 
 from kubetide.cli.demo.controllers import Controllers
+from kubetide.cli.demo.controls import Controls
+from kubetide.cli.demo.pace import Pace
 from kubetide.cli.demo.story import Story
-from kubetide.dashboard.model import Workload
+from kubetide.dashboard.model import State
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.ledger import Account, Ledger
@@ -26,6 +28,7 @@ from kubetide.embedded.sim.load.scenario_events import Announcement
 from kubetide.embedded.sim.narration import Line, Narrator
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 
+DEFAULT_SPEED = 240.0
 AGENT_INTERVAL = timedelta(seconds=30)
 """Agents look twice a minute: every second would cost most of the demo."""
 
@@ -38,8 +41,8 @@ class Outcome:
     reasons: Counter[str]
     """How often each reason of an event occurred."""
     accounts: dict[WorkloadKey, Account]
-    workloads: list[Workload]
-    """As they are at the end."""
+    state: State
+    """How things are at the end."""
     objects: str
     """A digest of every object of the cluster at the end."""
 
@@ -67,7 +70,7 @@ class Day:
             elapsed=timedelta(seconds=round(self.cluster.elapsed())),
             reasons=self.reasons,
             accounts=self.story.ledger.accounts,
-            workloads=self.story.workloads(),
+            state=self.story.state(Controls(pace=Pace(DEFAULT_SPEED))),
             objects=digest(self.cluster),
         )
 

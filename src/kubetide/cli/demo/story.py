@@ -24,6 +24,7 @@ from kubetide.embedded.sim.world import NODES, PODS, condition_of, is_active
 
 HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
 VPAS = ResourceKey("autoscaling.k8s.io", "verticalpodautoscalers")
+_SHORT = {"horizontalpodautoscaler": "hpa", "deployment": "deploy"}
 _KEPT_LINES = 1000
 _KEPT_BANNERS = 50
 _NEWS = timedelta(minutes=15)
@@ -90,6 +91,7 @@ class Story:
                 rate=seen.rate,
                 latency=seen.latency,
                 oom_kills=self.ledger.recent_kills(seen.workload),
+                batch_cores=seen.batch_cores,
                 cpu=cpu,
                 memory=memory,
                 hpa=hpa,
@@ -103,7 +105,7 @@ class Story:
             ready=seen.ready,
             pods=seen.pods + len(waiting),
             bounds=(int(spec.get("minReplicas") or 1), int(spec["maxReplicas"])) if hpa is not None else None,
-            usage=_usage(hpa) if hpa is not None else "",
+            usage=_usage(hpa) if hpa is not None else f"{seen.rate:.0f} req/s" if seen.rate else "",
             rate=seen.rate,
             latency=seen.latency,
             cpu=cpu,
@@ -163,7 +165,7 @@ class Story:
     def _entries(self) -> list[Entry]:
         names = sorted(self.ledger.latest, key=lambda key: -len(key[1]))
         return [
-            Entry(at=line.at, subject=line.subject, text=line.text, tone=line.tone, workload=_of(line, names))
+            Entry(at=line.at, subject=_short(line.subject), text=line.text, tone=line.tone, workload=_of(line, names))
             for line in self.log
         ]
 
@@ -221,6 +223,12 @@ def _usage(hpa: Raw) -> str:
     value = current.get("averageValue") or current.get("value")
     text = "?" if value is None else f"{quantity_float(value):.0f}"
     return f"{name} {text}/{quantity_float(wanted or 0):.0f}"
+
+
+def _short(subject: str) -> str:
+    """Return a subject as kubectl users type it."""
+    kind, _, name = subject.partition("/")
+    return f"{_SHORT.get(kind, kind)}/{name}" if name else subject
 
 
 def _of(line: Line, names: list[WorkloadKey]) -> str:

@@ -88,7 +88,7 @@ def comparison(accounts: Accounts, without: Accounts) -> list[str]:
 
 
 def _still_wrong(outcome: Outcome) -> list[str]:
-    wrong = [each for each in outcome.workloads if each.verdict.tone in ("warn", "bad")]
+    wrong = [each for each in outcome.state.workloads if each.verdict.tone in ("warn", "bad")]
     if not wrong:
         return ["", "Nothing is wrong at the end."]
     lines = ["", "Still wrong at the end:"]

@@ -28,6 +28,8 @@ class Facts:
     latency: float = 0.0
     oom_kills: int = 0
     """In the last hour."""
+    batch_cores: float = 0.0
+    """What it asks for of overcommitted CPU."""
     cpu: Amounts = NOTHING
     memory: Amounts = NOTHING
     hpa: dict[str, Any] | None = None
@@ -36,7 +38,7 @@ class Facts:
 
 def verdict_of(facts: Facts) -> Verdict:
     """Return the first thing that is wrong, or what keeps it right."""
-    for judge in (_waiting, _killed, _down, _unscaled, _slow, _limited, _wasteful):
+    for judge in (_waiting, _down, _killed, _unscaled, _slow, _limited, _wasteful):
         found = judge(facts)
         if found is not None:
             return found
@@ -54,22 +56,28 @@ def _waiting(facts: Facts) -> Verdict | None:
 
 
 def _killed(facts: Facts) -> Verdict | None:
-    if facts.oom_kills < OOM_LOOP:
+    if not facts.oom_kills:
         return None
-    text = f"OOM LOOP: {facts.oom_kills} OOM kills in the last hour"
+    loops = facts.oom_kills >= OOM_LOOP
+    times = "once" if facts.oom_kills == 1 else f"{facts.oom_kills} times"
+    text = f"{'OOM LOOP: ' if loops else ''}OOM-killed {times} in the last hour"
+    if facts.vpa is not None and facts.cpu.recommended is not None:
+        return Verdict(tone="plain", text=f"{text}; sized by its VPA: {_recommendation(facts)} in all")
     if facts.vpa is not None:
-        return Verdict(tone="bad", text=f"{text}; the VPA is learning", remedy="wait for its next recommendation")
+        return Verdict(tone="bad", text=f"{text}; its VPA has no recommendation yet", remedy="wait for its VPA")
     namespace, _, name = facts.key.partition("/")
-    remedy = (
-        f"raise the memory limit of {facts.kind} {name} in {namespace}, or give it a VPA; a leak needs a new release"
-    )
-    return Verdict(tone="bad", text=text, remedy=remedy)
+    where = f"{facts.kind}/{name} in {namespace}"
+    remedy = f"raise the memory limit of {where} or give it a VPA; a leak needs a new release"
+    return Verdict(tone="bad" if loops else "warn", text=text, remedy=remedy)
 
 
 def _down(facts: Facts) -> Verdict | None:
     if facts.ready or not facts.rate:
         return None
-    text = f"DOWN: none of {facts.pods} pods is ready, {facts.rate:.0f} requests a second are lost"
+    why = f" after {facts.oom_kills} OOM kills in an hour" if facts.oom_kills else ""
+    text = f"DOWN: none of {facts.pods} pods is ready{why}, {facts.rate:.0f} requests a second are lost"
+    if facts.oom_kills:
+        return Verdict(tone="bad", text=text, remedy=f"raise the memory limit of {facts.key}, or give it a VPA")
     return Verdict(tone="bad", text=text, remedy=f"kubectl describe {facts.kind} {facts.key.partition('/')[2]}")
 
 
@@ -121,9 +129,9 @@ def _fine(facts: Facts) -> Verdict:
         return Verdict(tone="good", text=f"sized by its VPA: {_recommendation(facts)} in all")
     if facts.vpa is not None:
         return Verdict(tone="plain", text="its VPA has no recommendation yet")
-    if facts.oom_kills:
-        times = "once" if facts.oom_kills == 1 else f"{facts.oom_kills} times"
-        return Verdict(tone="plain", text=f"OOM-killed {times} in the last hour")
+    if facts.batch_cores:
+        text = f"batch work on {cores(facts.batch_cores)} overcommitted cores"
+        return Verdict(tone="good", text=text)
     return Verdict(tone="good", text="as its manifest has it")
 
 
@@ -131,8 +139,11 @@ def _scaling(facts: Facts) -> str:
     able = _condition(facts.hpa, "AbleToScale") or {}
     if able.get("reason") == "ScaleDownStabilized":
         return "held up by its stabilization window"
+    spec = (facts.hpa or {}).get("spec") or {}
+    if facts.pods <= int(spec.get("minReplicas") or 1):
+        return "at its smallest size"
     if _condition_is(facts.hpa, "ScalingLimited", "True"):
-        return "at its smallest size" if _reason(facts.hpa) == "TooFewReplicas" else "changes as fast as it may"
+        return "changes as fast as it may"
     return "near its target"
 
 

@@ -22,7 +22,7 @@ LOOK_SECONDS = 15.0
 HISTORY = 240
 """Looks that are remembered for a trend: an hour."""
 
-_CPU = {"cpu": 1000.0, "kubernetes.io/batch-cpu": 1000.0, "kubernetes.io/mid-cpu": 1000.0}
+_BATCH_CPU = ("kubernetes.io/batch-cpu", "kubernetes.io/mid-cpu")
 _MEMORY = ("memory", "kubernetes.io/batch-memory", "kubernetes.io/mid-memory")
 _HOUR = 3600.0
 
@@ -63,6 +63,8 @@ class Snapshot:
     asked_cores: float = 0.0
     used_memory: float = 0.0
     asked_memory: float = 0.0
+    batch_cores: float = 0.0
+    """What of the cores asked for is overcommitted."""
     restarts: int = 0
 
 
@@ -74,6 +76,7 @@ class _Sum:
     asked_cores: float = 0.0
     used_memory: float = 0.0
     asked_memory: float = 0.0
+    batch_cores: float = 0.0
     restarts: int = 0
 
 
@@ -143,6 +146,7 @@ class Ledger:
                 asked_cores=each.asked_cores,
                 used_memory=each.used_memory,
                 asked_memory=each.asked_memory,
+                batch_cores=each.batch_cores,
                 restarts=each.restarts,
             )
             trend = self.trends.setdefault(workload, [])
@@ -161,7 +165,9 @@ class Ledger:
             total.ready += all(c.ready for c in run.containers)
             total.used_cores += float(kernel.granted[rows].sum())
             total.used_memory += float(kernel.anon[rows].sum())
-            total.asked_cores += sum(held.get(name, 0) / unit for name, unit in _CPU.items())
+            batch = sum(held.get(name, 0) for name in _BATCH_CPU) / 1000
+            total.asked_cores += held.get("cpu", 0) / 1000 + batch
+            total.batch_cores += batch
             total.asked_memory += sum(held.get(name, 0) for name in _MEMORY)
             total.restarts += sum(c.restarts for c in run.containers)
         return found

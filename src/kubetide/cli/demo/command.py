@@ -29,7 +29,7 @@ from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.load.scenario_file import load_scenario
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.errors import InvalidInput
-from kubetide.kube.gc_tuning import tune_gc
+from kubetide.kube.client.decoding import tune_gc
 
 
 class _Speed(click.ParamType[Any]):

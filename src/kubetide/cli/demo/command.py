@@ -134,6 +134,7 @@ def command(
             loaded,
             view,
             length=length,
+            of=parse_duration(loaded.duration) if capture is not None else None,
             names=() if bare else ALL,
             seed=seed,
             speed=speed or None,

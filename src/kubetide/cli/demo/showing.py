@@ -51,6 +51,7 @@ class Showing:
         view: View,
         *,
         length: timedelta,
+        of: timedelta | None = None,
         names: Sequence[str],
         seed: int | None = None,
         speed: float | None = None,
@@ -63,6 +64,8 @@ class Showing:
         self.seed = seed or scenario.seed
         self._view = view
         self._length = length
+        self._of = of or length
+        """The day that it is a part of."""
         self._names = names
         self._speed = speed
         self._controls = Controls(pace=Pace(speed or 1.0), workloads=len(scenario.workloads))
@@ -86,7 +89,7 @@ class Showing:
                         controllers,
                         names=self._names,
                         seed=self.seed,
-                        length=self._length,
+                        length=self._of,
                         tell=self._view.tell,
                     )
                 )

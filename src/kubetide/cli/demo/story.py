@@ -3,11 +3,14 @@
 It may be asked at any moment and any number of times; a day that nobody looks at is the same day.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.quantity import quantity_float
+from kubetide.cli.demo.cluster_view import ClusterViews
 from kubetide.cli.demo.controllers import Controllers
 from kubetide.cli.demo.controls import Controls
 from kubetide.cli.demo.verdict import Facts, verdict_of
@@ -21,6 +24,9 @@ from kubetide.embedded.sim.load.scenario_events import Announcement
 from kubetide.embedded.sim.narration import Line
 from kubetide.embedded.sim.node.resizes import held_by
 from kubetide.embedded.sim.world import NODES, PODS, condition_of, is_active
+from kubetide.verdicts.core.judge import about
+from kubetide.verdicts.core.verdict import Finding
+from kubetide.verdicts.core.view import KIND_WORDS, ClusterView
 
 HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
 VPAS = ResourceKey("autoscaling.k8s.io", "verticalpodautoscalers")
@@ -41,7 +47,11 @@ class Story:
     length: timedelta
     begun: datetime
     log: deque[Line] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
+    _views: ClusterViews = field(init=False)
     events: deque[tuple[datetime, Announcement]] = field(default_factory=lambda: deque(maxlen=_KEPT_BANNERS))
+
+    def __post_init__(self) -> None:
+        self._views = ClusterViews(self.cluster)
 
     def state(self, controls: Controls) -> State:
         """Return everything a screen shows."""
@@ -70,12 +80,15 @@ class Story:
         """Return every workload as it is, with its verdict."""
         hpas, vpas = self._by_target(HPAS, "scaleTargetRef"), self._by_target(VPAS, "targetRef")
         waiting = self._waiting()
+        view = self._views.now()
         return [
-            self._workload(seen, hpas.get(key), vpas.get(key), waiting.get(key, []))
+            self._workload(seen, hpas.get(key), vpas.get(key), waiting[key], _findings(view, key))
             for key, seen in self.ledger.latest.items()
         ]
 
-    def _workload(self, seen: Snapshot, hpa: Raw | None, vpa: Raw | None, waiting: list[Raw]) -> Workload:
+    def _workload(
+        self, seen: Snapshot, hpa: Raw | None, vpa: Raw | None, waiting: int, findings: Sequence[Finding]
+    ) -> Workload:
         namespace, name = seen.workload
         best = _recommended(vpa)
         pods = max(seen.pods, 1)
@@ -86,8 +99,6 @@ class Story:
                 key=f"{namespace}/{name}",
                 ready=seen.ready,
                 pods=seen.pods,
-                waiting=len(waiting),
-                why_waiting=_why_waiting(waiting),
                 rate=seen.rate,
                 latency=seen.latency,
                 oom_kills=self.ledger.recent_kills(seen.workload),
@@ -96,14 +107,15 @@ class Story:
                 memory=memory,
                 hpa=hpa,
                 vpa=vpa,
-            )
+            ),
+            findings,
         )
         spec = (hpa or {}).get("spec") or {}
         return Workload(
             namespace=namespace,
             name=name,
             ready=seen.ready,
-            pods=seen.pods + len(waiting),
+            pods=seen.pods + waiting,
             bounds=(int(spec.get("minReplicas") or 1), int(spec["maxReplicas"])) if hpa is not None else None,
             usage=_usage(hpa) if hpa is not None else f"{seen.rate:.0f} req/s" if seen.rate else "",
             rate=seen.rate,
@@ -121,12 +133,11 @@ class Story:
             for obj in self.cluster.world.all(resource)
         }
 
-    def _waiting(self) -> dict[WorkloadKey, list[Raw]]:
-        found: dict[WorkloadKey, list[Raw]] = {}
-        for pod in self.cluster.world.all(PODS):
-            if not pod["spec"].get("nodeName") and is_active(pod):
-                found.setdefault(self.cluster.world.workload_of(pod), []).append(pod)
-        return found
+    def _waiting(self) -> Counter[WorkloadKey]:
+        """Return how many pods of each workload no node has taken."""
+        pods = self.cluster.world.all(PODS)
+        waiting = (pod for pod in pods if not pod["spec"].get("nodeName") and is_active(pod))
+        return Counter(self.cluster.world.workload_of(pod) for pod in waiting)
 
     def _nodes(self) -> list[Node]:
         nodes = []
@@ -184,6 +195,12 @@ class Story:
         return lines or ["It has no autoscaler: its replicas and requests are those of its manifest."]
 
 
+def _findings(view: ClusterView, workload: WorkloadKey) -> Sequence[Finding]:
+    """Return what there is to say about a workload and its autoscalers, worst first."""
+    key = ObjectKey(*workload)
+    return next((found for word in KIND_WORDS.values() if (found := about(view, word, key))), [])
+
+
 def _recommended(vpa: Raw | None) -> dict[str, float]:
     """Return what a VPA recommends for one pod."""
     total: dict[str, float] = {}
@@ -196,14 +213,6 @@ def _recommended(vpa: Raw | None) -> dict[str, float]:
 
 def _times(value: float | None, pods: int) -> float | None:
     return None if value is None else value * pods
-
-
-def _why_waiting(pods: list[Raw]) -> str:
-    for pod in pods:
-        for condition in (pod.get("status") or {}).get("conditions") or ():
-            if condition.get("type") == "PodScheduled" and condition.get("message"):
-                return str(condition["message"])
-    return ""
 
 
 def _usage(hpa: Raw) -> str:

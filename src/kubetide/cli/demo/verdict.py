@@ -1,10 +1,16 @@
-"""How a simulated workload is doing, in one line with its remedy: what serves its users badly first, waste last."""
+"""How a simulated workload is doing, in one line with its remedy: what serves its users badly first, waste last.
 
+A simulation knows what no cluster can tell: requests that nobody took, and how slow the others were. Everything else
+is judged by `kubetide.verdicts`, as `kubetide explain` and `kubetide doctor` do it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kubetide.dashboard.bars import cores, memory
-from kubetide.dashboard.model import NOTHING, Amounts, Verdict
+from kubetide.dashboard.model import NOTHING, Amounts, Tone, Verdict
+from kubetide.verdicts.core.verdict import Finding, Severity
 
 SLOW_SECONDS = 1.0
 OOM_LOOP = 3
@@ -21,9 +27,6 @@ class Facts:
     kind: str = "deployment"
     ready: int = 0
     pods: int = 0
-    waiting: int = 0
-    """Pods that no node has taken."""
-    why_waiting: str = ""
     rate: float = 0.0
     latency: float = 0.0
     oom_kills: int = 0
@@ -36,23 +39,16 @@ class Facts:
     vpa: dict[str, Any] | None = None
 
 
-def verdict_of(facts: Facts) -> Verdict:
-    """Return the first thing that is wrong, or what keeps it right."""
-    for judge in (_waiting, _down, _killed, _unscaled, _slow, _limited, _wasteful):
-        found = judge(facts)
-        if found is not None:
+def verdict_of(facts: Facts, findings: Sequence[Finding] = ()) -> Verdict:
+    """Return the first thing that is wrong, or what keeps it right; `findings` are those of `kubetide.verdicts`."""
+    for judge in (_down, _killed, _slow):
+        if (found := judge(facts)) is not None:
             return found
-    return _fine(facts)
-
-
-def _waiting(facts: Facts) -> Verdict | None:
-    if not facts.waiting:
-        return None
-    text = f"WAITING FOR ROOM: {facts.waiting} of {facts.pods + facts.waiting} pods have no node"
-    if "batch" in facts.why_waiting:
-        remedy = "kubetide run slo and kubetide node, which overcommit nodes to batch work"
-        return Verdict(tone="warn", text=f"{text}: {facts.why_waiting}", remedy=remedy)
-    return Verdict(tone="warn", text=text, remedy=f"add a node, or lower the requests of {facts.key}")
+    problem = next((each for each in findings if each.severity.is_problem), None)
+    if problem is not None:
+        tone: Tone = "bad" if problem.severity is Severity.ERROR else "warn"
+        return Verdict(tone=tone, text=problem.line, remedy=problem.remedy)
+    return _wasteful(facts) or _fine(facts)
 
 
 def _killed(facts: Facts) -> Verdict | None:
@@ -81,14 +77,6 @@ def _down(facts: Facts) -> Verdict | None:
     return Verdict(tone="bad", text=text, remedy=f"kubectl describe {facts.kind} {facts.key.partition('/')[2]}")
 
 
-def _unscaled(facts: Facts) -> Verdict | None:
-    active = _condition(facts.hpa, "ScalingActive")
-    if active is None or active.get("status") == "True":
-        return None
-    message = str(active.get("message") or active.get("reason"))
-    return Verdict(tone="warn", text=f"NOT SCALING: {message}", remedy="kubetide explain hpa " + facts.key)
-
-
 def _slow(facts: Facts) -> Verdict | None:
     if not facts.rate or facts.latency < SLOW_SECONDS:
         return None
@@ -99,12 +87,6 @@ def _slow(facts: Facts) -> Verdict | None:
     if _condition_is(facts.hpa, "ScalingLimited", "True") and _reason(facts.hpa) == "TooManyReplicas":
         return Verdict(tone="bad", text=f"{text}, and its autoscaler may add no more", remedy=_more(facts))
     return Verdict(tone="warn", text=f"{text}; its autoscaler adds pods", remedy="a lower target leaves more headroom")
-
-
-def _limited(facts: Facts) -> Verdict | None:
-    if not _condition_is(facts.hpa, "ScalingLimited", "True") or _reason(facts.hpa) != "TooManyReplicas":
-        return None
-    return Verdict(tone="warn", text="AT ITS LIMIT: wants more than its largest size", remedy=_more(facts))
 
 
 def _wasteful(facts: Facts) -> Verdict | None:

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.cli.demo.verdict import Facts, verdict_of
 from kubetide.dashboard.model import Amounts
+from kubetide.verdicts.core.finding import found
 
 FINE = Facts(key="shop/web", ready=3, pods=3, rate=20, latency=0.01, cpu=Amounts(used=0.4, asked=0.6))
 VPA: dict[str, Any] = {"metadata": {"name": "web"}, "spec": {"updatePolicy": {"updateMode": "Recreate"}}}
@@ -43,14 +45,9 @@ LIMITED = hpa("ScalingLimited", reason="TooManyReplicas")
             replace(FINE, cpu=SIZED, vpa={"spec": {"updatePolicy": {"updateMode": "Off"}}}),
             "warn", "only advises", "updateMode", id="advice-only",
         ),
-        pytest.param(replace(FINE, hpa=LIMITED), "warn", "AT ITS LIMIT", "maxReplicas of hpa web above 5", id="limit"),
         pytest.param(replace(FINE, latency=9, hpa=LIMITED), "bad", "SLOW", "maxReplicas", id="slow-at-its-limit"),
         pytest.param(replace(FINE, latency=9), "bad", "SLOW: 9 s", "kubectl autoscale", id="slow"),
         pytest.param(replace(FINE, latency=9, hpa=hpa()), "warn", "adds pods", "headroom", id="slow-but-scaling"),
-        pytest.param(
-            replace(FINE, hpa=hpa("ScalingActive", "False", message="no metrics")),
-            "warn", "NOT SCALING: no metrics", "kubetide explain hpa shop/web", id="not-scaling",
-        ),
         pytest.param(replace(FINE, ready=0), "bad", "DOWN", "describe", id="down"),
         pytest.param(replace(FINE, ready=0, oom_kills=9), "bad", "9 OOM kills", "memory limit", id="down-by-oom"),
         pytest.param(replace(FINE, oom_kills=1), "warn", "OOM-killed once", "memory limit", id="oom"),
@@ -58,11 +55,6 @@ LIMITED = hpa("ScalingLimited", reason="TooManyReplicas")
         pytest.param(replace(FINE, oom_kills=5, vpa=VPA), "bad", "no recommendation", "wait", id="oom-vpa-learns"),
         pytest.param(
             replace(FINE, oom_kills=5, vpa=VPA, cpu=SIZED), "plain", "sized by its VPA", "", id="oom-vpa-knows"
-        ),
-        pytest.param(replace(FINE, waiting=2), "warn", "2 of 5 pods have no node", "add a node", id="no-room"),
-        pytest.param(
-            replace(FINE, waiting=2, why_waiting="Insufficient kubernetes.io/batch-cpu"),
-            "warn", "batch-cpu", "overcommit", id="no-batch-resources",
         ),
     ],
 )  # fmt: skip
@@ -72,3 +64,13 @@ def test_the_first_thing_that_is_wrong_is_named(facts: Facts, tone: str, text: s
     assert text in verdict.text
     assert remedy in verdict.remedy
     assert bool(remedy) == bool(verdict.remedy)
+
+
+def test_what_verdicts_say_stands_after_what_users_feel_and_before_what_is_fine() -> None:
+    key = ObjectKey("shop", "web")
+    minor = found("pdb-blocks", "pdb", key, rule="minAvailable 3", count=3)
+    assert verdict_of(FINE, [minor]).text == minor.line
+    assert verdict_of(FINE, [minor]).remedy == minor.remedy
+    assert verdict_of(FINE, [minor]).tone in ("warn", "bad")
+    assert verdict_of(replace(FINE, latency=9), [minor]).text.startswith("SLOW")
+    assert verdict_of(FINE, [found("pdb-ok", "pdb", key, allowed=1, count=3)]).tone == "good"

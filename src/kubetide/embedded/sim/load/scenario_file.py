@@ -100,7 +100,7 @@ def _unknown(name: str, kind: Any) -> str:
 def _type_at(place: str) -> Any:
     """Return the type that a scenario has at a place such as `workloads[0].load.curve`."""
     kind: Any = Scenario
-    for name in re.findall(r"[^.\[\]]+", place):
+    for name in re.findall(r"\[[^\]]*\]|[^.\[\]]+", place):
         kind = _plain(kind)
         if typing.get_origin(kind) in (list, dict, tuple):
             arguments = typing.get_args(kind)

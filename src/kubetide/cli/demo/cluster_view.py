@@ -48,7 +48,7 @@ class ClusterViews:
     def now(self) -> ClusterView:
         """Return the cluster as it is."""
         kept: dict[tuple[str, StoreKey], tuple[object, Any]] = {}
-        members: dict[str, tuple[Any, ...]] = {}
+        members: dict[str, Any] = {}
         for member, resource in _MEMBERS.items():
             found = []
             for entry in self._cluster.api.store.collection(ResourceKey(resource.group, resource.plural)).entries():

@@ -31,15 +31,15 @@ def make_summary(outcome: Outcome, without: Accounts | None) -> str:
     asked, used = _sum(outcome.accounts, "asked_core_hours"), _sum(outcome.accounts, "used_core_hours")
     lines.append(f"In all {asked:.1f} core-hours were asked for and {used:.1f} used.")
     if without is not None:
-        lines += ["", "Against the same day without kubetide, replicas and requests as in the manifests:"]
+        lines += ["", "Against the same day without kubetide, sized as in the manifests:"]
         lines += [f"  {line}" for line in comparison(outcome.accounts, without)]
     lines += _still_wrong(outcome)
     return "\n".join(lines)
 
 
 def _table(accounts: Accounts, without: Accounts | None) -> list[str]:
-    heads = ["workload", "pods", "core-h asked", "used", "GiB-h asked", "served well", "OOM"]
-    rows = [heads if without is None else [*heads, "without: core-h", "served well", "OOM"]]
+    heads = ["workload", "pods", "asked", "used", "GiB-h", "well", "OOM"]
+    rows = [heads if without is None else [*heads, "asked", "well", "OOM"]]
     for key, account in sorted(accounts.items()):
         row = [
             "/".join(key),
@@ -55,13 +55,18 @@ def _table(accounts: Accounts, without: Accounts | None) -> list[str]:
             row += [f"{other.asked_core_hours:.1f}", percent(other.served_well), str(other.oom_kills or "")]
         rows.append(row)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
+    lines = [
         "  ".join(
             text.ljust(width) if column == 0 else text.rjust(width)
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
+    # 80 columns are enough for workloads with short names, so what the columns mean stands above them.
+    title = "core-hours asked, used; GiB-hours asked; served well"
+    if without is not None:
+        title = title.ljust(sum(widths[: len(heads)]) + 2 * len(heads)) + "without kubetide"
+    return [title, *lines]
 
 
 def comparison(accounts: Accounts, without: Accounts) -> list[str]:
@@ -104,7 +109,7 @@ def percent(share: float | None) -> str:
     if share is None:
         return ""
     tenths = int(share * 1000 + 1e-9)
-    return f"{tenths / 10:.1f} %"
+    return f"{tenths / 10:.1f}%"
 
 
 def _pods(account: Account) -> str:

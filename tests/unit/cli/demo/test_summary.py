@@ -53,10 +53,11 @@ def test_the_table_has_both_days_side_by_side() -> None:
     lines = make_summary(outcome(), WITHOUT).splitlines()
     assert "12:00:00 simulated: 7 decisions of a horizontal autoscaler." in lines
     [web] = [line.split() for line in lines if line.startswith("shop/web")]
-    assert web == ["shop/web", "2-8", "20.0", "9.0", "4.0", "99.9", "%", "12.0", "31.0", "%"]
+    assert web == ["shop/web", "2-8", "20.0", "9.0", "4.0", "99.9%", "12.0", "31.0%"]
     assert "In all 75.0 core-hours were asked for and 60.0 used." in lines
     assert lines[-1] == "Nothing is wrong at the end."
     assert "without" not in make_summary(outcome(), None)
+    assert max(len(line) for line in lines) <= 80
 
 
 def test_what_is_still_wrong_comes_last_with_its_remedy() -> None:
@@ -76,7 +77,7 @@ def test_what_is_still_wrong_comes_last_with_its_remedy() -> None:
 
 @pytest.mark.parametrize(
     ("share", "text"),
-    [(1.0, "100.0 %"), (0.99999, "99.9 %"), (0.9, "90.0 %"), (0.0, "0.0 %"), (None, "")],
+    [(1.0, "100.0%"), (0.99999, "99.9%"), (0.9, "90.0%"), (0.0, "0.0%"), (None, "")],
 )
 def test_only_what_is_whole_is_a_hundred_percent(share: float | None, text: str) -> None:
     assert percent(share) == text

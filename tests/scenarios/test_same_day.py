@@ -22,16 +22,19 @@ from kubetide.cli.demo.showing import Ports, Showing
 from kubetide.cli.demo.summary import make_summary
 from kubetide.cli.demo.view import LiveView, PlainView, View
 from kubetide.embedded.sim import scenarios
+from kubetide.embedded.sim.ledger import Account
+from kubetide.embedded.sim.load.model import WorkloadKey
 from kubetide.embedded.sim.time.loop import run_virtual
 
+Lived = tuple[str, str, dict[WorkloadKey, Account]]
 LENGTH = timedelta(minutes=6)
 PATIENCE_SECONDS = 60.0
 WATCHED = ("/api/v1/pods", "/api/v1/events", "/apis/autoscaling/v2/horizontalpodautoscalers")
 READ = ("/apis/metrics.k8s.io/v1beta1/pods", "/api/v1/nodes", "/apis/apps/v1/deployments")
 
 
-def live(speed: float | None, *, view: View | None = None, config: Path | None = None) -> tuple[str, str]:
-    """Live through a while with every controller; return the summary and the digest of all objects."""
+def live(speed: float | None, *, view: View | None = None, config: Path | None = None) -> Lived:
+    """Live through a while with every controller; return the summary, the digest of all objects and all figures."""
     scenario = scenarios.load("webshop")
     showing = Showing(
         scenario,
@@ -43,11 +46,11 @@ def live(speed: float | None, *, view: View | None = None, config: Path | None =
         kubeconfig=config or Path("unused"),
     )
     outcome = run_virtual(showing.run(), start=scenario.start, speed=speed)
-    return make_summary(outcome, None), outcome.objects
+    return make_summary(outcome, None), outcome.objects, outcome.accounts
 
 
 @cache
-def unwatched() -> tuple[str, str]:
+def unwatched() -> Lived:
     return live(None)
 
 

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import sha256
 
@@ -66,10 +66,11 @@ class Day:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
+        # Copies: the cluster lives on for a moment while it is stopped.
         return Outcome(
             elapsed=timedelta(seconds=round(self.cluster.elapsed())),
-            reasons=self.reasons,
-            accounts=self.story.ledger.accounts,
+            reasons=self.reasons.copy(),
+            accounts={key: replace(account) for key, account in self.story.ledger.accounts.items()},
             state=self.story.state(Controls(pace=Pace(DEFAULT_SPEED))),
             objects=digest(self.cluster),
         )

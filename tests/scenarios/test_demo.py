@@ -53,7 +53,7 @@ def test_two_processes_with_one_seed_print_the_same_bytes_and_show_every_control
         "vpa/thumbnails",
         "recommends cpu",
         "resized in place",
-        "to batch work",
+        "for batch work",
         "0:10:00 simulated",
         "Against the same day without kubetide",
     ):
@@ -170,8 +170,8 @@ def test_lines_are_told_once_and_with_their_reason() -> None:
     narrator.changed(nodes, node("4100"), node("2000"))
     narrator.changed(nodes, node("2000"), None)
     assert [line.text for line in told] == [
-        "overcommit 4.0 cores and 0Mi to batch work",
-        "overcommit 2.0 cores and 0Mi to batch work (was 4.0 cores)",
+        "overcommit 4.0 cores and 0Mi for batch work",
+        "overcommit 2.0 cores and 0Mi for batch work (was 4.0 cores)",
     ]
     assert told[0].render().startswith("Mon 06:00:00  nodes ")
 

@@ -32,6 +32,7 @@ VERBS = {
     "explain": ("kubetide.cli.explain.command", "What is wrong with an object, the fix, and why it is its size."),
     "manifests": ("kubetide.cli.manifests", "CRDs, rights and workloads to install kubetide in a cluster."),
     "node": ("kubetide.cli.node.command", "The agent of one node."),
+    "record": ("kubetide.cli.record", "Record what happens, or happened, in a cluster."),
     "replay": ("kubetide.cli.replay", "What a policy would have decided, fed with what happened."),
     "run": ("kubetide.cli.run", "Run controllers against a cluster."),
     "runtime-proxy": ("kubetide.cli.node.runtime_proxy", "Stand between the kubelet and the container runtime."),

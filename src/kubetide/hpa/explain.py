@@ -1,7 +1,6 @@
-"""The trace of a decision, told to a person: what was seen, what each metric asked for, which rule decided.
+"""The trace of a decision, for a person: what was seen, what each metric asked for, which rule decided.
 
-Rules have names for programs; people are told in words what a rule did. Rows of the history that say the same are one
-row with a count.
+Rules have names for programs; people get words for what a rule did. Equal rows of the history are one row with a count.
 """
 
 from collections.abc import Iterable
@@ -154,7 +153,7 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
 
 
 def _headroom(headroom: dict[str, Any]) -> Iterable[str]:
-    """Tell the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
+    """Return the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
     forecasters = headroom.get("forecasters") or {}
     loudest = sorted(forecasters.items(), key=lambda one: -one[1])[:2]
     voices = ", ".join(f"{name} {share:.0%}" for name, share in loudest)

@@ -40,7 +40,7 @@ def test_a_failure_is_told() -> None:
     assert "keep 2" in text
 
 
-def test_a_guarded_decision_says_what_is_wrong() -> None:
+def test_a_guarded_decision_reports_what_is_wrong() -> None:
     text = render(traced(turn(observation(hpa(metrics=[QUEUE]), 3, [value(-1000)]))))
     assert "not to be trusted for shrinking: it has a negative value (-1)" in text
     assert "InvalidMetricValue" in text

@@ -1,6 +1,6 @@
 """The end of the story: what the day cost and gave, beside the same day without kubetide, and what is still wrong.
 
-docs/reference/scenario.md defines the figures.
+docs/reference/demo.md defines the figures.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from kubetide.api.objects.scheme import CRDS, LEASES, NAMESPACES
 from kubetide.api.values.codec import decode_raw, encode
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.install.objects import required_crds
-from kubetide.install.rights import CLUSTER, LOCAL, Right
+from kubetide.install.rbac import CLUSTER, LOCAL, Permission
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound, Unauthorized
 from kubetide.verdicts.cluster_reader import one_line
@@ -190,7 +190,7 @@ async def _permissions(client: Client, answers: _Answers, own_namespace: str) ->
         answers.fine.append(f"{asked} permissions")
 
 
-async def _may(client: Client, right: Right, resource: str, verb: str, namespace: str) -> bool:
+async def _may(client: Client, right: Permission, resource: str, verb: str, namespace: str) -> bool:
     name, _, subresource = resource.partition("/")
     attributes = {"group": right.group, "resource": name, "verb": verb, "namespace": namespace}
     if len(right.names) == 1:

@@ -85,7 +85,7 @@ async def explained(
         return await _explain(invocation, kind, found, key, address, token, recompute=recompute)
 
 
-def _places(invocation: Invocation) -> tuple[str, ...]:
+def places(invocation: Invocation) -> tuple[str, ...]:
     """Return where a kubetide may be running here: where the kubeconfig says, then the ports of the components.
 
     Several components may share one process, on the port of whichever was named first, so all ports are tried.
@@ -109,7 +109,7 @@ async def _explain(
     recompute: bool,
 ) -> dict[str, Any]:
     if not recompute:
-        addresses = (address,) if address else _places(invocation)
+        addresses = (address,) if address else places(invocation)
         answers = await asyncio.gather(*(ask(each, kind, key, token, required=bool(address)) for each in addresses))
         halves = [answer for answer in answers if answer is not None]
         controller = next((half for half in halves if not _is_of_agent(kind, half)), None)

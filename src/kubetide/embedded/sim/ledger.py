@@ -1,4 +1,4 @@
-"""What a stretch of simulated time cost and gave, workload by workload. docs/reference/scenario.md defines the figures.
+"""What a stretch of simulated time cost and gave, workload by workload. docs/reference/demo.md has them.
 
     asked     requests of the pods on nodes, batch and mid resources included, times the hours they were held
     used      CPU that was granted, memory that was held, times hours

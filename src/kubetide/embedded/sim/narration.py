@@ -1,4 +1,4 @@
-"""What happens in a cluster, told in one line per change, with its reason.
+"""What happens in a cluster, in one line per change, with its reason.
 
 Most of it stands in Kubernetes events already: who did what, and why. What has no event (a new recommendation, other
 resources after a pod was replaced, overcommitted batch resources) is read from the difference of two versions.
@@ -33,7 +33,7 @@ _EVENTS: dict[str, Tone] = {
     "ResizeInfeasible": "warn",
 }
 _ONCE = ("BackOff", "FailedGetResourceMetric", "FailedGetPodsMetric")
-"""Repeated while the cause lasts; the first one tells it all."""
+"""Repeated while the cause lasts; the first one has it all."""
 _VPAS = ResourceKey("autoscaling.k8s.io", "verticalpodautoscalers")
 _HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
 _NODES = ResourceKey("", "nodes")
@@ -97,7 +97,7 @@ class Narrator:
             return
         message = " ".join(str(new.get("message") or new.get("note") or reason).split())
         autoscaled = (involved.get("namespace"), involved.get("name")) in self._autoscaled
-        # The autoscaler tells why by itself; what is left is the coming and going of revisions.
+        # The autoscaler reports why by itself; what is left is the coming and going of revisions.
         revision = " from 0 " in message or message.endswith(" to 0")
         if reason == "ScalingReplicaSet" and autoscaled and not revision:
             return
@@ -157,7 +157,7 @@ class Narrator:
         self._told_batch = cpu, len(self._batch)
         held = _amount("memory", sum(each for _, each in self._batch.values()))
         was = f" (was {before:.1f} cores)" if nodes == len(self._batch) else ""
-        self._say("nodes", f"overcommit {cpu:.1f} cores and {held} to batch work{was}", "good")
+        self._say("nodes", f"overcommit {cpu:.1f} cores and {held} for batch work{was}", "good")
 
     def announced(self, event: Announcement) -> None:
         """Tell of a scenario event."""

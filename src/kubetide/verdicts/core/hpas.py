@@ -199,7 +199,7 @@ def _staleness(view: ClusterView, hpa: HorizontalPodAutoscaler) -> str:
 
 
 def _starting(view: ClusterView, hpa: HorizontalPodAutoscaler) -> bool:
-    """Tell whether the target has pods and none is ready: that is told instead of the metric that has no sample."""
+    """Return whether the target has pods and none is ready: reported instead of the metric that has no sample."""
     return any(finding.verdict.id == "hpa-no-ready-pods" for finding in _about_pods(view, hpa))
 
 
@@ -231,7 +231,7 @@ def _about_bounds(view: ClusterView, hpa: HorizontalPodAutoscaler, record: Recor
 
 
 def _wanted(hpa: HorizontalPodAutoscaler, record: Record) -> int:
-    """Return what the metrics ask for: as the controller tells, else from the figures in the status."""
+    """Return what the metrics ask for: as the controller reports, else from the figures in the status."""
     proposal = record.get("proposal")
     if isinstance(proposal, int) and proposal > hpa.spec.max_replicas:
         return proposal

@@ -158,7 +158,7 @@ def amount_of(text: QuantityText) -> Quantity | None:
 
 
 def is_live(pod: Pod) -> bool:
-    """Tell whether a pod has neither finished nor is on its way out."""
+    """Return whether a pod has neither finished nor is on its way out."""
     return pod.metadata.deletion_timestamp is None and pod.status.phase not in _FINISHED
 
 

@@ -27,7 +27,7 @@ class WebhookProblem:
 
 
 def applies(vpa: VerticalPodAutoscaler) -> bool:
-    """Tell whether a VPA sets the size of new pods."""
+    """Return whether a VPA sets the size of new pods."""
     return update_mode(vpa) != OFF
 
 

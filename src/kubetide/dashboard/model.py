@@ -60,7 +60,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node: what it has, what is asked for and used of it, and what it overcommits to batch work. In cores."""
+    """One node: what it has, what is asked for and used of it, and what it overcommits for batch work. In cores."""
 
     name: str
     ready: bool

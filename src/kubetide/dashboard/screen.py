@@ -3,7 +3,7 @@
     header      name, day clock, progress, pace
     banners     scenario events that go on
     workloads   two lines each where there is room: numbers, and the verdict; one line where there is not
-    nodes       a line each: used, asked for, overcommitted to batch work
+    nodes       a line each: used, asked for, overcommitted for batch work
     log         what changed and why, as much as fits; or the explanation of the workload that was chosen
     keys
 

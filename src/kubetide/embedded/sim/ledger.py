@@ -1,4 +1,4 @@
-"""What a stretch of simulated time cost and gave, workload by workload. docs/reference/demo.md has them.
+"""What a stretch of simulated time cost and gave, workload by workload; docs/reference/demo.md defines it.
 
     asked     requests of the pods on nodes, batch and mid resources included, times the hours they were held
     used      CPU that was granted, memory that was held, times hours

@@ -143,7 +143,7 @@ class Narrator:
             self._say(f"vpa/{name}", text, "good", str(vpa["metadata"].get("namespace") or ""))
 
     def _overcommit(self, node: Raw) -> None:
-        """Tell of batch resources as one sum: nodes follow their load up and down all day, each in its own time."""
+        """Report batch resources as one sum: nodes follow their load up and down all day, each in its own time."""
         allocatable = (node.get("status") or {}).get("allocatable") or {}
         raw = allocatable.get("kubernetes.io/batch-cpu")
         if raw is None:
@@ -160,7 +160,7 @@ class Narrator:
         self._say("nodes", f"overcommit {cpu:.1f} cores and {held} for batch work{was}", "good")
 
     def announced(self, event: Announcement) -> None:
-        """Tell of a scenario event."""
+        """Report a scenario event."""
         text = event.text if not event.seconds else f"{event.text} for {_minutes(event.seconds)}"
         space, _, name = event.subject.rpartition("/")
         subject = f"event/{name}"

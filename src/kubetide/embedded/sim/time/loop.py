@@ -148,7 +148,7 @@ class _JumpingSelector(selectors.BaseSelector):
             if wait < -1:
                 self.set_speed(speed)
             return self._real.select(0)
-        # Whatever ends the waiting, the clock stays where it is: the next round waits for what is left, or jumps.
+        # Whatever ends the waiting, the clock stays where it is: the next call waits for the rest, or jumps.
         return self._real.select(min(wait, longest))
 
     def _advance(self, seconds: float) -> None:

@@ -107,6 +107,7 @@ soak: $(READY) ## Hours of simulated churn
 docs: $(READY) ## Write the pages that are generated from the code
 	@$(BIN)/kubetide settings --format markdown > docs/reference/settings.md
 	@$(BIN)/kubetide compat --format markdown > docs/reference/compat.md
+	@$(BIN)/kubetide verdicts --format markdown > docs/reference/verdicts.md
 	@$(BIN)/kubetide manifests all --image kubetide:latest > deploy/kubetide.yaml
 	@for size in 80x24 160x50; do $(BIN)/kubetide demo --duration 3h4m --capture $$size > docs/reference/demo-$$size.txt; done
 

@@ -162,10 +162,10 @@ def _names(text: str, *, agents: bool) -> tuple[str, ...]:
 
 def _scenario(path: Path | None) -> "Scenario":
     """Return what is simulated: what a file says, or three idle nodes."""
-    from kubetide.embedded.sim.load.scenario import NodeSpec, Scenario
+    from kubetide.embedded.sim.load.scenario import Scenario, ScenarioNodes
     from kubetide.embedded.sim.load.scenario_file import load_scenario
 
-    return Scenario(name="up", nodes=[NodeSpec(name="node", count=3)]) if path is None else load_scenario(path)
+    return Scenario(name="up", nodes=[ScenarioNodes(name="node", count=3)]) if path is None else load_scenario(path)
 
 
 def _is_loopback(host: str) -> bool:

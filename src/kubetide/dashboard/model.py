@@ -12,7 +12,7 @@ Tone = Literal["plain", "good", "warn", "bad"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Judgement:
     """How a workload is doing, and what to do about it."""
 
     tone: Tone
@@ -51,7 +51,7 @@ class Workload:
     trend: tuple[float, ...] = ()
     """Cores used, oldest first."""
     restarts: int = 0
-    verdict: Verdict
+    verdict: Judgement
 
     @property
     def key(self) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubetide.dashboard.bars import bar, cores, cut, gauge, memory, sparkline
-from kubetide.dashboard.model import Amounts, Banner, Entry, Node, State, Tone, Verdict, Workload
+from kubetide.dashboard.model import Amounts, Banner, Entry, Judgement, Node, State, Tone, Workload
 from kubetide.dashboard.screen import render, text_of
 
 START = datetime(2026, 1, 5, 6, tzinfo=UTC)
@@ -29,7 +29,7 @@ def workload(name: str, tone: Tone = "good") -> Workload:
         cpu=Amounts(used=2.1, asked=4.0, recommended=3.0),
         memory=Amounts(used=2**30, asked=2 * 2**30),
         trend=(1.0, 2.0, 3.0, 2.0),
-        verdict=Verdict(tone=tone, text=f"verdict of {name}", remedy="the remedy" if tone == "bad" else ""),
+        verdict=Judgement(tone=tone, text=f"verdict of {name}", remedy="the remedy" if tone == "bad" else ""),
     )
 
 

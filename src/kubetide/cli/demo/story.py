@@ -18,7 +18,7 @@ from kubetide.dashboard.model import Amounts, Banner, Entry, Node, State, Worklo
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.ledger import Ledger, Snapshot
+from kubetide.embedded.sim.ledger import Ledger, WorkloadRow
 from kubetide.embedded.sim.load.model import WorkloadKey
 from kubetide.embedded.sim.load.scenario_events import Announcement
 from kubetide.embedded.sim.narration import Line
@@ -87,7 +87,7 @@ class Story:
         ]
 
     def _workload(
-        self, seen: Snapshot, hpa: Raw | None, vpa: Raw | None, waiting: int, findings: Sequence[Finding]
+        self, seen: WorkloadRow, hpa: Raw | None, vpa: Raw | None, waiting: int, findings: Sequence[Finding]
     ) -> Workload:
         namespace, name = seen.workload
         best = _recommended(vpa)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubetide.dashboard.bars import cores, memory
-from kubetide.dashboard.model import NOTHING, Amounts, Tone, Verdict
+from kubetide.dashboard.model import NOTHING, Amounts, Judgement, Tone
 from kubetide.verdicts.core.verdict import Finding, Severity
 
 SLOW_SECONDS = 1.0
@@ -39,7 +39,7 @@ class Facts:
     vpa: dict[str, Any] | None = None
 
 
-def verdict_of(facts: Facts, findings: Sequence[Finding] = ()) -> Verdict:
+def verdict_of(facts: Facts, findings: Sequence[Finding] = ()) -> Judgement:
     """Return the first thing that is wrong, or what keeps it right; `findings` are those of `kubetide.verdicts`."""
     for judge in (_down, _killed, _slow):
         if (found := judge(facts)) is not None:
@@ -47,74 +47,78 @@ def verdict_of(facts: Facts, findings: Sequence[Finding] = ()) -> Verdict:
     problem = next((each for each in findings if each.severity.is_problem), None)
     if problem is not None:
         tone: Tone = "bad" if problem.severity is Severity.ERROR else "warn"
-        return Verdict(tone=tone, text=problem.line, remedy=problem.remedy)
+        return Judgement(tone=tone, text=problem.line, remedy=problem.remedy)
     return _wasteful(facts) or _fine(facts)
 
 
-def _killed(facts: Facts) -> Verdict | None:
+def _killed(facts: Facts) -> Judgement | None:
     if not facts.oom_kills:
         return None
     loops = facts.oom_kills >= OOM_LOOP
     times = "once" if facts.oom_kills == 1 else f"{facts.oom_kills} times"
     text = f"{'OOM LOOP: ' if loops else ''}OOM-killed {times} in the last hour"
     if facts.vpa is not None and facts.cpu.recommended is not None:
-        return Verdict(tone="plain", text=f"{text}; sized by its VPA: {_recommendation(facts)} in all")
+        return Judgement(tone="plain", text=f"{text}; sized by its VPA: {_recommendation(facts)} in all")
     if facts.vpa is not None:
-        return Verdict(tone="bad", text=f"{text}; its VPA has no recommendation yet", remedy="wait for its VPA")
+        return Judgement(tone="bad", text=f"{text}; its VPA has no recommendation yet", remedy="wait for its VPA")
     namespace, _, name = facts.key.partition("/")
     where = f"{facts.kind}/{name} in {namespace}"
     remedy = f"raise the memory limit of {where} or give it a VPA; a leak needs a new release"
-    return Verdict(tone="bad" if loops else "warn", text=text, remedy=remedy)
+    return Judgement(tone="bad" if loops else "warn", text=text, remedy=remedy)
 
 
-def _down(facts: Facts) -> Verdict | None:
+def _down(facts: Facts) -> Judgement | None:
     if facts.ready or not facts.rate:
         return None
     why = f" after {facts.oom_kills} OOM kills in an hour" if facts.oom_kills else ""
     text = f"DOWN: none of {facts.pods} pods is ready{why}, {facts.rate:.0f} requests a second are lost"
     if facts.oom_kills:
-        return Verdict(tone="bad", text=text, remedy=f"raise the memory limit of {facts.key}, or give it a VPA")
-    return Verdict(tone="bad", text=text, remedy=f"kubectl describe {facts.kind} {facts.key.partition('/')[2]}")
+        return Judgement(tone="bad", text=text, remedy=f"raise the memory limit of {facts.key}, or give it a VPA")
+    return Judgement(tone="bad", text=text, remedy=f"kubectl describe {facts.kind} {facts.key.partition('/')[2]}")
 
 
-def _slow(facts: Facts) -> Verdict | None:
+def _slow(facts: Facts) -> Judgement | None:
     if not facts.rate or facts.latency < SLOW_SECONDS:
         return None
     text = f"SLOW: {facts.latency:.0f} s for a request with {facts.ready} pods ready"
     if facts.hpa is None:
         name = facts.key.partition("/")[2]
-        return Verdict(tone="bad", text=text, remedy=f"kubectl autoscale {facts.kind} {name} --cpu-percent=60 --max=10")
+        return Judgement(
+            tone="bad", text=text, remedy=f"kubectl autoscale {facts.kind} {name} --cpu-percent=60 --max=10"
+        )
     if _condition_is(facts.hpa, "ScalingLimited", "True") and _reason(facts.hpa) == "TooManyReplicas":
-        return Verdict(tone="bad", text=f"{text}, and its autoscaler may add no more", remedy=_more(facts))
-    return Verdict(tone="warn", text=f"{text}; its autoscaler adds pods", remedy="a lower target leaves more headroom")
+        return Judgement(tone="bad", text=f"{text}, and its autoscaler may add no more", remedy=_more(facts))
+    return Judgement(
+        tone="warn", text=f"{text}; its autoscaler adds pods", remedy="a lower target leaves more headroom"
+    )
 
 
-def _wasteful(facts: Facts) -> Verdict | None:
+def _wasteful(facts: Facts) -> Judgement | None:
     if facts.hpa is not None or facts.cpu.asked < 0.5 or facts.cpu.used > _WASTE * facts.cpu.asked:
         return None
     text = f"WASTEFUL: uses {cores(facts.cpu.used)} of {cores(facts.cpu.asked)} cores"
     if facts.vpa is None:
-        return Verdict(tone="warn", text=text, remedy="give it a VPA")
+        return Judgement(tone="warn", text=text, remedy="give it a VPA")
     if facts.cpu.recommended is None:
-        return Verdict(tone="plain", text=f"{text}; its VPA has no recommendation yet")
+        return Judgement(tone="plain", text=f"{text}; its VPA has no recommendation yet")
     mode = ((facts.vpa.get("spec") or {}).get("updatePolicy") or {}).get("updateMode") or "Recreate"
     if mode in ("Off", "Initial"):
         remedy = "set updateMode to InPlaceOrRecreate, or replace its pods"
-        return Verdict(tone="warn", text=f"{text}; its VPA only advises", remedy=remedy)
-    return Verdict(tone="plain", text=f"{text}; its VPA is going to {_recommendation(facts)}")
+        return Judgement(tone="warn", text=f"{text}; its VPA only advises", remedy=remedy)
+    return Judgement(tone="plain", text=f"{text}; its VPA is going to {_recommendation(facts)}")
 
 
-def _fine(facts: Facts) -> Verdict:
+def _fine(facts: Facts) -> Judgement:
     if facts.hpa is not None:
-        return Verdict(tone="good", text=f"sized by its HPA: {_scaling(facts)}")
+        return Judgement(tone="good", text=f"sized by its HPA: {_scaling(facts)}")
     if facts.vpa is not None and facts.cpu.recommended is not None:
-        return Verdict(tone="good", text=f"sized by its VPA: {_recommendation(facts)} in all")
+        return Judgement(tone="good", text=f"sized by its VPA: {_recommendation(facts)} in all")
     if facts.vpa is not None:
-        return Verdict(tone="plain", text="its VPA has no recommendation yet")
+        return Judgement(tone="plain", text="its VPA has no recommendation yet")
     if facts.batch_cores:
         text = f"batch work on {cores(facts.batch_cores)} overcommitted cores"
-        return Verdict(tone="good", text=text)
-    return Verdict(tone="good", text="as its manifest has it")
+        return Judgement(tone="good", text=text)
+    return Judgement(tone="good", text="as its manifest has it")
 
 
 def _scaling(facts: Facts) -> str:

@@ -136,7 +136,7 @@ async def answering(
 
     Both may come later: who asks before hears that nothing is known.
     """
-    from kubetide.kube.connections import Limits
+    from kubetide.kube.connections import ConnectionLimits
     from kubetide.kube.listener import listening
 
     endpoints = NodeEndpoints(
@@ -146,5 +146,5 @@ async def answering(
         ready=lambda: ready() and all(agent.ready() for agent in agents),
         explain=explain_together(agents, others),
     )
-    async with listening(Limits().runner(endpoints.application()), "127.0.0.1", port) as taken:
+    async with listening(ConnectionLimits().runner(endpoints.application()), "127.0.0.1", port) as taken:
         yield taken

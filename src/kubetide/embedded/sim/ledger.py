@@ -51,7 +51,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class WorkloadRow:
     """One workload at this moment."""
 
     workload: WorkloadKey
@@ -86,7 +86,7 @@ class Ledger:
 
     cluster: SimCluster
     accounts: dict[WorkloadKey, Account] = field(default_factory=dict)
-    latest: dict[WorkloadKey, Snapshot] = field(default_factory=dict)
+    latest: dict[WorkloadKey, WorkloadRow] = field(default_factory=dict)
     """Every workload as it was when last looked at, those of the scenario first."""
     trends: dict[WorkloadKey, list[float]] = field(default_factory=dict)
     """Cores used at each of the last looks."""
@@ -118,7 +118,7 @@ class Ledger:
         seconds, self._looked = now - self._looked, now
         sums = self._sums()
         served = self.cluster.model.served(now)
-        found = {workload: Snapshot(workload=workload) for workload in self.cluster.model.profiles}
+        found = {workload: WorkloadRow(workload=workload) for workload in self.cluster.model.profiles}
         for workload in dict.fromkeys((*found, *sums, *self.latest)):
             account = self.accounts.setdefault(workload, Account())
             each = sums.get(workload, _Sum())
@@ -136,7 +136,7 @@ class Ledger:
             account.asked_core_hours += each.asked_cores * seconds / _HOUR
             account.asked_gib_hours += each.asked_memory / 2**30 * seconds / _HOUR
             account.used_gib_hours += each.used_memory / 2**30 * seconds / _HOUR
-            found[workload] = Snapshot(
+            found[workload] = WorkloadRow(
                 workload=workload,
                 pods=each.pods,
                 ready=each.ready,

@@ -7,7 +7,7 @@ import pytest
 
 from kubetide.cli.demo.day import Outcome
 from kubetide.cli.demo.summary import comparison, make_summary, percent
-from kubetide.dashboard.model import State, Verdict, Workload
+from kubetide.dashboard.model import Judgement, State, Workload
 from kubetide.embedded.sim.ledger import Account
 from kubetide.embedded.sim.load.model import WorkloadKey
 
@@ -61,8 +61,8 @@ def test_the_table_has_both_days_side_by_side() -> None:
 
 
 def test_what_is_still_wrong_comes_last_with_its_remedy() -> None:
-    verdict = Verdict(tone="bad", text="SLOW: 9 s for a request", remedy="kubectl autoscale")
-    fine = Verdict(tone="good", text="fine")
+    verdict = Judgement(tone="bad", text="SLOW: 9 s for a request", remedy="kubectl autoscale")
+    fine = Judgement(tone="good", text="fine")
     workloads = [
         Workload(namespace="shop", name=name, ready=1, pods=1, verdict=each)
         for name, each in (("web", verdict), ("fat", fine))

@@ -9,10 +9,10 @@ from kubetide.embedded.sim.controllers.cronjobs import ScheduleError, parse_sche
 from kubetide.embedded.sim.load.scenario import (
     Amount,
     EventSpec,
-    NodeSpec,
     Scenario,
     ScenarioError,
-    WorkloadSpec,
+    ScenarioNodes,
+    ScenarioWorkload,
     amount,
     make_curve,
     make_profile,
@@ -78,7 +78,7 @@ def check_event(event: EventSpec, scenario: Scenario, where: str, subject: str) 
         _check_object(event.object or {}, f"{where}.object", subject)
 
 
-def _check_node(node: NodeSpec, where: str, subject: str) -> None:
+def _check_node(node: ScenarioNodes, where: str, subject: str) -> None:
     for name, least in (("count", 1), ("pods", 1), ("sockets", 1), ("threads", 1)):
         if getattr(node, name) < least:
             raise ScenarioError(f"must be at least {least}", subject=subject, field=f"{where}.{name}")
@@ -86,7 +86,7 @@ def _check_node(node: NodeSpec, where: str, subject: str) -> None:
         amount(getattr(node, name), f"{where}.{name}", subject)
 
 
-def _check_workload(workload: WorkloadSpec, where: str, subject: str) -> None:
+def _check_workload(workload: ScenarioWorkload, where: str, subject: str) -> None:
     for name, least in (("replicas", 0), ("completions", 1), ("parallelism", 1)):
         if getattr(workload, name) < least:
             raise ScenarioError(f"must be at least {least}", subject=subject, field=f"{where}.{name}")

@@ -46,12 +46,12 @@ class LabelSet:
     labels: Mapping[str, str]
     text: str
     aggregates: dict[str, int] = field(default_factory=dict)
-    pods: dict[ObjectKey, "PodState"] = field(default_factory=dict)
+    pods: dict[ObjectKey, "PodRecord"] = field(default_factory=dict)
     vpas: dict[ObjectKey, "VpaState"] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
-class PodState:
+class PodRecord:
     """A pod as far as the model knows it; `containers` maps names to rows of the container table."""
 
     key: ObjectKey

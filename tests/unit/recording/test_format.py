@@ -1,6 +1,7 @@
 """Recordings on disk: what is written is read, and what cannot be read is one clear line."""
 
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -90,9 +91,9 @@ def test_late_samples_are_found_in_their_day(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_recording_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="power"), Writer(tmp_path / "a.tide", Manifest(start=T0)) as writer:
+    with suppress(ZeroDivisionError), Writer(tmp_path / "a.tide", Manifest(start=T0)) as writer:
         writer.container("ns", "Deployment", "w", "w-1", "app")
-        raise RuntimeError("power")
+        writer.row("nodes", node="a", time=1 // 0)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -32,7 +32,7 @@ from kubetide.vpa.recommender.settings import RecommenderSettings
 AUTO = "auto"
 
 
-class _Duration(click.ParamType):
+class _Duration(click.ParamType[timedelta]):
     """A duration such as 90s, 12h or 30d."""
 
     name = "duration"

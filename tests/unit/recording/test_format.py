@@ -85,9 +85,9 @@ def test_late_samples_are_found_in_their_day(tmp_path: Path) -> None:
         number = writer.container("ns", "Deployment", "w", "w-1", "app")
         for second, amount in ((0, 1), (DAY, 2), (3600, 3)):
             writer.usage([number], [(T0 + second) * 1_000_000], [amount], [amount])
-    first, second = Recording(tmp_path / "a.tide").grids(0)
+    first, later = Recording(tmp_path / "a.tide").grids(0)
     assert first.memory[:2, 0].tolist() == [1.0, 3.0]
-    assert second.memory[0, 0] == 2.0
+    assert later.memory[0, 0] == 2.0
 
 
 def test_an_interrupted_recording_leaves_nothing(tmp_path: Path) -> None:

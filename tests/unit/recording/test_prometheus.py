@@ -62,7 +62,7 @@ def every(value: float, *, step: int = STEP) -> Values:
     return {SPAN.start + number * step: value + number for number in range(POINTS * STEP // step)}
 
 
-def usage(**more: list[tuple[dict[str, str], Values]]) -> dict[str, list[tuple[dict[str, str], Values]]]:
+def usage(**more: Any) -> dict[str, list[tuple[dict[str, str], Values]]]:
     return {
         "rate(container_cpu_usage_seconds_total": [(WHO, every(0.5))],
         "container_memory_working_set_bytes": [(WHO, every(1e6))],

@@ -29,7 +29,7 @@ from kubetide.stats.powers import power_of_two
 from kubetide.stats.turns import ranks
 
 MAX_EXPONENT = 100
-# The reference measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
+# Upstream measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
 _LONGEST = 9_223_372_036_854_775
 
 

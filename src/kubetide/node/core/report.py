@@ -4,7 +4,7 @@
     aggregated…Usages           avg, p50, p90, p95, p99 over each duration of the policy; empty while the samples span
                                 less than half of it
     podsMetric                  averages of every pod with data; pods without are left out
-    prodReclaimableMetric       what the predictor says, or an empty map
+    prodReclaimableMetric       what the predictor reports, or an empty map
     prodPeakMetric              the predicted peak of prod pods, left out while there is none
 
 CPU is truncated to milli-cores, memory to bytes. The memory kind follows the collect policy; hot page cache falls
@@ -36,7 +36,7 @@ _POLICY_HOT = "usageWithHotPageCache"
 _POLICY_PAGE_CACHE = "usageWithPageCache"
 
 
-class Series(Protocol):
+class UsageSeries(Protocol):
     """The store of samples."""
 
     def query(self, kind: str, properties: Mapping[str, str] | None, start: int, end: int) -> Points:
@@ -92,7 +92,7 @@ def report_interval(spec: Mapping[str, Any]) -> timedelta:
 class _Window:
     """Samples between two moments, turned into usage."""
 
-    series: Series
+    series: UsageSeries
     start: int
     end: int
 
@@ -141,7 +141,7 @@ def _with_devices(usage: dict[str, Any] | None, devices: list[dict[str, Any]]) -
 
 
 def _aggregated(
-    series: Series,
+    series: UsageSeries,
     end: int,
     duration: timedelta,
     cpu: str,
@@ -161,7 +161,7 @@ def _aggregated(
 
 
 def status(
-    series: Series,
+    series: UsageSeries,
     spec: Mapping[str, Any],
     *,
     now: datetime,

@@ -41,7 +41,7 @@ class Unsupported(KubetideError):
     """The kernel does not have the file."""
 
 
-class Gone(KubetideError):
+class CgroupGone(KubetideError):
     """The cgroup or file does not exist."""
 
 
@@ -104,7 +104,7 @@ class Executor:
         self._started = True
 
     def collect_garbage(self) -> None:
-        """Forget entries that are too old to be believed, and refusals when there are many: they are told again."""
+        """Forget entries that are too old to be believed, and refused values when they are many: reported again."""
         now = self._clock.now()
         self._paths.clear()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
@@ -129,7 +129,7 @@ class Executor:
         return tuple(self.update(write, cached=batch.cached) for level in batch.levels for write in level)
 
     def update(self, write: Write, *, cached: bool = True) -> WriteOutcome:
-        """Write one value and tell what became of it; `cached` skips what was written a short while ago."""
+        """Write one value and return the outcome of it; `cached` skips what was written a short while ago."""
         if cached and not self._started:
             raise NotStarted(f"update of {_name(write)} before the executor was started")
         return self._told(self._tried(write, self._settle if cached else self.write_through))
@@ -181,7 +181,7 @@ class Executor:
     def _tried(self, write: Write, act: Callable[[Write], WriteStatus]) -> WriteOutcome:
         try:
             return WriteOutcome(write, act(write))
-        except Gone as error:
+        except CgroupGone as error:
             return WriteOutcome(write, WriteStatus.MISSING, str(error))
         except (Unsupported, NotOnThisVersion) as error:
             return WriteOutcome(write, WriteStatus.UNSUPPORTED, str(error))
@@ -191,7 +191,7 @@ class Executor:
             return WriteOutcome(write, WriteStatus.FAILED, str(error))
 
     def _told(self, outcome: WriteOutcome) -> WriteOutcome:
-        """Count an outcome, and tell people of a new failure: a value that is refused is wanted again every sync."""
+        """Count an outcome, and report a new failure: a value that is refused is wanted again every sync."""
         write, status, reason = outcome
         if status is WriteStatus.FAILED:
             self.counts.failed += 1
@@ -261,7 +261,7 @@ class Executor:
             return self.host.read(path)
         except OSError as error:
             if is_gone(error):
-                raise Gone(f"{path} does not exist") from error
+                raise CgroupGone(f"{path} does not exist") from error
             raise
 
     def write_through(self, write: Write, *, value: str | None = None) -> WriteStatus:
@@ -293,7 +293,7 @@ class Executor:
             self.host.write(path, text)
         except OSError as error:
             if is_gone(error):
-                raise Gone(f"{path} does not exist") from error
+                raise CgroupGone(f"{path} does not exist") from error
             raise WriteFailed(f"writing {text!r} to {path}: {error}") from error
         self.counts.written += 1
         if self._auditor is not None:

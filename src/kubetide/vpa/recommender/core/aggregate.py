@@ -205,7 +205,7 @@ class Aggregates:
         self.oom_min[slot] = tuning.oom_min_bytes
 
     def expired(self, slot: int, now: int) -> bool:
-        """Tell whether nothing was heard of an aggregate for the whole length of history."""
+        """Return whether nothing was heard of an aggregate for the whole length of history."""
         since = self.last[slot] if self.count[slot] else self.created[slot]
         return bool(now - since >= self.expiry[slot])
 

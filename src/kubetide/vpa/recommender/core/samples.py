@@ -215,11 +215,11 @@ class Containers:
         return intervals
 
     def add_oom(self, row: int, time: int, memory: int) -> bool:
-        """Add one out-of-memory kill; return whether it counted."""
+        """Add one OOM kill; return whether it counted."""
         slot = int(self.aggregate[row])
         interval = int(self._intervals(np.array([slot]))[0])
-        # Measured from the last sample. From the end of the window (VPA 1.7) a kill that is reported right after the
-        # sample that opened the window, and happened a second before it, would be lost.
+        # Measured from the last sample. From the end of the window (VPA 1.7) an OOM kill that is reported right after
+        # the sample that opened the window, and happened a second before it, would be lost.
         newest = self.window_end[row] if self._oom_age_from_window else self.last_memory[row]
         if newest != ZERO_TIME and time < newest - interval:
             return False
@@ -227,7 +227,7 @@ class Containers:
         return bool(self.add_memory(np.array([row]), np.array([time]), np.array([needed]), oom=True)[0])
 
     def oom_need(self, row: int, memory: int) -> int:
-        """Return the memory that a container killed with this request, or usage, is taken to need."""
+        """Return the memory that a container OOM killed with this request, or usage, is taken to need."""
         slot, tuning = int(self.aggregate[row]), self._aggregates.default
         ratio, least = tuning.oom_ratio, tuning.oom_min_bytes
         if slot >= 0:

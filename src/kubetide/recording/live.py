@@ -86,6 +86,8 @@ class LiveRecorder:
             informer.add_handler(self._handler(resource))
             self._informers[resource.kind] = informer
         self._newest: dict[int, int] = {}
+        self._listed: set[int] = set()
+        """Containers that the last answer had usage of."""
         self._sizes: dict[int, tuple[int | None, ...]] = {}
         self._seen = Seen()
         self._agent_events: set[bytes] = set()
@@ -135,6 +137,7 @@ class LiveRecorder:
         memory: list[int] = []
         windows: list[float] = []
         pods = self._informers["Pod"].store
+        before, self._listed = self._listed, set()
         for each in listed:
             if each.timestamp is None:
                 self._writer.note("samples without a time")
@@ -143,6 +146,7 @@ class LiveRecorder:
             pod = pods.get(ObjectKey(each.metadata.namespace, each.metadata.name))
             for container in each.containers or ():
                 number = self._container(each.metadata.namespace, each.metadata.name, container.name, pod)
+                self._listed.add(number)
                 if self._newest.get(number, -1) >= at:
                     continue
                 amounts = _amounts(container.usage or {})
@@ -155,6 +159,13 @@ class LiveRecorder:
                 cpu.append(amounts[0])
                 memory.append(amounts[1])
                 windows.append(window)
+        for number in sorted(before - self._listed):
+            # A row without amounts: from here on nobody could see the samples before it.
+            ids.append(number)
+            times.append(microseconds(now))
+            cpu.append(ABSENT)
+            memory.append(ABSENT)
+            windows.append(float("nan"))
         if ids:
             self._writer.usage(ids, times, cpu, memory, windows=windows, seen=microseconds(now))
         if self._load_metric:
@@ -336,7 +347,8 @@ class LiveRecorder:
 async def write_objects(client: Client, clock: Clock, writer: Writer, namespace: str | None) -> None:
     """Write the autoscalers as they are now; what cannot be listed is noted."""
     now = microseconds(clock.now())
-    for resource in (HPAS, VPAS):
+    followed: tuple[Resource[Any], ...] = (HPAS, VPAS)
+    for resource in followed:
         try:
             listed = await client.list(resource, namespace=namespace)
         except KubetideError as error:

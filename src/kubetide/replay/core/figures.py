@@ -77,8 +77,8 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
         have, used, requested = memory
         limit = np.where(np.isnan(cell.memory_limit), requested, np.fmax(cell.memory_limit, requested))
         reserved: Floats = np.add.reduce(requested, axis=0)
-        add("cells", have.any(axis=0).astype(np.float64))
-        add("overruns", (used > limit).any(axis=0).astype(np.float64))
+        add("cells", np.logical_or.reduce(have, axis=0).astype(np.float64))
+        add("overruns", np.logical_or.reduce(used > limit, axis=0).astype(np.float64))
         add("memory_reserved", reserved)
         add("memory_used", np.minimum(used, requested).sum(axis=0))
         add("memory_peaks", used.max(axis=0) * have.sum(axis=0))

@@ -27,6 +27,7 @@ from kubetide.node.collectors.base import Collector, Context, Shared, collect_fo
 from kubetide.node.collectors.registry import make_collectors
 from kubetide.node.collectors.storage import StorageCollector
 from kubetide.node.core import report
+from kubetide.node.core.compat import HOST_APPS_WITH_PAGE_CACHE
 from kubetide.node.core.features import HOOK_GATES, parse_gates
 from kubetide.node.core.layout import Layout
 from kubetide.node.core.series.ring import Ring
@@ -150,6 +151,8 @@ class NodeAgent:
             huge_pages=self.gates["HugePageReport"],
             kubelet=None if settings.disable_query_kubelet_config else kubelet,
             kubelet_root=self.layout.kubelet_root,
+            query_kubelet=not settings.disable_query_kubelet_config,
+            compat=self.compat,
             kernel=self.kernel,
         )
         self.shared = Shared()
@@ -180,6 +183,7 @@ class NodeAgent:
             node_name=self.node_name,
             pods=self.pods.latest,
             host_applications=self.host_applications,
+            counts_page_cache=self.counts_page_cache,
             shared=self.shared,
             worker=self.kernel,
         )
@@ -189,6 +193,11 @@ class NodeAgent:
         """Return the host applications of the NodeSLO; without one there are none."""
         slo = self.objects.slo
         return (slo.host_applications or ()) if slo is not None else ()
+
+    def counts_page_cache(self) -> bool:
+        """Whether host applications count with their page cache."""
+        spec = self.objects.metric_spec
+        return self.compat.has(HOST_APPS_WITH_PAGE_CACHE) and spec is not None and report.counts_page_cache(spec)
 
     @property
     def collect_interval(self) -> float:

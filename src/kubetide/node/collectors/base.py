@@ -50,6 +50,8 @@ class Context:
     node_name: str
     pods: Callable[[], tuple[PodState, ...]]
     host_applications: Callable[[], tuple[HostApplication, ...]]
+    counts_page_cache: Callable[[], bool] = lambda: False
+    """Whether the NodeMetric wants memory with page cache."""
     shared: Shared = field(default_factory=Shared)
     worker: Worker = field(default_factory=Inline)
 

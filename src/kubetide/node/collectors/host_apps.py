@@ -1,4 +1,8 @@
-"""Applications of the host that the NodeSLO names: CPU and memory of their cgroups, like a pod's."""
+"""Applications of the host that the NodeSLO names: CPU and memory of their cgroups, like a pod's.
+
+What they use together is taken off the system's usage: with page cache where the NodeMetric's collect policy counts it,
+else without, as for hot page cache, which is not told apart here.
+"""
 
 from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log
 from kubetide.node.collectors.pods import UsageReader
@@ -33,12 +37,22 @@ class HostApplicationCollector(Round):
                 continue
             if usage is None:
                 continue
+            cached = self._with_page_cache(application.name, directory)
             total_cpu += usage[0]
-            total_memory += usage[1]
+            total_memory += usage[1] if cached is None or not self.context.counts_page_cache() else cached
             name = (kinds.HOST_APP_NAME, application.name)
             samples.append((key_of(kinds.HOST_APP_CPU, name), usage[0]))
             samples.append((key_of(kinds.HOST_APP_MEMORY, name), float(usage[1])))
+            if cached is not None:
+                samples.append((key_of(kinds.HOST_APP_MEMORY_WITH_PAGE_CACHE, name), float(cached)))
         self._usage.forget_old()
         self.store(samples)
         self.context.shared.host_applications = (self.context.clock.monotonic(), total_cpu, total_memory)
         return True
+
+    def _with_page_cache(self, application: str, directory: str) -> int | None:
+        try:
+            return self.context.reader.memory_usage(directory)
+        except READ_ERRORS as error:
+            log.debug("memory with page cache not read", application=application, error=str(error))
+            return None

@@ -87,6 +87,11 @@ def report_interval(spec: Mapping[str, Any]) -> timedelta:
     return max(timedelta(seconds=spec["metricCollectPolicy"]["reportIntervalSeconds"]), MIN_REPORT_INTERVAL)
 
 
+def counts_page_cache(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a completed NodeMetric spec asks for memory with page cache."""
+    return bool(spec["metricCollectPolicy"]["nodeMemoryCollectPolicy"] == _POLICY_PAGE_CACHE)
+
+
 @dataclass(frozen=True, slots=True)
 class _Window:
     """Samples between two moments, turned into usage."""

@@ -21,6 +21,9 @@ from kubetide.node.core.kernel_values import KernelValues
 from kubetide.node.core.layout import Layout
 from kubetide.node.core.series.query import Points
 
+KATA = "kata"
+"""The runtime class of pods that run in virtual machines."""
+
 
 class Metrics(Protocol):
     """Recent samples, read by kind, properties and window."""
@@ -65,6 +68,8 @@ class PodState:
     qos: str
     priority: str
     containers: tuple[ContainerState, ...] = ()
+    init_containers: tuple[ContainerState, ...] = ()
+    """Sidecars among them; those that ended have no cgroup any more."""
 
     @property
     def uid(self) -> str:
@@ -87,18 +92,16 @@ class PodState:
         """Running or about to: its cgroup should be there."""
         return self.pod.status.phase in ("Running", "Pending")
 
+    @property
+    def in_a_machine_of_its_own(self) -> bool:
+        """Whether its containers run below a kernel that the agent does not see."""
+        return self.pod.spec.runtime_class_name == KATA
+
 
 def pod_state(pod: Pod, paths: CgroupPaths) -> PodState:
     """Derive the classes and directories of a pod."""
     kube = qos.kube_qos(pod)
     directory = paths.pod(kube, pod.metadata.uid)
-    statuses = {status.name: status for status in pod.status.container_statuses or ()}
-    containers: list[ContainerState] = []
-    for spec in pod.spec.containers or ():
-        status = statuses.get(spec.name)
-        identity = status.container_id if status else ""
-        place = _container_directory(paths, directory, identity) if identity else ""
-        containers.append(ContainerState(name=spec.name, id=identity, directory=place, spec=spec, status=status))
     return PodState(
         pod=pod,
         directory=directory,
@@ -106,8 +109,25 @@ def pod_state(pod: Pod, paths: CgroupPaths) -> PodState:
         raw_qos=qos.raw_qos(pod.metadata.labels),
         qos=qos.defaulted_qos(pod),
         priority=qos.defaulted_priority(pod),
-        containers=tuple(containers),
+        containers=_containers(pod.spec.containers, pod.status.container_statuses, paths, directory),
+        init_containers=_containers(pod.spec.init_containers, pod.status.init_container_statuses, paths, directory),
     )
+
+
+def _containers(
+    specs: tuple[Container, ...] | None,
+    statuses: tuple[ContainerStatus, ...] | None,
+    paths: CgroupPaths,
+    pod_directory: str,
+) -> tuple[ContainerState, ...]:
+    by_name = {status.name: status for status in statuses or ()}
+    found: list[ContainerState] = []
+    for spec in specs or ():
+        status = by_name.get(spec.name)
+        identity = status.container_id if status else ""
+        place = _container_directory(paths, pod_directory, identity) if identity else ""
+        found.append(ContainerState(name=spec.name, id=identity, directory=place, spec=spec, status=status))
+    return tuple(found)
 
 
 def _container_directory(paths: CgroupPaths, pod_directory: str, identity: str) -> str:

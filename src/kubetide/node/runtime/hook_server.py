@@ -136,6 +136,7 @@ class HookServer:
             name=request.container_meta.name,
             container_id=request.container_meta.id,
             env=dict(request.container_envs),
+            cfs_quota=request.container_resources.cpu_quota,
         )
         result = self._service.run_container(stage, container)
         answer = pb.ContainerResourceHookResponse(

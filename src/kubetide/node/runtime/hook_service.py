@@ -19,6 +19,7 @@ from kubetide.node.core.hooks.requests import pod_writes
 from kubetide.node.core.hooks.rules import Plugins
 from kubetide.node.core.hooks.stages import Stage, StageResult
 from kubetide.node.core.layout import Layout
+from kubetide.node.core.origin import OriginResources
 from kubetide.node.core.outcomes import Applies
 from kubetide.node.core.plan import Batch
 from kubetide.node.host.worker import Inline, Worker
@@ -76,7 +77,9 @@ class HookService:
             batch=batch,
         )
 
-    def container(self, pod: PodRequest, *, name: str, container_id: str, env: Mapping[str, str]) -> ContainerRequest:
+    def container(
+        self, pod: PodRequest, *, name: str, container_id: str, env: Mapping[str, str], cfs_quota: int = 0
+    ) -> ContainerRequest:
         """Return the request of a container as a runtime describes it; without a pod path it has none either."""
         identity = hook_container_id(pod.annotations, container_id, self._default_runtime)
         parent = ""
@@ -91,6 +94,7 @@ class HookService:
             container_id=identity,
             cgroup_parent=parent,
             env=env,
+            resources=OriginResources(shares=0, quota=cfs_quota, memory_limit=0) if cfs_quota else None,
             batch=(pod.batch or {}).get(name),
         )
 

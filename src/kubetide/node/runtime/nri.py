@@ -164,7 +164,8 @@ class NriPlugin:
 
     def _create(self, payload: bytes) -> bytes:
         request = pb.CreateContainerRequest.FromString(payload)
-        response = self._container(Stage.PRE_CREATE_CONTAINER, request.pod, request.container)
+        quota = request.container.linux.resources.cpu.quota.value
+        response = self._container(Stage.PRE_CREATE_CONTAINER, request.pod, request.container, quota)
         answer = pb.CreateContainerResponse()
         if not response.empty:
             answer.adjust.env.extend(pb.KeyValue(key=key, value=value) for key, value in response.env.items())
@@ -173,7 +174,8 @@ class NriPlugin:
 
     def _update(self, payload: bytes) -> bytes:
         request = pb.UpdateContainerRequest.FromString(payload)
-        response = self._container(Stage.PRE_UPDATE_CONTAINER_RESOURCES, request.pod, request.container)
+        quota = request.linux_resources.cpu.quota.value
+        response = self._container(Stage.PRE_UPDATE_CONTAINER_RESOURCES, request.pod, request.container, quota)
         answer = pb.UpdateContainerResponse()
         update = pb.ContainerUpdate(container_id=request.container.id)
         _fill(update.linux.resources, response)
@@ -181,10 +183,12 @@ class NriPlugin:
             answer.update.append(update)
         return answer.SerializeToString()
 
-    def _container(self, stage: Stage, pod: pb.PodSandbox, container: pb.Container) -> Response:
+    def _container(self, stage: Stage, pod: pb.PodSandbox, container: pb.Container, quota: int) -> Response:
         pairs = (entry.partition("=") for entry in container.env)
         env = {key: value for key, _, value in pairs if key and value}
-        request = self._service.container(self._pod(pod), name=container.name, container_id=container.id, env=env)
+        request = self._service.container(
+            self._pod(pod), name=container.name, container_id=container.id, env=env, cfs_quota=quota
+        )
         result = self._service.run_container(stage, request)
         if result.failed:
             raise HookFailed(result.error)

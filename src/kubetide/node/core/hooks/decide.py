@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
+from kubetide.node.core.compat import INIT_CONTAINERS
 from kubetide.node.core.files import Root, SystemFile
 from kubetide.node.core.hooks.context import Response
 from kubetide.node.core.hooks.oom_score import HIGHEST, LOWEST, wanted_score
@@ -159,7 +160,7 @@ class HookDecider:
         """Return the oom_score_adj of every process of the containers that ask for one."""
         writes: list[Write] = []
         for pod in active:
-            for container in pod.containers:
+            for container in _reconciled(snapshot, pod):
                 try:
                     score = wanted_score(pod.pod.metadata.annotations, container.name)
                 except InvalidInput as error:
@@ -192,9 +193,9 @@ class HookDecider:
         questions = self._due(snapshot, questions, pod.directory)
         for plugin, response in self._answers(pod.key, questions):
             pods += self._with_effect(plugin, pod.directory, pod_writes(request, response))
-        requests = [container_request(request, one) for one in pod.containers if one.directory]
+        requests = [container_request(request, one) for one in _reconciled(snapshot, pod) if one.directory]
         sandbox = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
-        if sandbox is not None:
+        if sandbox is not None and not _left_out(snapshot, pod):
             requests.insert(0, sandbox_request(request, sandbox_id(snapshot.paths, pod, sandbox), sandbox))
         for one in requests:
             place = one.cgroup_parent
@@ -243,9 +244,25 @@ def oom_score_write(pod: PodState, container: ContainerState, pid: str, score: i
     return Write(file=file, value=str(score), target=Target.SYSTEM, reason=OOM_SCORE, subject=subject)
 
 
+def _reconciled(snapshot: Snapshot, pod: PodState) -> tuple[ContainerState, ...]:
+    """Return the containers whose values the agent keeps."""
+    if not snapshot.compat.has(INIT_CONTAINERS):
+        return pod.containers
+    return () if _left_out(snapshot, pod) else (*pod.init_containers, *pod.containers)
+
+
+def _left_out(snapshot: Snapshot, pod: PodState) -> bool:
+    return pod.in_a_machine_of_its_own and snapshot.compat.has(INIT_CONTAINERS)
+
+
 def _directories(pods: Iterable[PodState]) -> set[str]:
     """Return the directories of pods and of their containers."""
-    return {place for pod in pods for place in (pod.directory, *(one.directory for one in pod.containers)) if place}
+    return {
+        place
+        for pod in pods
+        for place in (pod.directory, *(one.directory for one in (*pod.init_containers, *pod.containers)))
+        if place
+    }
 
 
 def _identity(writes: Iterable[Write]) -> list[Write]:

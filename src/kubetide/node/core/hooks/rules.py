@@ -18,7 +18,7 @@ from kubetide.api.qos import cpu_normalization, qos
 from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.errors import InvalidInput
-from kubetide.node.core.compat import NEWEST, POD_CPU_QOS, Compat
+from kubetide.node.core.compat import NEWEST, NORMALIZED_AT_CREATION, POD_CPU_QOS, Compat
 from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
 from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest, Response
 from kubetide.node.core.hooks.core_sched import CoreSchedRule
@@ -186,6 +186,9 @@ class Plugins:
                 self.hooks.add_container(
                     stage, BATCH, lambda request: batch_resource.container_values(request, self.rules.batch)
                 )
+        if self.on(NORMALIZATION) and self.compat.has(NORMALIZED_AT_CREATION):
+            for stage in _CONTAINER_STAGES:
+                self.hooks.add_container(stage, NORMALIZATION, self._normalized_at_creation)
 
     def _pod_bvt(self, request: PodRequest) -> Response:
         if self.rules.bvt is None or not self.bvt_ready:
@@ -212,6 +215,12 @@ class Plugins:
             self.rules.cpuset,
             be_cpu_manager=self.gates.get("BECPUManager", False),
         )
+
+    def _normalized_at_creation(self, request: ContainerRequest) -> Response:
+        """Scale the quota that the runtime was told: the pod's is scaled, and a child may not have more."""
+        if _condition(request.pod) not in (qos.LS, qos.NONE) or request.resources is None:
+            return Response()
+        return self._normalized(request.pod, request.resources.quota, restoring=False)
 
     def _normalized(self, pod: PodRequest, original: int | None, restoring: bool) -> Response:
         rule = NormalizationRule(enable=True, ratio=1.0) if restoring else self.rules.normalization

@@ -17,13 +17,14 @@ from pathlib import Path
 from kubetide.errors import SettingsError
 from kubetide.kube.control.manager import Component
 from kubetide.kube.control.recorder import EventRecorder
+from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
 from kubetide.node.core.evictions.features import CPU_FEATURES, MEMORY_FEATURES
 from kubetide.node.core.hooks.cookies import Cookies
 from kubetide.node.core.hooks.decide import HookDecider
-from kubetide.node.core.hooks.rules import CORE_SCHED, Plugins
+from kubetide.node.core.hooks.rules import CORE_SCHED, RESCTRL, Plugins
 from kubetide.node.core.hooks.stages import Stage, failure_policy
 from kubetide.node.core.plan import Eviction
 from kubetide.node.core.qos.blkio import BlkIo
@@ -127,6 +128,7 @@ def make_modules(
     def snapshot() -> Snapshot:
         return replace(agent.snapshot(), gates=gates, evicted=evictor.evicted())
 
+    resctrl = ResctrlFilesystem(agent.layout, agent.clock)
     read = KernelReader(agent.host, agent.layout).read
     strategies = QosController(
         make_strategies(settings, agent, rng or random.Random(), chosen),
@@ -139,7 +141,7 @@ def make_modules(
         node_name=agent.node_name,
         gates=gates,
         collect_interval=agent.collect_interval,
-        prepare={"resctrl": ResctrlFilesystem(agent.layout).prepare} if sockets else None,
+        prepare={"resctrl": resctrl.prepare} if sockets else None,
         kernel=agent.kernel,
     )
     plugins = Plugins(
@@ -169,11 +171,11 @@ def make_modules(
         directory = Path("/var/lib/terway/qos" if settings.host_mode else "/host-var-lib/terway/qos")
         modules.append(TerwayFiles(directory, snapshot, agent.disk))
     if sockets:
-        modules += _runtime_modules(agent, plugins)
+        modules += _runtime_modules(agent, plugins, resctrl if gates[RESCTRL] else None)
     return modules
 
 
-def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
+def _runtime_modules(agent: NodeAgent, plugins: Plugins, resctrl: ResctrlFilesystem | None) -> list[Component]:
     """Return the ways in for container runtimes; gRPC and protobuf are needed only here."""
     settings = agent.settings
     if not has_extra():
@@ -189,6 +191,7 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
         agent.layout,
         default_runtime=settings.default_runtime_type,
         kernel=agent.kernel,
+        resctrl=resctrl,
     )
     modules: list[Component] = []
     if settings.enable_nri_runtime_hook:
@@ -198,6 +201,12 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
                 Path(agent.layout.var_run_root) / settings.runtime_hooks_nri_socket_path,
                 name=settings.runtime_hooks_nri_plugin_name,
                 index=settings.runtime_hooks_nri_plugin_index,
+                backoff=Backoff(
+                    base=settings.runtime_hooks_nri_backoff_duration.total_seconds(),
+                    factor=settings.runtime_hooks_nri_backoff_factor,
+                    cap=settings.runtime_hooks_nri_backoff_cap.total_seconds(),
+                ),
+                good_after=settings.runtime_hooks_nri_connect_timeout.total_seconds(),
             )
         )
     config = Path(settings.runtime_hooks_config_path)

@@ -27,7 +27,7 @@ log = get_logger("node.hooks")
 
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
 REGISTRATION = "koordlet.json"
-POD_STAGES = (Stage.PRE_RUN_POD_SANDBOX, Stage.POST_STOP_POD_SANDBOX)
+POD_STAGES = (Stage.PRE_RUN_POD_SANDBOX, Stage.POST_STOP_POD_SANDBOX, Stage.PRE_REMOVE_POD_SANDBOX)
 
 
 def registration(endpoint: str, policy: FailurePolicy, stages: tuple[Stage, ...]) -> bytes:
@@ -153,7 +153,7 @@ class HookServer:
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not subscriptable at run time
-    """Routes the seven calls of the hook service."""
+    """Routes the eight calls of the hook service."""
 
     def __init__(self, server: HookServer) -> None:
         self._server = server

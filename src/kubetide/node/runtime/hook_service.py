@@ -9,6 +9,7 @@ to the worker that owns the host. A value that could not be written there is wri
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Protocol
 
 from kubetide.api.qos.cgroups import ContainerIdError, hook_container_id
 from kubetide.errors import InvalidInput, KubetideError
@@ -31,6 +32,20 @@ class HookFailed(KubetideError):
     """A hook failed and its policy is to fail the runtime's call."""
 
 
+class PodGroups(Protocol):
+    """The resctrl groups of single pods; what changes them runs on the worker that owns the host."""
+
+    groups: frozenset[str]
+
+    def add_pod(self, pod: PodRequest) -> None:
+        """Make the group of a pod that asks for one."""
+        ...
+
+    def remove_pod(self, uid: str) -> None:
+        """Remove the group of a pod."""
+        ...
+
+
 class HookService:
     """Runs stages for requests that come from a runtime."""
 
@@ -42,8 +57,10 @@ class HookService:
         *,
         default_runtime: str = "containerd",
         kernel: Worker | None = None,
+        resctrl: PodGroups | None = None,
     ) -> None:
         self.plugins = plugins
+        self._resctrl = resctrl
         self._executor = executor
         self._layout = layout
         self._default_runtime = default_runtime
@@ -105,10 +122,16 @@ class HookService:
         writes = pod_writes(request, result.response)
         if writes and request.cgroup_parent:
             self._kernel.post(partial(self._executor.apply_batch, Batch.flat(*writes)), "writing values of a new pod")
+        if self._resctrl is not None and stage is Stage.PRE_RUN_POD_SANDBOX:
+            self._kernel.post(partial(self._resctrl.add_pod, request), "making the resctrl group of a pod")
+        elif self._resctrl is not None and stage is Stage.PRE_REMOVE_POD_SANDBOX:
+            self._kernel.post(partial(self._resctrl.remove_pod, request.uid), "removing the resctrl group of a pod")
         return result
 
     def run_container(self, stage: Stage, request: ContainerRequest) -> StageResult:
         """Run a container stage; the caller applies the answer."""
+        if self._resctrl is not None:
+            self.plugins.resctrl_groups = self._resctrl.groups
         result = self.plugins.hooks.run_container(stage, request)
         _log(stage, request.pod, result)
         return result

@@ -44,6 +44,8 @@ from kubetide.node.runtime.core_sched import PrctlCookies, enable_core_sched
 from kubetide.node.runtime.resctrl import ResctrlFilesystem
 from kubetide.node.runtime.terway import GATE as TERWAY_QOS
 from kubetide.node.runtime.terway import TerwayFiles
+from kubetide.node.runtime.traffic import GATE as TC_QOS
+from kubetide.node.runtime.traffic import TrafficShaper
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.callbacks import News
 from kubetide.node.strategy_runner import QosController
@@ -170,6 +172,18 @@ def make_modules(
     if sockets and gates[TERWAY_QOS]:
         directory = Path("/var/lib/terway/qos" if settings.host_mode else "/host-var-lib/terway/qos")
         modules.append(TerwayFiles(directory, snapshot, agent.disk))
+    if agent.commands is not None and gates[TC_QOS]:
+        modules.append(
+            TrafficShaper(
+                snapshot,
+                host=agent.host,
+                commands=agent.commands,
+                executor=agent.executor,
+                kernel=agent.kernel,
+                disk=agent.disk,
+                node_name=agent.node_name,
+            )
+        )
     if sockets:
         modules += _runtime_modules(agent, plugins, resctrl if gates[RESCTRL] else None)
     return modules

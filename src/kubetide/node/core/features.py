@@ -75,7 +75,6 @@ UNSUPPORTED: dict[str, str] = {
     "Libpfm4": "counters are read with perf_event_open",
     "RDMADevices": "RDMA devices are not reported",
     "RDMADeviceInject": "RDMA devices are not given to containers",
-    "TCNetworkQoS": "traffic is not shaped with tc",
     "PodResourcesProxy": "there is no pod-resources socket of its own",
     "HamiCoreVGPUMonitor": "GPU shares of HAMi are not watched",
     "PerCPUMetric": "usage is not reported by CPU",

@@ -278,6 +278,9 @@ MEMORY_PRIORITY = _memory_qos("memory.priority", 0, 12)
 MEMORY_USE_PRIORITY_OOM = _memory_qos("memory.use_priority_oom", 0, 1)
 MEMORY_OOM_GROUP = _memory_qos("memory.oom.group", 0, 1)
 MEMORY_IDLE_PAGES = CgroupFile(name="memory.idle_page_stats", controller="memory", v2=None, check_v1=Check.KUBE_ROOT)
+NET_CLASS = CgroupFile(
+    name="net_cls.classid", controller="net_cls", v2=None, range_v1=(0, 0xFFFFFFFF), check_v1=Check.DIRECTORY
+)
 BLKIO_READ_IOPS = _throttle("blkio.throttle.read_iops_device")
 BLKIO_READ_BPS = _throttle("blkio.throttle.read_bps_device")
 BLKIO_WRITE_IOPS = _throttle("blkio.throttle.write_iops_device")
@@ -317,7 +320,7 @@ CGROUP_FILES: dict[str, CgroupFile] = {
         *(MEMORY_WMARK_RATIO, MEMORY_WMARK_SCALE, MEMORY_WMARK_MIN_ADJ, MEMORY_PRIORITY),
         *(MEMORY_USE_PRIORITY_OOM, MEMORY_OOM_GROUP, MEMORY_IDLE_PAGES),
         *(BLKIO_READ_IOPS, BLKIO_READ_BPS, BLKIO_WRITE_IOPS, BLKIO_WRITE_BPS),
-        *(BLKIO_COST_WEIGHT, BLKIO_COST_MODEL, BLKIO_COST_QOS),
+        *(BLKIO_COST_WEIGHT, BLKIO_COST_MODEL, BLKIO_COST_QOS, NET_CLASS),
     )
 }
 

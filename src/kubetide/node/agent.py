@@ -235,6 +235,7 @@ class NodeAgent:
             gpus=self.store.facts.gpus,
             cold_started=self.shared.cold_memory_started,
             predictor=predictor,
+            numa=[one.node for one in self.store.facts.numa],
             compat=self.compat,
         )
         self._predicted.show(predictor)

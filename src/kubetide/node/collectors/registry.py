@@ -11,12 +11,14 @@ from kubetide.node.collectors.gpu import GpuCollector
 from kubetide.node.collectors.host_apps import HostApplicationCollector
 from kubetide.node.collectors.info import NodeInfoCollector
 from kubetide.node.collectors.node import NodeCollector, SystemCollector
+from kubetide.node.collectors.numa import NUMA_SECONDS, NumaCollector
 from kubetide.node.collectors.page_cache import PageCacheCollector
 from kubetide.node.collectors.pods import PodCollector
 from kubetide.node.collectors.pressure import PressureCollector
 from kubetide.node.collectors.resctrl import ResctrlCollector, has_monitoring
 from kubetide.node.collectors.storage import StorageCollector
 from kubetide.node.collectors.throttling import ThrottlingCollector
+from kubetide.node.core.compat import NUMA_USAGE
 from kubetide.node.host.detect import DEFAULT_TICK_NANOS, has_kidled, tick_nanos
 from kubetide.node.host.protocol import Commands
 from kubetide.node.runtime.nvml import GpuSource
@@ -67,6 +69,8 @@ def make_collectors(
         SystemCollector(context, interval, settings.collect_sys_metric_outdated_interval.total_seconds()),
         NodeInfoCollector(context, info, commands=commands, huge_pages=gates["HugePageReport"]),
     ]
+    if settings.version.has(NUMA_USAGE):
+        collectors.append(NumaCollector(context, max(interval, NUMA_SECONDS), _ticks(commands)))
     if gates["BlkIOReconcile"] and commands is not None:
         storage = settings.collect_node_storage_info_interval.total_seconds()
         collectors.append(StorageCollector(context, storage, commands))

@@ -5,8 +5,8 @@
     a text      a quantity of bits per second
 
 The policy `terway-qos` hands bytes per second to another daemon in files. A text that cannot be read, or is larger than
-the total, refuses the whole update. The policy `tc` shapes what leaves the node (`traffic`); there a text that cannot be
-read counts as not given.
+the total, refuses the whole update. The policy `tc` shapes what leaves the node (`traffic`); there a text that cannot
+be read counts as not given.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -48,7 +48,7 @@ from kubetide.node.state.audit_writer import AuditWriter
 from kubetide.node.state.callbacks import Callbacks
 from kubetide.node.state.devices import DeviceReporter
 from kubetide.node.state.journal import DiskJournal
-from kubetide.node.state.kubelet import Kubelet
+from kubetide.node.state.kubelet import Kubelet, TimedKubelet
 from kubetide.node.state.lifecycle import Change, InotifyWatch
 from kubetide.node.state.metric import MetricReporter
 from kubetide.node.state.objects import NodeObjects
@@ -102,14 +102,16 @@ class NodeAgent:
         self.layout = with_driver(layout or layout_of(settings, version=1), settings, host)
         self.modules = ModuleWatch(clock, client.rng, telemetry, self.node_name)
         self.commands = commands
-        self.kubelet = kubelet
+        kubelet = TimedKubelet(kubelet, clock, telemetry, self.node_name) if kubelet is not None else None
         self.kernel: Worker = kernel or Inline()
         self.disk: Worker = disk or Inline()
 
         audit = open_audit(settings, clock) if self.gates["AuditEvents"] else None
         self.audit = AuditWriter(audit, clock, self.disk) if audit is not None else None
         force_after = timedelta(seconds=settings.resource_force_update_seconds)
-        self.executor = Executor(host, self.layout, clock, auditor=self.audit, force_after=force_after)
+        self.executor = Executor(
+            host, self.layout, clock, auditor=self.audit, force_after=force_after, telemetry=telemetry
+        )
         self.store = SeriesStore(Ring(settings.metric_memory_window.total_seconds()))
         self.journal = (
             DiskJournal(settings, self.store, clock, self.disk, telemetry, self.node_name)
@@ -151,6 +153,7 @@ class NodeAgent:
             huge_pages=self.gates["HugePageReport"],
             kubelet=None if settings.disable_query_kubelet_config else kubelet,
             kubelet_root=self.layout.kubelet_root,
+            telemetry=telemetry,
             query_kubelet=not settings.disable_query_kubelet_config,
             compat=self.compat,
             kernel=self.kernel,

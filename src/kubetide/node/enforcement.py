@@ -206,6 +206,8 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins, resctrl: ResctrlFilesys
         default_runtime=settings.default_runtime_type,
         kernel=agent.kernel,
         resctrl=resctrl,
+        telemetry=agent.telemetry,
+        clock=agent.clock,
     )
     modules: list[Component] = []
     if settings.enable_nri_runtime_hook:

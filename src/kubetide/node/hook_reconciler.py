@@ -22,13 +22,14 @@ from kubetide.node.core.compat import Compat
 from kubetide.node.core.hooks import core_sched
 from kubetide.node.core.hooks.cookies import Cookies
 from kubetide.node.core.hooks.decide import HookDecider
-from kubetide.node.core.hooks.rules import CORE_SCHED
+from kubetide.node.core.hooks.rules import CORE_SCHED, OOM_SCORE
 from kubetide.node.core.kernel_values import KernelValues, Needs
 from kubetide.node.core.outcomes import Applies, Outcomes, failures
 from kubetide.node.core.plan import Plan
 from kubetide.node.core.sandboxes import sandbox_among, sandbox_id
 from kubetide.node.core.snapshot import PodState, Snapshot
 from kubetide.node.host.worker import Inline, Worker
+from kubetide.node.telemetry import CONTAINER_LABELS, MILLISECONDS, RoundGauge
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.hooks")
@@ -65,6 +66,15 @@ class HookReconciler:
         self._wake = asyncio.Event()
         self._failing = ""
         self._last: dict[str, Any] = {}
+        self._millis = telemetry.durations(
+            "koordlet_runtime_hook_reconciler_invoked_duration_milliseconds",
+            "How long a pass over all objects takes.",
+            ("node", "level", "status"),
+            MILLISECONDS,
+        )
+        self._oom_scores = RoundGauge(
+            telemetry.gauge("koordlet_container_oom_score_adj", "oom_score_adj of containers.", CONTAINER_LABELS)
+        )
         self._cookie_gauge = telemetry.gauge(
             "koordlet_container_core_sched_cookie",
             "Core scheduling cookie of containers.",
@@ -111,6 +121,7 @@ class HookReconciler:
     async def reconcile(self) -> None:
         """Make one pass over all objects; an error is logged once until it changes."""
         decider = self.decider
+        began, status = self._clock.monotonic(), "failed"
         try:
             snapshot = self._snapshot()
             needs = decider.needs(snapshot)
@@ -125,13 +136,24 @@ class HookReconciler:
             if self.cookies is not None and decider.plugins.on(CORE_SCHED):
                 await self._kernel.call(partial(self._reconcile_cookies, snapshot), "sharing core scheduling cookies")
             self._last = {"at": self._clock.now().isoformat(), "notWritten": failures(outcomes), **plan.trace}
-            self._failing = ""
+            self._show_oom_scores(outcomes)
+            self._failing, status = "", "success"
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             if text != self._failing:
                 self._failing = text
                 log.exception("hook pass failed")
+        self._millis.add(1000 * (self._clock.monotonic() - began), self._node_name, "all", status)
         self.passes += 1
+
+    def _show_oom_scores(self, outcomes: Outcomes) -> None:
+        self._oom_scores.begin()
+        for write in (outcome.write for outcome in outcomes if outcome.in_force):
+            if write.reason == OOM_SCORE:
+                about = write.subject
+                labels = (self._node_name, about.namespace, about.name, about.container_id, about.container)
+                self._oom_scores.set(labels, float(write.value))
+        self._oom_scores.end()
 
     async def _apply(self, plan: Plan) -> Outcomes:
         if plan.is_empty:

@@ -10,6 +10,7 @@ from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
 from kubetide.node.core.series.store import key_of
 from kubetide.node.core.snapshot import host_application_directory
+from kubetide.node.telemetry import RoundGauge
 
 
 class HostApplicationCollector(Round):
@@ -20,12 +21,20 @@ class HostApplicationCollector(Round):
     def __init__(self, context: Context, interval: float) -> None:
         super().__init__(context, interval)
         self._usage = UsageReader(context, interval)
+        self._shown = RoundGauge(
+            context.telemetry.gauge(
+                "koordlet_host_application_resource_usage",
+                "What host applications use.",
+                ("node", "host_app_name", "resource", "unit"),
+            )
+        )
 
     def collect(self) -> bool:
         """Read every application; the sum is left for the system collector."""
         samples: list[tuple[Key, float]] = []
         total_cpu = total_memory = 0.0
         paths = self.context.layout.paths
+        self._shown.begin()
         for application in self.context.host_applications():
             directory = host_application_directory(application, paths)
             if not application.name or paths.is_shared(directory):
@@ -41,10 +50,13 @@ class HostApplicationCollector(Round):
             total_cpu += usage[0]
             total_memory += usage[1] if cached is None or not self.context.counts_page_cache() else cached
             name = (kinds.HOST_APP_NAME, application.name)
+            self._shown.set((self.context.node_name, application.name, "cpu", "core"), usage[0])
+            self._shown.set((self.context.node_name, application.name, "memory", "byte"), float(usage[1]))
             samples.append((key_of(kinds.HOST_APP_CPU, name), usage[0]))
             samples.append((key_of(kinds.HOST_APP_MEMORY, name), float(usage[1])))
             if cached is not None:
                 samples.append((key_of(kinds.HOST_APP_MEMORY_WITH_PAGE_CACHE, name), float(cached)))
+        self._shown.end()
         self._usage.forget_old()
         self.store(samples)
         self.context.shared.host_applications = (self.context.clock.monotonic(), total_cpu, total_memory)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from kubetide.api.qos.cgroups import ContainerIdError, hook_container_id
+from kubetide.clock import Clock, SystemClock
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
 from kubetide.node.core.hooks.batch_resource import batch_from_annotation
@@ -24,6 +25,8 @@ from kubetide.node.core.origin import OriginResources
 from kubetide.node.core.outcomes import Applies
 from kubetide.node.core.plan import Batch
 from kubetide.node.host.worker import Inline, Worker
+from kubetide.node.telemetry import MILLISECONDS
+from kubetide.telemetry import Telemetry
 
 log = get_logger("node.hooks")
 
@@ -58,9 +61,18 @@ class HookService:
         default_runtime: str = "containerd",
         kernel: Worker | None = None,
         resctrl: PodGroups | None = None,
+        telemetry: Telemetry | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.plugins = plugins
         self._resctrl = resctrl
+        self._clock = clock or SystemClock()
+        self._millis = (telemetry or Telemetry()).durations(
+            "koordlet_runtime_hook_invoked_duration_milliseconds",
+            "How long the hooks of a stage take.",
+            ("stage", "status"),
+            MILLISECONDS,
+        )
         self._executor = executor
         self._layout = layout
         self._default_runtime = default_runtime
@@ -117,7 +129,9 @@ class HookService:
 
     def run_pod(self, stage: Stage, request: PodRequest) -> StageResult:
         """Run a pod stage and have what it wants for the pod's cgroup written."""
+        began = self._clock.monotonic()
         result = self.plugins.hooks.run_pod(stage, request)
+        self._timed(stage, result, began)
         _log(stage, request, result)
         writes = pod_writes(request, result.response)
         if writes and request.cgroup_parent:
@@ -132,9 +146,15 @@ class HookService:
         """Run a container stage; the caller applies the answer."""
         if self._resctrl is not None:
             self.plugins.resctrl_groups = self._resctrl.groups
+        began = self._clock.monotonic()
         result = self.plugins.hooks.run_container(stage, request)
+        self._timed(stage, result, began)
         _log(stage, request.pod, result)
         return result
+
+    def _timed(self, stage: Stage, result: StageResult, began: float) -> None:
+        status = "failed" if result.errors else "success"
+        self._millis.add(1000 * (self._clock.monotonic() - began), str(stage), status)
 
 
 def _log(stage: Stage, pod: PodRequest, result: StageResult) -> None:

@@ -30,6 +30,8 @@ from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.state.callbacks import Callbacks, News
 from kubetide.node.state.kubelet import Kubelet
+from kubetide.node.telemetry import RoundGauge
+from kubetide.telemetry import Telemetry
 
 log = get_logger("node.topology")
 
@@ -85,6 +87,7 @@ class TopologyReporter:
         huge_pages: bool,
         kubelet: Kubelet | None,
         kubelet_root: str,
+        telemetry: Telemetry | None = None,
         query_kubelet: bool = True,
         compat: Compat = NEWEST,
         kernel: Worker | None = None,
@@ -110,6 +113,7 @@ class TopologyReporter:
         self._query_kubelet = query_kubelet
         self._compat = compat
         self._kernel = kernel or Inline()
+        self._pools = _PoolGauges(telemetry or Telemetry(), node_name)
         self._informer = Informer(client, TOPOLOGIES, clock=clock, field_selector=f"metadata.name={node_name}")
 
     async def run(self) -> None:
@@ -179,6 +183,7 @@ class TopologyReporter:
         pods = self._pods()
         allocations = kubelet_rules.kubelet_allocations(state, pods)
         shared = pools.share_pools(facts.processors, pods, allocations, reserved, node.metadata.annotations)
+        self._pools.show(shared)
         annotations |= {
             qos.ANNOTATION_CPU_BASIC_INFO: facts.basic.to_json(),
             qos.ANNOTATION_CPU_TOPOLOGY: pools.cpu_topology(facts.processors),
@@ -275,6 +280,32 @@ class TopologyReporter:
             await self._client.create(TOPOLOGIES, body)
         except AlreadyExists:
             return
+
+
+class _PoolGauges:
+    """How many CPUs are shared, and which ones."""
+
+    def __init__(self, telemetry: Telemetry, node_name: str) -> None:
+        self._node_name = node_name
+        self._cores = {
+            "": telemetry.gauge("koordlet_cpuset_share_pool_cpu_cores", "CPUs that pods share.", ("node",)),
+            "be": telemetry.gauge("koordlet_cpuset_be_share_pool_cpu_cores", "CPUs of best-effort pods.", ("node",)),
+        }
+        labels = ("node", "socket", "numa", "cpuset")
+        self._info = {
+            "": RoundGauge(telemetry.gauge("koordlet_cpuset_share_pool_info", "CPUs that pods share.", labels)),
+            "be": RoundGauge(
+                telemetry.gauge("koordlet_cpuset_be_share_pool_info", "CPUs of best-effort pods.", labels)
+            ),
+        }
+
+    def show(self, shared: pools.SharePools) -> None:
+        for name, found in (("", shared.latency_sensitive), ("be", shared.best_effort)):
+            self._cores[name].labels(self._node_name).set(sum(len(pool.cpus) for pool in found))
+            self._info[name].begin()
+            for pool in found:
+                self._info[name].set((self._node_name, str(pool.socket), str(pool.node), str(pool.cpus)), 1.0)
+            self._info[name].end()
 
 
 def _system_qos(annotations: Mapping[str, str] | None) -> dict[str, Any] | None:

@@ -71,7 +71,7 @@ class MemInfo:
 
     @property
     def usage_without_file_bytes(self) -> int:
-        """Bytes in use without file pages that can be given back; for NUMA nodes, which do not say what is available."""
+        """Bytes in use without reclaimable file pages; for NUMA nodes, which do not say what is available."""
         reclaimable = self["Active(file)"] + self["Inactive(file)"]
         return max(self["MemTotal"] - self["MemFree"] - reclaimable, 0) * 1024
 

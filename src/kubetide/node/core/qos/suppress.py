@@ -98,6 +98,7 @@ class CpuSuppress:
             system=usage.system,
             min_percent=threshold.cpu_suppress_min_percent if snapshot.compat.has(SUPPRESS_MINIMUM) else None,
         )
+        best_effort = snapshot.metrics.last(kinds.NODE_BE, kinds.BE_CPU_USED)
         trace = {
             "policy": threshold.cpu_suppress_policy or "cpuset",
             "leftMilli": left,
@@ -106,6 +107,7 @@ class CpuSuppress:
             "podsUsedCores": round(usage.pods, 3),
             "hostApplicationsUsedCores": round(usage.host_applications, 3),
             "systemUsedCores": round(usage.system, 3),
+            "bestEffortUsedCores": None if best_effort is None else best_effort / 1000,
         }
         if threshold.cpu_suppress_policy == CFS_QUOTA:
             batches = self._by_quota(snapshot, left, capacity.value, trace)

@@ -55,6 +55,9 @@ HOST_APP_NAME = "host_app_name"
 GPU_MINOR = "gpu_minor"
 GPU_UUID = "gpu_device_uuid"
 
+BE_CPU_USED = {"be_resource": "cpu", "be_allocation": "usage"}
+"""The properties of what best-effort work uses, in milli-cores."""
+
 _GPU = (GPU_MINOR, GPU_UUID)
 _PSI = ("psi_resource", "psi_precision", "psi_degree")
 

@@ -10,6 +10,8 @@ from kubetide.api.objects.scheme import NODES
 from kubetide.api.qos import qos
 from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.node.state.objects import RAW_NODE_METRICS
+from kubetide.testing.builders import make_pod
 from qosagent import batch_pod, ls_pod, make_agent, node_slo, running
 from simulated.cluster import events, pods, run
 
@@ -110,3 +112,53 @@ def test_a_gate_of_another_version_is_not_reached_by_its_group() -> None:
             assert staying(cluster) == EVERYBODY
 
     on_node(main)
+
+
+def test_a_step_back_of_the_release_leaves_no_field_in_the_nodemetric() -> None:
+    async def body(cluster: SimCluster) -> None:
+        cluster.add_node("node-1", cpu="8", memory="16Gi")
+        await cluster.apply([NODE_METRIC, ls_pod("web", cpu="1", memory="1Gi")])
+        cluster.set_usage("default", "web", cpu="100m", memory="1Gi")
+        found: dict[str, Raw] = {}
+        for compat in ("1.8", "1.4"):
+            options = {"enable_node_metric_report": True, "prediction_cold_start_duration": timedelta(0)}
+            async with running(make_agent(cluster, compat=compat, **options)):
+                await cluster.run_for(timedelta(minutes=4))
+            found[compat] = (await cluster.client().get_raw(RAW_NODE_METRICS, "node-1"))["status"]
+        newer, older = found["1.8"], found["1.4"]
+        assert newer["nodeMetric"]["numaUsages"][0]["numaNodeID"] == 0
+        assert "prodPeakMetric" in newer
+        assert "avg" in newer["nodeMetric"]["aggregatedNodeUsages"][0]["usage"]
+        assert older["updateTime"] > newer["updateTime"]
+        assert {"numaUsages", "prodPeakMetric"}.isdisjoint({*older, *older["nodeMetric"]})
+        for part in ("aggregatedNodeUsages", "aggregatedSystemUsages"):
+            assert all("avg" not in one["usage"] for one in older["nodeMetric"][part])
+        assert older.keys() <= OF_1_4
+
+    run(body)
+
+
+NODE_METRIC = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "node-1"}}
+OF_1_4 = {"updateTime", "nodeMetric", "podsMetric", "hostApplicationMetric", "prodReclaimableMetric"}
+
+
+@pytest.mark.parametrize(("compat", "warned"), [("1.8", True), ("1.6", False)])
+def test_another_release_of_the_agent_at_work_is_a_warning(
+    compat: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(cluster: SimCluster) -> None:
+        cluster.add_node("node-1", cpu="8", memory="16Gi")
+        koordlet = make_pod("koordlet-abc", namespace="koordinator-system", node="node-1")
+        koordlet["spec"]["containers"][0]["image"] = "example.com/koordinator-sh/koordlet:v1.6.2"
+        await cluster.apply([koordlet])
+        await cluster.run_for(timedelta(seconds=30))
+        async with running(make_agent(cluster, compat=compat)) as agent:
+            await cluster.run_for(timedelta(seconds=10))
+            explained = agent.explain("node", "node-1") or {}
+        assert explained["compat"] == compat
+        line = "koordlet in koordinator-system/koordlet-abc runs 1.6, kubetide follows 1.8"
+        assert explained.get("handOver") == ([line] if warned else None)
+        told = [one for one in caplog.records if "of another release" in one.getMessage()]
+        assert bool(told) is warned
+
+    run(body)

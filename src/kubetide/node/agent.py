@@ -17,17 +17,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from kubetide.api.qos.at_work import AGENT, at_work, differences
 from kubetide.api.qos.slo_strategies import HostApplication
 from kubetide.clock import Clock
 from kubetide.errors import TerminalError
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.manager import Component
 from kubetide.log import get_logger
-from kubetide.node.collectors.base import Collector, Context, Shared, collect_forever
+from kubetide.node.collectors.base import Collector, Context, Shared, close_all, collect_forever
 from kubetide.node.collectors.registry import make_collectors
 from kubetide.node.collectors.storage import StorageCollector
 from kubetide.node.core import report
-from kubetide.node.core.compat import HOST_APPS_WITH_PAGE_CACHE
+from kubetide.node.core.compat import HOST_APPS_WITH_PAGE_CACHE, VERSIONS
 from kubetide.node.core.features import HOOK_GATES, parse_gates
 from kubetide.node.core.layout import Layout
 from kubetide.node.core.series.ring import Ring
@@ -36,7 +37,7 @@ from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.core.status import node_status
 from kubetide.node.executor.audit_log import open_audit
 from kubetide.node.executor.kernel_writer import Executor
-from kubetide.node.explain import explain_pod, with_components
+from kubetide.node.explain import explain_pod, told_by, with_components
 from kubetide.node.host.protocol import Commands, Host
 from kubetide.node.host.worker import Inline, Worker, WorkerThread
 from kubetide.node.prediction_trainer import Gauges as PredictionGauges
@@ -55,6 +56,7 @@ from kubetide.node.state.objects import NodeObjects
 from kubetide.node.state.pods import Pods
 from kubetide.node.state.topology import TopologyReporter
 from kubetide.node.supervisor import ModuleWatch
+from kubetide.node.telemetry import SampleGauges
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node")
@@ -168,13 +170,10 @@ class NodeAgent:
             node = partial(getattr, self.objects, "node")
             late.append(DeviceReporter(client, host, self.layout, gpus, self.node_name, node, self.kernel))
         self._late = tuple(late)
+        self.hand_over: list[str] = []
         self._running = False
         self._predicted = PredictionGauges(telemetry, self.node_name)
-        self._series = telemetry.gauge("kubetide_node_series", "Series with recent samples.", ("node",))
-        self._dropped = telemetry.gauge("kubetide_node_samples_dropped", "Samples that were not numbers.", ("node",))
-        telemetry.gauge("koordlet_start_time", "Unix time at which the agent started.", ("node",)).labels(
-            self.node_name
-        ).set(clock.now().timestamp())
+        self._kept = SampleGauges(telemetry, self.node_name, started=clock.now())
 
     def _make_collectors(self, gpus: GpuSource | None) -> tuple[Collector, ...]:
         context = Context(
@@ -268,6 +267,7 @@ class NodeAgent:
                     self._watch.lifecycle.add_handler(self._on_change)
                     start("lifecycle", self._watch.run)
                 await self.modules.barrier("state", self._missing_state)
+                self._compare_releases()
                 start("callbacks", self.callbacks.run)
                 for collector in self.collectors:
                     start(collector.name, partial(self._collect, collector))
@@ -291,6 +291,13 @@ class NodeAgent:
             self._running = False
             await self._close()
 
+    def _compare_releases(self) -> None:
+        """Warn where upstream's agent is at work on this node and is of another release than the one followed."""
+        found = at_work((state.pod for state in self.pods.states()), AGENT)
+        self.hand_over = differences(found, AGENT, self.compat.version, VERSIONS)
+        for difference in self.hand_over:
+            log.warning("the agent at work is of another release", difference=difference, compat=str(self.compat))
+
     def _missing_state(self) -> list[str]:
         missing = self.objects.waiting_for()
         return missing if self.pods.synced else [*missing, f"pods from the {self.pods.source}"]
@@ -307,8 +314,7 @@ class NodeAgent:
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
             self.kernel.post(self._keep_host, "closing files that are gone")
             self.store.expire()
-            self._series.labels(self.node_name).set(self.store.ring.series_count)
-            self._dropped.labels(self.node_name).set(self.store.dropped)
+            self._kept.show(self.store)
             if self.journal is not None:
                 self.journal.trim()
             if self.audit is not None:
@@ -329,7 +335,7 @@ class NodeAgent:
         check_host(self.host, self.layout)
 
     async def _close(self) -> None:
-        self.kernel.post(self._close_collectors, "closing counters")
+        self.kernel.post(partial(close_all, self.collectors), "closing counters")
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 if self.journal is not None:
@@ -338,12 +344,6 @@ class NodeAgent:
                     await self.audit.close()
         except TimeoutError:
             log.warning("history and audit log not closed: the disk hangs")
-
-    def _close_collectors(self) -> None:
-        for collector in self.collectors:
-            close = getattr(collector, "close", None)
-            if close is not None:
-                close()
 
     # ---- what people see
 
@@ -389,13 +389,9 @@ class NodeAgent:
             "models": len(self.prediction.models),
             "report": {"writtenAt": self.reporter.written_at, "problem": self.reporter.problem},
             "topology": {"problem": self.topology.problem, "annotations": self.topology.annotations},
+            **({"handOver": self.hand_over} if self.hand_over else {}),
         }
-        told: dict[str, dict[str, Any]] = {}
-        for component in self._late:
-            ask = getattr(component, "explain", None)
-            if ask is not None and (more := ask("node", self.node_name)) is not None:
-                told[component.name] = more
-        return with_components(answer, told)
+        return with_components(answer, told_by(self._late, self.node_name))
 
     def status(self) -> dict[str, Any]:
         """Return the table of pods that `kubetide node status` shows."""

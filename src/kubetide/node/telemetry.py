@@ -1,12 +1,14 @@
 """Gauges whose set of series is made anew each round, without touching those of other nodes in the same process."""
 
 import re
+from datetime import datetime
 
 from prometheus_client import Gauge
 
 from kubetide.node.core import files
 from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Plan, Write
+from kubetide.node.core.series.store import SeriesStore
 from kubetide.telemetry import Telemetry
 
 
@@ -32,6 +34,25 @@ class RoundGauge:
         for labels in self._shown - self._round:
             self._gauge.remove(*labels)
         self._shown = self._round
+
+
+class SampleGauges:
+    """When the agent started, and how many samples it keeps."""
+
+    def __init__(self, telemetry: Telemetry, node_name: str, *, started: datetime) -> None:
+        self._series = telemetry.gauge("kubetide_node_series", "Series with recent samples.", ("node",)).labels(
+            node_name
+        )
+        self._dropped = telemetry.gauge(
+            "kubetide_node_samples_dropped", "Samples that were not numbers.", ("node",)
+        ).labels(node_name)
+        start = telemetry.gauge("koordlet_start_time", "Unix time at which the agent started.", ("node",))
+        start.labels(node_name).set(started.timestamp())
+
+    def show(self, store: SeriesStore) -> None:
+        """Show how many series there are now."""
+        self._series.set(store.ring.series_count)
+        self._dropped.set(store.dropped)
 
 
 # Shows what the strategies decided, and what of it is in force, as gauges under upstream's names.

@@ -16,8 +16,11 @@ from typing import Any
 
 from kubetide.api.objects.core import ConfigMap, Node, Pod
 from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import PODS
 from kubetide.api.objects.slo import NodeMetric
+from kubetide.api.qos.at_work import MANAGER, at_work, differences
 from kubetide.clock import Clock
+from kubetide.errors import KubetideError
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, KeyedLoop
@@ -26,6 +29,7 @@ from kubetide.kube.control.reconcile import Result
 from kubetide.log import get_logger
 from kubetide.slo.cluster_view import SloView
 from kubetide.slo.config_source import Configuration, Recorder
+from kubetide.slo.core.compat import VERSIONS
 from kubetide.slo.core.decide import decide_node
 from kubetide.slo.core.departures import Departures
 from kubetide.slo.core.observation import NodeDecision, NodeObservation
@@ -70,6 +74,7 @@ class SloController(Controller):
         )
         writer = leadership.writer
         self._writer = NodeWriter(writer, clock=clock, instruments=self._instruments)
+        self._client = client
         self._view = SloView(client, clock=clock, settings=settings, rng=rng)
         self._configuration = Configuration(recorder, self._instruments, settings.version)
         objects = ObjectReconciler(
@@ -113,9 +118,20 @@ class SloController(Controller):
     async def started_leading(self) -> None:
         """Begin with every node there is."""
         log.info("following Koordinator", version=self._settings.compat)
+        await self._compare_releases()
         for warning in self._settings.gate_warnings():
             log.warning("feature gate", problem=warning)
         self._enqueue_all()
+
+    async def _compare_releases(self) -> None:
+        """Warn where upstream's manager runs beside the ConfigMap and is of another release than the one followed."""
+        try:
+            pods = await self._client.list(PODS, namespace=self._settings.config_namespace)
+        except KubetideError as error:
+            log.info("whether upstream's manager is at work is not known", error=str(error))
+            return
+        for difference in differences(at_work(pods.items, MANAGER), MANAGER, self._settings.version.version, VERSIONS):
+            log.warning("the manager at work is of another release", difference=difference)
 
     async def _expire(self) -> None:
         while True:

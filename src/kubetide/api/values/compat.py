@@ -4,7 +4,7 @@ Every component has one table of rules. `--compat` names the version, decisions 
 page `docs/reference/compat.md` is made from the same rows that the code asks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from kubetide.errors import InvalidInput
@@ -62,6 +62,27 @@ def _when(rule: Rule) -> str:
     if rule.always:
         return "always"
     return f"with `{rule.gate}`" if rule.gate else "from its release"
+
+
+def release_difference(
+    who: str,
+    found: str,
+    followed: Version,
+    known: Sequence[Version],
+    *,
+    same: Collection[Version] = (),
+) -> str:
+    """Tell how the release that somebody runs differs from the one that is followed; empty if it does not.
+
+    Of the releases in `same` all behave alike. A suffix such as `-rc1` does not make another release.
+    """
+    try:
+        version = parse_version(found.partition("-")[0].partition("+")[0], known)
+    except InvalidInput:
+        return f"{who} runs {found or 'an unknown version'}, kubetide follows {followed}"
+    if version == followed or {version, followed} <= set(same):
+        return ""
+    return f"{who} runs {version}, kubetide follows {followed}"
 
 
 def parse_version(text: str, accepted: Sequence[Version]) -> Version:

@@ -18,8 +18,7 @@ import msgspec
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.hpa import ManagedFieldsEntry
 from kubetide.api.objects.hpa_compat import SAME_AS_NEWEST, VERSIONS
-from kubetide.api.values.compat import Version, parse_version
-from kubetide.errors import InvalidInput
+from kubetide.api.values.compat import Version, release_difference
 from kubetide.hpa.core.annotations import KUBETIDE, Overrides
 
 BUILT_IN_MANAGER = "kube-controller-manager"
@@ -72,13 +71,7 @@ def version_difference(server: str, compat: Version) -> str:
 
     A controller manager does not tell its own version, but it is of the API server's release or just behind it.
     """
-    try:
-        found = parse_version(server, VERSIONS)
-    except InvalidInput:
-        return f"the cluster runs {server or 'an unknown version'}, kubetide follows {compat}"
-    if found == compat or {found, compat} <= SAME_AS_NEWEST:
-        return ""
-    return f"the cluster runs {found}, kubetide follows {compat}"
+    return release_difference("the cluster", server, compat, VERSIONS, same=SAME_AS_NEWEST)
 
 
 def stance_notes(stances: Iterable[Stance]) -> tuple[str, ...]:

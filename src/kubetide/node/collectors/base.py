@@ -125,6 +125,14 @@ READ_ERRORS = (OSError, KubetideError)
 """What reading a cgroup may raise."""
 
 
+def close_all(collectors: Iterable[Collector]) -> None:
+    """Close those that keep something open."""
+    for collector in collectors:
+        close = getattr(collector, "close", None)
+        if close is not None:
+            close()
+
+
 # The loop around a collector: at once, then one interval after each round ended.
 
 

@@ -5,6 +5,7 @@ every version, but a group reaches only the gates that the version in force has:
 upgrade of the agent must not begin to evict pods because of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kubetide.api.values.compat import Version
@@ -115,9 +116,6 @@ def parse_gates(text: str, known: dict[str, Gate] = GATES, compat: Compat = NEWE
     return result
 
 
-def unsupported(text: str, known: dict[str, Gate] = GATES) -> list[str]:
-    """Return what does not work here of the gates that `text` names itself, one line each."""
-    named = switches(text, field="feature-gates", what="feature gate")
-    return [
-        f"{name}: {UNSUPPORTED[name]}" for name, on in named.items() if on and name in known and name in UNSUPPORTED
-    ]
+def unsupported(gates: Mapping[str, bool]) -> list[str]:
+    """Return what does not work here of the gates that are on, by themselves or by their group."""
+    return [f"{name}: {UNSUPPORTED[name]}" for name, on in gates.items() if on and name in UNSUPPORTED]

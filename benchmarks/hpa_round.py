@@ -33,12 +33,12 @@ from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.decoding import tune_gc
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.client.transport import Response, Transport
 from kubetide.kube.control.reconcile import Result
-from kubetide.kube.gc_tuning import tune_gc
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
 
@@ -180,7 +180,7 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
         running.reconciles = defaultdict(list)
         if way == BASELINE:
             # The baseline: no list that others could use, so every autoscaler asks for its own pods.
-            running._observer._metrics._scopes = lambda namespace: []  # type: ignore[attr-defined]
+            running._metrics._scopes = lambda namespace: []  # type: ignore[method-assign]
         task = asyncio.get_running_loop().create_task(running.run())
         # The first reconcile of each writes its status; measured is what comes after.
         await _until(lambda: sum(map(len, running.reconciles.values())) >= 2 * hpas)

@@ -121,7 +121,7 @@ def test_a_step_back_of_the_release_leaves_no_field_in_the_nodemetric() -> None:
         cluster.set_usage("default", "web", cpu="100m", memory="1Gi")
         found: dict[str, Raw] = {}
         for compat in ("1.8", "1.4"):
-            options = {"enable_node_metric_report": True, "prediction_cold_start_duration": timedelta(0)}
+            options: Raw = {"enable_node_metric_report": True, "prediction_cold_start_duration": timedelta(0)}
             async with running(make_agent(cluster, compat=compat, **options)):
                 await cluster.run_for(timedelta(minutes=4))
             found[compat] = (await cluster.client().get_raw(RAW_NODE_METRICS, "node-1"))["status"]

@@ -41,7 +41,20 @@ def with_components(answer: dict[str, Any], components: Mapping[str, dict[str, A
 def _strategies(explained: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the last decision of every strategy in one line each."""
     decided: dict[str, dict[str, Any]] = explained.get("strategies") or {}
-    return [
-        {"name": name, "reason": str(decision.get("reason") or decision.get("state") or "decided"), "trace": decision}
-        for name, decision in decided.items()
-    ]
+    return [{"name": name, "reason": reason_of(decision), "trace": decision} for name, decision in decided.items()]
+
+
+def reason_of(decision: Mapping[str, Any]) -> str:
+    """Return in a few words what came of a strategy's last sync."""
+    for given in ("reason", "state"):
+        if decision.get(given):
+            return str(decision[given])
+    if decision.get("skipped"):
+        return f"nothing to do: {decision['skipped']}"
+    evicted, unwritten = decision.get("evicted") or (), decision.get("notWritten") or ()
+    parts = [f"{decision.get('writes', 0)} kernel values asked for"]
+    if unwritten:
+        parts.append(f"{len(unwritten)} not written")
+    if evicted:
+        parts.append(f"{len(evicted)} pods evicted")
+    return ", ".join(parts)

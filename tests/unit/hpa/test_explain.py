@@ -27,7 +27,7 @@ def test_a_rescale_is_told_with_its_metric_and_its_arithmetic() -> None:
     assert "* 1. cpu resource utilization (percentage of request), target 50%" in text
     assert "190% used (190m on average): proposes 8 replicas" in text
     assert "2 ready, 1 missing (web-2)" in text
-    assert "Limits      4 (ScaleUpLimit, limit 4)" in text
+    assert "Limits      4 (cut to the scale-up rate, limit 4)" in text
     assert "scale 3 -> 4" in text
     assert "1 Pods per 60s" in text
     assert "History (newest first)" in text

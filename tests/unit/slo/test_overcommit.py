@@ -80,7 +80,7 @@ def test_the_explanation_adds_up() -> None:
     assert "10000m  capacity" in text
     assert "4000m  margin" in text
     assert "2000m  high-priority pods (used)" in text
-    assert "3,500  calculated" in text
+    assert "3500m  calculated" in text
     assert "last report   0 s ago" in text
 
 

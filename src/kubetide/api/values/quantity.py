@@ -11,12 +11,13 @@ Usage samples arrive by the hundred thousand and nearly all look like `123456789
 helpers at the end turn these into integers without building an object.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from kubetide.errors import QuantityError
+from kubetide.errors import InvalidInput, QuantityError
 
 NANO = 10**9
 """Nanos in one unit."""
@@ -147,6 +148,28 @@ def binary_milli_text(millis: int) -> str:
     return _binary_text(millis // 1000) if millis else "0"
 
 
+_BINARY_UNITS = (("Ei", 1024**6), ("Pi", 1024**5), ("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
+
+
+def readable_bytes(value: float) -> str:
+    """Return an amount of bytes as people read it, to three digits: 454Mi, 1.5Gi, 17Ki."""
+    for unit, size in _BINARY_UNITS:
+        if abs(value) >= size:
+            share = value / size
+            return f"{share:.0f}{unit}" if abs(share) >= 100 or share == int(share) else f"{share:.1f}{unit}"
+    return f"{value:.0f}"
+
+
+def readable(resource: str, text: QuantityText) -> str:
+    """Return a quantity of a resource as people read it: bytes in binary units, all else as it is written."""
+    if not resource.endswith(("memory", "storage")):
+        return str(text)
+    try:
+        return readable_bytes(float(parse_quantity(text)))
+    except QuantityError:
+        return str(text)
+
+
 def cpu_millis(text: QuantityText) -> int:
     """Return thousandths of a unit, rounded away from zero; fast for `12345n`, `250m` and `2`."""
     if isinstance(text, str) and len(text) <= _SHORT and text.isascii():
@@ -244,3 +267,26 @@ def _binary_text(value: int) -> str:
         value //= 1024
         suffix = name
     return f"{value}{suffix}"
+
+
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII)
+
+
+def parse_float(text: str) -> float:
+    """Return the finite number that a label or annotation spells; raise InvalidInput for anything else.
+
+    As Go's `strconv` reads it: no white space, no underscores between digits, no digits of other scripts. A label that
+    upstream would pass over must not become a number here.
+    """
+    number = math.inf
+    try:
+        if _DECIMAL.fullmatch(text):
+            number = float(text)
+        elif _HEXADECIMAL.fullmatch(text):
+            number = float.fromhex(text)
+    except OverflowError as error:
+        raise InvalidInput(f"{text!r} is too large a number") from error
+    if not math.isfinite(number):
+        raise InvalidInput(f"{text!r} is not a finite number")
+    return number

@@ -317,6 +317,10 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         # The minimum was raised while the target was at zero: waking up goes to the new one at least.
         limited = replace(limited, replicas=minimum)
         why = why or _BELOW_MINIMUM
+    if not why and limited.replicas != current:
+        # The metrics ask for no change, so it is the past that speaks, or a bound.
+        moved = stabilized.replicas != current
+        why = _REMEMBERED.format(stabilized.replicas) if moved else _sentence(_LIMITED_TEXT[limited.reason])
     memory = replace(memory.letting_go(held), recommendations=stabilized.recommendations)
     conditions = with_condition(
         base.conditions,
@@ -368,6 +372,11 @@ def _double(text: Any, otherwise: float) -> float:
         return otherwise
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+_REMEMBERED = "A recommendation of {} replicas is still inside its stabilization window"
 _BELOW_MINIMUM = "Current number of replicas below minReplicas"
 _STABILIZED_TEXT = {
     READY_FOR_NEW_SCALE: "the recommended size needs no stabilization",

@@ -16,12 +16,11 @@ from kubetide.clock import Clock, SystemClock
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
 from kubetide.node.core.hooks.batch_resource import batch_from_annotation
-from kubetide.node.core.hooks.context import BatchResources, ContainerRequest, PodRequest
+from kubetide.node.core.hooks.context import BatchResources, ContainerRequest, OriginResources, PodRequest
 from kubetide.node.core.hooks.requests import pod_writes
 from kubetide.node.core.hooks.rules import Plugins
 from kubetide.node.core.hooks.stages import Stage, StageResult
 from kubetide.node.core.layout import Layout
-from kubetide.node.core.origin import OriginResources
 from kubetide.node.core.outcomes import Applies
 from kubetide.node.core.plan import Batch
 from kubetide.node.host.worker import Inline, Worker

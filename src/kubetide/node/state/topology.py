@@ -14,6 +14,7 @@ from kubetide.api.objects.meta import ObjectKey, TypedObject
 from kubetide.api.objects.scheme import Resource
 from kubetide.api.qos import qos, reservation
 from kubetide.api.values.codec import decode_raw, encode
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.cpuset import CpuSet
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
@@ -21,7 +22,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound, TooManyRequests
 from kubetide.log import get_logger
-from kubetide.node.core.compat import ALLOCATIONS_ALWAYS, NEWEST, NUMA_RESERVATION, RESERVATION_WHOLE, Compat
+from kubetide.node.core.compat import ALLOCATIONS_ALWAYS, NEWEST, NUMA_RESERVATION, RESERVATION_WHOLE
 from kubetide.node.core.layout import inside
 from kubetide.node.core.series.store import Facts
 from kubetide.node.core.topology import kubelet as kubelet_rules

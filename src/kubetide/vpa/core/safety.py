@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.objects.resources import CPU, MEMORY, Amounts
-from kubetide.api.values.quantity import Quantity, memory_bytes
+from kubetide.api.values.quantity import Quantity, memory_bytes, readable_bytes
 
 HEADROOM = 0.2
 
@@ -61,7 +61,7 @@ def hold_memory(
     if target >= floor:
         return target, ""
     if floor >= request:
-        return request, f"memory not shrunk: {used} bytes are in use"
+        return request, f"memory not shrunk: {readable_bytes(used)} are in use"
     return floor, f"memory kept at usage plus {headroom:.0%}"
 
 

@@ -8,10 +8,9 @@ from kubetide.node.collectors.numa import NumaCollector
 from kubetide.node.core import files
 from kubetide.node.core.compat import parse_compat
 from kubetide.node.core.formats import memory
-from kubetide.node.core.formats.machine import NumaNode
 from kubetide.node.core.formats.memory import MemInfo
 from kubetide.node.core.formats.numbers import FormatError
-from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.processors import NumaNode, Processor
 from kubetide.node.core.prediction.reclaimable import EmptyPredictor
 from kubetide.node.core.report import status
 from kubetide.node.core.series import kinds

@@ -12,13 +12,12 @@ from kubetide.api.values.codec import convert
 from kubetide.node.core.compat import parse_compat
 from kubetide.node.core.formats.cpu import milli_to_quota
 from kubetide.node.core.hooks.batch_resource import batch_from_spec
-from kubetide.node.core.hooks.context import ContainerRequest, PodRequest
+from kubetide.node.core.hooks.context import ContainerRequest, OriginResources, PodRequest
 from kubetide.node.core.hooks.decide import HookDecider
 from kubetide.node.core.hooks.normalization import NormalizationRule, normalized_quota
 from kubetide.node.core.hooks.rules import NORMALIZATION, Plugins
 from kubetide.node.core.hooks.stages import Stage
-from kubetide.node.core.origin import OriginResources
-from kubetide.node.core.sandboxes import sandbox_among
+from kubetide.node.core.snapshot import sandbox_among
 from nodeworld import World
 
 POOLS = '[{"socket":0,"node":0,"cpuset":"0-2"}]'

@@ -11,7 +11,7 @@ from kubetide.api.qos import qos
 from kubetide.api.values.codec import convert
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.node.core.compat import parse_compat
-from kubetide.node.core.formats.machine import CpuBasicInfo
+from kubetide.node.core.formats.processors import CpuBasicInfo
 from kubetide.node.core.series.store import Facts
 from kubetide.node.state.callbacks import Callbacks
 from kubetide.node.state.topology import TOPOLOGIES, TopologyReporter

@@ -105,7 +105,7 @@ def test_what_a_pod_counted_for_is_released_over_the_window() -> None:
 
 def test_the_explanation_says_what_is_still_being_released() -> None:
     seen = observe(pods=[], departures=[departure(timedelta(seconds=150))])
-    assert "1000m and 0 bytes of pods that have left still count" in render(decide_node(seen, GRADUAL, NOW).trace)
+    assert "cpu 1000m and memory 0 of pods that have left still count" in render(decide_node(seen, GRADUAL, NOW).trace)
     assert "have left" not in render(decide_node(seen, SloSettings(), NOW).trace)
 
 

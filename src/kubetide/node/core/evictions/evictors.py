@@ -18,7 +18,7 @@ from kubetide.node.core.evictions.features import Unusable, Wanted, ask
 from kubetide.node.core.evictions.pods import EvictablePod, evictable_pods
 from kubetide.node.core.evictions.selection import planned
 from kubetide.node.core.plan import Amounts, Counted, Eviction, EvictionTask, Notice, Plan
-from kubetide.node.core.qos.switch import skipped
+from kubetide.node.core.qos.strategy import skipped
 from kubetide.node.core.snapshot import Snapshot
 
 REASONS = {

@@ -343,7 +343,7 @@ def _allocatable(snapshot: Snapshot) -> dict[str, int]:
     return {name: quantity.value for name, quantity in found.items()}
 
 
-_ASK: Mapping[str, Callable[[str, Snapshot, Limits, Sequence[EvictablePod]], Wanted | str]] = {
+_ASK: Mapping[str, Callable[[str, Snapshot, Limits, PodsOf], Wanted | str]] = {
     BE_CPU: _be_cpu,
     BE_MEMORY: _memory_usage,
     CPU_USAGE: _cpu_usage,

@@ -18,7 +18,7 @@ from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import BEST_EFFORT
 from kubetide.api.qos.slo_strategies import NetworkQOS, NodeSLOSpec, ResourceQOS
 from kubetide.api.values.codec import decode_folded, encode
-from kubetide.api.values.quantity import parse_quantity
+from kubetide.api.values.quantity import QuantityText, parse_quantity
 from kubetide.errors import InvalidInput
 from kubetide.node.core.snapshot import PodState
 
@@ -115,7 +115,7 @@ def _lenient_rate(network: NetworkQOS, field: str, total: int) -> int:
     return _bits(given) if isinstance(given, str) else _rate(network, field, total)
 
 
-def _bits(text: str | int) -> int:
+def _bits(text: QuantityText) -> int:
     try:
         return max(parse_quantity(text).value, 0)
     except InvalidInput:

@@ -38,7 +38,7 @@ from kubetide.node.core.qos.memory_values import (
     percent_of,
     writes_of,
 )
-from kubetide.node.core.qos.switch import skipped
+from kubetide.node.core.qos.strategy import skipped
 from kubetide.node.core.snapshot import PodState, Snapshot
 
 AUTO, NONE = "auto", "none"

@@ -25,7 +25,7 @@ from kubetide.node.core.kernel_values import NOTHING, Needs
 from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.core.qos import cpu_suppress as rule
-from kubetide.node.core.qos.switch import skipped, threshold_of
+from kubetide.node.core.qos.strategy import skipped, threshold_of
 from kubetide.node.core.series import kinds
 from kubetide.node.core.snapshot import PodState, Snapshot
 from kubetide.node.core.usage import UsageSplit, is_not_best_effort, is_not_best_effort_application, split_usage
@@ -134,6 +134,7 @@ class CpuSuppress:
             self.quota_status = USING  # also one that an agent before this one left behind
         target = rule.quota_target(left, cpus, current)
         trace |= {"currentQuota": current, "quota": current if target is None else target}
+        trace["reason"] = f"best-effort work may use {left}m of CPU, what is left below the threshold"
         if target is None:
             return ()
         message = f"best-effort quota {current} -> {target} us, {left} milli-CPU left"
@@ -165,6 +166,7 @@ class CpuSuppress:
         count = rule.cpu_count(left, len(current), len(snapshot.processors))
         chosen = rule.choose(count, rule.pools(snapshot.processors, owner, excluded))
         trace |= {"currentCpus": str(current), "cpus": str(chosen), "count": count}
+        trace["reason"] = f"best-effort work may use CPUs {chosen}: {left}m are left below the threshold"
         if not len(chosen):
             return ()
         plan = self.cpus_plan(snapshot, chosen, f"best-effort CPUs {current} -> {chosen}, {left} milli-CPU left")

@@ -124,6 +124,9 @@ def rank(pod: Pod, fitting: Fitting, rules: RankRules, *, scaled: Callable[[str]
     """Decide whether a pod should be changed, leaving aside whether it may be."""
     priority = prioritize(pod, fitting)
     accepted, reason = _judge(pod, priority, rules, scaled=scaled, now=now)
+    if not any(one.target for one in fitting.values()):
+        # Nothing to compare with is not the same as fitting in.
+        accepted, reason = False, "there is no recommendation that its containers could take"
     return Ranked(pod=pod, priority=priority, accepted=accepted, reason=reason)
 
 

@@ -27,6 +27,11 @@ NETWORK_DEFAULTS = Rule(
     since=V5,
     meaning="The completed NodeSLO has network QoS blocks and the network policy tc.",
 )
+IDENTITY_OR_CORE_SCHED = Rule(
+    id="identity-or-core-sched",
+    since=V5,
+    meaning="Group identity and core scheduling switch each other off, and an unused group identity is set back.",
+)
 SMALLEST_CPUSET = Rule(
     id="smallest-cpuset",
     since=V5,
@@ -118,6 +123,7 @@ RULES = (
     CORE_SCHED_POLICY,
     COST_PERCENTILES,
     NETWORK_DEFAULTS,
+    IDENTITY_OR_CORE_SCHED,
     SMALLEST_CPUSET,
     ALLOCATIONS_ALWAYS,
     BLKIO_DEFAULTS,

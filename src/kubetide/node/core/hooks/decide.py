@@ -25,6 +25,7 @@ from kubetide.node.core.files import Root, SystemFile
 from kubetide.node.core.hooks.context import Response
 from kubetide.node.core.hooks.cookies import CookieMemory
 from kubetide.node.core.hooks.core_sched import group_of
+from kubetide.node.core.hooks.identity_switch import IdentitySwitch
 from kubetide.node.core.hooks.oom_score import HIGHEST, LOWEST, wanted_score
 from kubetide.node.core.hooks.requests import (
     container_request,
@@ -65,6 +66,7 @@ class HookDecider:
 
     plugins: Plugins
     cookies: CookieMemory = field(default_factory=CookieMemory)
+    identity: IdentitySwitch = field(default_factory=IdentitySwitch)
     _scaled: dict[str, float] = field(default_factory=dict)
     """Directories whose quota is scaled, by ratio."""
     _restoring: set[str] = field(default_factory=set)
@@ -83,7 +85,8 @@ class HookDecider:
         return Needs(
             children=[pod.directory for pod in active if pod.containers] if sandboxes else (),
             texts_below=[(files.PROCS, pod.directory) for pod in active] if processes else (),
-            settings=(files.SCHED_GROUP_IDENTITY,) if identity else (),
+            trees=[snapshot.paths.tier(name) for name in KUBE_QOS_CLASSES] if self.identity.sweeping else (),
+            settings=(files.SCHED_GROUP_IDENTITY, files.SCHED_CORE) if identity else (),
             present=((files.CPU_BVT, snapshot.paths.kube_root),) if identity else (),
         )
 
@@ -96,24 +99,19 @@ class HookDecider:
         return frozenset(self.cookies.processes).union(*(map(int, _processes(snapshot, place)) for place in places))
 
     def switch(self, snapshot: Snapshot) -> Plan:
-        """Return what switches group identity on where the kernel has a switch: it must be on before any value."""
-        kernel = snapshot.kernel
-        switch = kernel.setting(files.SCHED_GROUP_IDENTITY)
-        self.plugins.bvt_ready = self.plugins.on(GROUP_IDENTITY) and (
-            bool(kernel.has(files.CPU_BVT, snapshot.paths.kube_root)) if switch is None else switch.strip() == "1"
-        )
-        if switch is None or self.plugins.bvt_ready or not self.plugins.on(GROUP_IDENTITY):
+        """Return what must be switched in the kernel before any value is written."""
+        if not self.plugins.on(GROUP_IDENTITY):
+            self.plugins.bvt_ready = False
             return Plan()
-        subject = Subject(type="node", name=snapshot.node.metadata.name if snapshot.node else "")
-        write = Write(
-            file=files.SCHED_GROUP_IDENTITY, value="1", target=Target.SYSTEM, reason=GROUP_IDENTITY, subject=subject
-        )
-        return Plan(batches=(Batch.flat(write, cached=False),))
+        plan = self.identity.plan(snapshot, cores=self.plugins.on(CORE_SCHED))
+        self.plugins.bvt_ready = self.identity.ready
+        return plan
 
     def switched(self, outcomes: Outcomes) -> None:
-        """Learn whether the switch is on; while it is not, no group identity is written."""
+        """Learn whether the switches were turned; while group identity is not on, none of its values is written."""
         if outcomes:
-            self.plugins.bvt_ready = all(outcome.in_force for outcome in outcomes)
+            self.identity.turned(outcomes)
+            self.plugins.bvt_ready = self.identity.ready
 
     def refresh(self, snapshot: Snapshot) -> frozenset[str]:
         """Take over the rules of a snapshot; return the plugins whose rule changed. What cannot be read stays."""
@@ -163,7 +161,13 @@ class HookDecider:
         quotas = Batch(levels=(_quotas(pods), _quotas(inside)), leveled=True)
         others = [write for write in [*pods, *inside] if write.file is not files.CPU_QUOTA]
         trace = {"pods": len(active), "problems": self._unread | self._problems, "changed": sorted(changed)}
-        batches = [Batch.flat(*above), Batch.flat(*others), quotas, Batch.flat(*host)]
+        batches = [
+            Batch.flat(*self.identity.sweep(snapshot)),
+            Batch.flat(*above),
+            Batch.flat(*others),
+            quotas,
+            Batch.flat(*host),
+        ]
         scores = self._oom_scores(snapshot, active) if self.plugins.on(OOM_SCORE) else []
         if scores:
             batches.append(Batch.flat(*scores, cached=False))  # process ids are used again
@@ -213,6 +217,7 @@ class HookDecider:
         """Learn what became of the writes and of the cookies of a plan."""
         if plan.cookies is not None:
             self.cookies.applied(plan.cookies, cookies)
+        self.identity.swept(outcomes)
         self._new_identity = self._new_identity and any(
             outcome.failed for outcome in outcomes if outcome.write.file is files.CPU_BVT
         )

@@ -1,6 +1,10 @@
 """Evictions by what is allocatable, on a simulated node in virtual time: the right pods, in order, and only once."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -9,9 +13,13 @@ import pytest
 from kubetide.api.objects.scheme import NODES
 from kubetide.api.qos import qos
 from kubetide.api.values.patch import MergePatch
+from kubetide.api.values.quantity import parse_quantity
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.node.state.objects import RAW_NODE_METRICS
-from kubetide.testing.builders import make_pod
+from kubetide.slo.settings import SloSettings
+from kubetide.telemetry import Telemetry
+from kubetide.testing.builders import make_config_map, make_pod
+from kubetide.wiring import Dependencies, build
 from qosagent import batch_pod, ls_pod, make_agent, node_slo, running
 from simulated.cluster import events, pods, run
 
@@ -162,3 +170,60 @@ def test_another_release_of_the_agent_at_work_is_a_warning(
         assert bool(told) is warned
 
     run(body)
+
+
+@asynccontextmanager
+async def controlled(cluster: SimCluster) -> AsyncIterator[None]:
+    """Run the SLO controller beside the agent."""
+    world = Dependencies(
+        client=cluster.client(), clock=cluster.clock, telemetry=Telemetry(), rng=random.Random(1), local_webhooks=None
+    )
+    async with asyncio.TaskGroup() as group:
+        parts = build("slo", world, SloSettings(leader_elect=False))
+        tasks = [group.create_task(part.run(), name=part.name) for part in parts]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def test_prod_pods_that_need_their_memory_back_get_it_from_batch_pods_in_order() -> None:
+    async def body(cluster: SimCluster) -> None:
+        cluster.add_node("node-1", cpu="8", memory="16Gi")
+        threshold = BY_ALLOCATABLE["spec"]["resourceUsedThresholdWithBE"]
+        data = {
+            "colocation-config": '{"enable": true, "memoryReclaimThresholdPercent": 80, "metricReportIntervalSeconds": 30}',
+            "resource-threshold-config": json.dumps({"clusterStrategy": threshold}),
+        }
+        batch = [
+            opted_in("late", 5900, "2Gi"),
+            opted_in("small", 5500, "2Gi"),
+            opted_in("large", 5500, "3Gi"),
+            opted_in("early", 5000, "2Gi"),
+        ]
+        cluster.set_usage("default", "web", cpu="100m", memory="2Gi")
+        config = make_config_map("slo-controller-config", "koordinator-system", data)
+        await cluster.apply([config, ls_pod("web", cpu="1", memory="2Gi"), *batch])
+        options: Raw = {"feature_gates": "MemoryAllocatableEvict=true", "enable_node_metric_report": True}
+        async with controlled(cluster), running(make_agent(cluster, **options)):
+            await cluster.run_for(timedelta(minutes=10))
+            assert staying(cluster) == EVERYBODY
+            before = await batch_memory(cluster)
+            assert before > 9 << 30  # as much as is requested
+            cluster.set_usage("default", "web", cpu="100m", memory="7Gi")
+            await cluster.run_for(timedelta(minutes=10))
+            after = await batch_memory(cluster)
+            assert 4 << 30 < after < before - (3 << 30)
+            assert evicted(cluster) == ["early", "large"]
+            # What is left fits, and nobody follows.
+            await cluster.run_for(timedelta(minutes=10))
+            assert evicted(cluster) == ["early", "large"]
+            assert staying(cluster) == {"web", "small", "late"}
+
+    run(body)
+
+
+async def batch_memory(cluster: SimCluster) -> int:
+    node = await cluster.client().get_raw(NODES, "node-1")
+    return parse_quantity(node["status"]["allocatable"][qos.BATCH_MEMORY]).value

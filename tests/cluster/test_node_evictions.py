@@ -193,7 +193,9 @@ def test_prod_pods_that_need_their_memory_back_get_it_from_batch_pods_in_order()
         cluster.add_node("node-1", cpu="8", memory="16Gi")
         threshold = BY_ALLOCATABLE["spec"]["resourceUsedThresholdWithBE"]
         data = {
-            "colocation-config": '{"enable": true, "memoryReclaimThresholdPercent": 80, "metricReportIntervalSeconds": 30}',
+            "colocation-config": json.dumps(
+                {"enable": True, "memoryReclaimThresholdPercent": 80, "metricReportIntervalSeconds": 30}
+            ),
             "resource-threshold-config": json.dumps({"clusterStrategy": threshold}),
         }
         batch = [

@@ -22,6 +22,7 @@ from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.executor.evictor import Evictor
 from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.host.worker import Inline, Worker
+from kubetide.node.supervisor import Pace
 from kubetide.node.telemetry import Gauges
 from kubetide.telemetry import Telemetry
 
@@ -99,9 +100,10 @@ class QosController:
                 await self._release_in_time()
 
     async def _loop(self, strategy: Strategy) -> None:
+        pace = Pace(strategy.interval.total_seconds())
         while True:
             await self.round(strategy)
-            await asyncio.sleep(strategy.interval.total_seconds())
+            await asyncio.sleep(pace.rest())
 
     async def round(self, strategy: Strategy) -> Plan | None:
         """Run one round of one strategy; an error is logged once until it changes."""

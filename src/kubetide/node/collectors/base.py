@@ -20,6 +20,7 @@ from kubetide.node.core.snapshot import PodState
 from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.readers import CgroupReader
 from kubetide.node.host.worker import Inline, Worker
+from kubetide.node.supervisor import Pace
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.collect")
@@ -133,7 +134,7 @@ def close_all(collectors: Iterable[Collector]) -> None:
             close()
 
 
-# The loop around a collector: at once, then one interval after each round ended.
+# The loop around a collector: at once, then at every interval of the clock; one that was missed is not made up for.
 
 
 class Shows(Protocol):
@@ -145,6 +146,7 @@ class Shows(Protocol):
 async def collect_forever(collector: Collector, state: Shows, worker: Worker, refresh: Callable[[], object]) -> None:
     """Run a collector until cancelled; `refresh` is called on the loop before each round."""
     problem = ""
+    pace = Pace(collector.interval)
     while True:
         try:
             refresh()
@@ -157,4 +159,4 @@ async def collect_forever(collector: Collector, state: Shows, worker: Worker, re
                 log.warning("collector round failed", collector=collector.name, error=problem)
         state.error = problem
         rest = getattr(collector, "pause", None)
-        await asyncio.sleep(collector.interval if rest is None else rest())
+        await asyncio.sleep(pace.rest() if rest is None else rest())

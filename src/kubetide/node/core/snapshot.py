@@ -37,6 +37,10 @@ class Metrics(Protocol):
         """Return the newest value within twice the collect interval, or None."""
         ...
 
+    def averages(self, kind: str, by: str, *, seconds: float) -> Mapping[str, float]:
+        """Return the average of every series of a kind over the last `seconds`, keyed by a property."""
+        ...
+
     def latest(self, kind: str, by: str) -> Mapping[str, float]:
         """Return the newest value of every series of a kind within twice the collect interval, keyed by a property."""
         ...
@@ -56,6 +60,12 @@ class ContainerState:
     def running(self) -> bool:
         state = self.status.state if self.status else None
         return state is not None and state.running is not None
+
+    @property
+    def ended(self) -> bool:
+        """Known not to run: it ended, or has not begun."""
+        state = self.status.state if self.status else None
+        return state is not None and state.running is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ windows and periods are measured by the clock, never in reconciles. A new autosc
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core.annotations import same_overrides
 from kubetide.hpa.core.claims import Claims
-from kubetide.hpa.core.observation import memory_for
+from kubetide.hpa.core.observation import ScaleDecision, memory_for
 from kubetide.hpa.core.takeover import FIELD_MANAGER, stance_notes, wrote_ever
 from kubetide.hpa.core.trace import shown_time
 from kubetide.hpa.headroom_store import HeadroomStore
@@ -132,6 +132,10 @@ class HpaController(Controller):
         return super().notes() or (
             stance_notes(record.stance for _, record in self._history.records()) if self.leading else ()
         )
+
+    def on_decision(self, heard: Callable[[ObjectKey, ScaleDecision], None]) -> None:
+        """Call `heard` with every decision from now on, acted on or not."""
+        self._history.heard = heard
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return the last decision about an autoscaler with its trace and history."""

@@ -1,14 +1,13 @@
-"""The trace of a decision, told to a person: what was seen, what each metric asked for, which rule decided.
+"""The trace of a decision, for a person: what was seen, what each metric asked for, which rule decided.
 
-Rules have names for programs; people are told in words what a rule did. Rows of the history that say the same are one
-row with a count.
+Rules have names for programs; people get words for what a rule did. Equal rows of the history are one row with a count.
 """
 
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from kubetide.api.values.quantity import readable
+from kubetide.api.values.quantity import plain_number, readable
 
 _RULES = {
     "ReadyForNewScale": "no window holds it",
@@ -28,6 +27,7 @@ _RULES = {
     "InvalidMetricNoReadyPods": "no ready pod to multiply by",
     "InvalidMetricStale": "the usage is too old",
 }
+_RESOURCES = ("Resource", "ContainerResource")
 _DIRECTIONS = {"scaleUp": "Scale up", "scaleDown": "Scale down"}
 
 
@@ -99,9 +99,9 @@ def _value(metric: dict[str, Any]) -> str:
 
 
 def _amount(metric: dict[str, Any]) -> str:
-    """Return the value; of memory as people read bytes."""
-    resource = str(metric.get("description") or "").partition(" ")[0]
-    return readable(resource, str(metric.get("value")))
+    """Return the value as people read it: bytes of memory, millicores, and plain numbers of anything else."""
+    resource, value = str(metric.get("description") or "").partition(" ")[0], str(metric.get("value"))
+    return readable(resource, value) if metric.get("type") in _RESOURCES else plain_number(value)
 
 
 def _arithmetic(metric: dict[str, Any]) -> str:
@@ -154,7 +154,7 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
 
 
 def _headroom(headroom: dict[str, Any]) -> Iterable[str]:
-    """Tell the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
+    """Return the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
     forecasters = headroom.get("forecasters") or {}
     loudest = sorted(forecasters.items(), key=lambda one: -one[1])[:2]
     voices = ", ".join(f"{name} {share:.0%}" for name, share in loudest)

@@ -51,7 +51,7 @@ class DecisionWriter:
         self._recorder = recorder
 
     async def apply(self, decision: ScaleDecision, target: ScaleTarget | None) -> Written:
-        """Write the scale and the status as decided, and tell people."""
+        """Write the scale and the status as decided, and publish events."""
         hpa = decision.hpa
         scale_error: str | None = None
         if decision.rescale and target is not None:
@@ -93,7 +93,7 @@ class DecisionWriter:
     async def _save(
         self, hpa: HorizontalPodAutoscaler, status: HpaStatus
     ) -> tuple[HorizontalPodAutoscaler | None, str | None]:
-        """Write the status if it says anything new; return what the server made of it, or the error."""
+        """Write the status if there is anything new in it; return what the server made of it, or the error."""
         if same_status(hpa.status, status):
             return None, None
         meta = hpa.metadata

@@ -42,6 +42,8 @@ class DecisionHistory:
     """Decisions by autoscaler. Traces are made when somebody asks, not every reconcile."""
 
     def __init__(self, length: int) -> None:
+        self.heard: Callable[[ObjectKey, ScaleDecision], None] | None = None
+        """Called with every decision, acted on or not."""
         self._length = length
         self._records: dict[ObjectKey, Record] = {}
 
@@ -60,6 +62,8 @@ class DecisionHistory:
         past = known.past if known is not None else deque(maxlen=max(1, self._length))
         past.append(line_of(decision, problem, wrote=wrote))
         self._records[key] = Record(decision, outcome, problem, stance, past)
+        if self.heard is not None:
+            self.heard(key, decision)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop all that is known of an autoscaler."""

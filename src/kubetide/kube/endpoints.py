@@ -5,8 +5,8 @@
     /readyz                               200 once everything does its work
     /explain/{kind}/[{namespace}/]{name}  the last decisions about an object with their traces, read-only
 
-Below the verdict, health and readiness carry what components have to tell, a line each: the first line is for probes,
-the rest for people, and since anybody may ask, it names no object. A trace tells what a namespace runs, so `/explain`
+Below the verdict, health and readiness carry what components have to report, a line each: the first line is for probes,
+the rest for people, and since anybody may ask, it names no object. A trace shows what a namespace runs, so `/explain`
 answers on loopback, or to who shows the bearer token given.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from kubetide.api.values.codec import encode
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.listener import listening
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -44,7 +44,7 @@ class Endpoints:
         explain_token: str = "",
         health_check: Callable[[], bool] | None = None,
         notes: Callable[[], Sequence[str]] = tuple,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.name = "endpoints"
         self.port = port
@@ -54,9 +54,9 @@ class Endpoints:
         self._explain = explain
         self._health_check = health_check or healthy
         self._notes = notes
-        self._host = host
+        self.host = host
         self._explain_token = explain_token
-        self._limits = limits or Limits()
+        self._limits = limits or ConnectionLimits()
         self._serving = False
 
     def ready(self) -> bool:
@@ -82,7 +82,7 @@ class Endpoints:
     async def run(self) -> None:
         """Serve until cancelled."""
         runner = self._limits.runner(self.application())
-        async with listening(runner, self._host, self.port, limits=self._limits) as self.port:
+        async with listening(runner, self.host, self.port, limits=self._limits) as self.port:
             self._serving = True
             log.info("serving", port=self.port)
             try:
@@ -118,7 +118,7 @@ class Endpoints:
         return web.Response(body=encode(answer), content_type="application/json")
 
     def refuse(self, request: web.Request) -> web.Response | None:
-        """Return the refusal of a request for what not everybody may read, or None if this one may."""
+        """Return the answer that refuses a request for what not everybody may read, or None if this one may."""
         presented = request.headers.get("Authorization", "")
         if self._explain_token and hmac.compare_digest(presented.encode(), f"Bearer {self._explain_token}".encode()):
             return None
@@ -129,7 +129,7 @@ class Endpoints:
 
 
 def is_loopback(address: str | None) -> bool:
-    """Say whether a peer's address is of this machine."""
+    """Return whether a peer's address is of this machine."""
     try:
         return address is not None and ipaddress.ip_address(address).is_loopback
     except ValueError:

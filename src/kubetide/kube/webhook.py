@@ -25,7 +25,7 @@ from kubetide.errors import DecodeError
 from kubetide.kube.client.certificates import as_der
 from kubetide.kube.client.errors import CredentialsFailed
 from kubetide.kube.client.tls import Certificate, load_identity, shown_certificate, stamp
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.listener import listening
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -67,12 +67,12 @@ class WebhookServer:
         client_ca: str = "",
         name: str = "webhook",
         stopwatch: Stopwatch = nullcontext,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         telemetry: Telemetry | None = None,
         body_limit: int = REVIEW_LIMIT,
         too_large: Callable[[], None] = lambda: None,
     ) -> None:
-        """A body above `body_limit` bytes is answered with 413, and `too_large` is told."""
+        """A body above `body_limit` bytes is answered with 413, and `too_large` is called."""
         self.name = name
         self._body_limit = body_limit
         self._too_large = too_large
@@ -88,7 +88,7 @@ class WebhookServer:
         self._client_ca = client_ca
         self._context: ssl.SSLContext | None = None
         # Checked here instead, after the content type, so that what is refused is also counted.
-        self._limits = replace(limits or Limits(), body_bytes=None)
+        self._limits = replace(limits or ConnectionLimits(), body_bytes=None)
         self._matches = (telemetry or Telemetry()).gauge(
             "kubetide_webhook_certificate_matches",
             "1 while the certificate that the webhook shows is the one in its file.",
@@ -125,7 +125,7 @@ class WebhookServer:
                 self._serving = False
 
     def reload(self) -> bool:
-        """Load the certificate again if its files changed; say whether it did."""
+        """Load the certificate again if its files changed; return whether it did."""
         stamps = self._current_stamps()
         if stamps == self._stamps:
             return False
@@ -210,7 +210,7 @@ async def _answer(request: web.Request, handler: ReviewHandler, limit: int) -> w
         reply = await handler(review)
     except Exception as error:
         log.exception("review failed", path=request.path)
-        # Not a refusal: the failurePolicy of the webhook's configuration decides what this means for the request.
+        # Not a rejection: the failurePolicy of the webhook's configuration decides what this means for the request.
         return web.Response(status=500, text=str(error))
     return web.Response(body=encode(reply), content_type="application/json")
 

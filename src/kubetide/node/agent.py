@@ -1,11 +1,11 @@
 """The agent of one node: see, predict, decide, report; in this order at the start, and all at once afterwards.
 
     1 executor, samples      2 state (waits until all of it is known)      3 collectors (waits until each had a good
-    round)      4 prediction, reports, QoS strategies, hooks
+    sync)       4 prediction, reports, QoS strategies, hooks
 
 A module that fails is started again with growing pauses while the others go on; what needs its data behaves as
-without data. A barrier that waits says for what. At the end the strategies take back what would hurt without the
-agent, and the history is closed.
+without data. A barrier that waits reports what it waits for. At the end the strategies take back what would hurt
+without the agent, and the history is closed.
 
 Everything that may block runs on two workers: `kernel` owns the host's files, `disk` runs tools and writes what the
 agent keeps. The loop only decides and answers, so a hanging host delays neither the container runtime nor a probe.
@@ -36,11 +36,11 @@ from kubetide.node.core.series.store import SeriesStore
 from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.core.status import node_status
 from kubetide.node.executor.audit_log import open_audit
-from kubetide.node.executor.kernel_writer import Executor
+from kubetide.node.executor.kernel_writer import Auditor, Executor
 from kubetide.node.explain import explain_pod, told_by, with_components
 from kubetide.node.host.protocol import Commands, Host
 from kubetide.node.host.worker import Inline, Worker, WorkerThread
-from kubetide.node.prediction_trainer import Gauges as PredictionGauges
+from kubetide.node.prediction_trainer import PeakGauges as PredictionGauges
 from kubetide.node.prediction_trainer import Prediction
 from kubetide.node.roots import check_host, layout_of, missing_features, with_driver
 from kubetide.node.runtime.nvml import GpuSource
@@ -53,7 +53,7 @@ from kubetide.node.state.kubelet import Kubelet, TimedKubelet
 from kubetide.node.state.lifecycle import Change, InotifyWatch
 from kubetide.node.state.metric import MetricReporter
 from kubetide.node.state.objects import NodeObjects
-from kubetide.node.state.pods import Pods
+from kubetide.node.state.pods import NodePods
 from kubetide.node.state.topology import TopologyReporter
 from kubetide.node.supervisor import ModuleWatch
 from kubetide.node.telemetry import SampleGauges
@@ -93,7 +93,9 @@ class NodeAgent:
         kernel: Worker | None = None,
         disk: Worker | None = None,
         inotify: bool = False,
+        auditor: Auditor | None = None,
     ) -> None:
+        """`auditor` hears of kernel writes instead of the audit log."""
         if not settings.node_name:
             raise NoNodeName("set NODE_NAME or --node-name to the name of this node's Node object")
         self.client, self.clock, self.settings, self.host, self.telemetry = client, clock, settings, host, telemetry
@@ -105,15 +107,13 @@ class NodeAgent:
         self.modules = ModuleWatch(clock, client.rng, telemetry, self.node_name)
         self.commands = commands
         kubelet = TimedKubelet(kubelet, clock, telemetry, self.node_name) if kubelet is not None else None
-        self.kernel: Worker = kernel or Inline()
-        self.disk: Worker = disk or Inline()
+        self.kernel, self.disk = kernel or Inline(), disk or Inline()
 
         audit = open_audit(settings, clock) if self.gates["AuditEvents"] else None
         self.audit = AuditWriter(audit, clock, self.disk) if audit is not None else None
-        force_after = timedelta(seconds=settings.resource_force_update_seconds)
-        self.executor = Executor(
-            host, self.layout, clock, auditor=self.audit, force_after=force_after, telemetry=telemetry
-        )
+        force = timedelta(seconds=settings.resource_force_update_seconds)
+        watcher = auditor or self.audit
+        self.executor = Executor(host, self.layout, clock, auditor=watcher, force_after=force, telemetry=telemetry)
         self.store = SeriesStore(Ring(settings.metric_memory_window.total_seconds()))
         self.journal = (
             DiskJournal(settings, self.store, clock, self.disk, telemetry, self.node_name)
@@ -131,7 +131,7 @@ class NodeAgent:
             report=settings.enable_node_metric_report,
             compat=self.compat,
         )
-        self.pods = Pods(
+        self.pods = NodePods(
             client,
             clock,
             self.node_name,
@@ -356,7 +356,7 @@ class NodeAgent:
         return True
 
     def notes(self) -> tuple[str, ...]:
-        """Return what health answers tell people: where pods come from, who waits for what, who was restarted."""
+        """Return what health answers report: where pods come from, who waits for what, who was restarted."""
         told = [f"{name}: {note}" for name, state in self.modules.states.items() if (note := state.note())]
         for name, problem in (
             ("host", self.kernel.hanging()),

@@ -1,4 +1,4 @@
-"""What the agent says about its node and its pods when asked why: values for `/explain`."""
+"""What the agent reports about its node and its pods when asked why: values for `/explain`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -33,7 +33,7 @@ def told_by(components: Iterable[Component], node_name: str) -> dict[str, dict[s
 
 
 def with_components(answer: dict[str, Any], components: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer about a node with what its components say, the strategies once more in one list."""
+    """Return the answer about a node with what its components report, the strategies once more in one list."""
     strategies = [line for explained in components.values() for line in _strategies(explained)]
     return {**answer, **components, **({"strategies": strategies} if components else {})}
 

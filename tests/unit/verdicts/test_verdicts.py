@@ -19,6 +19,7 @@ SITUATIONS = {**AUTOSCALERS, **OTHERS}
 PREFLIGHT = frozenset(
     {
         "server-unreachable",
+        "upstream-differs",
         "api-missing",
         "crd-missing",
         "metrics-missing",
@@ -27,6 +28,7 @@ PREFLIGHT = frozenset(
         "server-old",
         "api-optional",
         "rival",
+        "component-absent",
         "component-ok",
     }
 )
@@ -99,7 +101,7 @@ def test_an_old_end_of_a_container_that_has_run_well_since_is_no_trouble() -> No
     assert [finding.verdict.id for finding in about(town.view(), "pod", POD)] == ["pod-ok"]
 
 
-def test_the_worst_comes_first_and_a_workload_tells_what_its_parts_have() -> None:
+def test_the_worst_comes_first_and_a_workload_reports_what_its_parts_have() -> None:
     town = Town()
     no_cpu_request(town)
     change("HorizontalPodAutoscaler", spec__minReplicas=5)(town)

@@ -12,7 +12,7 @@ from kubetide.api.objects.scheme import CRDS, LEASES, NAMESPACES
 from kubetide.api.values.codec import decode_raw, encode
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.install.objects import required_crds
-from kubetide.install.rights import CLUSTER, LOCAL, Right
+from kubetide.install.rbac import CLUSTER, LOCAL, Permission
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound, Unauthorized
 from kubetide.verdicts.cluster_reader import one_line
@@ -20,6 +20,8 @@ from kubetide.verdicts.core.finding import age, found
 from kubetide.verdicts.core.verdict import Finding, Severity
 
 COMPONENT = "component"
+NOT_INSTALLED = frozenset({"crd-missing", "namespace-missing"})
+"""What a component lacks that was never installed."""
 OLDEST_MINOR = 27
 OWN_ANNOTATIONS = "kubetide.io/"
 """A lease that kubetide holds carries annotations under this prefix."""
@@ -190,7 +192,7 @@ async def _permissions(client: Client, answers: _Answers, own_namespace: str) ->
         answers.fine.append(f"{asked} permissions")
 
 
-async def _may(client: Client, right: Right, resource: str, verb: str, namespace: str) -> bool:
+async def _may(client: Client, right: Permission, resource: str, verb: str, namespace: str) -> bool:
     name, _, subresource = resource.partition("/")
     attributes = {"group": right.group, "resource": name, "verb": verb, "namespace": namespace}
     if len(right.names) == 1:

@@ -35,7 +35,7 @@ from kubetide.embedded.sim.controllers.expiry import EVENT_TTL
 from kubetide.embedded.sim.controllers.registry import make_controllers
 from kubetide.embedded.sim.load.curves import DAY, Constant, Curve
 from kubetide.embedded.sim.load.manifests import node_manifest, workload_manifest
-from kubetide.embedded.sim.load.model import Model, WorkloadKey
+from kubetide.embedded.sim.load.model import LoadModel, WorkloadKey
 from kubetide.embedded.sim.load.profile import Profile
 from kubetide.embedded.sim.load.scenario import Amount, Scenario, make_curve, make_profile, seconds
 from kubetide.embedded.sim.load.scenario_events import play, set_node_outage
@@ -86,7 +86,7 @@ class SimCluster:
         self.kubelets = Kubelets(
             self.world, self.kernel, self.hosts, monotonic=self.elapsed, workload_of=self._workload_of
         )
-        self.model = Model(self.kernel, seed=self.seed, week_start=week_start, done=self.kubelets.complete)
+        self.model = LoadModel(self.kernel, seed=self.seed, week_start=week_start, done=self.kubelets.complete)
         self.kubelets.attach(self.model)
         metrics = self.scenario.metrics
         self.metrics = SimMetrics(
@@ -179,7 +179,7 @@ class SimCluster:
             await asyncio.sleep(max(0.0, begin + number * self._tick - loop.time()))
 
     def step(self, now: float) -> None:
-        """Bring counters up to `now`, set new demands, and let the kernel kill whom it must."""
+        """Bring counters up to `now`, set new demands, and let the kernel OOM kill whom it must."""
         self.kernel.advance(now)
         self.model.tick(now)
         for _ in range(_OOM_ROUNDS):
@@ -303,7 +303,7 @@ class SimCluster:
         return host
 
     def set_profile(self, namespace: str, workload: str, profile: Profile) -> None:
-        """Say how the containers of a workload behave; `workload` is the name of the topmost owner."""
+        """Set how the containers of a workload behave; `workload` is the name of the topmost owner."""
         self.model.set_profile((namespace, workload), profile)
 
     def set_load(self, namespace: str, workload: str, curve: Curve | float) -> None:

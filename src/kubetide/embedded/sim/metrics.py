@@ -25,7 +25,7 @@ from kubetide.embedded.apiserver.rest.status import Raw, not_found, unavailable
 from kubetide.embedded.apiserver.rest.strategy import timestamp
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.load.curves import Curve, unit_hash
-from kubetide.embedded.sim.load.model import Model
+from kubetide.embedded.sim.load.model import LoadModel
 from kubetide.embedded.sim.node.kernel import Kernel
 from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.world import NODES, PODS, World
@@ -36,13 +36,13 @@ LATENCY_METRICS = ("http_request_duration_seconds",)
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A pod whose containers all run: what its metrics say about it, and the rows of its containers."""
+    """A pod whose containers all run: what its metrics report about it, and the rows of its containers."""
 
     uid: str
     namespace: str
     name: str
     template: bytes
-    """What its metrics say, as JSON, with places for the time and for two numbers of each container."""
+    """What its metrics report, as JSON, with places for the time and for two numbers of each container."""
     containers: tuple[tuple[str, int], ...]
     """Id and row of each."""
 
@@ -102,7 +102,7 @@ class SimMetrics:
         world: World,
         kernel: Kernel,
         kubelets: Kubelets,
-        model: Model,
+        model: LoadModel,
         *,
         seed: int,
         interval: float,
@@ -371,7 +371,7 @@ _KINDS = {
 
 
 def _template(metadata: Raw, containers: list[str]) -> bytes:
-    """Return what the metrics of a pod say, with places for the time and for two numbers of each container."""
+    """Return what the metrics of a pod report, with places for the time and for two numbers of each container."""
     usages = [b'{"name":%s,"usage":{"cpu":"%%dn","memory":"%%dKi"}}' % _literal(name) for name in containers]
     return b'{"metadata":%s,%s,"containers":[%s]}' % (_literal(metadata), _TIME, b",".join(usages))
 

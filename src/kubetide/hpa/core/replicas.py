@@ -39,7 +39,7 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     up: float = 0.1
 
     def covers(self, ratio: float) -> bool:
-        """Tell whether the ratio is close enough to 1.0; both ends count, NaN does not."""
+        """Return whether the ratio is close enough to 1.0; both ends count, NaN does not."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 

@@ -69,7 +69,7 @@ def conditions_only(before: HpaStatus, conditions: Conditions) -> HpaStatus:
 
 
 def same_status(one: HpaStatus, other: HpaStatus) -> bool:
-    """Tell whether two statuses say the same."""
+    """Return whether two statuses say the same."""
     return (
         one.current_replicas == other.current_replicas
         and one.desired_replicas == other.desired_replicas

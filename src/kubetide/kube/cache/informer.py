@@ -8,7 +8,7 @@ What a stream may do wrong, and what follows:
   (`cache.versions`).
 - it sends what is no event, or an error such as 410: the objects are listed again.
 - an object does not fit its struct: the last good one stays in force, and the fault is logged and counted.
-- it says nothing of what a restore from a backup took away: the cache is compared with the server now and then
+- it does not report what a restore from a backup took away: the cache is compared with the server now and then
   (`cache.consistency`), and listed again where it differs.
 """
 
@@ -23,7 +23,7 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import Resource
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
-from kubetide.kube.cache.consistency import Collection, Consistency
+from kubetide.kube.cache.consistency import CachedCollection, Consistency
 from kubetide.kube.cache.store import IndexFunction, Store
 from kubetide.kube.cache.versions import Versions, newer, went_back
 from kubetide.kube.client.client import LONGEST_RETRY_AFTER, Client, Listing
@@ -89,7 +89,7 @@ class Informer(Generic[T]):
         self._wrong = False
         """What is held was found to differ from the server, so that equal versions prove nothing."""
         self._consistency = Consistency(
-            Collection(
+            CachedCollection(
                 client=client,
                 resource=resource,
                 namespace=namespace,
@@ -235,7 +235,7 @@ class Informer(Generic[T]):
         return listing.resource_version
 
     async def _replace(self, listing: Listing[T]) -> None:
-        """Make the store equal to the list, telling handlers only what changed.
+        """Make the store equal to the list, calling handlers only for what changed.
 
         A server that has lost its past gives versions out a second time: then every object is taken as it comes.
         """

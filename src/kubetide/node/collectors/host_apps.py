@@ -4,7 +4,7 @@ What they use together is taken off the system's usage: with page cache where th
 else without, as for hot page cache, which is not told apart here.
 """
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, log
 from kubetide.node.collectors.pods import UsageReader
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
@@ -13,7 +13,7 @@ from kubetide.node.core.snapshot import host_application_directory
 from kubetide.node.telemetry import RoundGauge
 
 
-class HostApplicationCollector(Round):
+class HostApplicationCollector(BaseCollector):
     """Samples host applications; without a NodeSLO there are none."""
 
     name = "HostApplicationCollector"

@@ -6,7 +6,7 @@
 Pods are asked for their pages by node only now and then: it is one more file per pod, and consumers average minutes.
 """
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Previous, Round, skips
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, Previous, skips
 from kubetide.node.core import files
 from kubetide.node.core.formats import cpu, memory
 from kubetide.node.core.series import kinds
@@ -16,7 +16,7 @@ from kubetide.node.core.series.store import key_of
 NUMA_SECONDS = 10.0
 
 
-class NumaCollector(Round):
+class NumaCollector(BaseCollector):
     """Samples the `numa_node_…` kinds; a machine whose NUMA nodes are not known has none."""
 
     name = "NumaCollector"

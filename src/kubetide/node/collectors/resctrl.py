@@ -4,7 +4,7 @@ The kernel counts per group and cache (`mon_data/mon_L3_NN`); the values are sho
 counter that the hardware reuses starts anew, and whoever asks Prometheus for a rate knows what to do about it.
 """
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, log
 from kubetide.node.core.files import resctrl_file
 from kubetide.node.core.formats.cpu import cpu_flags, cpu_model
 from kubetide.node.core.formats.numbers import FormatError, unsigned
@@ -23,7 +23,7 @@ def has_monitoring(cpuinfo: str) -> bool:
     return known and "cqm_llc" in flags and any(flag.startswith("cqm_mbm") for flag in flags)
 
 
-class ResctrlCollector(Round):
+class ResctrlCollector(BaseCollector):
     """Shows the counters of the groups of the three classes."""
 
     name = "ResctrlCollector"

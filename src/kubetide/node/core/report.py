@@ -4,7 +4,7 @@
     aggregated…Usages           avg, p50, p90, p95, p99 over each duration of the policy; empty while the samples span
                                 less than half of it
     podsMetric                  averages of every pod with data; pods without are left out
-    prodReclaimableMetric       what the predictor says, or an empty map
+    prodReclaimableMetric       what the predictor reports, or an empty map
     prodPeakMetric              the predicted peak of prod pods, left out while there is none
     numaUsages                  averages of every NUMA node; the system's CPU is shared out as CPU usage is
 
@@ -37,7 +37,7 @@ _POLICY_HOT = "usageWithHotPageCache"
 _POLICY_PAGE_CACHE = "usageWithPageCache"
 
 
-class Series(Protocol):
+class UsageSeries(Protocol):
     """The store of samples."""
 
     def query(self, kind: str, properties: Mapping[str, str] | None, start: int, end: int) -> Points:
@@ -98,7 +98,7 @@ def counts_page_cache(spec: Mapping[str, Any]) -> bool:
 class _Window:
     """Samples between two moments, turned into usage."""
 
-    series: Series
+    series: UsageSeries
     start: int
     end: int
 
@@ -147,7 +147,7 @@ def _with_devices(usage: dict[str, Any] | None, devices: list[dict[str, Any]]) -
 
 
 def _aggregated(
-    series: Series,
+    series: UsageSeries,
     end: int,
     duration: timedelta,
     cpu: str,
@@ -167,7 +167,7 @@ def _aggregated(
 
 
 def status(
-    series: Series,
+    series: UsageSeries,
     spec: Mapping[str, Any],
     *,
     now: datetime,

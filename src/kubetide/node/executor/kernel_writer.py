@@ -43,7 +43,7 @@ class Unsupported(KubetideError):
     """The kernel does not have the file."""
 
 
-class Gone(KubetideError):
+class CgroupGone(KubetideError):
     """The cgroup or file does not exist."""
 
 
@@ -92,6 +92,8 @@ class Executor:
         self.host = host
         self.layout = layout
         self.counts = WriteCounts()
+        self.by = ""
+        """Whose plan is being applied."""
         self._clock = clock
         self._auditor = auditor
         self._force_after = force_after
@@ -113,7 +115,7 @@ class Executor:
         self._started = True
 
     def collect_garbage(self) -> None:
-        """Forget entries that are too old to be believed, and refusals when there are many: they are told again."""
+        """Forget entries that are too old to be believed, and refused values when they are many: reported again."""
         now = self._clock.now()
         self._paths.clear()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
@@ -127,8 +129,9 @@ class Executor:
         """Number of values that are remembered as written."""
         return len(self._cache)
 
-    def apply(self, plan: Plan) -> Outcomes:
-        """Apply all batches of a plan; a value that cannot be written does not stop the others."""
+    def apply(self, plan: Plan, by: str = "") -> Outcomes:
+        """Apply all batches of a plan, made `by` a strategy; a value that cannot be written stops no other."""
+        self.by = by
         return tuple(outcome for batch in plan.batches for outcome in self.apply_batch(batch))
 
     def apply_batch(self, batch: Batch) -> Outcomes:
@@ -138,7 +141,7 @@ class Executor:
         return tuple(self.update(write, cached=batch.cached) for level in batch.levels for write in level)
 
     def update(self, write: Write, *, cached: bool = True) -> WriteOutcome:
-        """Write one value and tell what became of it; `cached` skips what was written a short while ago."""
+        """Write one value and return the outcome of it; `cached` skips what was written a short while ago."""
         if cached and not self._started:
             raise NotStarted(f"update of {_name(write)} before the executor was started")
         return self._told(self._tried(write, self._settle if cached else self.write_through))
@@ -190,7 +193,7 @@ class Executor:
     def _tried(self, write: Write, act: Callable[[Write], WriteStatus]) -> WriteOutcome:
         try:
             return WriteOutcome(write, act(write))
-        except Gone as error:
+        except CgroupGone as error:
             return WriteOutcome(write, WriteStatus.MISSING, str(error))
         except (Unsupported, NotOnThisVersion) as error:
             return WriteOutcome(write, WriteStatus.UNSUPPORTED, str(error))
@@ -200,7 +203,7 @@ class Executor:
             return WriteOutcome(write, WriteStatus.FAILED, str(error))
 
     def _told(self, outcome: WriteOutcome) -> WriteOutcome:
-        """Count an outcome, and tell people of a new failure: a value that is refused is wanted again every sync."""
+        """Count an outcome, and report a new failure: a value that is refused is wanted again every sync."""
         write, status, reason = outcome
         if status is WriteStatus.FAILED:
             self.counts.failed += 1
@@ -270,7 +273,7 @@ class Executor:
             return self.host.read(path)
         except OSError as error:
             if is_gone(error):
-                raise Gone(f"{path} does not exist") from error
+                raise CgroupGone(f"{path} does not exist") from error
             raise
 
     def write_through(self, write: Write, *, value: str | None = None) -> WriteStatus:
@@ -304,7 +307,7 @@ class Executor:
             status = "success"
         except OSError as error:
             if is_gone(error):
-                raise Gone(f"{path} does not exist") from error
+                raise CgroupGone(f"{path} does not exist") from error
             raise WriteFailed(f"writing {text!r} to {path}: {error}") from error
         finally:
             self._millis.add(1000 * (self._clock.monotonic() - began), _name(write), status)

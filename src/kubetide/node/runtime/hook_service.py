@@ -30,7 +30,7 @@ from kubetide.telemetry import Telemetry
 log = get_logger("node.hooks")
 
 
-class HookFailed(KubetideError):
+class HookError(KubetideError):
     """A hook failed and its policy is to fail the runtime's call."""
 
 

@@ -1,7 +1,7 @@
 """Keeps the NodeResourceTopology of this node: calculates it every few seconds, writes it when it changed.
 
 The copy in memory is what the agent itself uses; the object is written only while reporting is switched on. Only our
-own annotations and zone entries are changed. The object is watched, so a round in which nothing changed asks nobody.
+own annotations and zone entries are changed. The object is watched, so a sync in which nothing changed asks nobody.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from kubetide.telemetry import Telemetry
 log = get_logger("node.topology")
 
 
-class Topology(TypedObject, frozen=True, kw_only=True, gc=False):
+class ReportedTopology(TypedObject, frozen=True, kw_only=True, gc=False):
     """A NodeResourceTopology as far as it is compared."""
 
     topology_policies: list[str] | None = None
@@ -52,12 +52,12 @@ class Topology(TypedObject, frozen=True, kw_only=True, gc=False):
         }
 
 
-TOPOLOGIES: Resource[Topology] = Resource(
+TOPOLOGIES: Resource[ReportedTopology] = Resource(
     "topology.node.k8s.io",
     "v1alpha1",
     "noderesourcetopologies",
     "NodeResourceTopology",
-    Topology,
+    ReportedTopology,
     namespaced=False,
 )
 MANAGED_BY = {"app.kubernetes.io/managed-by": "Koordinator"}
@@ -122,9 +122,9 @@ class TopologyReporter:
         async with asyncio.TaskGroup() as group:
             if self._report:
                 group.create_task(self._informer.run(), name=self._informer.name)
-            group.create_task(self._rounds(), name="topology/rounds")
+            group.create_task(self._syncs(), name="topology/syncs")
 
-    async def _rounds(self) -> None:
+    async def _syncs(self) -> None:
         while True:
             try:
                 await self.round()
@@ -136,7 +136,7 @@ class TopologyReporter:
             await asyncio.sleep(self._interval)
 
     async def round(self) -> None:
-        """Do one round."""
+        """Sync once."""
         annotations, policy, new = await self.calculate()
         node = self._node()
         labels = zones.labels_of(node.metadata.labels if node else None) if self._compat.has(NUMA_RESERVATION) else {}

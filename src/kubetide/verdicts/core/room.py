@@ -32,7 +32,7 @@ class Room:
 
 
 def is_ready(node: Node) -> bool:
-    """Tell whether a node reports that it runs pods."""
+    """Return whether a node reports that it runs pods."""
     condition = find_condition(node.status.conditions, "Ready")
     return condition is not None and condition.is_true
 

@@ -27,13 +27,13 @@ class WebhookProblem:
 
 
 def applies(vpa: VerticalPodAutoscaler) -> bool:
-    """Tell whether a VPA sets the size of new pods."""
+    """Return whether a VPA sets the size of new pods."""
     return update_mode(vpa) != OFF
 
 
 def judge_webhook(view: ClusterView) -> list[Finding]:
     """Return what there is to say about the admission webhook; nothing where nobody needs it."""
-    sizing = sum(map(applies, view.vpas))
+    sizing = view.sizing_vpas
     lease = view.lease(ADMISSION_LEASE)
     if lease is None:
         return [found("webhook-missing", KIND, KEY, count=sizing)] if sizing else []

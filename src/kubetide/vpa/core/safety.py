@@ -66,7 +66,7 @@ def hold_memory(
 
 
 def fits_somewhere(total: Mapping[str, Quantity], nodes: Sequence[Mapping[str, Quantity]]) -> bool:
-    """Say whether some node offers what a pod asks for in all. Without any known node the answer is yes."""
+    """Return whether some node offers what a pod asks for in all. Without any known node the answer is yes."""
     return not nodes or any(
         all(resource not in node or resource not in total or total[resource] <= node[resource] for resource in _UNIT)
         for node in nodes

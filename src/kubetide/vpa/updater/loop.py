@@ -8,6 +8,7 @@ candidates                                               -> evictions and resize
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -35,7 +36,7 @@ from kubetide.vpa.updater.core.plan import Judgement, Method, Observation, PlanR
 from kubetide.vpa.updater.core.priority import RankRules
 from kubetide.vpa.updater.core.settling import outstanding, replicas_to_wait_for
 from kubetide.vpa.updater.evictor import Evictor
-from kubetide.vpa.updater.executor import Limiters, LoopExecution
+from kubetide.vpa.updater.executor import DisruptionLimiters, LoopExecution
 from kubetide.vpa.updater.explain import trace
 from kubetide.vpa.updater.observer import ClusterView
 from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
@@ -58,7 +59,11 @@ class Updater(Controller):
         telemetry: Telemetry,
         recorder: Recorder,
         rng: random.Random,
+        *,
+        judged: Callable[[Iterable[dict[str, Any]], str], Awaitable[None]] | None = None,
     ) -> None:
+        """With `judged`, nothing is changed: it gets what would be done to every pod, and why nothing would."""
+        self._judged = judged
         self._clock = clock
         self._settings = settings.checked()
         self._recorder = recorder
@@ -78,7 +83,8 @@ class Updater(Controller):
         self._evictor = Evictor(leadership.writer, rng=rng)
         self._telemetry = UpdaterTelemetry(telemetry, clock=clock)
         self._rules = _rules(settings)
-        self._loop = PeriodicLoop("loop", self.run_once, clock=clock, interval=settings.interval)
+        once = self.run_once if judged is None else self._report_once
+        self._loop = PeriodicLoop("loop", once, clock=clock, interval=settings.interval)
         super().__init__("updater", clock=clock, caches=(self._view,), loops=(self._loop,), leadership=leadership)
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(clock.now())
@@ -90,7 +96,7 @@ class Updater(Controller):
 
     @property
     def problem(self) -> str:
-        """Why the last run did nothing; empty when it did its work."""
+        """Why the last loop did nothing; empty when it did its work."""
         return self._problem
 
     async def started_leading(self) -> None:
@@ -128,7 +134,7 @@ class Updater(Controller):
         await self._view.run()
 
     async def look_once(self) -> None:
-        """Judge every pod as a run would, and change nothing."""
+        """Judge every pod as a loop would, and change nothing."""
         heartbeat = await self._heartbeat()
         self._problem = heartbeat.problem if heartbeat is not None else ""
         observations = await self._view.observe(self._view.updated_vpas())
@@ -138,8 +144,14 @@ class Updater(Controller):
             self._memory.breakers[key_of(observation.vpa)] = known
         await self._plan(observations)
 
+    async def _report_once(self) -> None:
+        await self.look_once()
+        if self._judged is not None:
+            traces = (self.explain("pod", str(key)) for key in self._plans)
+            await self._judged((found for found in traces if found is not None), self._problem)
+
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
-        """Say what would be done to a pod now, and why or why not."""
+        """Return what would be done to a pod now, and why or why not."""
         if kind != "pod":
             return None
         found = self._plans.get(ObjectKey.parse(key))
@@ -206,7 +218,7 @@ class Updater(Controller):
         return plans
 
     def _tell_refused(self, made: VpaPlan, refused: set[tuple[ObjectKey, str, str]]) -> None:
-        """Say once which containers are left alone because the API server would refuse what they should get."""
+        """Report once which containers are left alone because the API server would refuse what they should get."""
         for judgement in made.judged:
             for new in judgement.fitted.containers if judgement.fitted is not None else ():
                 key = (made.key, new.name, new.refused)
@@ -280,11 +292,11 @@ class Updater(Controller):
         )
         return memory, watch, disruptor
 
-    def _new_limiters(self, now: datetime) -> Limiters:
+    def _new_limiters(self, now: datetime) -> DisruptionLimiters:
         settings = self._settings
         per_minute = 0 if settings.upstream_behavior else settings.disruptions_per_minute
         rate, burst = settings.eviction_rate_limit, settings.eviction_rate_burst
-        return Limiters(
+        return DisruptionLimiters(
             DisruptionBudget(per_minute=per_minute, burst=settings.disruption_burst, started=now),
             TokenBucket(rate=rate, burst=burst, now=now),
             TokenBucket(rate=rate, burst=burst, now=now),
@@ -310,7 +322,7 @@ def _rules(settings: UpdaterSettings) -> PlanRules:
 
 
 async def recompute(client: Client, clock: Clock, settings: UpdaterSettings, key: ObjectKey) -> dict[str, Any]:
-    """Say what an updater that has just started would do to a pod."""
+    """Return what an updater that has just started would do to a pod."""
     alone = msgspec.structs.replace(settings, leader_elect=False)
     updater = Updater(client, clock, alone, Telemetry(), _Silent(), random.Random(0))
     async with asyncio.TaskGroup() as group:

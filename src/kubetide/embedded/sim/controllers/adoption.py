@@ -54,7 +54,7 @@ def without_owner(obj: Raw, uid: str) -> Raw:
     return metadata
 
 
-class Claims:
+class Adoption:
     """The claims of one kind of set on one kind of object."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Claims:
         self._found: dict[StoreKey, dict[StoreKey, None]] = {}
 
     def orphan_changed(self, old: Raw | None, obj: Raw | None) -> None:
-        """An object without a controller came or changed: tell the sets that could take it."""
+        """An object without a controller came or changed: enqueue the sets that could take it."""
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return
         is_same = old is not None and controller_of(old) is None

@@ -10,7 +10,7 @@ or a cgroup setting changed:
     stalled   = 1 − granted / demand, the cpu pressure of the group
 
 Memory: anonymous memory is what the processes hold; page cache fills what its limit and the node leave. Anonymous
-memory above a limit, or above the node, kills (`memory.py`). Waiting for a disk is counted in `disks`.
+memory above a limit, or above the node, ends in an OOM kill (`memory.py`). Waiting for a disk is counted in `disks`.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.embedded.sim.node.columns import Column, Columns
+from kubetide.embedded.sim.node.columns import Column, KernelColumns
 from kubetide.embedded.sim.node.disks import Disks
 from kubetide.embedded.sim.node.groups import CGroup, GroupTree
 from kubetide.embedded.sim.node.memory import MemoryView, OomKill, find_kills, squeeze_cache
@@ -101,7 +101,7 @@ _LEAST = 1e-12
 """Stands for a quota or limit of nothing, by which nothing can be divided."""
 
 
-class Kernel(Columns):
+class Kernel(KernelColumns):
     """The table of processes and the machines they run on."""
 
     def __init__(self, rows: int = 256) -> None:
@@ -176,7 +176,7 @@ class Kernel(Columns):
         self.demand_changed()
 
     def set_disk_use(self, row: int, bytes_per_second: float) -> None:
-        """Say what processes want to read from and write to the disk of their machine."""
+        """Set what processes want to read from and write to the disk of their machine."""
         group = self._groups[row]
         if group is not None:
             self.disks.want(row, group, int(self._node[row]), bytes_per_second)

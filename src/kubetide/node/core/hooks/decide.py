@@ -22,7 +22,7 @@ from kubetide.errors import InvalidInput
 from kubetide.node.core import files
 from kubetide.node.core.compat import INIT_CONTAINERS
 from kubetide.node.core.files import Root, SystemFile
-from kubetide.node.core.hooks.context import Response
+from kubetide.node.core.hooks.context import HookResponse
 from kubetide.node.core.hooks.cookies import CookieMemory
 from kubetide.node.core.hooks.core_sched import group_of
 from kubetide.node.core.hooks.identity_switch import IdentitySwitch
@@ -81,7 +81,7 @@ class HookDecider:
         active = [pod for pod in snapshot.pods if pod.is_active]
         identity, cookies = self.plugins.on(GROUP_IDENTITY), self.plugins.on(CORE_SCHED)
         processes = cookies or self.plugins.on(OOM_SCORE)
-        sandboxes = self.plugins.on(CPUSET) and not processes  # what is read below a pod tells its children too
+        sandboxes = self.plugins.on(CPUSET) and not processes  # what is read below a pod shows its children too
         return Needs(
             children=[pod.directory for pod in active if pod.containers] if sandboxes else (),
             texts_below=[(files.PROCS, pod.directory) for pod in active] if processes else (),
@@ -248,7 +248,7 @@ class HookDecider:
             for plugin, response in self._answers(pod.key, questions):
                 inside += self._with_effect(plugin, place, container_writes(one, response))
 
-    def _answers(self, subject: str, questions: Iterable[Question]) -> Iterable[tuple[str, Response]]:
+    def _answers(self, subject: str, questions: Iterable[Question]) -> Iterable[tuple[str, HookResponse]]:
         """Yield the answers of the plugins; one that fails for this object is noted, and the others are asked."""
         for plugin, ask in questions:
             try:

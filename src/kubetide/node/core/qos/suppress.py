@@ -177,7 +177,7 @@ class CpuSuppress:
         """Return the writes that put these CPUs into force.
 
         With the kubelet's static CPU manager only containers get them: it refuses directories above them that lack
-        CPUs it hands out itself. Before the topology is known nobody can tell which manager runs, so nothing is
+        CPUs it hands out itself. Before the topology is known nobody knows which manager runs, so nothing is
         narrowed.
         """
         if not snapshot.topology_annotations:
@@ -209,7 +209,7 @@ class CpuSuppress:
         return (Batch.flat(write, cached=False),)
 
     def _recover_cpusets(self, snapshot: Snapshot, *, keep_managed: bool = False) -> tuple[Batch, ...]:
-        """Give every directory below the tier all best-effort CPUs; every round, because new ones appear."""
+        """Give every directory below the tier all best-effort CPUs; every sync, because new ones appear."""
         try:
             cpus = rule.all_best_effort(
                 snapshot.processors, _owner(snapshot), rule.excluded_cpus(snapshot.topology_annotations)
@@ -253,7 +253,7 @@ def _owner(snapshot: Snapshot) -> dict[int, str]:
 
 
 def _managed(pod: PodState) -> bool:
-    """Tell whether the scheduler decided about the pod's CPUs: then its containers belong to the cpuset hook."""
+    """Return whether the scheduler decided about the pod's CPUs: then its containers belong to the cpuset hook."""
     try:
         status = qos.resource_status(pod.pod.metadata.annotations)
     except InvalidInput:

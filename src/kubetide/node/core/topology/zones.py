@@ -148,7 +148,7 @@ def changed(
     new: Iterable[Raw],
     labels: Mapping[str, str] | None = None,
 ) -> bool:
-    """Tell whether an existing NodeResourceTopology must be written."""
+    """Return whether an existing NodeResourceTopology must be written."""
     if old is None:
         return True
     present = (old.get("metadata") or {}).get("labels") or {}

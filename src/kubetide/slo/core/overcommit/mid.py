@@ -1,4 +1,4 @@
-"""Mid resources of a node: what prediction says prod pods leave unused, and a share of what they never requested.
+"""Mid resources of a node: what prod pods are predicted to leave unused, and a share of what they never requested.
 
     until 1.5   mid = min(reclaimable, allocatable · threshold)
     1.6, 1.7    mid = min(reclaimable, unused, capacity · threshold) + unallocated · share

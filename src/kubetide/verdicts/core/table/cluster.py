@@ -139,11 +139,26 @@ CLUSTER = (
         "It may work; nobody has looked.",
     ),
     Verdict(
+        "upstream-differs",
+        _NOTE,
+        "DIFFERS: <object>: upstream <upstream>, kubetide <ours>",
+        "kubetide explain <explained>",
+        "A `kubetide run … --compare` beside the upstream controller would have decided otherwise.",
+    ),
+    Verdict(
         "api-optional",
         _NOTE,
         "ABSENT: <resource> is not served: <message>",
         "kubectl api-resources --api-group=<group>",
         "The component works without it, with less.",
+    ),
+    Verdict(
+        "component-absent",
+        _NOTE,
+        "NOT INSTALLED: it lacks <resource>",
+        "kubetide doctor <name>",
+        "Nobody has installed the component. The remedy says what it needs; a component that is named on the command "
+        "line is meant to run, and what it lacks is an error.",
     ),
     Verdict(
         "rival",

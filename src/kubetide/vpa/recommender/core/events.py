@@ -1,4 +1,4 @@
-"""What the recommender tells people, as events."""
+"""What the recommender reports, as events."""
 
 from kubetide.api.objects.events import Event, reference_to, warning
 from kubetide.api.objects.meta import ObjectReference

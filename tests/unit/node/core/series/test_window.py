@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.query import LAST
-from kubetide.node.core.series.ring import Group, Ring, series_key
+from kubetide.node.core.series.ring import Ring, SeriesGroup, series_key
 
 KEY = series_key(kinds.POD_CPU, {kinds.POD_UID: "a"})
 
 
-def by_looking(group: Group, start: int, end: int) -> list[int]:
+def by_looking(group: SeriesGroup, start: int, end: int) -> list[int]:
     count = min(group.tick, group.capacity)
     order = [tick % group.capacity for tick in range(group.tick - count, group.tick)]
     return [place for place in order if start <= group.millis[place] <= end]
@@ -24,7 +24,7 @@ def by_looking(group: Group, start: int, end: int) -> list[int]:
     st.integers(-5, 300),
 )
 def test_the_same_positions_in_the_same_order(steps: list[int], capacity: int, one: int, other: int) -> None:
-    group = Group(capacity)
+    group = SeriesGroup(capacity)
     at = 0
     for number, step in enumerate(steps):
         at += step  # a clock may go back
@@ -50,7 +50,7 @@ def test_the_newest_value_of_each_is_the_last_of_its_samples(
 
 
 def test_after_a_clock_went_back_for_a_whole_ring_bisection_is_used_again() -> None:
-    group = Group(4)
+    group = SeriesGroup(4)
     for at in (10, 20, 5, 6, 7, 8, 9, 10):
         group.append(at, ())
     assert group.tick >= group._disorder

@@ -64,7 +64,7 @@ _INTERNAL = re.compile(r"^(?!koordlet_)|_duration_(seconds|milliseconds)$|_statu
 
 
 def is_internal(name: str) -> bool:
-    """Tell whether a family is about the agent itself; all others are about the node and its pods."""
+    """Return whether a family is about the agent itself; all others are about the node and its pods."""
     return _INTERNAL.search(name) is not None
 
 

@@ -91,7 +91,7 @@ def release_difference(
     *,
     same: Collection[Version] = (),
 ) -> str:
-    """Tell how the release that somebody runs differs from the one that is followed; empty if it does not.
+    """Return how the release that somebody runs differs from the one that is followed; empty if it does not.
 
     Of the releases in `same` all behave alike. A suffix such as `-rc1` does not make another release.
     """

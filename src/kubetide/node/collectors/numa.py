@@ -28,7 +28,7 @@ class NumaCollector(BaseCollector):
         self._reader = context.reader
 
     def collect(self) -> bool:
-        """Read every NUMA node; the first round has no CPU."""
+        """Read every NUMA node; the first sync has no CPU."""
         facts, host, layout = self.context.store.facts, self.context.host, self.context.layout
         if not facts.numa:
             return True

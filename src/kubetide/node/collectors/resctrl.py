@@ -17,7 +17,7 @@ BANDWIDTHS = {"mbm_local_bytes": "local", "mbm_total_bytes": "total"}
 
 
 def has_monitoring(cpuinfo: str) -> bool:
-    """Tell whether the CPU counts cache occupancy and memory bandwidth by group."""
+    """Return whether the CPU counts cache occupancy and memory bandwidth by group."""
     flags = cpu_flags(cpuinfo)
     known = cpu_model(cpuinfo).vendor in (INTEL_VENDOR, AMD_VENDOR)
     return known and "cqm_llc" in flags and any(flag.startswith("cqm_mbm") for flag in flags)

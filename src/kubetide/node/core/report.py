@@ -90,7 +90,7 @@ def report_interval(spec: Mapping[str, Any]) -> timedelta:
 
 
 def counts_page_cache(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a completed NodeMetric spec asks for memory with page cache."""
+    """Return whether a completed NodeMetric spec asks for memory with page cache."""
     return bool(spec["metricCollectPolicy"]["nodeMemoryCollectPolicy"] == _POLICY_PAGE_CACHE)
 
 

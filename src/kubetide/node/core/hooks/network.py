@@ -68,7 +68,7 @@ def shaped_bandwidth(spec: NodeSLOSpec, link_bits: int = 0) -> NodeBandwidth:
 
 
 def is_wanted(spec: NodeSLOSpec) -> bool:
-    """Tell whether any class of a NodeSLO has network QoS."""
+    """Return whether any class of a NodeSLO has network QoS."""
     strategy = spec.resource_qos_strategy
     blocks = (strategy.ls_class, strategy.be_class) if strategy else ()
     return any(block is not None and block.network_qos is not None and block.network_qos.enable for block in blocks)

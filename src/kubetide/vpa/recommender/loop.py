@@ -106,6 +106,7 @@ class Recommender(Controller):
             settings=settings,
             options=self.options,
             telemetry=self._telemetry,
+            pods=self._observer.pods.store.get,
         )
         self._checkpoints = CheckpointPublisher(store, self._vpas, self.model, clock=clock, settings=settings)
         self._looped = False
@@ -148,6 +149,8 @@ class Recommender(Controller):
                 await self._vpas.load()
             async with self._step("LoadPods"):
                 self._learner.load_pods()
+                self._checkpoints.note_restored(self._statuses)
+                self._learner.take_early()
             async with self._step("LoadMetrics", self.settings.step_timeout):
                 await self._learner.load_metrics()
             async with self._step("DeleteRemovedPods"):

@@ -18,6 +18,7 @@ from kubetide.api.objects.vpa import (
     RECOMMENDATION_PROVIDED,
     CrossVersionObjectReference,
     VerticalPodAutoscaler,
+    VerticalPodAutoscalerStatus,
 )
 from kubetide.api.values.conditions import Condition, is_true, set_condition, without_condition
 from kubetide.errors import KubetideError
@@ -28,17 +29,20 @@ from kubetide.vpa.recommender.core.conflicts import HPA_CONFLICT, REASON, messag
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.estimator import Estimation
 from kubetide.vpa.recommender.core.recommend import Options
-from kubetide.vpa.recommender.core.status import change, conditions_after
+from kubetide.vpa.recommender.core.significance import can_wait
+from kubetide.vpa.recommender.core.status import change, conditions_after, says
 from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
 
 
 @dataclass(frozen=True, slots=True)
 class StatusDecision:
-    """What the status of a VPA becomes; `status` is the body to write, or None when it says so already."""
+    """What the status of a VPA becomes; `status` is the body to write, or None when it says so already, or can wait."""
 
     recommendation: tuple[Recommended, ...]
     conditions: tuple[Condition, ...]
     status: Mapping[str, Any] | None
+    waits: bool = False
+    """Whether the status differs, by nothing that anybody decides on."""
 
 
 def judge(
@@ -49,8 +53,12 @@ def judge(
     aggregates: Aggregates,
     settings: RecommenderSettings,
     now: datetime,
+    may_wait: bool = False,
 ) -> StatusDecision:
-    """Return what the status of a VPA becomes, given the recommendation found for it."""
+    """Return what the status of a VPA becomes, given the recommendation found for it.
+
+    With `may_wait`, what differs without changing any decision is left for later.
+    """
     if state.problem is not None:
         found = stored_recommendation(current) or found
     conditions = conditions_after(
@@ -61,7 +69,25 @@ def judge(
         now=now,
     )
     conditions = _extra_conditions(state, conditions, aggregates, settings, now)
-    return StatusDecision(found, conditions, change(current.status, found, conditions, current.metadata.generation))
+    status, generation = current.status, current.metadata.generation
+    if may_wait and status is not None and says(status, conditions, generation):
+        written = _published(status, state)
+        if written is not None and can_wait(written, found, state.label_sets.values()):
+            return StatusDecision(found, conditions, None, waits=written != found)
+    return StatusDecision(found, conditions, change(status, found, conditions, generation))
+
+
+def _published(status: VerticalPodAutoscalerStatus, state: VpaState) -> tuple[Recommended, ...] | None:
+    """Return the recommendation as it is written, read once for each time it is written."""
+    given = status.recommendation
+    if given is None:
+        return None
+    if state.published is None or state.published[0] is not given:
+        try:
+            state.published = given, recommendations(given) or ()
+        except KubetideError:
+            return None
+    return state.published[1]
 
 
 def fetching(current: VerticalPodAutoscaler, *, now: datetime) -> Mapping[str, Any] | None:

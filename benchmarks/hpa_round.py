@@ -180,7 +180,7 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
         running.reconciles = defaultdict(list)
         if way == BASELINE:
             # The baseline: no list that others could use, so every autoscaler asks for its own pods.
-            running._observer._metrics._scopes = lambda namespace: []  # type: ignore[attr-defined]
+            running._metrics._scopes = lambda namespace: []  # type: ignore[method-assign]
         task = asyncio.get_running_loop().create_task(running.run())
         # The first reconcile of each writes its status; measured is what comes after.
         await _until(lambda: sum(map(len, running.reconciles.values())) >= 2 * hpas)

@@ -9,15 +9,14 @@ for in parts, one selector at a time, but only so many per sync period: a bad an
 autoscaler.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Self, TypeVar
 
 from kubetide.api.objects.capacity import UNKNOWN, Capacity
 from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
@@ -37,6 +36,8 @@ from kubetide.hpa.core.samples import (
     without_impossible,
 )
 from kubetide.hpa.settings import HpaSettings, MetricsScope
+from kubetide.hpa.shared_answers import SharedAnswers, Tally
+from kubetide.kube.cache.store import NAMESPACE, Store
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.decoding import Rejected
 from kubetide.kube.client.errors import ApiError, ResponseTooLarge, ServerTimeout, ServiceUnavailable
@@ -47,79 +48,10 @@ T = TypeVar("T")
 
 log = get_logger("hpa")
 
+CLUSTER_FROM = 4
+"""With autoscalers in more namespaces than this, and in most of the cluster, one list of usage serves all."""
 PARTS = 32
 """So many selectors are asked for one by one per sync period, where lists cannot be read."""
-
-
-class Tally(Protocol):
-    """Counts what was asked."""
-
-    def asked(self, api: str, error: str) -> None:
-        """Count a request."""
-        ...
-
-    def shared(self, api: str) -> None:
-        """Count an answer that came from another reconcile."""
-        ...
-
-    def refused(self, reason: str) -> None:
-        """Count a sample that cannot be true."""
-        ...
-
-
-@dataclass(slots=True)
-class _Answer:
-    serial: int
-    asked_at: float
-    task: "asyncio.Task[Any]"
-
-
-class SharedAnswers:
-    """Answers that many reconciles use, each autoscaler each answer once."""
-
-    def __init__(self, clock: Clock, timeout: timedelta, tally: Tally | None = None) -> None:
-        self._clock = clock
-        self._timeout = timeout.total_seconds()
-        self._tally = tally
-        self._answers: dict[Hashable, _Answer] = {}
-        self._serial = 0
-
-    async def get(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], request: MetricsRequest) -> T:
-        """Return the answer to a question: one that is young enough and new to this request, or a fresh one."""
-        now = self._clock.monotonic()
-        answer = self._answers.get(question)
-        if answer is None or not request.may_use(question, answer.serial, now - answer.asked_at):
-            self._serial += 1
-            answer = _Answer(self._serial, now, asyncio.get_running_loop().create_task(self._ask(api, ask)))
-            # A failure that nobody waits for any more is no error of the loop.
-            answer.task.add_done_callback(_seen)
-            self._answers[question] = answer
-            self._drop_older_than(now - max(request.max_age.total_seconds(), 60.0))
-        elif self._tally is not None:
-            self._tally.shared(api)
-        request.used[question] = answer.serial
-        found: T = answer.task.result() if answer.task.done() else await asyncio.shield(answer.task)
-        return found
-
-    async def _ask(self, api: str, ask: Callable[[], Awaitable[T]]) -> T:
-        error = "internal"
-        try:
-            async with asyncio.timeout(self._timeout):
-                answer = await ask()
-            error = "none"
-            return answer
-        finally:
-            if self._tally is not None:
-                self._tally.asked(api, error)
-
-    def _drop_older_than(self, limit: float) -> None:
-        for question in [key for key, answer in self._answers.items() if answer.asked_at < limit]:
-            del self._answers[question]
-
-
-def _seen(task: "asyncio.Task[Any]") -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 class _Usage:
@@ -163,8 +95,36 @@ class _Parts:
         return question in self._asked
 
 
+class WholeCluster:
+    """Whether one list of the whole cluster reads less than one list per namespace with autoscalers."""
+
+    def __init__(
+        self, clock: Clock, settings: HpaSettings, hpas: Store[HorizontalPodAutoscaler], pods: Store[Pod]
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._hpas = hpas
+        self._pods = pods
+        self._answer = False
+        self._valid_until = 0.0
+
+    def __call__(self) -> bool:
+        """Return the answer, found anew once per sync period."""
+        now = self._clock.monotonic()
+        if now >= self._valid_until:
+            self._valid_until = now + self._settings.sync_period.total_seconds()
+            self._answer = self._most_namespaces_have_autoscalers()
+        return self._answer
+
+    def _most_namespaces_have_autoscalers(self) -> bool:
+        namespaces = self._hpas.index_values(NAMESPACE)
+        if self._settings.namespace or len(namespaces) <= CLUSTER_FROM:
+            return False
+        return 2 * len(namespaces) > len(self._pods.index_values(NAMESPACE))
+
+
 class MetricsReader:
-    """Reads what metrics need from the three APIs."""
+    """Reads what metrics need from the three APIs, while it is entered."""
 
     def __init__(
         self,
@@ -185,6 +145,15 @@ class MetricsReader:
         self._external = ExternalMetrics(client)
         self._answers = SharedAnswers(clock, settings.metrics_timeout, tally)
         self._parts = _Parts(clock, settings.sync_period)
+
+    async def __aenter__(self) -> Self:
+        """Own the requests to the metrics APIs from now on."""
+        await self._answers.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        """End the requests that are still in flight."""
+        await self._answers.__aexit__(*raised)
 
     async def read(self, query: Query, selector: Selector, pods: Sequence[Pod], request: MetricsRequest) -> Reading:
         """Return the answer to a query, or how it failed."""

@@ -29,11 +29,11 @@ async def recompute(client: Client, clock: Clock, settings: HpaSettings, key: Ob
     store: Store[Pod] = Store({LABEL_INDEX: pod_labels})
     for pod in listed.items:
         store.put(key_of(pod), pod)
-    metrics = MetricsReader(client, clock, settings)
     owners = PodOwners(client, clock, client.rng)
-    observer = Observer(ScaleClient(client), clock, settings, PodCache(store), Claims(), metrics, owners=owners)
     request = MetricsRequest(max_age=settings.sync_period, overrides=overrides_of(hpa.metadata.annotations))
-    seen = await observer.observe(hpa, request)
+    async with MetricsReader(client, clock, settings) as metrics:
+        observer = Observer(ScaleClient(client), clock, settings, PodCache(store), Claims(), metrics, owners=owners)
+        seen = await observer.observe(hpa, request)
     decision = decide(seen.observation, Memory(), settings.options, now=clock.now())
     outcome = conclude(decision)
     return {**trace_of(decision, outcome, outcome.problem), "recomputed": True, "acts": False, "history": []}

@@ -1,7 +1,7 @@
-"""Shared answers: asked once for all, never given twice to the same one."""
+"""Readings of the metrics APIs: whose samples are whose, and what a bad answer costs."""
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,109 +15,13 @@ from kubetide.api.values.selectors import parse_selector
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.hpa.core.describe import MetricsRequest, PodsQuery, Query, ResourceQuery
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure, PodReading, Reading
-from kubetide.hpa.metrics_cache import PARTS, MetricsReader, SharedAnswers
+from kubetide.hpa.metrics_cache import PARTS, MetricsReader
 from kubetide.hpa.settings import HpaSettings, MetricsScope
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
 from unit.hpa.worlds import pods
 
 PERIOD = timedelta(seconds=15)
-
-
-class Source:
-    """Answers with a number that grows, after a while."""
-
-    def __init__(self, delay: float = 0.0, fails: bool = False) -> None:
-        self.asked = 0
-        self._delay = delay
-        self._fails = fails
-
-    async def ask(self) -> int:
-        self.asked += 1
-        answer = self.asked
-        await asyncio.sleep(self._delay)
-        if self._fails:
-            raise ValueError("no answer")
-        return answer
-
-
-def request(before: dict[Hashable, int] | None = None) -> MetricsRequest:
-    return MetricsRequest(max_age=PERIOD, before=before or {})
-
-
-async def get(answers: SharedAnswers, source: Source, who: MetricsRequest, question: str = "q") -> int:
-    return await answers.get("resource", question, source.ask, who)
-
-
-def test_many_share_one_answer_while_it_is_young() -> None:
-    async def main() -> None:
-        answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source(delay=1.0)
-        found = await asyncio.gather(*(get(answers, source, request()) for _ in range(50)))
-        assert set(found) == {1}
-        await asyncio.sleep(13)
-        assert await get(answers, source, request()) == 1
-        await asyncio.sleep(2)
-        assert await get(answers, source, request()) == 2
-        assert source.asked == 2
-
-    run_virtual(main())
-
-
-def test_nobody_is_given_the_same_answer_in_two_turns() -> None:
-    async def main() -> None:
-        answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source()
-        first = request()
-        assert await get(answers, source, first) == 1
-        assert await get(answers, source, first) == 1
-        assert await get(answers, source, request(before=first.used)) == 2
-        assert await get(answers, source, request()) == 2
-
-    run_virtual(main())
-
-
-def test_failures_are_shared_like_answers() -> None:
-    async def main() -> None:
-        answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source(fails=True)
-        for _ in range(10):
-            with pytest.raises(ValueError, match="no answer"):
-                await get(answers, source, request())
-        assert source.asked == 1
-
-    run_virtual(main())
-
-
-def test_who_hangs_is_given_up() -> None:
-    async def main() -> None:
-        answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source(delay=3600)
-        with pytest.raises(TimeoutError):
-            await get(answers, source, request())
-
-    run_virtual(main())
-
-
-def test_one_who_goes_away_does_not_take_the_answer_with_him() -> None:
-    async def main() -> None:
-        answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source(delay=5)
-        loop = asyncio.get_running_loop()
-        leaving = loop.create_task(get(answers, source, request()))
-        staying = loop.create_task(get(answers, source, request()))
-        await asyncio.sleep(1)
-        leaving.cancel()
-        assert await staying == 1
-        assert source.asked == 1
-
-    run_virtual(main())
-
-
-def test_old_answers_are_dropped() -> None:
-    async def main() -> None:
-        answers, source = SharedAnswers(virtual_clock(), timedelta(seconds=30)), Source()
-        for number in range(100):
-            await get(answers, source, request(), f"question {number}")
-            await asyncio.sleep(10)
-        assert len(answers._answers) < 10
-
-    run_virtual(main())
 
 
 class Server(FaultyTransport):
@@ -140,8 +44,8 @@ class Server(FaultyTransport):
 def read(body: bytes, query: Query, *, scope: MetricsScope = MetricsScope.NAMESPACE) -> Reading:
     async def main() -> Reading:
         clock = virtual_clock()
-        reader = MetricsReader(Client(Server(body), clock=clock), clock, HpaSettings(metrics_scope=scope))
-        return await reader.read(query, parse_selector("app=web"), pods(2), request())
+        async with MetricsReader(Client(Server(body), clock=clock), clock, HpaSettings(metrics_scope=scope)) as reader:
+            return await reader.read(query, parse_selector("app=web"), pods(2), MetricsRequest(max_age=PERIOD))
 
     return run_virtual(main())
 
@@ -200,27 +104,28 @@ def test_nonsense_is_a_failure_with_a_name_and_never_a_crash(body: bytes, query:
     assert str(found)
 
 
-def read_all(body: bytes, names: Sequence[str], *, rounds: int = 1) -> tuple[list[Reading], list[str]]:
+def read_all(body: bytes, names: Sequence[str], *, periods: int = 1) -> tuple[list[Reading], list[str]]:
     """Let an autoscaler for each name ask, all at once; return what they got and what was asked."""
 
     async def main() -> tuple[list[Reading], list[str]]:
         clock = virtual_clock()
         server = Server(body)
-        reader = MetricsReader(Client(server, clock=clock), clock, HpaSettings(metrics_scope=MetricsScope.NAMESPACE))
+        settings = HpaSettings(metrics_scope=MetricsScope.NAMESPACE)
         found: list[Reading] = []
-        for _ in range(rounds):
-            found = await asyncio.gather(
-                *(
-                    reader.read(
-                        ResourceQuery("shop", f"app={name}", "cpu"),
-                        parse_selector(f"app={name}"),
-                        (Pod(metadata=ObjectMeta(namespace="shop", name=f"{name}-0", labels={"app": name})),),
-                        request(),
+        async with MetricsReader(Client(server, clock=clock), clock, settings) as reader:
+            for _ in range(periods):
+                found = await asyncio.gather(
+                    *(
+                        reader.read(
+                            ResourceQuery("shop", f"app={name}", "cpu"),
+                            parse_selector(f"app={name}"),
+                            (Pod(metadata=ObjectMeta(namespace="shop", name=f"{name}-0", labels={"app": name})),),
+                            MetricsRequest(max_age=PERIOD),
+                        )
+                        for name in names
                     )
-                    for name in names
                 )
-            )
-            await asyncio.sleep(20)
+                await asyncio.sleep(20)
         return found, server.paths
 
     return run_virtual(main())
@@ -249,6 +154,6 @@ def test_a_bad_sample_concerns_its_own_autoscaler_and_costs_no_call() -> None:
     ],
 )
 def test_a_bad_answer_does_not_become_a_call_for_every_autoscaler(body: bytes) -> None:
-    found, asked = read_all(body, [f"app-{number}" for number in range(500)], rounds=3)
+    found, asked = read_all(body, [f"app-{number}" for number in range(500)], periods=3)
     assert all(isinstance(each, MetricFailure) for each in found)
     assert len(asked) == 3 * (1 + PARTS)

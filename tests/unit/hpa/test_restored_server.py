@@ -93,4 +93,28 @@ def test_a_new_object_of_the_same_name_has_no_past() -> None:
     writes = OwnWrites()
     writes.wrote(KEY, "u-1", "120")
     writes.wrote(KEY, "u-2", "50")
-    assert writes.seen_by(KEY, "60")
+    assert not writes.is_behind(KEY, None, "60")
+
+
+def test_what_was_saved_stands_in_for_a_cache_that_is_overdue() -> None:
+    writes, cached, saved = OwnWrites(), at_version("115"), at_version("120")
+    writes.saved(KEY, saved)
+    assert writes.must_wait(KEY, cached, "115")
+    assert writes.is_waiting(KEY)
+    assert not writes.must_wait(KEY, cached, "115"), "a sync period has passed"
+    assert writes.latest(KEY, cached, "115") is saved
+    assert not writes.must_wait(KEY, cached, "130"), "the watch went on, and the event of this object was lost"
+    assert writes.latest(KEY, cached, "130") is saved
+    shown = at_version("121")
+    assert writes.latest(KEY, shown, "130") is shown
+    assert writes.latest(KEY, cached, "130") is cached, "forgotten once it was seen"
+
+
+def test_a_write_that_failed_leaves_the_decision_to_the_cache() -> None:
+    writes, cached = OwnWrites(), at_version("115")
+    writes.saved(KEY, at_version("120"))
+    writes.clear(KEY, "another")
+    assert writes.is_behind(KEY, cached, "115")
+    writes.clear(KEY)
+    assert not writes.must_wait(KEY, cached, "115")
+    assert writes.latest(KEY, cached, "115") is cached

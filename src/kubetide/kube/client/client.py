@@ -21,6 +21,7 @@ from kubetide.kube.client.answers import AnswerBudget
 from kubetide.kube.client.decoding import Rejected, WatchEvent, decode_page, parse_line
 from kubetide.kube.client.discovery import Discovery
 from kubetide.kube.client.errors import ApiError, Gone, NotFound, error_from
+from kubetide.kube.client.parameters import delete_options, eviction, selectors, write_options
 from kubetide.kube.client.transport import Response, Transport
 from kubetide.kube.pacing import TokenBucket
 
@@ -162,7 +163,7 @@ class Client:
         limit: int = 500,
     ) -> Listing[T]:
         """Read all objects, page by page; `limit=0` asks for one page."""
-        query = _selectors(label_selector, field_selector)
+        query = selectors(label_selector, field_selector)
         try:
             return await self._list(resource, namespace, query, limit)
         except Gone:
@@ -226,7 +227,7 @@ class Client:
         bookmarks: bool = True,
     ) -> AsyncGenerator[WatchEvent[T] | Rejected, None]:
         """Like `watch`, but hand over objects that cannot be decoded instead of stopping at them."""
-        query = {"watch": "true", **_selectors(label_selector, field_selector)}
+        query = {"watch": "true", **selectors(label_selector, field_selector)}
         if resource_version:
             query["resourceVersion"] = resource_version
         if bookmarks:
@@ -263,7 +264,7 @@ class Client:
     ) -> T:
         """Create an object from its raw form."""
         path = resource.path(namespace=namespace)
-        query = {**_dry(dry_run), **_manager(field_manager)}
+        query = write_options(field_manager, dry_run=dry_run)
         response = await self.request("POST", path, query=query, body=encode(body))
         return decode(response.body, resource.type, what=path)
 
@@ -280,7 +281,7 @@ class Client:
     ) -> T:
         """Replace an object by a raw one; with a resource version in it, only if it is still that one."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        query = {**_dry(dry_run), **_manager(field_manager)}
+        query = write_options(field_manager, dry_run=dry_run)
         response = await self.request("PUT", path, query=query, body=encode(body))
         return decode(response.body, resource.type, what=path)
 
@@ -300,7 +301,7 @@ class Client:
         response = await self.request(
             "PATCH",
             path,
-            query={**_dry(dry_run), **_manager(field_manager)},
+            query=write_options(field_manager, dry_run=dry_run),
             body=patch.encode(),
             content_type=patch.content_type,
         )
@@ -318,13 +319,7 @@ class Client:
         resource_version: str | None = None,
     ) -> None:
         """Delete an object; with `uid` or `resource_version`, only if it is that one."""
-        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if grace_period_seconds is not None:
-            options["gracePeriodSeconds"] = grace_period_seconds
-        if propagation is not None:
-            options["propagationPolicy"] = propagation
-        if preconditions := _preconditions(uid, resource_version):
-            options["preconditions"] = preconditions
+        options = delete_options(grace_period_seconds, propagation, uid=uid, resource_version=resource_version)
         await self.request("DELETE", resource.path(namespace=namespace, name=name), body=encode(options))
 
     async def evict(
@@ -337,24 +332,10 @@ class Client:
         dry_run: bool = False,
     ) -> None:
         """Ask for the eviction of a pod. A disruption budget that forbids it raises TooManyRequests at once."""
-        options: dict[str, Any] = {}
-        if grace_period_seconds is not None:
-            options["gracePeriodSeconds"] = grace_period_seconds
-        if preconditions := _preconditions(uid, None):
-            options["preconditions"] = preconditions
-        if dry_run:
-            options["dryRun"] = ["All"]
-        eviction: dict[str, Any] = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-        }
-        if options:
-            eviction["deleteOptions"] = options
+        body = encode(eviction(name, namespace, grace_period_seconds, uid=uid, dry_run=dry_run))
+        path = PODS.path(namespace=namespace, name=name, subresource="eviction")
         # A budget's 429 is an answer for the caller to act on, so it is not waited out here.
-        await self.request(
-            "POST", PODS.path(namespace=namespace, name=name, subresource="eviction"), body=encode(eviction), retries=0
-        )
+        await self.request("POST", path, body=body, retries=0)
 
     def over(self, transport: Transport) -> "Client":
         """Return a client over another transport that shares this one's limits, discovery and observer."""
@@ -398,24 +379,3 @@ def _worth_waiting(error: ApiError) -> bool:
     if error.status == 429:
         return True
     return error.status >= 500 and error.retry_after is not None and error.retry_after <= LONGEST_RETRY_AFTER
-
-
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    query = {}
-    if label_selector:
-        query["labelSelector"] = label_selector
-    if field_selector:
-        query["fieldSelector"] = field_selector
-    return query
-
-
-def _dry(dry_run: bool) -> dict[str, str]:
-    return {"dryRun": "All"} if dry_run else {}
-
-
-def _manager(field_manager: str | None) -> dict[str, str]:
-    return {"fieldManager": field_manager} if field_manager else {}
-
-
-def _preconditions(uid: str | None, resource_version: str | None) -> dict[str, str]:
-    return {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value is not None}

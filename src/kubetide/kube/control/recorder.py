@@ -18,7 +18,7 @@ from kubetide.clock import Clock
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError, NotFound
-from kubetide.kube.control.leader_election import micro_time
+from kubetide.kube.control.lease import micro_time
 from kubetide.kube.pacing import Backoff, TokenBucket
 from kubetide.log import get_logger
 

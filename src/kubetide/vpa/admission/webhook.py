@@ -27,7 +27,7 @@ from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import Limits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
-from kubetide.kube.control.leader_election import micro_time
+from kubetide.kube.control.lease import micro_time
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
 from kubetide.log import get_logger

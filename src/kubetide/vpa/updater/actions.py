@@ -16,9 +16,10 @@ from kubetide.vpa.updater.core.breaker import CLOSED
 from kubetide.vpa.updater.core.budget import Creator, creator_of
 from kubetide.vpa.updater.core.inplace import is_infeasible, may_evict, pod_resize_state
 from kubetide.vpa.updater.core.memory import Eviction, Memory, disruption_of
-from kubetide.vpa.updater.core.plan import Judgement, Method, Step, VpaPlan, new_requests
+from kubetide.vpa.updater.core.plan import Judgement, Method, VpaPlan, new_requests
 from kubetide.vpa.updater.core.priority import actual_requests
 from kubetide.vpa.updater.core.resizing import Resize, fell_back, resize_of
+from kubetide.vpa.updater.core.step import Step
 from kubetide.vpa.updater.evictor import Attempt, Evictor
 from kubetide.vpa.updater.executor import UNANNOUNCED, Result
 from kubetide.vpa.updater.replacements import BreakerWatch, Recorder

@@ -20,7 +20,8 @@ from kubetide.kube.cache.store import Store
 from kubetide.vpa.updater.core.budget import Creator, creator_of
 from kubetide.vpa.updater.core.disruption import DisruptionBudget, TokenBucket
 from kubetide.vpa.updater.core.memory import Memory
-from kubetide.vpa.updater.core.plan import Judgement, Method, Step, VpaPlan, next_step
+from kubetide.vpa.updater.core.plan import Judgement, Method, VpaPlan
+from kubetide.vpa.updater.core.step import Step, next_step
 
 UNANNOUNCED = "its eviction could not be written into the status of the VPA"
 OUT_OF_TIME = "its turn did not come in this run"

@@ -7,9 +7,10 @@ from typing import Any
 from kubetide.api.objects.meta import key_of
 from kubetide.vpa.core.policy import texts
 from kubetide.vpa.updater.core.breaker import BreakerState
-from kubetide.vpa.updater.core.plan import Judgement, Step, VpaPlan, fitting_of
+from kubetide.vpa.updater.core.plan import Judgement, VpaPlan, fitting_of
 from kubetide.vpa.updater.core.priority import actual_requests
 from kubetide.vpa.updater.core.resizing import Resize, resize_of
+from kubetide.vpa.updater.core.step import Step
 
 
 def trace(

@@ -15,17 +15,8 @@ from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
-from kubetide.kube.control.leader_election import (
-    FencedTransport,
-    LeaderElector,
-    Move,
-    NotLeading,
-    Sighting,
-    claim,
-    next_move,
-    released,
-    see,
-)
+from kubetide.kube.control.leader_election import FencedTransport, LeaderElector, NotLeading
+from kubetide.kube.control.lease import Move, Sighting, claim, next_move, released, see
 
 NOW = datetime(2026, 1, 5, 12, 0, 0, 250, tzinfo=UTC)
 LEASES = "/apis/coordination.k8s.io/v1/leases"

@@ -9,7 +9,8 @@ from kubetide.testing.builders import make_container, make_pod, make_vpa
 from kubetide.vpa.updater.core.breaker import CLOSED
 from kubetide.vpa.updater.core.budget import Creator
 from kubetide.vpa.updater.core.memory import Memory
-from kubetide.vpa.updater.core.plan import Method, Observation, PlanRules, Step, plan
+from kubetide.vpa.updater.core.plan import Method, Observation, PlanRules, plan
+from kubetide.vpa.updater.core.step import Step
 from kubetide.vpa.updater.explain import render, trace
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -11,8 +11,10 @@ from kubetide.api.values.patch import JsonPatch, MergePatch, Patch, StrategicMer
 from kubetide.embedded.apiserver.protobuf.reader import MEDIA_TYPE as PROTOBUF
 from kubetide.embedded.apiserver.protobuf.reader import decode_protobuf
 from kubetide.embedded.apiserver.resources import ApiResource
-from kubetide.embedded.apiserver.rest.requests import Answer, Request
-from kubetide.embedded.apiserver.rest.status import Raw, bad_request, unsupported_media
+from kubetide.embedded.apiserver.rest.listing import parse_version
+from kubetide.embedded.apiserver.rest.requests import Answer, Request, Target
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError, bad_request, conflict, unsupported_media
+from kubetide.errors import InvalidInput, PatchTooLarge
 
 APPLY_YAML = "application/apply-patch+yaml"
 PATCH_TYPES = (
@@ -141,3 +143,48 @@ def with_warnings(answer: Answer, warnings: list[str]) -> Answer:
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings]
     told = ", ".join(f'299 - "{text}"' for text in quoted)
     return Answer(answer.status, answer.body, answer.content_type, {**answer.headers, "warning": told})
+
+
+def patched(patch: Patch, current: Raw) -> Raw:
+    """Return an object after a patch."""
+    try:
+        changed = patch.apply(current)
+    except PatchTooLarge as error:
+        raise StatusError(413, "RequestEntityTooLarge", str(error)) from error
+    except InvalidInput as error:
+        raise StatusError(
+            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
+        ) from error
+    if not isinstance(changed, dict):
+        raise bad_request("the patch does not leave an object")
+    return changed
+
+
+def check_preconditions(resource: ApiResource, target: Target, metadata: Raw, old: Raw) -> None:
+    """Raise a conflict if a write is about another version or another object of that name."""
+    was = old["metadata"]
+    version = metadata.get("resourceVersion")
+    if version and version != was["resourceVersion"]:
+        parse_version(str(version))
+        raise conflict(resource.group, resource.plural, target.name)
+    uid = metadata.get("uid")
+    if uid and uid != was["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {was['uid']}"
+        raise conflict(resource.group, resource.plural, target.name, why)
+
+
+def settle_name(target: Target, metadata: Raw) -> None:
+    """Give an object the name of its URL; it may have no other."""
+    if metadata.setdefault("name", target.name) != target.name:
+        raise bad_request("the name of the object does not match the name on the URL")
+
+
+def settle_namespace(resource: ApiResource, target: Target, metadata: Raw) -> None:
+    """Give an object the namespace of its URL; it may have no other."""
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if metadata.setdefault("namespace", target.namespace) in ("", None):
+        metadata["namespace"] = target.namespace
+    if metadata["namespace"] != target.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")

@@ -7,6 +7,7 @@ if not: the same optimistic concurrency that clients see.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 
 from kubetide.api.values.patch import JsonPatch, MergePatch, StrategicMergePatch
@@ -22,14 +23,17 @@ from kubetide.embedded.apiserver.rest import deletion, strategy, subresources
 from kubetide.embedded.apiserver.rest.bodies import (
     APPLY_YAML,
     PATCH_TYPES,
+    check_preconditions,
     check_type,
     decode_body,
     decode_patch,
     is_dry_run,
     names_version,
+    patched,
+    settle_name,
+    settle_namespace,
     with_warnings,
 )
-from kubetide.embedded.apiserver.rest.listing import parse_version
 from kubetide.embedded.apiserver.rest.reading import Reading
 from kubetide.embedded.apiserver.rest.render import (
     View,
@@ -54,7 +58,6 @@ from kubetide.embedded.apiserver.rest.status import (
 from kubetide.embedded.apiserver.storage.objects import Entry, ObjectStore, StoreKey
 from kubetide.embedded.apiserver.validation import strictness, validation
 from kubetide.embedded.apiserver.validation.strictness import check_shape, check_size
-from kubetide.errors import InvalidInput, PatchTooLarge
 
 _MAX_ATTEMPTS = 16
 
@@ -153,7 +156,7 @@ class Verbs(Reading):
                 405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
             )
         metadata = strategy.metadata_of(body)
-        _settle_namespace(resource, target, metadata)
+        settle_namespace(resource, target, metadata)
         if metadata.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
         self.check_namespace(resource, target.namespace)
@@ -216,8 +219,8 @@ class Verbs(Reading):
         check_type(resource, body)
         noticed = strictness.check_body(request, resource, body)
         metadata = strategy.metadata_of(body)
-        _settle_name(target, metadata)
-        _settle_namespace(resource, target, metadata)
+        settle_name(target, metadata)
+        settle_namespace(resource, target, metadata)
         versioned = bool(metadata.get("resourceVersion"))
         return self.modify(request, target, resource, body, versioned=versioned, noticed=noticed)
 
@@ -231,20 +234,7 @@ class Verbs(Reading):
             raise unsupported_media(media, (JsonPatch.content_type, MergePatch.content_type, APPLY_YAML))
         patch = decode_patch(request, media)
         noticed = strictness.patch_complaints(request, patch)
-
-        def transform(current: Raw) -> Raw:
-            try:
-                changed = patch.apply(current)
-            except PatchTooLarge as error:
-                raise StatusError(413, "RequestEntityTooLarge", str(error)) from error
-            except InvalidInput as error:
-                raise StatusError(
-                    422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
-                ) from error
-            if not isinstance(changed, dict):
-                raise bad_request("the patch does not leave an object")
-            return changed
-
+        transform = partial(patched, patch)
         if target.subresource == "scale":
             return subresources.update_scale(self, request, target, resource, transform, noticed=noticed)
         return self.modify(request, target, resource, transform, versioned=names_version(patch), noticed=noticed)
@@ -273,7 +263,7 @@ class Verbs(Reading):
             if isinstance(change, dict):
                 wanted, warnings = {**change, "metadata": dict(change["metadata"])}, list(noticed)
                 check_shape(resource, wanted)
-                _check_preconditions(resource, target, wanted["metadata"], old)
+                check_preconditions(resource, target, wanted["metadata"], old)
             else:
                 wanted = change(in_version(resource, entry.copy() if old is entry.obj else strategy.deep_copy(old)))
                 check_size(entry, request, wanted)
@@ -281,9 +271,9 @@ class Verbs(Reading):
                 check_type(resource, wanted)
                 metadata = strategy.metadata_of(wanted)
                 check_shape(resource, wanted)
-                _settle_namespace(resource, target, metadata)
-                _settle_name(target, metadata)
-                _check_preconditions(resource, target, metadata, old)
+                settle_namespace(resource, target, metadata)
+                settle_name(target, metadata)
+                check_preconditions(resource, target, metadata, old)
                 warnings = strictness.check_patched(request, found)
             new = self.to_storage(resource, wanted, pruned=True)
             new = self._changed(resource, target.subresource, new, old)
@@ -387,30 +377,3 @@ class Verbs(Reading):
     def success(self, details: Raw | None = None) -> Answer:
         """Return the Status that says it is done."""
         return answer_raw({**SUCCESS, "details": details} if details else SUCCESS)
-
-
-def _check_preconditions(resource: ApiResource, target: Target, metadata: Raw, old: Raw) -> None:
-    was = old["metadata"]
-    version = metadata.get("resourceVersion")
-    if version and version != was["resourceVersion"]:
-        parse_version(str(version))
-        raise conflict(resource.group, resource.plural, target.name)
-    uid = metadata.get("uid")
-    if uid and uid != was["uid"]:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {was['uid']}"
-        raise conflict(resource.group, resource.plural, target.name, why)
-
-
-def _settle_name(target: Target, metadata: Raw) -> None:
-    if metadata.setdefault("name", target.name) != target.name:
-        raise bad_request("the name of the object does not match the name on the URL")
-
-
-def _settle_namespace(resource: ApiResource, target: Target, metadata: Raw) -> None:
-    if not resource.namespaced:
-        metadata.pop("namespace", None)
-        return
-    if metadata.setdefault("namespace", target.namespace) in ("", None):
-        metadata["namespace"] = target.namespace
-    if metadata["namespace"] != target.namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")

@@ -1,7 +1,7 @@
 """Evict, resize, or leave alone: a VPA and its pods to candidates in order, everything else with its reason.
 
-`plan` ranks the pods once per run. Because each disruption uses up budget, `next_step` decides again right before
-anything is done to a pod, on what the pod and its workload are then.
+`plan` ranks the pods once per loop. Because each disruption uses up budget, `vpa.updater.core.step` decides again right
+before anything is done to a pod, on what the pod and its workload are then.
 
     group left out, budget used up, not far enough off, requirements not met   -> no candidate
     replacement of an earlier one not Ready                                    -> waits
@@ -10,7 +10,7 @@ anything is done to a pod, on what the pod and its workload are then.
     mode InPlace              approved: resize · otherwise wait; never evicted
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -32,8 +32,7 @@ from kubetide.vpa.core.capping import NewResources
 from kubetide.vpa.core.compat import RESIZE_ERROR_DEFERRED, Compat
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.policy import Recommended, container_policy, is_off, recommendations
-from kubetide.vpa.updater.core.breaker import CLOSED, STRIKES, BreakerState
-from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, Group, build_budget, is_pending
+from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, Group, build_budget
 from kubetide.vpa.updater.core.inplace import (
     CACHED,
     InPlaceDecision,
@@ -48,8 +47,6 @@ from kubetide.vpa.updater.core.inplace import (
 )
 from kubetide.vpa.updater.core.memory import Memory
 from kubetide.vpa.updater.core.priority import Fitting, Ranked, RankRules, admitted, in_order, rank
-from kubetide.vpa.updater.core.resizing import already_asked, changes_qos
-from kubetide.vpa.updater.core.settling import blockers, replicas_to_wait_for
 
 STILL_TOO_LARGE = "the node could not give it before, and it has not become smaller"
 IN_PLACE_MODES = frozenset({IN_PLACE, IN_PLACE_OR_RECREATE})
@@ -128,14 +125,6 @@ class VpaPlan:
         return key_of(self.vpa)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What to do to a candidate at this moment."""
-
-    method: Method
-    reason: str
-
-
 def plan(observation: Observation, memory: Memory, rules: PlanRules, *, now: datetime) -> VpaPlan:
     """Rank the pods of a VPA and say what should be done to each."""
     vpa = observation.vpa
@@ -177,41 +166,6 @@ def plan(observation: Observation, memory: Memory, rules: PlanRules, *, now: dat
         candidates=tuple(candidates),
         judged=tuple(refused.get(key_of(j.pod), j) for j in judged),
     )
-
-
-def next_step(
-    plan: VpaPlan, candidate: Judgement, pod: Pod, workload: Sequence[Pod], memory: Memory, *, now: datetime
-) -> Step:
-    """Decide what to do to a candidate right now; `pod` and `workload` are as they are at this moment."""
-    group = plan.budget.group_of(pod)
-    if group is None:
-        return Step(Method.NONE, plan.budget.why_left_out(pod))
-    if plan.rules.settle:
-        done = memory.disruptions.get(group.creator, ())
-        wanted = replicas_to_wait_for(group.creator, group.configured)
-        for blocker in blockers(workload, done, configured=wanted, now=now):
-            if blocker.stands_against(pod):
-                return Step(Method.WAIT, blocker.reason)
-    waited = memory.clock.waited(pod.metadata.uid, pod_resize_state(pod), now=now)
-    if candidate.unboost:
-        return _unboost_step(candidate, pod, group)
-    if plan.mode in IN_PLACE_MODES:
-        step = _in_place_step(plan, candidate, pod, group, memory, waited=waited)
-        if step.method is not Method.EVICT:
-            return step
-        reason = step.reason
-    else:
-        reason = candidate.reason
-    state = memory.breakers.get(plan.key, CLOSED)
-    if state.paused:
-        return Step(Method.NONE, _paused(state))
-    if plan.key in memory.inherited:
-        return Step(Method.WAIT, "what came of an eviction before the last start has not been seen yet")
-    if state.strikes + len(memory.evictions.get(plan.key, ())) >= STRIKES:
-        return Step(Method.WAIT, "the replacements of evicted pods have not been looked at yet")
-    if not may_evict(pod, group, waited=waited):
-        return Step(Method.NONE, "the disruption budget of its group is used up")
-    return Step(Method.EVICT, reason)
 
 
 def fitting_of(fitted: Fitted | None) -> Fitting:
@@ -312,13 +266,13 @@ class _Planner:
             if not may_evict(pod, group, waited=waited):
                 return Method.NONE, f"the disruption budget of {group.creator} is used up"
             return Method.EVICT, ranked.reason
-        decision = _decide(self.rules, self.mode, self.targets, self.memory, pod, group, waited=waited)
+        decision = resize_decision(self.rules, self.mode, self.targets, self.memory, pod, group, waited=waited)
         remembered = self.memory.infeasible.get(pod.metadata.uid) if self.mode == IN_PLACE else None
         if remembered is not None and not lower_somewhere(_targets(fitting.values()), remembered):
             return Method.NONE, STILL_TOO_LARGE
         if decision.verdict is ResizeVerdict.EVICT:
             return Method.EVICT, decision.reason
-        if decision.verdict in _resized_by(self.mode, self.rules, pod_resize_state(pod)):
+        if decision.verdict in resized_by(self.mode, self.rules, pod_resize_state(pod)):
             return Method.RESIZE, ranked.reason
         return Method.NONE, decision.reason
 
@@ -326,40 +280,7 @@ class _Planner:
         return not is_off(container_policy(self.observation.vpa.spec.resource_policy, container))
 
 
-def _unboost_step(candidate: Judgement, pod: Pod, group: Group) -> Step:
-    if is_pending(pod):
-        return Step(Method.NONE, "the pod is pending")
-    if pod_resize_state(pod) is not ResizeState.NONE:
-        return Step(Method.NONE, "another resize is under way")
-    if not group.disruptable() and not group.below_minimum:
-        return Step(Method.NONE, "the disruption budget of its group is used up")
-    if candidate.fitted is None or not candidate.fitted.changes:
-        return Step(Method.NONE, "there is nothing to take back")
-    return Step(Method.RESIZE, candidate.reason)
-
-
-def _in_place_step(
-    plan: VpaPlan, candidate: Judgement, pod: Pod, group: Group, memory: Memory, *, waited: timedelta
-) -> Step:
-    decision = _decide(plan.rules, plan.mode, plan.targets, memory, pod, group, waited=waited)
-    if decision.verdict is ResizeVerdict.EVICT:
-        return Step(Method.EVICT, decision.reason)
-    if decision.verdict not in _resized_by(plan.mode, plan.rules, pod_resize_state(pod)):
-        return Step(Method.NONE, decision.reason)
-    if candidate.fitted is None or not candidate.fitted.changes:
-        return Step(Method.NONE, "there is nothing to write")
-    waits = decision.verdict is ResizeVerdict.APPROVED or plan.rules.settle
-    if waits and decision.verdict is not ResizeVerdict.INFEASIBLE and already_asked(pod, candidate.fitted.containers):
-        return Step(Method.NONE, "the new resources are written, and the kubelet has not answered yet")
-    change = changes_qos(pod, candidate.fitted.containers)
-    if change:
-        if plan.mode == IN_PLACE:
-            return Step(Method.NONE, f"the QoS class would change from {change}, which a resize cannot do")
-        return Step(Method.EVICT, f"the QoS class changes from {change}, which a resize cannot do: evicted instead")
-    return Step(Method.RESIZE, candidate.reason)
-
-
-def _decide(
+def resize_decision(
     rules: PlanRules,
     mode: str,
     targets: Targets | None,
@@ -369,6 +290,7 @@ def _decide(
     *,
     waited: timedelta,
 ) -> InPlaceDecision:
+    """Return what a resize in place would mean for a pod now."""
     in_place = InPlaceRules(
         only_in_place=mode == IN_PLACE,
         gate=rules.in_place_gate,
@@ -379,7 +301,7 @@ def _decide(
     return decide(pod, group, in_place, targets=targets, infeasible=infeasible, waited=waited)
 
 
-def _resized_by(mode: str, rules: PlanRules, state: ResizeState) -> frozenset[ResizeVerdict]:
+def resized_by(mode: str, rules: PlanRules, state: ResizeState) -> frozenset[ResizeVerdict]:
     """Return the verdicts that lead to a resize. Upstream resizes deferred pods of mode InPlace all the same."""
     if mode != IN_PLACE:
         return frozenset({ResizeVerdict.APPROVED})
@@ -397,7 +319,3 @@ def _rank_rules(vpa: VerticalPodAutoscaler, rules: PlanRules) -> RankRules:
 
 def _targets(given: Iterable[Recommended]) -> Targets:
     return {one.container: dict(one.target) for one in given}
-
-
-def _paused(state: BreakerState) -> str:
-    return f"updates of this workload are paused: {state.detail}"

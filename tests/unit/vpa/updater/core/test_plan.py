@@ -18,7 +18,8 @@ from kubetide.vpa.core.policy import texts
 from kubetide.vpa.updater.core.breaker import BreakerState
 from kubetide.vpa.updater.core.budget import Creator
 from kubetide.vpa.updater.core.memory import Eviction, Inherited, Memory, disruption_of
-from kubetide.vpa.updater.core.plan import Method, Observation, PlanRules, Step, VpaPlan, next_step, plan
+from kubetide.vpa.updater.core.plan import Method, Observation, PlanRules, VpaPlan, plan
+from kubetide.vpa.updater.core.step import Step, next_step
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 RS = Creator("default", "ReplicaSet", "web")

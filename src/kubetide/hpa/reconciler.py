@@ -1,0 +1,160 @@
+"""One reconcile of one autoscaler.
+
+    observe the scale, the pods and the metrics -> decide -> write the scale -> conclude -> write the status
+
+Whether anything may be written is decided in `hpa.core.takeover`, before each write. Memory is that of the conclusion:
+where nothing was written, nothing was done that would have to be remembered.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.meta import key_of
+from kubetide.clock import Clock
+from kubetide.hpa.builtin_controller import BuiltInWatch
+from kubetide.hpa.core import events
+from kubetide.hpa.core.annotations import Overrides, SelectionStrategy, overrides_of
+from kubetide.hpa.core.conclude import conclude
+from kubetide.hpa.core.decide import decide
+from kubetide.hpa.core.describe import MetricsRequest, Used
+from kubetide.hpa.core.headroom.learner import LearnedCount
+from kubetide.hpa.core.observation import Conclusion, HpaProblem, Memory, Observation, ScaleDecision
+from kubetide.hpa.core.takeover import WARN_EVERY, Stance
+from kubetide.hpa.headroom_store import HeadroomStore, KeptHeadroom
+from kubetide.hpa.observer import Observed, Observer
+from kubetide.hpa.own_writes import OwnWrites
+from kubetide.hpa.settings import HpaSettings
+from kubetide.hpa.status_writer import DecisionWriter
+from kubetide.hpa.telemetry import DecisionHistory, HpaTelemetry
+from kubetide.log import get_logger
+
+log = get_logger("hpa")
+
+
+@dataclass(slots=True)
+class HpaState:
+    """What is kept of one autoscaler between reconciles."""
+
+    memory: Memory
+    due: float
+    added_at: float = 0.0
+    used: Used = field(default_factory=dict)
+    warned_at: datetime | None = None
+    problems: tuple[str, ...] = ()
+    headroom: KeptHeadroom = field(default_factory=KeptHeadroom)
+    strategy: SelectionStrategy | None = None
+
+
+class Reconciler:
+    """Observes, decides, applies."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: HpaSettings,
+        *,
+        observer: Observer,
+        headrooms: HeadroomStore,
+        built_in: BuiltInWatch,
+        writer: DecisionWriter,
+        own_writes: OwnWrites,
+        history: DecisionHistory,
+        instruments: HpaTelemetry,
+    ) -> None:
+        self._clock = clock
+        self._sync_period = settings.sync_period
+        self._options = settings.options
+        self._observer = observer
+        self._headrooms = headrooms
+        self._built_in = built_in
+        self._writer = writer
+        self._own_writes = own_writes
+        self._history = history
+        self._instruments = instruments
+
+    async def reconcile(self, hpa: HorizontalPodAutoscaler, state: HpaState) -> timedelta:
+        """Observe, decide, apply; return the period until the next reconcile."""
+        started = self._clock.monotonic()
+        overrides = overrides_of(hpa.metadata.annotations)
+        period = overrides.sync_period or self._sync_period
+        seen, decision = await self._decide(hpa, state, overrides, period)
+        stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=decision.rescale)
+        self._announce(hpa, state, stance, overrides)
+        if stance.acts:
+            outcome, problem, rescaled = await self._apply(hpa, state, decision, seen)
+        else:
+            outcome = replace(conclude(decision), memory=decision.memory, action="none")
+            problem, rescaled = outcome.problem, False
+        state.memory = outcome.memory
+        key = key_of(hpa)
+        self._history.add(key, decision, outcome, problem, stance=stance, wrote=rescaled)
+        self._instruments.reconciled(key, decision, outcome, problem, self._clock.monotonic() - started)
+        if problem is not None:
+            log.debug(
+                "reconcile ended with a problem", autoscaler=str(key), kind=str(problem.kind), error=problem.message
+            )
+        return period
+
+    async def _decide(
+        self, hpa: HorizontalPodAutoscaler, state: HpaState, overrides: Overrides, period: timedelta
+    ) -> tuple[Observed, ScaleDecision]:
+        request = MetricsRequest(max_age=period, overrides=overrides, before=state.used)
+        seen = await self._observer.observe(hpa, request)
+        state.used = request.used or state.used
+        decision = self._decision(seen.observation, state)
+        learned = self._headrooms.learn(state.headroom, overrides.headroom, period, seen.observation, decision)
+        if learned is not None:
+            decision = self._decision(seen.observation, state, learned)
+        if decision.rescale and not seen.fresh:
+            # What was followed may be a moment old: before a write the scale is read, and all is decided anew.
+            seen = await self._observer.observe(hpa, request, live=True)
+            decision = self._decision(seen.observation, state, learned)
+        return seen, decision
+
+    def _decision(self, seen: Observation, state: HpaState, learned: LearnedCount | None = None) -> ScaleDecision:
+        seen = seen if learned is None else replace(seen, learned=learned)
+        return decide(seen, state.memory, self._options, now=self._clock.now())
+
+    async def _apply(
+        self, hpa: HorizontalPodAutoscaler, state: HpaState, decision: ScaleDecision, seen: Observed
+    ) -> tuple[Conclusion, HpaProblem | None, bool]:
+        key = key_of(hpa)
+        written = await self._writer.apply(decision, seen.target)
+        if written.saved is not None:
+            self._own_writes.saved(key, written.saved)
+        elif written.save_failed:
+            # What was saved may no longer be what the server has: the cache decides again.
+            self._own_writes.clear(key)
+        if (saved := await self._headrooms.save(state.headroom, hpa)) is not None:
+            self._own_writes.saved(key, saved)
+        return written.outcome, written.problem, written.rescaled
+
+    def _announce(self, hpa: HorizontalPodAutoscaler, state: HpaState, stance: Stance, overrides: Overrides) -> None:
+        """Publish what changed since the last reconcile: invalid annotations, the built-in controller, the strategy."""
+        if overrides.problems != state.problems:
+            state.problems = overrides.problems
+            for text in overrides.problems:
+                self._writer.publish((events.failed(hpa, events.Reason.INVALID_ANNOTATION, text),))
+        self._warn(hpa, state, stance)
+        strategy = self._observer.strategy(overrides)
+        if state.strategy not in (None, strategy):
+            self._writer.publish((events.strategy_changed(hpa, strategy),))
+        state.strategy = strategy
+
+    def _warn(self, hpa: HorizontalPodAutoscaler, state: HpaState, stance: Stance) -> None:
+        if not stance.warn:
+            if stance.acts:
+                state.warned_at = None
+            return
+        if stance.acts:
+            self._instruments.fights.inc()
+        now = self._clock.now()
+        if state.warned_at is None or (stance.acts and now - state.warned_at >= WARN_EVERY):
+            state.warned_at = now
+            self._writer.publish((events.built_in_active(hpa, stance.why, acting=stance.acts),))
+            log.warning(
+                "built-in controller is at work", autoscaler=str(key_of(hpa)), sign=stance.why, acts=stance.acts
+            )

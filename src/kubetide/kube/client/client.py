@@ -353,6 +353,11 @@ class Client:
         other._not_found = self._not_found
         return other
 
+    @property
+    def qps(self) -> float:
+        """Return how many requests a second may be sent; 0 where only the server sets the pace."""
+        return self._bucket.qps if self._bucket is not None else 0.0
+
     def announce(self, part: object) -> None:
         """Tell whoever shows the machinery of this process of a part that works with this client."""
         if self._announce is not None:

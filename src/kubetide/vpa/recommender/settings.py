@@ -1,4 +1,4 @@
-"""Settings of the recommender: flags and defaults of VPA 1.7.1 first, then what kubetide adds (all off)."""
+"""Settings of the recommender: flags and defaults of VPA 1.7.1 first, then what kubetide adds."""
 
 import re
 from datetime import timedelta

@@ -46,6 +46,8 @@ class HpaState:
     problems: tuple[str, ...] = ()
     headroom: KeptHeadroom = field(default_factory=KeptHeadroom)
     strategy: SelectionStrategy | None = None
+    saved_at: datetime | None = None
+    """When the status was written last; None before the first time."""
 
 
 class Reconciler:
@@ -122,8 +124,9 @@ class Reconciler:
         self, hpa: HorizontalPodAutoscaler, state: HpaState, decision: ScaleDecision, seen: Observed
     ) -> tuple[Conclusion, HpaProblem | None, bool]:
         key = key_of(hpa)
-        written = await self._writer.apply(decision, seen.target)
+        written = await self._writer.apply(decision, seen.target, saved_at=state.saved_at)
         if written.saved is not None:
+            state.saved_at = decision.at
             self._own_writes.saved(key, written.saved)
         elif written.save_failed:
             # What was saved may no longer be what the server has: the cache decides again.

@@ -39,12 +39,12 @@ from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.decoding import tune_gc
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.client.transport import Response, Transport
 from kubetide.kube.control.reconcile import Result
-from kubetide.kube.gc_tuning import tune_gc
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
 

@@ -32,8 +32,7 @@ def decoder(name: str, kind: str) -> Callable[[bytes], Any]:
 
     from kubetide.api.objects.core import Pod
     from kubetide.api.objects.metrics import PodMetrics
-    from kubetide.kube.client.decoding import decode_page
-    from kubetide.kube.gc_tuning import tune_gc
+    from kubetide.kube.client.decoding import decode_page, tune_gc
 
     if name == "kubetide":
         tune_gc()

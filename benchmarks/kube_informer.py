@@ -23,10 +23,10 @@ from kubetide.clock import SystemClock
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.decoding import tune_gc
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import ServerTrust
-from kubetide.kube.gc_tuning import tune_gc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 

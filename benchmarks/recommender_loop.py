@@ -37,9 +37,9 @@ from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import ADMIN
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.client import Client
+from kubetide.kube.client.decoding import GC_THRESHOLDS
 from kubetide.kube.client.transport import Response
 from kubetide.kube.control.recorder import EventRecorder
-from kubetide.kube.gc_tuning import THRESHOLDS
 from kubetide.stats.saved import Saved
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import Recommended
@@ -233,7 +233,7 @@ async def measure(vpas: int, containers: int, loops: int, *, memory: bool = Fals
     api.metrics_provider = usage
     # As a running kubetide does; it also keeps the collector from walking the API server's objects on our account.
     gc.collect()
-    gc.set_threshold(*THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     before = resident()
     transport = MeasuredTransport(InProcessTransport(api, user=ADMIN), swallow=memory)

@@ -29,8 +29,8 @@ from kubetide.embedded.sim.load.scenario import LoadSpec, MetricsSpec, NodeSpec,
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.embedded.sim.world import PODS, is_ready
 from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.client.decoding import tune_gc
 from kubetide.kube.control.manager import Manager
-from kubetide.kube.gc_tuning import tune_gc
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_hpa
 from kubetide.wiring import Dependencies, build

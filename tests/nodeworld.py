@@ -13,7 +13,8 @@ from kubetide.api.objects.core import Node, Pod
 from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
-from kubetide.node.core.compat import NEWEST, Compat
+from kubetide.api.values.compat import Compat
+from kubetide.node.core.compat import NEWEST
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.hooks.decide import HookDecider
@@ -26,6 +27,7 @@ from kubetide.node.core.series.query import EMPTY, Points
 from kubetide.node.core.snapshot import PodState, Snapshot, pod_state
 from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.kernel_reader import KernelReader
+from kubetide.node.runtime.core_sched import CookieError, apply_cookies, read_cookies
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -90,6 +92,40 @@ class MemoryHost:
             self.files[posixpath.join(directory, name)] = text
 
 
+class MemoryCookies:
+    """Core scheduling cookies by process. Processes named in `refused` keep what they have."""
+
+    def __init__(self, cookies: Mapping[int, int] | None = None) -> None:
+        self.cookies: dict[int, int] = dict(cookies or {})
+        self.refused: set[int] = set()
+        self.changes: list[int] = []
+        self.next = 100
+
+    def get(self, pid: int) -> int:
+        if pid not in self.cookies:
+            raise CookieError("no such process")
+        return self.cookies[pid]
+
+    def create(self, pid: int) -> None:
+        self._set(pid, self.next)
+        self.next += 1
+
+    def share(self, source: int, pids: Sequence[int]) -> str:
+        problems = []
+        for pid in pids:
+            try:
+                self._set(pid, self.cookies[source] if source else 0)
+            except CookieError as error:
+                problems.append(str(error))
+        return "; ".join(problems)
+
+    def _set(self, pid: int, cookie: int) -> None:
+        if pid in self.refused or pid not in self.cookies:
+            raise CookieError(f"process {pid}: refused")
+        self.changes.append(pid)
+        self.cookies[pid] = cookie
+
+
 class Samples:
     """Samples by kind and properties: a single value, or several with the last one newest."""
 
@@ -125,6 +161,7 @@ class World:
     version: int = 1
     driver: CgroupDriver = CgroupDriver.SYSTEMD
     host: MemoryHost = field(default_factory=MemoryHost)
+    cookies: MemoryCookies = field(default_factory=MemoryCookies)
     metrics: Samples = field(default_factory=Samples)
     clock: TestClock = field(default_factory=TestClock)
     node: Node | None = None
@@ -219,8 +256,12 @@ class World:
 
     def pass_of(self, hooks: HookDecider) -> Plan:
         """Look, let the hooks decide, write and tell them, as the reconciler does."""
-        plan = hooks.decide(self.snapshot(hooks.needs(self.snapshot())))
-        hooks.applied(plan, self.executor.apply(plan))
+        snapshot = self.snapshot(hooks.needs(self.snapshot()))
+        found = read_cookies(self.cookies, hooks.processes(snapshot))
+        plan = hooks.decide(replace(snapshot, kernel=replace(snapshot.kernel, cookies=found)))
+        outcomes = self.executor.apply(plan)
+        operations = plan.cookies.operations if plan.cookies is not None else ()
+        hooks.applied(plan, outcomes, apply_cookies(self.cookies, operations))
         return plan
 
     def release(self, strategy: Releasing) -> Plan:

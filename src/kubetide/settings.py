@@ -108,7 +108,7 @@ COMPAT: dict[str, CompatTable] = {
         upstream="the Vertical Pod Autoscaler (recommender, updater, admission)",
         versions=tuple(map(str, vpa_compat.VERSIONS)),
         default=str(vpa_compat.DEFAULT),
-        rules=vpa_compat.compat_rows(),
+        rules=rule_rows(vpa_compat.RULES),
     ),
     "slo": CompatTable(
         upstream="the manager of Koordinator (slo, colocation)",

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubetide.node.core.hooks.cookies import Cookies
-from kubetide.node.core.hooks.core_sched import CookieError, add_cookie, clear_cookie, get_cookie
-from kubetide.node.runtime.core_sched import PrctlCookies
+from kubetide.node.core.hooks.cookies import CookieMemory
+from kubetide.node.core.plan import ClearCookies, CreateCookie, Grouped
+from kubetide.node.runtime.core_sched import CookieError, PrctlCookies, apply_cookies, read_cookies
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WAITING = "import sys; sys.stdin.read()"
@@ -41,17 +41,29 @@ def processes(count: int) -> Iterator[list[int]]:
             one.communicate()
 
 
+def sync(memory: CookieMemory, real: PrctlCookies, *containers: Grouped) -> None:
+    """Look, decide, act and learn once."""
+    pids = memory.processes.union(*(one.pids for one in containers))
+    plan = memory.plan(containers, read_cookies(real, sorted(pids)), now=NOW)
+    memory.applied(plan, apply_cookies(real, plan.operations))
+
+
+def container(uid: str, *pids: int, group: str = "shop", enabled: bool = True) -> Grouped:
+    return Grouped(uid=uid, identity="main", group=group, enabled=enabled, pids=pids)
+
+
 def test_cookies_are_made_shared_and_taken_off_and_the_agent_keeps_none() -> None:
     real = kernel()
     with processes(3) as pids:
-        assert get_cookie(real, pids) == (0, [])
-        cookie, carriers = add_cookie(real, pids)
+        assert set(read_cookies(real, pids).values()) == {0}
+        (made,) = apply_cookies(real, [CreateCookie(group="shop", first=pids[0], others=tuple(pids[1:]))])
+        assert made.reason == ""
+        (cookie,) = set(made.cookies.values())
         assert cookie != 0
-        assert carriers == sorted(pids)
-        assert get_cookie(real, pids) == (cookie, pids)
+        assert read_cookies(real, pids) == dict.fromkeys(pids, cookie)
         assert real.get(0) == 0
-        assert clear_cookie(real, pids) == sorted(pids)
-        assert get_cookie(real, pids) == (0, [])
+        (cleared,) = apply_cookies(real, [ClearCookies(pids=tuple(pids))])
+        assert cleared.cookies == dict.fromkeys(pids, 0)
         assert real.get(0) == 0
 
 
@@ -60,21 +72,22 @@ def test_a_process_that_is_gone_is_left_out() -> None:
     with processes(1) as gone:
         pass
     with processes(1) as alive:
-        cookie, carriers = add_cookie(real, [*alive, *gone])
-        assert cookie != 0
-        assert carriers == alive
+        (made,) = apply_cookies(real, [CreateCookie(group="shop", first=alive[0], others=tuple(gone))])
+        assert list(made.cookies) == alive
+        assert made.reason
 
 
 def test_a_group_has_one_cookie_and_another_group_another() -> None:
     real = kernel()
-    cookies = Cookies(real)
+    memory = CookieMemory()
     with processes(4) as (web, side, late, other):
-        one = cookies.enable("pod/web", "shop", (web,), NOW)
-        assert cookies.enable("pod/side", "shop", (side, late), NOW) == one
-        assert cookies.enable("pod/other", "bank", (other,), NOW) not in (0, one)
+        everyone = (container("web", web), container("side", side, late), container("other", other, group="bank"))
+        sync(memory, real, *everyone)
+        one = memory.groups["shop"].cookie
+        assert memory.groups["bank"].cookie not in (0, one)
         assert {real.get(pid) for pid in (web, side, late)} == {one}
-        again = Cookies(real)
-        again.load([("pod/web", "shop", (web,)), ("pod/other", "bank", (other,))], NOW)
+        again = CookieMemory()
+        sync(again, real, *everyone)
         assert again.groups["shop"].cookie == one
-        cookies.disable("pod/side", (side, late), NOW)
+        sync(memory, real, everyone[0], container("side", side, late, enabled=False), everyone[2])
         assert [real.get(pid) for pid in (web, side, late)] == [one, 0, 0]

@@ -23,10 +23,10 @@ from kubetide.errors import KubetideError, SettingsError
 from kubetide.flags import ParsedFlags, parse_flags
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.connect import connect
+from kubetide.kube.client.decoding import tune_gc
 from kubetide.kube.client.settings import KubeSettings
 from kubetide.kube.control.instruments import Instruments
 from kubetide.kube.control.manager import Component, Manager
-from kubetide.kube.gc_tuning import tune_gc
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 from kubetide.wiring import Dependencies, build, connection_limits, default_address, parse_names, process

@@ -21,7 +21,6 @@ from kubetide.log import get_logger
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
 from kubetide.node.core.evictions.features import CPU_FEATURES, MEMORY_FEATURES
-from kubetide.node.core.hooks.cookies import Cookies
 from kubetide.node.core.hooks.decide import HookDecider
 from kubetide.node.core.hooks.rules import CORE_SCHED, Plugins
 from kubetide.node.core.hooks.stages import Stage, failure_policy
@@ -245,10 +244,10 @@ def _stopper(agent: NodeAgent) -> Callable[[Eviction], Awaitable[None]]:
     return stop
 
 
-def _cookies(agent: NodeAgent) -> Cookies | None:
+def _cookies(agent: NodeAgent) -> PrctlCookies | None:
     kernel = PrctlCookies()
     if enable_core_sched(agent.host, agent.layout) or kernel.usable():
-        return Cookies(kernel)
+        return kernel
     log.warning("no core scheduling on this machine: the gate CoreSched sets cpu.idle only")
     return None
 

@@ -4,12 +4,12 @@ The runtime's hooks see a container once, when it is made. Rules change later, c
 away, and others write too; so the same plugins also run over everything that is there. Wake-ups that arrive during a
 pass collapse into one.
 
-A pass reads what the hooks need, lets them decide from these values, writes, and tells them what became of it. Reading
-and writing happen on the worker that owns the host.
+A pass reads what the hooks need, lets them decide from these values, writes, and hands them the outcomes. Reading and
+writing happen on the worker that owns the host.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -17,18 +17,13 @@ from typing import Any
 
 from kubetide.clock import Clock
 from kubetide.log import get_logger
-from kubetide.node.core import files
-from kubetide.node.core.compat import Compat
-from kubetide.node.core.hooks import core_sched
-from kubetide.node.core.hooks.cookies import Cookies
 from kubetide.node.core.hooks.decide import HookDecider
-from kubetide.node.core.hooks.rules import CORE_SCHED
 from kubetide.node.core.kernel_values import KernelValues, Needs
-from kubetide.node.core.outcomes import Applies, Outcomes, failures
-from kubetide.node.core.plan import Plan
-from kubetide.node.core.sandboxes import sandbox_among, sandbox_id
-from kubetide.node.core.snapshot import PodState, Snapshot
+from kubetide.node.core.outcomes import Applies, CookieOutcome, Outcomes, failures
+from kubetide.node.core.plan import CookiePlan, Plan
+from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.host.worker import Inline, Worker
+from kubetide.node.runtime.core_sched import CookieKernel, apply_cookies, read_cookies
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.hooks")
@@ -47,17 +42,17 @@ class HookReconciler:
         clock: Clock,
         telemetry: Telemetry,
         node_name: str,
-        cookies: Cookies | None = None,
+        cookies: CookieKernel | None = None,
         kernel: Worker | None = None,
         interval: timedelta = timedelta(seconds=10),
     ) -> None:
         self.name = "runtime-hooks"
         self.decider = decider
-        self.cookies = cookies
         self.passes = 0
         self._snapshot = snapshot
         self._read = read
         self._executor = executor
+        self._cookies = cookies
         self._kernel = kernel or Inline()
         self._clock = clock
         self._node_name = node_name
@@ -115,15 +110,14 @@ class HookReconciler:
             snapshot = self._snapshot()
             needs = decider.needs(snapshot)
             kernel = await self._kernel.call(partial(self._read, needs), "reading values for the hooks")
-            snapshot = replace(snapshot, kernel=kernel)
+            snapshot = await self._with_cookies(replace(snapshot, kernel=kernel))
             decider.switched(await self._apply(decider.switch(snapshot)))
             plan = decider.decide(snapshot)
             if plan.trace["changed"]:
                 log.info("hook rules changed", plugins=plan.trace["changed"])
             outcomes = await self._apply(plan)
-            decider.applied(plan, outcomes)
-            if self.cookies is not None and decider.plugins.on(CORE_SCHED):
-                await self._kernel.call(partial(self._reconcile_cookies, snapshot), "sharing core scheduling cookies")
+            decider.applied(plan, outcomes, await self._apply_cookies(plan.cookies))
+            self._report_cookies(plan.cookies)
             self._last = {"at": self._clock.now().isoformat(), "notWritten": failures(outcomes), **plan.trace}
             self._failing = ""
         except Exception as error:
@@ -138,64 +132,35 @@ class HookReconciler:
             return ()
         return await self._kernel.call(partial(self._executor.apply, plan), "writing values of the hooks")
 
+    async def _with_cookies(self, snapshot: Snapshot) -> Snapshot:
+        pids = sorted(self.decider.processes(snapshot))
+        if self._cookies is None or not pids:
+            return snapshot
+        reading = partial(read_cookies, self._cookies, pids)
+        found = await self._kernel.call(reading, "reading core scheduling cookies")
+        return replace(snapshot, kernel=replace(snapshot.kernel, cookies=found))
+
+    async def _apply_cookies(self, plan: CookiePlan | None) -> tuple[CookieOutcome, ...]:
+        if self._cookies is None or plan is None or not plan.operations:
+            return ()
+        applying = partial(apply_cookies, self._cookies, plan.operations)
+        return await self._kernel.call(applying, "sharing core scheduling cookies")
+
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return what the last pass did on this node."""
         if kind != "node" or key != self._node_name:
             return None
         return {"node": self._node_name, "hooks": dict(self._last), "failing": self._failing}
 
-    def _reconcile_cookies(self, snapshot: Snapshot) -> None:
-        rule = self.decider.plugins.rules.core_sched
-        if self.cookies is None or rule is None:
-            return
-        pods = sorted(
-            (pod for pod in snapshot.pods if pod.is_active and pod.raw_qos != "SYSTEM"),
-            key=lambda pod: pod.pod.metadata.creation_timestamp or snapshot.now,
-        )
-        turns = [
-            (
-                pod,
-                *_group(rule, pod, snapshot.compat),
-                f"{pod.uid}/{identity}",
-                (name, identity),
-                _pids(snapshot, directory),
-            )
-            for pod in pods
-            for name, identity, directory in _places(snapshot, pod)
-        ]
-        if not self.cookies.loaded:
-            self.cookies.load(((key, group, pids) for _, _, group, key, _, pids in turns), snapshot.now)
-            if not self.cookies.loaded:
-                return
+    def _report_cookies(self, plan: CookiePlan | None) -> None:
+        """Show the cookies in force, of all containers whose group is switched on."""
         self._cookie_gauge.clear()
-        for pod, enabled, group, key, named, pids in turns:
-            if not enabled:
-                self.cookies.disable(key, pids, snapshot.now)
+        for one in plan.containers if plan is not None else ():
+            if not one.enabled:
                 continue
-            cookie = self.cookies.enable(key, group, pids, snapshot.now)
-            if pids:
-                self._cookie_status.labels(self._node_name, group, "success" if cookie else "fail").inc()
+            cookie = self.decider.cookies.cookie_of(one)
+            if one.pids:
+                self._cookie_status.labels(self._node_name, one.group, "success" if cookie else "fail").inc()
             if cookie:
-                labels = (self._node_name, pod.namespace, pod.name, pod.uid, *named, group, str(cookie))
-                self._cookie_gauge.labels(*labels).set(float(cookie))
-        self.cookies.sweep(snapshot.now)
-
-
-def _group(rule: core_sched.CoreSchedRule, pod: PodState, compat: Compat) -> tuple[bool, str]:
-    labels = pod.pod.metadata.labels
-    return core_sched.group_of(rule, labels=labels, qos=pod.raw_qos, kube_qos=pod.kube_qos, uid=pod.uid, compat=compat)
-
-
-def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str, str]]:
-    """Yield (name, id, directory) of the sandbox, which has no name, where it is known, and of the containers."""
-    directory = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
-    if directory is not None:
-        yield "", sandbox_id(snapshot.paths, pod, directory), directory
-    for container in pod.containers:
-        if container.directory:
-            yield container.name, container.id, container.directory
-
-
-def _pids(snapshot: Snapshot, directory: str) -> tuple[int, ...]:
-    words = (snapshot.kernel.text(files.PROCS, directory) or "").split()
-    return tuple(int(word) for word in words if word.isdigit())
+                container = (one.namespace, one.pod, one.uid, one.name, one.identity)
+                self._cookie_gauge.labels(self._node_name, *container, one.group, str(cookie)).set(float(cookie))

@@ -16,8 +16,8 @@ from kubetide.node.core.formats import cpu
 from kubetide.node.core.formats.numbers import limit
 from kubetide.node.core.kernel_values import KernelValues, Needs, named
 from kubetide.node.core.layout import Layout
-from kubetide.node.host.path_cache import PathCache
 from kubetide.node.host.protocol import Host, is_gone
+from kubetide.node.host.readers import PathCache
 
 Value = TypeVar("Value")
 

@@ -4,8 +4,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
+from kubetide.api.values.compat import Compat
 from kubetide.config import Doc, Settings
-from kubetide.node.core.compat import Compat, parse_compat
+from kubetide.node.core.compat import parse_compat
 
 
 class PodSource(StrEnum):

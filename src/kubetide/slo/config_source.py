@@ -4,8 +4,9 @@ from typing import Protocol
 
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.events import Event, reference_to, warning
+from kubetide.api.values.compat import Compat
 from kubetide.log import get_logger
-from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.compat import NEWEST
 from kubetide.slo.core.config import AmplificationState, ColocationState, NodeSLOConfig, NormalizationState, Problem
 from kubetide.slo.telemetry import SloInstruments
 

@@ -6,9 +6,10 @@ from typing import Any
 from conformance.adapters.node_slo_config import settled
 from conformance.compare import differences
 from conformance.registry import suite
+from kubetide.api.values.compat import Compat
 from kubetide.errors import SettingsError
 from kubetide.node.core import features, slo
-from kubetide.node.core.compat import NEWEST, Compat, parse_compat
+from kubetide.node.core.compat import NEWEST, parse_compat
 from kubetide.node.core.report import report_interval
 from kubetide.slo.core.gates import MAIN, known_gates
 

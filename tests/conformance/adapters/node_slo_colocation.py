@@ -7,8 +7,8 @@ import msgspec
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass
 from kubetide.api.objects.core import Pod
+from kubetide.api.objects.slo import ClusterColocationProfile, PriorityClass
 from kubetide.api.values.codec import convert, decode, encode
 from kubetide.errors import InvalidInput
 from kubetide.slo.colocation.core import gpu, validate

@@ -8,10 +8,11 @@ from conformance.registry import suite
 from kubetide.api.objects.core import Node
 from kubetide.api.qos import slo_merge
 from kubetide.api.values.codec import convert
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.selectors import LabelSelector
 from kubetide.durations import format_duration, parse_duration
 from kubetide.slo.core import config, nodeslo, strategy, validate
-from kubetide.slo.core.compat import NEWEST, Compat, parse_compat
+from kubetide.slo.core.compat import NEWEST, parse_compat
 
 Case = dict[str, Any]
 OLD = parse_compat("1.4")

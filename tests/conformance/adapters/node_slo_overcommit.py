@@ -12,10 +12,11 @@ from kubetide.api.objects.core import Node, Pod
 from kubetide.api.objects.resources import format_list, maximum, parse_list
 from kubetide.api.objects.slo import Device, NodeMetric, NodeResourceTopology, ResourceMap
 from kubetide.api.values.codec import convert
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.node.core.topology.zones import merge_zones
 from kubetide.slo.core import arithmetic, config, devices, node_update, normalization, patches
-from kubetide.slo.core.compat import NEWEST, Compat, parse_compat
+from kubetide.slo.core.compat import NEWEST, parse_compat
 from kubetide.slo.core.overcommit import batch, loads, mid
 from kubetide.slo.core.overcommit.claims import claim_of
 from kubetide.slo.core.overcommit.result import BATCH_RESOURCES, ResourceItem

@@ -13,8 +13,8 @@ from kubetide.api.values.codec import convert
 from kubetide.api.values.cpuset import CpuSet
 from kubetide.node.collectors.best_effort import real_limit_millis
 from kubetide.node.core import files
-from kubetide.node.core.formats.machine import NumaNode
 from kubetide.node.core.formats.memory import MemInfo
+from kubetide.node.core.formats.processors import NumaNode
 from kubetide.node.core.layout import Layout
 from kubetide.node.core.topology import kubelet, pools, zones
 from kubetide.node.core.topology.take import take

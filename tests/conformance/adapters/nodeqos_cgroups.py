@@ -17,8 +17,8 @@ from kubetide.errors import KubetideError
 from kubetide.node.core import files
 from kubetide.node.core.formats import cpu, memory
 from kubetide.node.core.formats.numbers import INT64_MAX, key_values
+from kubetide.node.core.hooks.context import container_origin, pod_origin
 from kubetide.node.core.layout import Layout
-from kubetide.node.core.origin import container_origin, pod_origin
 from kubetide.node.core.plan import merge_if_larger, merge_if_looser
 from kubetide.node.core.snapshot import host_application_directory
 from kubetide.node.host.readers import CgroupPressure, CgroupReader

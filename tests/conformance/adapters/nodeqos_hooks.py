@@ -13,8 +13,11 @@ from kubetide.errors import InvalidInput, KubetideError
 from kubetide.node.core.compat import parse_compat
 from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, network, normalization
 from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest
+from kubetide.node.core.hooks.cookies import carried, source_among
 from kubetide.node.core.hooks.oom_score import stated_score
 from kubetide.node.core.hooks.rules import DEFAULT_GATES, GROUP_IDENTITY, Plugins, Question
+from kubetide.node.core.plan import ClearCookies, CreateCookie, ShareCookie
+from kubetide.node.runtime.core_sched import CookieError, apply_cookies, read_cookies
 
 Case = dict[str, Any]
 
@@ -340,53 +343,71 @@ class _Kernel:
 
     def get(self, pid: int) -> int:
         if pid in self.failing or pid not in self.cookies:
-            raise core_sched.CookieError(f"process {pid}")
+            raise CookieError(f"process {pid}")
         return self.cookies[pid]
 
     def create(self, pid: int) -> None:
         if pid in self.failing:
-            raise core_sched.CookieError(f"process {pid}")
+            raise CookieError(f"process {pid}")
         self.cookies[pid] = self.next
         self.next += 1
 
-    def share(self, source: int, pids: Sequence[int]) -> list[int]:
+    def share(self, source: int, pids: Sequence[int]) -> str:
         failed = [pid for pid in pids if pid in self.failing or pid not in self.cookies]
         cookie = self.cookies.get(source, 0) if source else 0
         self.cookies.update({pid: cookie for pid in pids if pid not in failed})
-        return failed
+        return f"processes {failed}" if failed else ""
 
 
 @suite("node-qos/coresched_get_cookie")
 def coresched_get_cookie(case: Case) -> Iterable[str]:
-    cookie, pids = core_sched.get_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"] or [])
+    cookie, pids = carried(read_cookies(_Kernel(case["input"]["kernel"]), case["input"]["pids"] or []))
     return expect(case, {"cookie": cookie, "pids": pids})
 
 
 @suite("node-qos/coresched_add_cookie")
 def coresched_add_cookie(case: Case) -> Iterable[str]:
-    try:
-        cookie, pids = core_sched.add_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"] or [])
-    except core_sched.CookieError:
+    kernel, pids = _Kernel(case["input"]["kernel"]), case["input"]["pids"] or []
+    if not pids:
+        return expect(case, {"cookie": 0, "pids": []})
+    create = CreateCookie(group="", first=pids[0], others=tuple(pids[1:]))
+    (outcome,) = apply_cookies(kernel, [create])
+    cookie = outcome.cookies.get(create.first, 0)
+    if create.first not in outcome.cookies:
         return expect(case, {"error": True, "cookie": 0, "pids": []})
-    return expect(case, {"cookie": cookie, "pids": pids})
+    return expect(
+        case, {"cookie": cookie, "pids": sorted(pid for pid, one in outcome.cookies.items() if one == cookie)}
+    )
 
 
 @suite("node-qos/coresched_assign_cookie")
 def coresched_assign_cookie(case: Case) -> Iterable[str]:
     given = case["input"]
-    try:
-        assigned, bad = core_sched.assign_cookie(
-            _Kernel(given["kernel"]), given["pids"] or [], given["siblingPIDs"] or [], given["targetCookie"]
-        )
-    except core_sched.NoSibling as error:
-        return expect(case, {"error": True, "assigned": [], "siblingsToDelete": error.siblings})
-    return expect(case, {"error": False, "assigned": assigned, "siblingsToDelete": bad})
+    kernel, pids, siblings = _Kernel(given["kernel"]), given["pids"] or [], given["siblingPIDs"] or []
+    target = given["targetCookie"]
+    found = read_cookies(kernel, [*pids, *siblings])
+    missing = tuple(sorted(pid for pid in pids if pid in found and found[pid] != target))
+    lost: list[int] = []
+    if missing:
+        source = source_among(found, siblings, target)
+        lost = siblings if source is None else siblings[: siblings.index(source)]
+        if source is None:
+            return expect(case, {"error": True, "assigned": [], "siblingsToDelete": lost})
+        (outcome,) = apply_cookies(kernel, [ShareCookie(group="", cookie=target, source=source, pids=missing)])
+        found |= outcome.cookies
+    assigned = sorted(pid for pid in set(pids) if found.get(pid) == target)
+    return expect(case, {"error": False, "assigned": assigned, "siblingsToDelete": lost})
 
 
 @suite("node-qos/coresched_clear_cookie")
 def coresched_clear_cookie(case: Case) -> Iterable[str]:
-    cleared = core_sched.clear_cookie(_Kernel(case["input"]["kernel"]), case["input"]["pids"] or [])
-    return expect(case, {"cleared": cleared})
+    kernel = _Kernel(case["input"]["kernel"])
+    found = read_cookies(kernel, case["input"]["pids"] or [])
+    carrying = tuple(sorted(pid for pid, cookie in found.items() if cookie))
+    if carrying:
+        (outcome,) = apply_cookies(kernel, [ClearCookies(pids=carrying)])
+        found |= outcome.cookies
+    return expect(case, {"cleared": sorted(pid for pid, cookie in found.items() if not cookie)})
 
 
 @suite("node-qos/gpu_env")

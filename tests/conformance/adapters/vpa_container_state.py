@@ -11,11 +11,12 @@ from conformance.registry import suite
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.vpa import PodResourcePolicy
 from kubetide.api.values.codec import convert
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.stats.instants import ZERO_TIME
 from kubetide.stats.saved import Saved
-from kubetide.vpa.core.compat import V1_7, V1_8, Compat
+from kubetide.vpa.core.compat import V1_7, V1_8
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import Columns, Tuning
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints

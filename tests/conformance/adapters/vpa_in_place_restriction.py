@@ -7,10 +7,11 @@ from typing import Any
 from conformance.registry import suite
 from kubetide.api.objects.core import Pod
 from kubetide.api.values.codec import convert
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.errors import KubetideError
 from kubetide.kube.client.errors import api_error
-from kubetide.vpa.core.compat import RESIZE_ERROR_DEFERRED, V1_7, V1_8, Compat
+from kubetide.vpa.core.compat import RESIZE_ERROR_DEFERRED, V1_7, V1_8
 from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, build_budget
 from kubetide.vpa.updater.core.inplace import InPlaceRules, ResizeClock, Targets, decide, may_evict, pod_resize_state
 from kubetide.vpa.updater.evictor import never_fits
@@ -58,7 +59,7 @@ class _World:
             only_in_place=case["updateMode"] == "InPlace",
             gate=case["inPlaceFeatureGate"],
             skip_budget=case["inPlaceSkipDisruptionBudget"],
-            error_is_infeasible=not compat.holds(RESIZE_ERROR_DEFERRED),
+            error_is_infeasible=not compat.has(RESIZE_ERROR_DEFERRED),
         )
         budget_rules = BudgetRules(
             min_replicas=case["minReplicas"],

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from conformance.registry import suite
+from kubetide.api.values.compat import Compat
 from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
-from kubetide.vpa.core.compat import V1_8, Compat
+from kubetide.vpa.core.compat import V1_8
 
 
 @suite("vpa/vpa_validation")

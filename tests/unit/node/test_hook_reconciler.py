@@ -1,7 +1,6 @@
-"""The hook reconciler's loop and the core scheduling groups."""
+"""The hook reconciler: its loop, the switch of the kernel, and the cookies it reports."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,13 +8,11 @@ from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
 from kubetide.clock import LoopClock
 from kubetide.embedded.sim.time.loop import run_virtual
-from kubetide.node.core.hooks.cookies import Cookies
-from kubetide.node.core.hooks.core_sched import CookieError
 from kubetide.node.core.hooks.decide import HookDecider
 from kubetide.node.core.hooks.rules import CORE_SCHED, Plugins
 from kubetide.node.hook_reconciler import HookReconciler
 from kubetide.telemetry import Telemetry
-from nodeworld import START, World
+from nodeworld import START, MemoryCookies, World
 
 IDENTITY = {"resourceQOSStrategy": {"lsClass": {"cpuQOS": {"enable": True, "groupIdentity": 2}}}}
 SWITCH = "/proc/sys/kernel/sched_group_identity_enabled"
@@ -107,71 +104,6 @@ async def test_a_failing_pass_is_survived() -> None:
     assert hooks.explain("node", "n") != explained
 
 
-class Kernel:
-    """Cookies in memory."""
-
-    def __init__(self) -> None:
-        self.cookies: dict[int, int] = {}
-        self.next = 100
-
-    def get(self, pid: int) -> int:
-        if pid not in self.cookies:
-            raise CookieError("no such process")
-        return self.cookies[pid]
-
-    def create(self, pid: int) -> None:
-        self.cookies[pid], self.next = self.next, self.next + 1
-
-    def share(self, source: int, pids: Sequence[int]) -> list[int]:
-        cookie = self.cookies[source] if source else 0
-        self.cookies.update({pid: cookie for pid in pids if pid in self.cookies})
-        return [pid for pid in pids if pid not in self.cookies]
-
-
-def test_processes_of_a_group_share_one_cookie_and_lose_it_when_switched_off() -> None:
-    kernel = Kernel()
-    cookies = Cookies(kernel)
-    kernel.cookies = {1: 0, 2: 0, 3: 0}
-    assert cookies.enable("a/1", "g", [1, 2], START) == 100
-    assert cookies.enable("b/1", "g", [3], START) == 100
-    assert set(kernel.cookies.values()) == {100}
-    cookies.disable("b/1", [3], START)
-    assert kernel.cookies[3] == 0
-    cookies.disable("b/1", [1], START)
-    assert kernel.cookies[1] == 100
-
-
-def test_a_group_whose_members_are_all_dead_gets_a_new_cookie() -> None:
-    kernel = Kernel()
-    cookies = Cookies(kernel)
-    kernel.cookies = {1: 0}
-    cookies.enable("a/1", "g", [1], START)
-    kernel.cookies = {9: 0}
-    assert cookies.enable("a/2", "g", [9], START) == 101
-
-
-def test_cookies_are_learned_after_a_restart_and_forgotten_after_five_minutes() -> None:
-    kernel = Kernel()
-    kernel.cookies = {1: 7, 2: 7, 3: 8}
-    cookies = Cookies(kernel)
-    cookies.load([("a/1", "g", [1, 2]), ("b/1", "g", [3])], START)
-    assert cookies.groups["g"].cookie == 7
-    assert list(cookies.members) == ["a/1"]
-    assert cookies.enable("b/1", "g", [3], START) == 7
-    assert kernel.cookies[3] == 7
-    cookies.sweep(START + timedelta(seconds=301))
-    assert not cookies.groups
-
-
-def test_a_process_that_joins_its_container_gets_the_cookie_that_is_there() -> None:
-    kernel = Kernel()
-    kernel.cookies = {1: 0, 2: 0}
-    cookies = Cookies(kernel)
-    assert cookies.enable("u/a", "g", (1,), START) == 100
-    assert cookies.enable("u/a", "g", (1, 2), START) == 100
-    assert kernel.cookies == {1: 100, 2: 100}
-
-
 def test_a_new_group_identity_is_named_as_the_reason_of_its_values() -> None:
     world = World()
     world.slo = convert(IDENTITY, NodeSLOSpec)
@@ -200,10 +132,8 @@ async def test_the_reconciler_gives_pods_their_cookies() -> None:
     for tier in world.paths.tiers():
         world.cgroup("cpu", tier, {"cpu.idle": "0"})
     world.cgroup("cpu", pod.containers[0].directory, {"cgroup.procs": "11\n12\n"})
-    kernel = Kernel()
-    kernel.cookies = {11: 0, 12: 0}
-    cookies = Cookies(kernel)
-    hooks = reconciler(world, Plugins(gates={CORE_SCHED: True}), cookies=cookies)
+    kernel = MemoryCookies({11: 0, 12: 0})
+    hooks = reconciler(world, Plugins(gates={CORE_SCHED: True}), cookies=kernel)
     await hooks.reconcile()
     assert kernel.cookies == {11: 100, 12: 100}
     labels = {
@@ -218,5 +148,5 @@ async def test_the_reconciler_gives_pods_their_cookies() -> None:
     }
     (sample,) = [one for metric in hooks._cookie_gauge.collect() for one in metric.samples]
     assert (sample.labels, sample.value) == (labels, 100.0)
-    assert list(cookies.groups) == ["-expeller"]
+    assert list(hooks.decider.cookies.groups) == ["-expeller"]
     assert [world.text("cpu", tier, "cpu.idle") for tier in world.paths.tiers()] == ["0", "0", "1"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kubetide.api.objects.core import Node, Pod
 from kubetide.api.objects.slo import NodeMetric
 from kubetide.api.values.codec import convert
-from kubetide.slo.core.compat import Compat, parse_compat
+from kubetide.slo.core.compat import NEWEST, parse_compat
 from kubetide.slo.core.overcommit.claims import claim_of
 from kubetide.slo.core.overcommit.mid import calculate_mid
 from unit.slo.scenes import NOW, STRATEGY
@@ -147,7 +147,7 @@ def test_an_old_report_takes_mid_away_but_one_at_the_limit_does_not(mode: str) -
 
 def test_a_report_without_node_usage_takes_mid_away() -> None:
     metric = convert({"status": {"updateTime": NOW.isoformat()}}, NodeMetric)
-    assert all(item.reset for item in calculate_mid(STRATEGY, convert(NODE, Node), [], metric, NOW, Compat()))
+    assert all(item.reset for item in calculate_mid(STRATEGY, convert(NODE, Node), [], metric, NOW, NEWEST))
 
 
 @given(

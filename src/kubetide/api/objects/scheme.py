@@ -9,12 +9,19 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from kubetide.api.objects import apps, colocation, core, metrics
+from kubetide.api.objects import apps, core, metrics
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.events import RecordedEvent
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kubetide.api.objects.meta import TypedObject
-from kubetide.api.objects.slo import Device, NodeMetric, NodeResourceTopology, NodeSLO
+from kubetide.api.objects.slo import (
+    ClusterColocationProfile,
+    Device,
+    NodeMetric,
+    NodeResourceTopology,
+    NodeSLO,
+    PriorityClass,
+)
 from kubetide.api.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 
 T = TypeVar("T")
@@ -119,11 +126,11 @@ COLOCATION_PROFILES = Resource(
     "v1alpha1",
     "clustercolocationprofiles",
     "ClusterColocationProfile",
-    colocation.ClusterColocationProfile,
+    ClusterColocationProfile,
     namespaced=False,
 )
 PRIORITY_CLASSES = Resource(
-    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", colocation.PriorityClass, namespaced=False
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", PriorityClass, namespaced=False
 )
 
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", metrics.PodMetrics)

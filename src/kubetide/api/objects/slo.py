@@ -1,4 +1,4 @@
-"""NodeSLO, NodeMetric, NodeResourceTopology and Device, reduced to what kubetide reads.
+"""NodeSLO, NodeMetric, NodeResourceTopology, Device and ClusterColocationProfile, reduced to what kubetide reads.
 
 The strategy blocks of a NodeSLO are in `api.slo_strategies`; defaults and the merge rule are in `api.slo_merge`.
 """
@@ -12,6 +12,7 @@ from kubetide.api.objects.core import ResourceList
 from kubetide.api.objects.meta import ApiObject, TypedObject
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.quantity import QuantityText
+from kubetide.api.values.selectors import LabelSelector
 
 
 class NodeSLO(TypedObject, frozen=True, kw_only=True, gc=False):
@@ -132,3 +133,33 @@ class Zone(ApiObject, frozen=True, kw_only=True, gc=False):
 class NodeResourceTopology(TypedObject, frozen=True, kw_only=True, gc=False):
     topology_policies: tuple[str, ...] | None = None
     zones: tuple[Zone, ...] | None = None
+
+
+class ProfileSpec(ApiObject, frozen=True, kw_only=True, gc=False):
+    """Which pods a profile is for, and what it makes of them.
+
+    Every field may be null: decoding never has to drop nulls, which mean "remove" inside the patch.
+    """
+
+    namespace_selector: LabelSelector | None = None
+    selector: LabelSelector | None = None
+    probability: int | str | None = None
+    qos_class: str | None = None
+    priority_class_name: str | None = None
+    koordinator_priority: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    label_keys_mapping: dict[str, str] | None = None
+    annotation_keys_mapping: dict[str, str] | None = None
+    label_suffixes: dict[str, str] | None = None
+    scheduler_name: str | None = None
+    patch: Any = None
+
+
+class ClusterColocationProfile(TypedObject, frozen=True, kw_only=True, gc=False):
+    spec: ProfileSpec = ProfileSpec()
+
+
+class PriorityClass(TypedObject, frozen=True, kw_only=True, gc=False):
+    value: int = 0
+    preemption_policy: str | None = None

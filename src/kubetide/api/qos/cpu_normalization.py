@@ -6,7 +6,7 @@ A ratio above 1 means that one CPU of this node does more than one of the cluste
 from collections.abc import Mapping
 
 from kubetide.api.qos.qos import ANNOTATION_CPU_NORMALIZATION, LABEL_CPU_NORMALIZATION_ENABLED
-from kubetide.api.values.numbers import parse_float
+from kubetide.api.values.quantity import parse_float
 from kubetide.errors import InvalidInput
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})

@@ -32,6 +32,25 @@ class Rule:
     """The feature gate that must be on as well."""
     always: bool = False
     """kubetide follows it whatever the version: the older behaviour was a defect, or nobody can tell."""
+    fix: bool = False
+    """Of a rule that always holds: the older behaviour was a defect, which whoever compares releases may want back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compat:
+    """The release that is followed; `exactly` takes back the fixes of later ones."""
+
+    version: Version
+    exactly: bool = False
+
+    def has(self, rule: Rule) -> bool:
+        """Return whether a rule holds."""
+        if rule.always and not (rule.fix and self.exactly):
+            return True
+        return self.version >= rule.since
+
+    def __str__(self) -> str:
+        return str(self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +64,11 @@ class Gate:
     meaning: str
 
     def default(self, version: Version) -> bool:
-        """Tell whether the gate is on in a release that is not told otherwise."""
+        """Return whether the gate is on in a release that is not told otherwise."""
         return version >= self.on_since
 
     def locked(self, version: Version) -> bool:
-        """Tell whether the release has made the gate's default final."""
+        """Return whether the release has made the gate's default final."""
         return self.locked_since is not None and version >= self.locked_since
 
 
@@ -60,7 +79,7 @@ def rule_rows(rules: Iterable[Rule]) -> list[tuple[str, str, str, str]]:
 
 def _when(rule: Rule) -> str:
     if rule.always:
-        return "always"
+        return "always (fix)" if rule.fix else "always"
     return f"with `{rule.gate}`" if rule.gate else "from its release"
 
 

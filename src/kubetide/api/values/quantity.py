@@ -11,12 +11,13 @@ Usage samples arrive by the hundred thousand and nearly all look like `123456789
 helpers at the end turn these into integers without building an object.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from kubetide.errors import QuantityError
+from kubetide.errors import InvalidInput, QuantityError
 
 NANO = 10**9
 """Nanos in one unit."""
@@ -244,3 +245,26 @@ def _binary_text(value: int) -> str:
         value //= 1024
         suffix = name
     return f"{value}{suffix}"
+
+
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII)
+
+
+def parse_float(text: str) -> float:
+    """Return the finite number that a label or annotation spells; raise InvalidInput for anything else.
+
+    As Go's `strconv` reads it: no white space, no underscores between digits, no digits of other scripts. A label that
+    upstream would pass over must not become a number here.
+    """
+    number = math.inf
+    try:
+        if _DECIMAL.fullmatch(text):
+            number = float(text)
+        elif _HEXADECIMAL.fullmatch(text):
+            number = float.fromhex(text)
+    except OverflowError as error:
+        raise InvalidInput(f"{text!r} is too large a number") from error
+    if not math.isfinite(number):
+        raise InvalidInput(f"{text!r} is not a finite number")
+    return number

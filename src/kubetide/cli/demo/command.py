@@ -33,8 +33,8 @@ from kubetide.embedded.sim.load.scenario import Scenario, load_scenario
 from kubetide.embedded.sim.narration import Line, Narrator
 from kubetide.embedded.sim.time.loop import run_virtual, set_speed
 from kubetide.errors import InvalidInput
+from kubetide.kube.client.decoding import tune_gc
 from kubetide.kube.control.manager import Component, Manager, running
-from kubetide.kube.gc_tuning import tune_gc
 from kubetide.telemetry import Telemetry
 
 AGENT_INTERVAL = timedelta(seconds=30)

@@ -1,9 +1,37 @@
 """The table of built-in resources: names, scope, subresources, and which of their versions is stored."""
 
 from kubetide.embedded.apiserver.resources import CREATE_ONLY, READ_WRITE, ApiResource, Convert
-from kubetide.embedded.apiserver.rest.events import event_from_core, event_to_core
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey
+
+# Events have two API groups and one storage: core/v1 is stored, events.k8s.io/v1 is a view of it.
+_RENAMED = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+)
+
+
+def event_from_core(obj: Raw) -> Raw:
+    """Return the events.k8s.io/v1 view of a core event."""
+    view = dict(obj, apiVersion="events.k8s.io/v1")
+    for core, modern in _RENAMED:
+        if core in view:
+            view[modern] = view.pop(core)
+    return view
+
+
+def event_to_core(obj: Raw) -> Raw:
+    """Return the core event that an events.k8s.io/v1 object stands for."""
+    core_view = dict(obj, apiVersion="v1")
+    for core, modern in _RENAMED:
+        if modern in core_view:
+            core_view[core] = core_view.pop(modern)
+    return core_view
 
 
 def _resource(

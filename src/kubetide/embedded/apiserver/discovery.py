@@ -3,11 +3,14 @@
 Clients choose by the `Accept` header: `as=APIGroupDiscoveryList` gives everything below `/api` or `/apis` at once.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kubetide.embedded.apiserver.resources import ApiResource, Registry, version_rank
-from kubetide.embedded.apiserver.rest.requests import Request
-from kubetide.embedded.apiserver.rest.status import Raw, no_such_path
+from kubetide.embedded.apiserver.rest.requests import Answer, Request
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError, no_such_path
 
 _SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "status": ("get", "patch", "update"),
@@ -206,3 +209,30 @@ def _nested(listed: list[Listed], group: str, version: str) -> list[Raw]:
             below = {"subresource": subresource, "responseKind": kind, "verbs": list(item.verbs)}
             by_name[plural].setdefault("subresources", []).append(below)
     return list(by_name.values())
+
+
+Forward = Callable[[Raw, Request], Awaitable[Answer]]
+
+
+async def discover(forward: Forward, service: Raw, group: str, version: str) -> list[Listed]:
+    """Return the resources that an aggregated server lists; none while it cannot be reached."""
+    try:
+        answer = await forward(service, Request("GET", f"/apis/{group}/{version}"))
+        body = msgspec.json.decode(answer.body) if answer.status == 200 else {}
+    except (StatusError, msgspec.DecodeError):
+        return []
+    return [
+        Listed(
+            str(item.get("name")),
+            str(item.get("kind")),
+            bool(item.get("namespaced")),
+            tuple(item.get("verbs") or ()),
+            str(item.get("group") or group),
+            str(item.get("version") or version),
+            str(item.get("singularName") or ""),
+            tuple(item.get("shortNames") or ()),
+            tuple(item.get("categories") or ()),
+        )
+        for item in body.get("resources") or ()
+        if isinstance(item, dict)
+    ]

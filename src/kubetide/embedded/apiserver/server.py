@@ -15,7 +15,6 @@ from kubetide.clock import Clock
 from kubetide.embedded.apiserver import metrics_api
 from kubetide.embedded.apiserver.admission.admission import Admission
 from kubetide.embedded.apiserver.admission.calls import Conversion, Steps
-from kubetide.embedded.apiserver.aggregation import Forward, discover
 from kubetide.embedded.apiserver.auth.escalation import EscalationCheck
 from kubetide.embedded.apiserver.auth.rbac import Authorizer, bootstrap_objects, verb_of
 from kubetide.embedded.apiserver.auth.reviews import Reviews
@@ -24,7 +23,7 @@ from kubetide.embedded.apiserver.builtin import NAMESPACES, builtin_resources, n
 from kubetide.embedded.apiserver.crds import crds
 from kubetide.embedded.apiserver.crds.conversion import Conversions
 from kubetide.embedded.apiserver.crds.crds import Unconverted
-from kubetide.embedded.apiserver.discovery import Extra
+from kubetide.embedded.apiserver.discovery import Extra, Forward, discover
 from kubetide.embedded.apiserver.faults import Faults, SkewedClock
 from kubetide.embedded.apiserver.gates import DEFAULT_GATES
 from kubetide.embedded.apiserver.metrics_api import MetricsProvider

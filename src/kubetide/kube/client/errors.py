@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.values.numbers import parse_float
+from kubetide.api.values.quantity import parse_float
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.transport import Response
 

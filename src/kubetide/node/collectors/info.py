@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from kubetide.errors import KubetideError
 from kubetide.node.collectors.base import Context, Round, log
-from kubetide.node.core.formats.machine import CpuBasicInfo
 from kubetide.node.core.formats.numbers import FormatError
-from kubetide.node.core.formats.processors import Processor, lscpu, threads_per_core
+from kubetide.node.core.formats.processors import CpuBasicInfo, Processor, lscpu, threads_per_core
 from kubetide.node.host.facts import cpu_basic_info, numa_facts, processors_from_sysfs
 from kubetide.node.host.protocol import Commands
 

@@ -4,10 +4,9 @@ A rule holds from its version on. Feature gates carry their version too (`featur
 only the gates of the version in force, while a gate that is named itself always counts.
 """
 
-from dataclasses import dataclass
 from functools import cache
 
-from kubetide.api.values.compat import Rule, Version, parse_version
+from kubetide.api.values.compat import Compat, Rule, Version, parse_version
 from kubetide.errors import InvalidInput, SettingsError
 
 VERSIONS = tuple(Version(1, minor) for minor in range(4, 9))
@@ -84,21 +83,7 @@ RULES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Compat:
-    """The version in force."""
-
-    version: Version = V8
-
-    def has(self, rule: Rule) -> bool:
-        """Tell whether a rule holds."""
-        return self.version >= rule.since
-
-    def __str__(self) -> str:
-        return str(self.version)
-
-
-NEWEST = Compat()
+NEWEST = Compat(V8)
 _BY_VERSION = {version: Compat(version) for version in VERSIONS}
 
 

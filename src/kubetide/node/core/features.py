@@ -7,9 +7,9 @@ upgrade of the agent must not begin to evict pods because of it.
 
 from dataclasses import dataclass
 
-from kubetide.api.values.compat import Version
+from kubetide.api.values.compat import Compat, Version
 from kubetide.errors import SettingsError
-from kubetide.node.core.compat import NEWEST, V4, V5, V6, V7, V8, Compat
+from kubetide.node.core.compat import NEWEST, V4, V5, V6, V7, V8
 
 UNRELEASED: Version = Version(1, 9)
 """Gates of upstream's development branch: no version that can be chosen has them."""

@@ -58,6 +58,8 @@ class KernelValues:
     """By name of the file and cgroup; absent while the cgroup itself does not exist, which says nothing."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """By path below the root of the file."""
+    cookies: Mapping[int, int] = field(default_factory=dict)
+    """Core scheduling cookies by process; 0 is none."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a value is absent, by `named`."""
 

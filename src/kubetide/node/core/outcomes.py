@@ -11,11 +11,11 @@ outcome of that write, never at the plan:
     failed                  the kernel said no, and what was in force before still is; `reason` tells why
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from kubetide.node.core.plan import Batch, Plan, Write
+from kubetide.node.core.plan import Batch, CookieOperation, Plan, Write
 
 
 class WriteStatus(StrEnum):
@@ -53,6 +53,16 @@ class WriteOutcome(NamedTuple):
 
 Outcomes = tuple[WriteOutcome, ...]
 """The outcomes of a plan or batch, in the order of its writes."""
+
+
+class CookieOutcome(NamedTuple):
+    """One operation on core scheduling cookies and what its processes carry afterwards, as the kernel reports it."""
+
+    operation: CookieOperation
+    cookies: Mapping[int, int]
+    """By process; one whose cookie cannot be read, because it ended or the kernel refuses, is absent."""
+    reason: str = ""
+    """Why it failed, wholly or for some processes."""
 
 
 class Applies(Protocol):

@@ -10,6 +10,7 @@ applied twice: down the tree writing only what grows, then up the tree writing t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -117,6 +118,70 @@ class EvictionTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """A container, or a sandbox without a name, whose processes belong to a core scheduling group, if it is enabled."""
+
+    namespace: str = ""
+    pod: str = ""
+    uid: str
+    name: str = ""
+    identity: str
+    group: str
+    enabled: bool
+    pids: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What it is remembered by."""
+        return f"{self.uid}/{self.identity}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateCookie:
+    """A process gets a new core scheduling cookie, and others of its group get the same."""
+
+    group: str
+    first: int
+    others: tuple[int, ...] = ()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All processes that should have it."""
+        return (self.first, *self.others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareCookie:
+    """Processes get the cookie that a process of their group has."""
+
+    group: str
+    cookie: int
+    source: int
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearCookies:
+    """Processes lose their cookies."""
+
+    pids: tuple[int, ...]
+
+
+CookieOperation = CreateCookie | ShareCookie | ClearCookies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CookiePlan:
+    """Core scheduling in one sync: what was looked at, and what should be done."""
+
+    at: datetime
+    containers: tuple[Grouped, ...]
+    found: Mapping[int, int]
+    """Cookies by process as they were read; a process whose cookie could not be read is absent."""
+    operations: tuple[CookieOperation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """Something people should hear about a pod or (without a name) the node: becomes an event and an audit entry."""
 
@@ -136,6 +201,7 @@ class Plan:
     """Who should leave; what one task releases counts for the later ones too (`evictions.selection`)."""
     pending: Mapping[Counted, Amounts] = field(default_factory=dict)
     """What pods release that are leaving already; it counts before anybody is asked for."""
+    cookies: CookiePlan | None = None
     notices: tuple[Notice, ...] = ()
     trace: dict[str, Any] = field(default_factory=dict)
 

@@ -17,9 +17,10 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from kubetide.api.qos.slo_strategies import HostApplication
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import milli_text
 from kubetide.durations import format_duration, parse_duration
-from kubetide.node.core.compat import AVERAGES_REPORTED, NEWEST, PROD_PEAK, Compat
+from kubetide.node.core.compat import AVERAGES_REPORTED, NEWEST, PROD_PEAK
 from kubetide.node.core.prediction.reclaimable import NoPrediction, Predictor, Reclaimable
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.query import AVG, PERCENTILES, Points

@@ -11,8 +11,9 @@ from typing import Any
 from kubetide.api.qos.slo_merge import COMPLETE_QOS, CPU_BURST, SYSTEM, SYSTEM_UNSET, THRESHOLDS, Raw, overlay
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
+from kubetide.api.values.compat import Compat
 from kubetide.node.core import compat as since
-from kubetide.node.core.compat import NEWEST, Compat
+from kubetide.node.core.compat import NEWEST
 
 OFF: Raw = {
     "cpuQOS": {"enable": False, "groupIdentity": 0, "schedIdle": 0, "coreExpeller": False},

@@ -5,16 +5,17 @@ the strategy says it needs (`kernel_values.Needs`). All of it is there before th
 reads a file when it is asked. Missing data is None or absent, never zero.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from kubetide.api.objects.core import Container, ContainerStatus, Node, Pod
 from kubetide.api.qos import qos
-from kubetide.api.qos.cgroups import CgroupPaths, ContainerIdError
+from kubetide.api.qos.cgroups import CgroupPaths, ContainerIdError, join, split_container_id
 from kubetide.api.qos.slo_strategies import HostApplication, NodeSLOSpec
-from kubetide.node.core.compat import NEWEST, Compat
+from kubetide.api.values.compat import Compat
+from kubetide.node.core.compat import NEWEST
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.kernel_values import KernelValues
@@ -163,3 +164,30 @@ class Snapshot:
     def pod(self, uid: str) -> PodState | None:
         """Return the pod with this uid."""
         return next((pod for pod in self.pods if pod.uid == uid), None)
+
+
+def sandbox_among(pod: PodState, names: Iterable[str]) -> str | None:
+    """Return the directory of the pod's sandbox, given the names of all cgroups below the pod.
+
+    Nobody reports the sandbox's id to the agent: it is the one directory that belongs to no known container. While no
+    container of the pod has a status, or more than one unknown directory is there (an old container not yet removed),
+    it is not known yet.
+    """
+    known = {container.directory for container in pod.containers if container.directory}
+    if not known:
+        return None
+    others = [path for name in names if (path := join(pod.directory, name)) not in known]
+    return others[0] if len(others) == 1 else None
+
+
+def sandbox_id(paths: CgroupPaths, pod: PodState, directory: str) -> str:
+    """Return the id of a sandbox in the spelling of the pod's containers, empty when its name says nothing."""
+    hash_ = paths.container_hash(directory.rpartition("/")[2])
+    ids = [container.id for container in pod.containers if container.id]
+    if hash_ is None or not ids:
+        return ""
+    try:
+        runtime, _ = split_container_id(ids[-1])
+    except ContainerIdError:
+        return ""
+    return f"{runtime}://{hash_}"

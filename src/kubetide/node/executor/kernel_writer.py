@@ -19,9 +19,8 @@ from kubetide.node.core.formats.numbers import signed
 from kubetide.node.core.layout import EscapesRoot, Layout
 from kubetide.node.core.outcomes import Outcomes, WriteOutcome, WriteStatus
 from kubetide.node.core.plan import Batch, Plan, Write, merge
-from kubetide.node.host.path_cache import PathCache
 from kubetide.node.host.protocol import Host, is_gone
-from kubetide.node.host.readers import CgroupReader
+from kubetide.node.host.readers import CgroupReader, PathCache
 
 log = get_logger("node.executor")
 

@@ -10,9 +10,8 @@ from dataclasses import replace
 from kubetide.api.values.cpuset import CpuSet, CpuSetError
 from kubetide.node.core import files
 from kubetide.node.core.formats import cpu, memory
-from kubetide.node.core.formats.machine import CpuBasicInfo, NumaNode
 from kubetide.node.core.formats.numbers import FormatError, unsigned
-from kubetide.node.core.formats.processors import Processor, in_order
+from kubetide.node.core.formats.processors import CpuBasicInfo, NumaNode, Processor, in_order
 from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host
 

@@ -12,6 +12,7 @@ from kubetide.api.objects.core import Node, PersistentVolumeClaim
 from kubetide.api.objects.meta import ObjectKey, TypedObject
 from kubetide.api.objects.scheme import NODES, PVCS, Resource
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
@@ -19,7 +20,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.log import get_logger
 from kubetide.node.core import slo
-from kubetide.node.core.compat import NEWEST, Compat
+from kubetide.node.core.compat import NEWEST
 from kubetide.node.state.callbacks import Callbacks, News
 from kubetide.telemetry import Telemetry
 

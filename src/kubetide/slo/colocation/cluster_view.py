@@ -9,10 +9,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass
 from kubetide.api.objects.core import ConfigMap, Namespace
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import COLOCATION_PROFILES, CONFIG_MAPS, NAMESPACES, PRIORITY_CLASSES
+from kubetide.api.objects.slo import ClusterColocationProfile, PriorityClass
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.cache.informer import Informer

@@ -3,8 +3,9 @@
 from datetime import timedelta
 from typing import Annotated, ClassVar
 
+from kubetide.api.values.compat import Compat
 from kubetide.config import Doc, Settings
-from kubetide.slo.core.compat import Compat, parse_compat
+from kubetide.slo.core.compat import parse_compat
 from kubetide.slo.core.gates import gate_enabled, gate_warnings
 
 

@@ -5,11 +5,10 @@ going back to an older version leaves nothing in a NodeSLO that an older agent w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kubetide.api.values.compat import Rule, Version, parse_version
+from kubetide.api.values.compat import Compat, Rule, Version, parse_version
 from kubetide.errors import InvalidInput, SettingsError
 
 VERSIONS = tuple(Version(1, minor) for minor in range(4, 9))
@@ -193,26 +192,13 @@ FIELDS: Mapping[Version, tuple[str, ...]] = {
 _MAPS = frozenset({"extensions", "nodeSelector", "ratioModel", "resourceAmplificationRatio", "schedFeatures"})
 
 
-@dataclass(frozen=True, slots=True)
-class Compat:
-    """The version in force."""
-
-    version: Version = _V8
-
-    def has(self, rule: Rule) -> bool:
-        """Tell whether a rule holds."""
-        return self.version >= rule.since
-
-    def known_fields(self, raw: Any) -> Any:
-        """Return a configuration without the fields of later versions."""
-        later = {name for since, names in FIELDS.items() if since > self.version for name in names}
-        return _without(raw, later) if later else raw
-
-    def __str__(self) -> str:
-        return str(self.version)
+def known_fields(raw: Any, compat: Compat) -> Any:
+    """Return a configuration without the fields of later versions."""
+    later = {name for since, names in FIELDS.items() if since > compat.version for name in names}
+    return _without(raw, later) if later else raw
 
 
-NEWEST = Compat()
+NEWEST = Compat(_V8)
 _BY_VERSION = {version: Compat(version) for version in VERSIONS}
 
 

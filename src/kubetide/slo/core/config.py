@@ -22,13 +22,14 @@ from kubetide.api.qos.slo_merge import (
     overlay,
 )
 from kubetide.api.values.codec import convert, decode_raw, fold_keys, to_builtins, without_nulls
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.durations import format_duration, parse_duration
 from kubetide.errors import DecodeError, InvalidInput, SelectorError
 from kubetide.slo.core import compat as since
 from kubetide.slo.core import shapes
-from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.compat import NEWEST, known_fields
 
 Raw = dict[str, Any]
 
@@ -92,7 +93,7 @@ def read_shape(text: str, shape: type[Any], *, what: str, compat: Compat = NEWES
     raw = decode_raw(text, what=what)
     if raw is None:
         return {}
-    known = compat.known_fields(fold_keys(raw, shape))
+    known = known_fields(fold_keys(raw, shape), compat)
     found: Raw = without_nulls(to_builtins(convert(known, shape, what=what)))
     _check_values(found, what)
     return {name: _given_items(value, name) for name, value in found.items()}

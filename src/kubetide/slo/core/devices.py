@@ -10,9 +10,10 @@ from typing import Any
 
 from kubetide.api.objects.resources import Amounts, add, format_list, parse_list
 from kubetide.api.objects.slo import Device, DeviceInfo
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import ZERO, Quantity
 from kubetide.slo.core import compat as since
-from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.compat import NEWEST
 from kubetide.slo.core.node_update import NodeState
 
 GPU = "koordinator.sh/gpu"

@@ -5,11 +5,12 @@ from typing import Any
 
 from kubetide.api.objects.core import Node
 from kubetide.api.qos.slo_merge import COLOCATION, overlay
-from kubetide.api.values.numbers import parse_float
+from kubetide.api.values.compat import Compat
+from kubetide.api.values.quantity import parse_float
 from kubetide.errors import DecodeError, InvalidInput
 from kubetide.slo.core import compat as since
 from kubetide.slo.core import shapes
-from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.compat import NEWEST
 from kubetide.slo.core.config import acceptance_problem, choose, own_fields, read_shape
 
 Raw = dict[str, Any]

@@ -16,10 +16,11 @@ import msgspec
 
 from kubetide.api.objects.core import Node
 from kubetide.api.values.codec import convert
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.selectors import LabelSelector, Selector, selector_from
 from kubetide.errors import DecodeError, SelectorError
 from kubetide.slo.core import compat as since
-from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.compat import NEWEST
 from kubetide.slo.core.config import (
     COLOCATION_KEY,
     CPU_BURST_KEY,

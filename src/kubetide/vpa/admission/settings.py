@@ -4,10 +4,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from kubetide.api.values.compat import Compat
 from kubetide.config import Doc, Settings
 from kubetide.errors import SettingsError
 from kubetide.vpa.admission.core.heartbeat import ADMISSION_LEASE
-from kubetide.vpa.core.compat import DEFAULT, Compat, check_gates, compat_of, gate_enabled
+from kubetide.vpa.core.compat import DEFAULT, check_gates, compat_of, gate_enabled
 
 
 class AdmissionSettings(Settings, frozen=True, kw_only=True):

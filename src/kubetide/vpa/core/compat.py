@@ -11,24 +11,11 @@ force in one of three ways:
 `GATES` are the feature gates of all three components; each component hands its own list to `gate_enabled`.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
-from kubetide.errors import SettingsError
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Version:
-    """A release as `major.minor`, in order of release."""
-
-    major: int
-    minor: int
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}"
-
+from kubetide.api.values.compat import Compat, Rule, Version, parse_version
+from kubetide.errors import InvalidInput, SettingsError
 
 V1_7 = Version(1, 7)
 V1_8 = Version(1, 8)
@@ -37,94 +24,86 @@ DEFAULT = V1_7
 """The newest release; 1.8 is upstream's main branch."""
 
 
-class InForce(Enum):
-    """When a rule holds."""
-
-    FROM_VERSION = "from its version"
-    FIX = "always (fix)"
-    ADDITION = "always (addition)"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One difference between releases."""
-
-    name: str
-    since: Version
-    in_force: InForce
-    meaning: str
-
-
 RESIZE_ERROR_DEFERRED = Rule(
-    "resize-error-deferred",
-    V1_8,
-    InForce.FIX,
-    "A resize that failed in the kubelet (`PodResizeInProgress` with reason `Error`) is deferred and tried again; "
-    "1.7 remembers the recommendation as infeasible.",
+    id="resize-error-deferred",
+    since=V1_8,
+    always=True,
+    fix=True,
+    meaning="A resize that failed in the kubelet (`PodResizeInProgress` with reason `Error`) is deferred and "
+    "tried again; 1.7 remembers the recommendation as infeasible.",
 )
 NODE_CAPACITY_INFEASIBLE = Rule(
-    "node-capacity-infeasible",
-    V1_8,
-    InForce.FIX,
-    "A resize patch that the API server forbids with cause `NodeCapacity` is infeasible; other failures are not.",
+    id="node-capacity-infeasible",
+    since=V1_8,
+    always=True,
+    fix=True,
+    meaning="A resize patch that the API server forbids with cause `NodeCapacity` is infeasible; other failures "
+    "are not.",
 )
 OOM_AGE_FROM_LAST_SAMPLE = Rule(
-    "oom-age-from-last-sample",
-    V1_8,
-    InForce.FIX,
-    "An OOM kill is too old when it is more than a memory interval older than the last sample; 1.7 measures from the "
-    "end of the window and loses fresh ones.",
+    id="oom-age-from-last-sample",
+    since=V1_8,
+    always=True,
+    fix=True,
+    meaning="An OOM kill is too old when it is more than a memory interval older than the last sample; 1.7 "
+    "measures from the end of the window and loses fresh ones.",
 )
 PODS_LEAVE_AFTER_SAMPLES = Rule(
-    "pods-leave-after-samples",
-    V1_8,
-    InForce.FIX,
-    "Pods that are gone leave the model after the samples and OOM kills of the loop are in (step `DeleteRemovedPods`).",
+    id="pods-leave-after-samples",
+    since=V1_8,
+    always=True,
+    fix=True,
+    meaning="Pods that are gone leave the model after the samples and OOM kills of the loop are in (step "
+    "`DeleteRemovedPods`).",
 )
 CONTROLLED_RESOURCES = Rule(
-    "controlled-resources-validated",
-    V1_8,
-    InForce.FROM_VERSION,
-    "`controlledResources` takes `cpu` and `memory` only; names that the stored object uses stay allowed with a "
-    "warning.",
+    id="controlled-resources-validated",
+    since=V1_8,
+    meaning="`controlledResources` takes `cpu` and `memory` only; names that the stored object uses stay "
+    "allowed with a warning.",
 )
 TARGET_BY_SCHEMA = Rule(
-    "target-ref-by-schema",
-    V1_8,
-    InForce.FROM_VERSION,
-    "A new VPA without `targetRef` is left to the schema of the custom resource; 1.7 refuses it in the webhook.",
+    id="target-ref-by-schema",
+    since=V1_8,
+    meaning="A new VPA without `targetRef` is left to the schema of the custom resource; 1.7 refuses it in the "
+    "webhook.",
 )
 SKIPPED_RESIZES = Rule(
-    "skipped-resizes-reported",
-    V1_8,
-    InForce.ADDITION,
-    "A pod whose resize is skipped as infeasible gets the event `InPlaceResizeSkipped` and counts in "
+    id="skipped-resizes-reported",
+    since=V1_8,
+    always=True,
+    meaning="A pod whose resize is skipped as infeasible gets the event `InPlaceResizeSkipped` and counts in "
     "`vpa_updater_in_place_infeasible_skip_pods_total`.",
 )
 ZERO_COUNTERS = Rule(
-    "counters-start-at-zero",
-    V1_8,
-    InForce.ADDITION,
-    "`evicted_pods_total` and `in_place_updated_pods_total` exist with 0 for every VPA that was looked at.",
+    id="counters-start-at-zero",
+    since=V1_8,
+    always=True,
+    meaning="`evicted_pods_total` and `in_place_updated_pods_total` exist with 0 for every VPA that was looked at.",
 )
 WARNINGS_WITH_ERRORS = Rule(
-    "warnings-with-errors",
-    V1_8,
-    InForce.ADDITION,
-    "Warnings about a VPA come back with the answer that refuses it, too.",
+    id="warnings-with-errors",
+    since=V1_8,
+    always=True,
+    meaning="Warnings about a VPA come back with the answer that refuses it, too.",
 )
 POINTERS_ESCAPED = Rule(
-    "patch-paths-escaped",
-    V1_8,
-    InForce.ADDITION,
-    "Resource names and annotation keys are escaped in patch paths (`~` and `/`).",
+    id="patch-paths-escaped",
+    since=V1_8,
+    always=True,
+    meaning="Resource names and annotation keys are escaped in patch paths (`~` and `/`).",
 )
-BODY_LIMIT = Rule("review-body-limit", V1_8, InForce.ADDITION, "A review of more than 5 MiB is answered with HTTP 413.")
+BODY_LIMIT = Rule(
+    id="review-body-limit",
+    since=V1_8,
+    always=True,
+    meaning="A review of more than 5 MiB is answered with HTTP 413.",
+)
 STATUS_LEASE_FLAGS = Rule(
-    "status-lease-flags",
-    V1_8,
-    InForce.ADDITION,
-    "The lease between admission controller and updater has flags for name, namespace and times.",
+    id="status-lease-flags",
+    since=V1_8,
+    always=True,
+    meaning="The lease between admission controller and updater has flags for name, namespace and times.",
 )
 
 RULES = (
@@ -143,33 +122,16 @@ RULES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Compat:
-    """The release that is followed; `exactly` takes later fixes back."""
-
-    version: Version = DEFAULT
-    exactly: bool = False
-
-    def holds(self, rule: Rule) -> bool:
-        """Tell whether a rule is in force."""
-        if rule.in_force is InForce.ADDITION or (rule.in_force is InForce.FIX and not self.exactly):
-            return True
-        return self.version >= rule.since
+FOLLOWED = Compat(DEFAULT)
+"""What is followed where nothing else is asked for."""
 
 
 def compat_of(text: str, *, exactly: bool = False) -> Compat:
     """Return what `--compat` asks for: `1.7`, `v1.7` or `1.7.1`; SettingsError for a release that is not known."""
-    match = re.fullmatch(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]{1,3})?", text)
-    version = Version(int(match[1]), int(match[2])) if match is not None else None
-    if version not in VERSIONS:
-        known = ", ".join(map(str, VERSIONS))
-        raise SettingsError(f"cannot use {text!r}: must be one of {known}", field="compat")
-    return Compat(version, exactly)
-
-
-def compat_rows() -> list[tuple[str, str, str, str]]:
-    """Return the table for the documentation: rule, version, when it holds, meaning."""
-    return [(rule.name, str(rule.since), rule.in_force.value, rule.meaning) for rule in RULES]
+    try:
+        return Compat(parse_version(text, VERSIONS), exactly)
+    except InvalidInput as error:
+        raise SettingsError(str(error), field="compat") from error
 
 
 class Stage(Enum):
@@ -191,7 +153,7 @@ _GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": None}
 
 
 def gate_enabled(gates: Sequence[str], name: str) -> bool:
-    """Tell whether a feature is switched on: by its own name, else by its group; the last mention counts."""
+    """Return whether a feature is switched on: by its own name, else by its group; the last mention counts."""
     named: bool | None = None
     grouped = False
     for entry in gates:

@@ -71,7 +71,7 @@ class Learner:
         self._feed.sync(self._model, self._observer.pods.store.values(), now=now, all_again=again)
         for source, count in self._feed.take_sources().items():
             self._telemetry.reads.labels(source).inc(count)
-        if not self._settings.followed.holds(PODS_LEAVE_AFTER_SAMPLES):
+        if not self._settings.followed.has(PODS_LEAVE_AFTER_SAMPLES):
             self.delete_removed_pods()
         claim_windows(self._model)
 

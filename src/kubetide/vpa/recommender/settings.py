@@ -6,10 +6,11 @@ from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from kubetide.api.objects.vpa import DEFAULT_RECOMMENDER
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.config import Doc, Settings
 from kubetide.errors import InvalidInput, SettingsError
-from kubetide.vpa.core.compat import DEFAULT, Compat, check_gates, compat_of, gate_enabled
+from kubetide.vpa.core.compat import DEFAULT, check_gates, compat_of, gate_enabled
 
 PROMETHEUS = "prometheus"
 DEFAULT_LEASE = "vpa-recommender-lease"

@@ -106,7 +106,7 @@ class Disruptor:
         assert candidate.fitted is not None
         uid = pod.metadata.uid
         compat = plan.rules.compat
-        infeasible = is_infeasible(pod_resize_state(pod), error_too=not compat.holds(RESIZE_ERROR_DEFERRED))
+        infeasible = is_infeasible(pod_resize_state(pod), error_too=not compat.has(RESIZE_ERROR_DEFERRED))
         if plan.mode == IN_PLACE and infeasible and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
             self._telemetry.count_failed_resize(plan.key, pods=len(plan.judged), reason="InPlaceUpdateInfeasible")
@@ -127,7 +127,7 @@ class Disruptor:
             log.info("resized in place", **fields)
             return Result.COUNTS
         refused = outcome in (Attempt.FAILED, Attempt.INFEASIBLE)
-        never = outcome is Attempt.INFEASIBLE and plan.mode == IN_PLACE and compat.holds(NODE_CAPACITY_INFEASIBLE)
+        never = outcome is Attempt.INFEASIBLE and plan.mode == IN_PLACE and compat.has(NODE_CAPACITY_INFEASIBLE)
         reason_of_failure = "InPlaceUpdateInfeasible" if never else "InPlaceUpdateError"
         if candidate.unboost:
             never, reason_of_failure = False, "UnboostError"

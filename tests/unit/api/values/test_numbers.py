@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.api.values.numbers import parse_float
+from kubetide.api.values.quantity import parse_float
 from kubetide.errors import InvalidInput
 
 

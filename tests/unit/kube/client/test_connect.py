@@ -9,8 +9,8 @@ import yaml
 
 from kubetide.clock import SystemClock
 from kubetide.kube.client.connect import connect
+from kubetide.kube.client.decoding import GC_THRESHOLDS, tune_gc
 from kubetide.kube.client.settings import KubeSettings
-from kubetide.kube.gc_tuning import THRESHOLDS, tune_gc
 
 
 def kubeconfig(folder: Path) -> Path:
@@ -40,4 +40,4 @@ def test_the_collector_is_tuned_only_where_it_runs_inside_the_decoder(monkeypatc
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
     needed = sys.version_info < (3, 12)
     assert tune_gc() is needed
-    assert calls == ([f"threshold {THRESHOLDS}", "freeze"] if needed else [])
+    assert calls == ([f"threshold {GC_THRESHOLDS}", "freeze"] if needed else [])

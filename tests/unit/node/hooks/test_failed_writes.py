@@ -1,9 +1,7 @@
 """Hooks decide from plain values, and remember only what the kernel took: a refused write is wanted again."""
 
 import errno
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from kubetide.api.qos import qos
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
 from kubetide.node.core import files
-from kubetide.node.core.hooks.cookies import Cookies
 from kubetide.node.core.hooks.decide import HookDecider
 from kubetide.node.core.hooks.rules import (
     BATCH,
@@ -30,7 +27,6 @@ from kubetide.node.core.plan import Plan
 from kubetide.node.core.snapshot import Snapshot
 from nodeworld import START, Samples, World
 from unit.node.hooks.test_plugins import IDENTITY, POOLS, batch, files_for, normalized_node, raw_pod
-from unit.node.test_hook_reconciler import Kernel
 
 SWITCH = "/proc/sys/kernel/sched_group_identity_enabled"
 CORES = {
@@ -65,6 +61,10 @@ class Case:
             box = f"{pod.directory}/{world.paths.container('', 'containerd://box')}"
             for directory in (pod.directory, pod.containers[0].directory, box):
                 files_for(world, directory)
+            for number, directory in enumerate((pod.containers[0].directory, box)):
+                pid = 10 * len(world.pods) + number
+                world.cgroup("cpu", directory, {"cgroup.procs": f"{pid}\n"})
+                world.cookies.cookies[pid] = 0
         return world
 
     def decider(self) -> HookDecider:
@@ -85,7 +85,11 @@ CASES = [
     ),
     Case(BATCH, (raw_pod("job", label="BE", kube="BestEffort", resources=batch()),)),
     Case(NORMALIZATION, (raw_pod("web", label="LS", resources=LIMITS),), node=normalized_node("1.25")),
-    Case(CORE_SCHED, (), slo=CORES),
+    Case(
+        CORE_SCHED,
+        (raw_pod("job", label="BE", kube="BestEffort"), raw_pod("next", label="BE", kube="BestEffort")),
+        slo=CORES,
+    ),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=[case.hook for case in CASES])
 each_version = pytest.mark.parametrize("version", [1, 2])
@@ -109,9 +113,30 @@ def test_every_value_that_the_kernel_refuses_once_is_written_by_the_next_pass(ca
         del world.host.refused[path]
         world.pass_of(decider)
         assert world.host.files == good.host.files, path
+        assert world.cookies.cookies == good.cookies.cookies, path
         before = len(world.host.writes)
         world.pass_of(decider)
         assert len(world.host.writes) == before, path
+
+
+@each_version
+def test_every_cookie_that_the_kernel_refuses_once_is_set_by_the_next_pass(version: int) -> None:
+    case = next(one for one in CASES if one.hook == CORE_SCHED)
+    good = case.world(version)
+    good.pass_of(case.decider())
+    assert sorted(good.cookies.changes) == sorted(good.cookies.cookies) == [10, 11, 20, 21]
+    for pid in good.cookies.cookies:
+        world, decider = case.world(version), case.decider()
+        world.cookies.refused.add(pid)
+        world.pass_of(decider)
+        assert world.cookies.cookies[pid] == 0
+        assert pid not in decider.cookies.processes
+        world.cookies.refused.clear()
+        world.pass_of(decider)
+        assert len(set(world.cookies.cookies.values()) - {0}) == 1 == len(set(world.cookies.cookies.values()))
+        before = len(world.cookies.changes)
+        world.pass_of(decider)
+        assert len(world.cookies.changes) == before
 
 
 @each_version
@@ -179,11 +204,24 @@ def values(plan: Plan) -> list[tuple[str, str, str]]:
 @each_version
 def test_every_hook_decides_from_values_alone(case: Case, version: int) -> None:
     world = case.world(version)
-    found = values(case.decider().decide(world.snapshot(case.decider().needs(world.snapshot()))))
+    cookies = dict(world.cookies.cookies)
+    seen = world.snapshot(case.decider().needs(world.snapshot()))
+    plan = case.decider().decide(replace(seen, kernel=replace(seen.kernel, cookies=cookies)))
+    found = values(plan)
     boxes = {pod.directory: tuple(one.rpartition("/")[2] for one in _below(world, pod.directory)) for pod in world.pods}
-    snapshot = without_host(case, version, KernelValues(children=boxes))
+    processes = {
+        ("cgroup.procs", f"{pod.directory}/{name}"): seen.kernel.texts.get(
+            ("cgroup.procs", f"{pod.directory}/{name}"), ""
+        )
+        for pod in world.pods
+        for name in boxes[pod.directory]
+    }
+    kernel = KernelValues(children=boxes, texts=processes, cookies=cookies)
+    alone = case.decider().decide(without_host(case, version, kernel))
     assert found
-    assert values(case.decider().decide(snapshot)) == found
+    assert values(alone) == found
+    assert (alone.cookies and alone.cookies.operations) == (plan.cookies and plan.cookies.operations)
+    assert bool(plan.cookies and plan.cookies.operations) is (case.hook == CORE_SCHED)
 
 
 def _below(world: World, directory: str) -> list[str]:
@@ -223,40 +261,3 @@ def test_the_switch_counts_once_the_kernel_took_it(take: bool) -> None:
     plan = decider.switch(world.snapshot(decider.needs(world.snapshot())))
     decider.switched(world.executor.apply(plan))
     assert decider.plugins.bvt_ready is take
-
-
-class Stubborn(Kernel):
-    """Cookies that are not given up at first."""
-
-    refuses = True
-
-    def share(self, source: int, pids: Any) -> list[int]:
-        return list(pids) if self.refuses else super().share(source, pids)
-
-
-def turns(act: Callable[[Cookies, int], object]) -> tuple[Stubborn, Cookies]:
-    kernel = Stubborn()
-    kernel.cookies = {1: 0, 2: 0}
-    cookies = Cookies(kernel)
-    kernel.refuses = False
-    assert cookies.enable("a/1", "g", [1, 2], START) == 100
-    kernel.refuses = True
-    act(cookies, 0)
-    kernel.refuses = False
-    act(cookies, 1)
-    return kernel, cookies
-
-
-def test_a_cookie_that_could_not_be_taken_off_is_taken_off_by_the_next_turn() -> None:
-    kernel, cookies = turns(lambda one, turn: one.disable("a/1", [1, 2], START + timedelta(seconds=10 * turn)))
-    assert kernel.cookies == {1: 0, 2: 0}
-    assert cookies.members == {}
-
-
-def test_a_cookie_that_could_not_be_shared_is_shared_by_the_next_turn() -> None:
-    def join(cookies: Cookies, turn: int) -> None:
-        cookies.kernel.cookies.setdefault(3, 0)  # type: ignore[attr-defined]
-        assert cookies.enable("b/1", "g", [3], START) == (100 if turn else 0)
-
-    kernel, _ = turns(join)
-    assert kernel.cookies[3] == 100

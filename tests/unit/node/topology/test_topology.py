@@ -9,9 +9,8 @@ from kubetide.api.qos import qos
 from kubetide.api.values.codec import convert
 from kubetide.api.values.cpuset import CpuSet
 from kubetide.errors import DecodeError
-from kubetide.node.core.formats.machine import NumaNode
 from kubetide.node.core.formats.memory import MemInfo
-from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.processors import NumaNode, Processor
 from kubetide.node.core.topology import kubelet, pools, zones
 from kubetide.node.core.topology.take import NotEnoughCpus, take
 

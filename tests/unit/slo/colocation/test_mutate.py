@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass
+from kubetide.api.objects.slo import ClusterColocationProfile, PriorityClass
 from kubetide.api.values.codec import convert, decode, encode
 from kubetide.errors import DecodeError
 from kubetide.slo.colocation.core.mutate import APPLIED, Mutation, Surroundings, mutate, recorded

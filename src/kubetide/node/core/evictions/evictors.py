@@ -8,6 +8,7 @@ eviction, CPU evict also after the agent's start, so that numbers settle before 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import Any
 
 from kubetide.api.objects import resources
@@ -17,7 +18,7 @@ from kubetide.node.core.evictions.features import Unusable, Wanted, ask
 from kubetide.node.core.evictions.pods import EvictablePod, evictable_pods
 from kubetide.node.core.evictions.selection import planned
 from kubetide.node.core.plan import Amounts, Counted, Eviction, EvictionTask, Notice, Plan
-from kubetide.node.core.qos.switch import skipped
+from kubetide.node.core.qos.strategy import skipped
 from kubetide.node.core.snapshot import Snapshot
 
 REASONS = {
@@ -79,7 +80,7 @@ def eviction_plan(snapshot: Snapshot, features: Iterable[str], resource: str) ->
     capacity = resources.parse_list(snapshot.node.status.capacity) if snapshot.node else {}
     if capacity.get(resource, ZERO).sign <= 0:
         return skipped(f"the node's {resource} capacity is not known")
-    pods = evictable_pods(snapshot)
+    pods = cache(partial(evictable_pods, snapshot))
     wanted: list[Wanted] = []
     trace: dict[str, Any] = {}
     for feature in features:

@@ -69,7 +69,11 @@ class Limits:
     ceiling: int = 0
 
 
-def ask(feature: str, snapshot: Snapshot, pods: Sequence[EvictablePod]) -> Wanted | str:
+PodsOf = Callable[[], Sequence[EvictablePod]]
+"""The pods of a sync, asked for only by who wants to evict: their values cost more than all thresholds together."""
+
+
+def ask(feature: str, snapshot: Snapshot, pods: PodsOf) -> Wanted | str:
     """Return what a feature wants, or why it wants nothing; raise Unusable."""
     limits = limits_of(feature, snapshot.slo.resource_used_threshold_with_be if snapshot.slo else None)
     return _ASK[feature](feature, snapshot, limits, pods)
@@ -186,7 +190,7 @@ def allocatable_due(feature: str, requested: int, allocatable: int, *, threshold
     return int((share - lower / 100) * allocatable)
 
 
-def _be_cpu(feature: str, snapshot: Snapshot, limits: Limits, pods: Sequence[EvictablePod]) -> Wanted | str:
+def _be_cpu(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -> Wanted | str:
     collect = snapshot.collect_interval
     block = limits.block
     window = block.cpu_evict_time_window_seconds
@@ -207,7 +211,7 @@ def _be_cpu(feature: str, snapshot: Snapshot, limits: Limits, pods: Sequence[Evi
         feature=feature,
         counted=Counted.REQUEST,
         amounts={qos.BATCH_CPU: release},
-        candidates=tuple(cpu_order(pod for pod in pods if pod.best_effort and pod.allows(feature))),
+        candidates=tuple(cpu_order(pod for pod in pods() if pod.best_effort and pod.allows(feature))),
         frees=lambda pod: {qos.BATCH_CPU: pod.request_milli},
         message=f"best-effort CPU satisfaction is too low, {release} milli-CPU must be released",
     )
@@ -227,17 +231,15 @@ def _best_effort_cpu(snapshot: Snapshot, seconds: float, aggregate: str) -> Best
     )
 
 
-def _memory_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: Sequence[EvictablePod]) -> Wanted | str:
+def _memory_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -> Wanted | str:
     capacity = _capacity(snapshot, resources.MEMORY)
     used = snapshot.metrics.last(kinds.NODE_MEMORY)
     if capacity <= 0 or used is None:
         return "the node's memory or its usage is not known"
-    if pods and all(pod.memory_used is None for pod in pods):
-        return "the usage of the pods is not known yet"  # too early to say that nobody can free any
     return _by_usage(feature, limits, resources.MEMORY, int(used), capacity, pods)
 
 
-def _cpu_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: Sequence[EvictablePod]) -> Wanted | str:
+def _cpu_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -> Wanted | str:
     window = limits.block.cpu_evict_time_window_seconds
     seconds = snapshot.collect_interval if window is None else max(float(window), snapshot.collect_interval)
     used = snapshot.metrics.query(kinds.NODE_CPU, seconds=seconds).aggregate(AVG)
@@ -253,17 +255,19 @@ def _by_usage(
     resource: str,
     used: int,
     capacity: int,
-    pods: Sequence[EvictablePod],
+    pods: PodsOf,
 ) -> Wanted | str:
     due = usage_due(used, capacity, threshold_percent=limits.threshold, lower_percent=limits.lower)
     percent = used * 100 // capacity
     if due <= 0:
         return f"used {percent} % of {resource}, the threshold is {limits.threshold} %"
+    if resource == resources.MEMORY and pods() and all(pod.memory_used is None for pod in pods()):
+        return "the usage of the pods is not known yet"  # too early to say that nobody can free any
     amount = _used_memory if resource == resources.MEMORY else _used_cpu
     if feature == BE_MEMORY:
-        candidates = memory_order(pod for pod in pods if pod.best_effort and pod.allows(feature))
+        candidates = memory_order(pod for pod in pods() if pod.best_effort and pod.allows(feature))
     else:
-        measured = (pod for pod in pods if _measured(pod, resource))
+        measured = (pod for pod in pods() if _measured(pod, resource))
         candidates = priority_order(measured, amount, feature, limits.ceiling)
     unit = "bytes" if resource == resources.MEMORY else "milli-CPU"
     return Wanted(
@@ -294,10 +298,10 @@ _ALLOCATABLE = {
 }
 
 
-def _by_allocatable(feature: str, snapshot: Snapshot, limits: Limits, pods: Sequence[EvictablePod]) -> Wanted | str:
+def _by_allocatable(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -> Wanted | str:
     kind, names = _ALLOCATABLE[feature]
     allocatable = _allocatable(snapshot)
-    counted = [pod for pod in pods if pod.priority_value <= limits.ceiling]
+    counted = [pod for pod in pods() if pod.priority_value <= limits.ceiling]
     due: dict[str, int] = {}
     for name in names:
         if name not in allocatable:
@@ -321,7 +325,7 @@ def _by_allocatable(feature: str, snapshot: Snapshot, limits: Limits, pods: Sequ
         counted=Counted.REQUEST,
         amounts=due,
         candidates=tuple(
-            priority_order((pod for pod in pods if _measured(pod, kind)), amount_of, feature, limits.ceiling)
+            priority_order((pod for pod in pods() if _measured(pod, kind)), amount_of, feature, limits.ceiling)
         ),
         frees=frees,
         message=f"requests exceed {limits.threshold} % of what is allocatable, {wanted} must be released",
@@ -339,7 +343,7 @@ def _allocatable(snapshot: Snapshot) -> dict[str, int]:
     return {name: quantity.value for name, quantity in found.items()}
 
 
-_ASK: Mapping[str, Callable[[str, Snapshot, Limits, Sequence[EvictablePod]], Wanted | str]] = {
+_ASK: Mapping[str, Callable[[str, Snapshot, Limits, PodsOf], Wanted | str]] = {
     BE_CPU: _be_cpu,
     BE_MEMORY: _memory_usage,
     CPU_USAGE: _cpu_usage,

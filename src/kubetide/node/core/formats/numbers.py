@@ -75,3 +75,14 @@ def counters(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
             raise FormatError(f"{name} has no value")
         found.append(unsigned(words[0], name))
     return tuple(found)
+
+
+def trunc_div(numerator: int, denominator: int) -> int:
+    """Divide two integers and drop the fraction, whatever the signs; `//` would round a negative one down."""
+    quotient = abs(numerator) // abs(denominator)
+    return quotient if (numerator < 0) == (denominator < 0) else -quotient
+
+
+def ceil_div(numerator: int, denominator: int) -> int:
+    """Divide two integers and round toward plus infinity."""
+    return -(-numerator // denominator)

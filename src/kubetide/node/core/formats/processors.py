@@ -1,12 +1,13 @@
-"""The processors of a machine: logical CPUs with their core, socket, NUMA node and caches.
+"""The processors of a machine: logical CPUs with their core, socket, NUMA node and caches, and the model as a whole.
 
 The facts come from `lscpu -e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE` or from sysfs; both give the same records, ordered by
 (node, socket, core, cpu).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kubetide.node.core.formats import memory
 from kubetide.node.core.formats.numbers import FormatError, signed
 
 _INT32 = 2**31 - 1
@@ -104,3 +105,35 @@ def index(processors: Iterable[Processor]) -> ProcessorIndex:
         by_socket=group("socket"),
         by_l3=group("l3"),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuBasicInfo:
+    """Facts about the CPU as a whole; what cannot be found out keeps its default."""
+
+    model: str = "unknown"
+    vendor: str = "unknown"
+    hyper_threads: bool = False
+    turbo: bool = False
+    cat_l3_mask: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the annotation form: false and empty fields are left out."""
+        fields: dict[str, object] = {
+            "cpuModel": self.model,
+            "hyperThreadEnabled": self.hyper_threads,
+            "turboEnabled": self.turbo,
+            "catL3CbmMask": self.cat_l3_mask,
+            "vendorID": self.vendor,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """Memory of one NUMA node."""
+
+    node: int
+    memory: memory.MemInfo
+    huge_pages: Mapping[str, int]
+    """Size (`1Gi`, `2Mi`) to number of pages."""

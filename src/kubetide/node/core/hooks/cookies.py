@@ -1,125 +1,160 @@
-"""Who is in which core scheduling group: the memory behind the cookies, and one container's turn.
+"""Core scheduling cookies: which processes should get, share or lose one, from the cookies that they carry now.
 
-    on     all processes known in the group: nothing · group known: share its cookie · else: make one
+    on     all processes carry the cookie of their group: nothing · group has one: share it · else: make one
     off    take the cookies off, forget the container
 
-Entries expire five minutes after they were last written; an entry without cookie or processes counts as missing.
+Nothing here talks to the kernel: the cookies in force come in as numbers by process, operations go out, and memory
+follows what the kernel reports after them. A group is forgotten when none of its processes was seen for five minutes;
+a group whose processes are all gone gets a new cookie.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from kubetide.node.core.hooks.core_sched import (
-    CookieError,
-    CookieKernel,
-    NoSibling,
-    add_cookie,
-    assign_cookie,
-    clear_cookie,
-    get_cookie,
+from kubetide.node.core.outcomes import CookieOutcome
+from kubetide.node.core.plan import (
+    ClearCookies,
+    CookieOperation,
+    CookiePlan,
+    CreateCookie,
+    Grouped,
+    ShareCookie,
 )
 
 LIFETIME = timedelta(seconds=300)
 
+Found = Mapping[int, int]
+"""Cookies by process."""
+
 
 @dataclass(slots=True)
-class _Group:
+class CookieGroup:
+    """A group, its cookie, and the processes that carried it when they were last looked at."""
+
     cookie: int
     pids: set[int]
-    written: datetime
+    seen: datetime
 
 
 @dataclass(slots=True)
-class _Member:
+class CookieMember:
+    """A container that was given a cookie, or had one when the agent started."""
+
     group: str
-    written: datetime
+    seen: datetime
+
+
+def carried(found: Found) -> tuple[int, list[int]]:
+    """Return the first cookie that is not 0, and the processes that carry it."""
+    cookie = next((one for one in found.values() if one), 0)
+    return cookie, [pid for pid, one in found.items() if one and one == cookie]
+
+
+def source_among(found: Found, pids: Iterable[int], cookie: int) -> int | None:
+    """Return the first process that carries a cookie and can share it."""
+    return next((pid for pid in pids if found.get(pid) == cookie), None)
 
 
 @dataclass(slots=True)
-class Cookies:
+class CookieMemory:
     """Groups and members of one node."""
 
-    kernel: CookieKernel
-    groups: dict[str, _Group] = field(default_factory=dict)
-    members: dict[str, _Member] = field(default_factory=dict)
-    loaded: bool = False
+    groups: dict[str, CookieGroup] = field(default_factory=dict)
+    members: dict[str, CookieMember] = field(default_factory=dict)
+    _loaded: bool = False
+    _refused: dict[str, set[int]] = field(default_factory=dict)
+    """Processes that could not be given a new cookie, by group."""
 
-    def load(self, containers: Iterable[tuple[str, str, Sequence[int]]], now: datetime) -> None:
-        """Learn the cookies that exist, given (container key, group, processes); done once any could be read.
+    @property
+    def processes(self) -> set[int]:
+        """The processes that can share the cookie of their group."""
+        return {pid for group in self.groups.values() for pid in group.pids}
 
-        A container whose cookie differs from the one already known for its group is left to the next turn.
-        """
-        for key, group, pids in containers:
-            if not pids:
+    def plan(self, containers: tuple[Grouped, ...], found: Found, *, now: datetime) -> CookiePlan:
+        """Return what should be done, given the cookies of all processes."""
+        self._learn(containers, found, now)
+        operations: list[CookieOperation] = []
+        without: dict[str, list[int]] = {}
+        for one in containers if self._loaded else ():
+            readable = [pid for pid in one.pids if pid in found]
+            if not one.enabled:
+                carrying = tuple(pid for pid in sorted(readable) if found[pid])
+                if carrying and one.key in self.members:
+                    operations.append(ClearCookies(pids=carrying))
                 continue
-            cookie, carriers = get_cookie(self.kernel, pids)
-            self.loaded = True
+            group = self._group(one.group, now)
+            source = source_among(found, sorted(group.pids), group.cookie) if group is not None else None
+            if group is None or source is None:
+                without.setdefault(one.group, []).extend(readable)
+            elif missing := tuple(pid for pid in sorted(readable) if found[pid] != group.cookie):
+                operations.append(ShareCookie(group=one.group, cookie=group.cookie, source=source, pids=missing))
+        operations += [self._create(group, pids) for group, pids in without.items() if pids]
+        return CookiePlan(at=now, containers=containers, found=found, operations=tuple(operations))
+
+    def applied(self, plan: CookiePlan, outcomes: Iterable[CookieOutcome]) -> None:
+        """Learn what the processes carry after the operations of a plan."""
+        found = dict(plan.found)
+        for operation, cookies, _ in outcomes:
+            for pid in operation.pids:
+                found.pop(pid, None)
+            found.update(cookies)
+            if not isinstance(operation, CreateCookie):
+                continue
+            cookie = cookies.get(operation.first, 0)
+            if cookie and cookie != plan.found.get(operation.first):
+                self._refused.pop(operation.group, None)
+                self.groups[operation.group] = CookieGroup(cookie, {operation.first}, plan.at)
+            else:
+                self._refused.setdefault(operation.group, set()).add(operation.first)
+        self._learn(plan.containers, found, plan.at)
+
+    def cookie_of(self, container: Grouped) -> int:
+        """Return the cookie that processes of a container share with their group; 0 if there is none."""
+        group = self.groups.get(container.group)
+        return group.cookie if group is not None and not group.pids.isdisjoint(container.pids) else 0
+
+    def _create(self, group: str, pids: list[int]) -> CreateCookie:
+        """Return the operation that gives a group its cookie, beginning with a process that did not refuse it."""
+        refused = self._refused.get(group, set())
+        first = next((pid for pid in pids if pid not in refused), pids[0])
+        return CreateCookie(group=group, first=first, others=tuple(pid for pid in pids if pid != first))
+
+    def _learn(self, containers: Iterable[Grouped], found: Found, now: datetime) -> None:
+        """Bring groups and members up to what the processes carry."""
+        if not self._loaded:
+            self._adopt(containers, found, now)
+        for group in self.groups.values():
+            group.pids = {pid for pid in group.pids if found.get(pid) == group.cookie}
+        for one in containers:
+            if one.enabled:
+                # Also a group none of whose processes could be read the last time: they still carry its cookie.
+                known = self.groups.get(one.group)
+                carriers = {pid for pid in one.pids if known is not None and found.get(pid) == known.cookie}
+                if known is not None and carriers:
+                    known.pids |= carriers
+                    known.seen = now
+                    self.members[one.key] = CookieMember(one.group, now)
+            elif not any(found.get(pid) for pid in one.pids):
+                self.members.pop(one.key, None)
+            elif (member := self.members.get(one.key)) is not None:
+                # It keeps its cookie against our will, and is tried again.
+                member.seen = now
+        self.groups = {name: one for name, one in self.groups.items() if now - one.seen <= LIFETIME}
+        self.members = {key: one for key, one in self.members.items() if now - one.seen <= LIFETIME}
+
+    def _adopt(self, containers: Iterable[Grouped], found: Found, now: datetime) -> None:
+        """Learn the cookies that were there before the agent; of different ones in a group the first counts."""
+        for one in containers:
+            self._loaded = self._loaded or any(pid in found for pid in one.pids)
+            cookie, carriers = carried({pid: found[pid] for pid in one.pids if pid in found})
             if not cookie:
                 continue
-            known = self.groups.get(group)
-            if known is None:
-                self.groups[group] = _Group(cookie, set(carriers), now)
-            elif known.cookie == cookie:
-                known.pids |= set(carriers)
-            else:
-                continue
-            self.members[key] = _Member(group, now)
+            group = self.groups.setdefault(one.group, CookieGroup(cookie, set(), now))
+            if group.cookie == cookie:
+                group.pids |= set(carriers)
+                self.members[one.key] = CookieMember(one.group, now)
 
-    def enable(self, key: str, group: str, pids: Sequence[int], now: datetime) -> int:
-        """Give a container's processes the cookie of its group; return the cookie, 0 when there is none yet."""
-        if not pids:
-            return 0
-        known = self._group(group, now)
-        if known is not None and known.pids >= set(pids):
-            known.written = now
-            self.members[key] = _Member(group, now)
-            return known.cookie
-        if known is not None:
-            try:
-                assigned, bad = assign_cookie(self.kernel, pids, sorted(known.pids), known.cookie)
-            except NoSibling as error:
-                known.pids -= set(error.siblings)
-                self.members.pop(key, None)
-            else:
-                if not assigned:
-                    return 0
-                known.pids = (known.pids - set(bad)) | set(assigned)
-                known.written = now
-                self.members[key] = _Member(group, now)
-                return known.cookie
-        try:
-            cookie, carriers = add_cookie(self.kernel, pids)
-        except CookieError:
-            return 0
-        if cookie:
-            self.groups[group] = _Group(cookie, set(carriers), now)
-            self.members[key] = _Member(group, now)
-        return cookie
-
-    def disable(self, key: str, pids: Sequence[int], now: datetime) -> None:
-        """Take the cookies off a container's processes if it ever had one; those that keep theirs are tried again."""
-        member = self.members.get(key)
-        if member is None or now - member.written > LIFETIME:
-            self.members.pop(key, None)
-            return
-        cleared = clear_cookie(self.kernel, pids)
-        _, keeping = get_cookie(self.kernel, [pid for pid in pids if pid not in cleared])
-        known = self.groups.get(member.group)
-        if known is not None:
-            known.pids -= set(cleared)
-        if keeping:
-            member.written = now
-        else:
-            del self.members[key]
-
-    def sweep(self, now: datetime) -> None:
-        """Forget what was not written for five minutes."""
-        self.groups = {name: one for name, one in self.groups.items() if now - one.written <= LIFETIME}
-        self.members = {key: one for key, one in self.members.items() if now - one.written <= LIFETIME}
-
-    def _group(self, name: str, now: datetime) -> _Group | None:
+    def _group(self, name: str, now: datetime) -> CookieGroup | None:
         known = self.groups.get(name)
-        if known is None or not known.cookie or not known.pids or now - known.written > LIFETIME:
-            return None
-        return known
+        return known if known is not None and known.pids and now - known.seen <= LIFETIME else None

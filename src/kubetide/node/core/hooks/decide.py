@@ -9,6 +9,9 @@ therefore writes a quota once per directory and ratio; burst keeps it from there
 that is gone is undone once per directory. Once means: once the kernel took it. What was only planned is planned again.
 
     needs(snapshot) -> switch(snapshot with kernel values) -> switched(outcomes) -> decide(...) -> applied(outcomes)
+
+Core scheduling looks at the cookies of processes too, which are known by number only after the cgroups were read:
+`processes` names them, and their cookies come in with the kernel values.
 """
 
 from collections.abc import Iterable
@@ -19,6 +22,8 @@ from kubetide.errors import InvalidInput
 from kubetide.node.core import files
 from kubetide.node.core.files import Root, SystemFile
 from kubetide.node.core.hooks.context import Response
+from kubetide.node.core.hooks.cookies import CookieMemory
+from kubetide.node.core.hooks.core_sched import group_of
 from kubetide.node.core.hooks.oom_score import HIGHEST, LOWEST, wanted_score
 from kubetide.node.core.hooks.requests import (
     container_request,
@@ -41,10 +46,9 @@ from kubetide.node.core.hooks.rules import (
     kube_qos_requests,
 )
 from kubetide.node.core.kernel_values import Needs
-from kubetide.node.core.outcomes import Outcomes
-from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
-from kubetide.node.core.sandboxes import sandbox_among, sandbox_id
-from kubetide.node.core.snapshot import ContainerState, PodState, Snapshot
+from kubetide.node.core.outcomes import CookieOutcome, Outcomes
+from kubetide.node.core.plan import Batch, Grouped, Plan, Subject, Target, Write
+from kubetide.node.core.snapshot import ContainerState, PodState, Snapshot, sandbox_among, sandbox_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class HookDecider:
     """Turns snapshots into the writes of the hook plugins."""
 
     plugins: Plugins
+    cookies: CookieMemory = field(default_factory=CookieMemory)
     _scaled: dict[str, float] = field(default_factory=dict)
     """Directories whose quota is scaled, by ratio."""
     _restoring: set[str] = field(default_factory=set)
@@ -80,6 +85,14 @@ class HookDecider:
             settings=(files.SCHED_GROUP_IDENTITY,) if identity else (),
             present=((files.CPU_BVT, snapshot.paths.kube_root),) if identity else (),
         )
+
+    def processes(self, snapshot: Snapshot) -> frozenset[int]:
+        """Return the processes whose core scheduling cookies are looked at: those of containers, and their groups."""
+        if not self.plugins.on(CORE_SCHED):
+            return frozenset()
+        pods = [pod for pod in snapshot.pods if pod.is_active]
+        places = (directory for pod in pods for _, _, directory in _places(snapshot, pod))
+        return frozenset(self.cookies.processes).union(*(map(int, _processes(snapshot, place)) for place in places))
 
     def switch(self, snapshot: Snapshot) -> Plan:
         """Return what switches group identity on where the kernel has a switch: it must be on before any value."""
@@ -153,7 +166,9 @@ class HookDecider:
         scores = self._oom_scores(snapshot, active) if self.plugins.on(OOM_SCORE) else []
         if scores:
             batches.append(Batch.flat(*scores, cached=False))  # process ids are used again
-        return Plan(batches=tuple(batches), trace=trace | {"problems": self._unread | self._problems})
+        found = snapshot.kernel.cookies
+        cookies = self.cookies.plan(tuple(self._grouped(snapshot)), found, now=snapshot.now) if found else None
+        return Plan(batches=tuple(batches), cookies=cookies, trace=trace | {"problems": self._unread | self._problems})
 
     def _oom_scores(self, snapshot: Snapshot, active: Iterable[PodState]) -> list[Write]:
         """Return the oom_score_adj of every process of the containers that ask for one."""
@@ -166,12 +181,37 @@ class HookDecider:
                     self._problems[pod.key] = f"{OOM_SCORE}: {error}"
                     break
                 if score is not None and container.directory:
-                    processes = (snapshot.kernel.text(files.PROCS, container.directory) or "").split()
-                    writes += [oom_score_write(pod, container, pid, score) for pid in processes if pid.isdigit()]
+                    processes = _processes(snapshot, container.directory)
+                    writes += [oom_score_write(pod, container, pid, score) for pid in processes]
         return writes
 
-    def applied(self, plan: Plan, outcomes: Outcomes) -> None:
-        """Learn what became of the writes of a plan."""
+    def _grouped(self, snapshot: Snapshot) -> Iterable[Grouped]:
+        """Yield sandboxes and containers with their core scheduling groups, those of the oldest pods first."""
+        rule = self.plugins.rules.core_sched
+        if rule is None or not self.plugins.on(CORE_SCHED):
+            return
+        pods = (pod for pod in snapshot.pods if pod.is_active and pod.raw_qos != "SYSTEM")
+        for pod in sorted(pods, key=lambda pod: pod.pod.metadata.creation_timestamp or snapshot.now):
+            labels = pod.pod.metadata.labels
+            enabled, group = group_of(
+                rule, labels=labels, qos=pod.raw_qos, kube_qos=pod.kube_qos, uid=pod.uid, compat=snapshot.compat
+            )
+            for name, identity, directory in _places(snapshot, pod):
+                yield Grouped(
+                    namespace=pod.namespace,
+                    pod=pod.name,
+                    uid=pod.uid,
+                    name=name,
+                    identity=identity,
+                    group=group,
+                    enabled=enabled,
+                    pids=tuple(map(int, _processes(snapshot, directory))),
+                )
+
+    def applied(self, plan: Plan, outcomes: Outcomes, cookies: Iterable[CookieOutcome] = ()) -> None:
+        """Learn what became of the writes and of the cookies of a plan."""
+        if plan.cookies is not None:
+            self.cookies.applied(plan.cookies, cookies)
         self._new_identity = self._new_identity and any(
             outcome.failed for outcome in outcomes if outcome.write.file is files.CPU_BVT
         )
@@ -241,6 +281,20 @@ def oom_score_write(pod: PodState, container: ContainerState, pid: str, score: i
         type="container", namespace=pod.namespace, name=pod.name, container=container.name, container_id=container.id
     )
     return Write(file=file, value=str(score), target=Target.SYSTEM, reason=OOM_SCORE, subject=subject)
+
+
+def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str, str]]:
+    """Yield (name, id, directory) of the sandbox, which has no name, where it is known, and of the containers."""
+    directory = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
+    if directory is not None:
+        yield "", sandbox_id(snapshot.paths, pod, directory), directory
+    for container in pod.containers:
+        if container.directory:
+            yield container.name, container.id, container.directory
+
+
+def _processes(snapshot: Snapshot, directory: str) -> list[str]:
+    return [word for word in (snapshot.kernel.text(files.PROCS, directory) or "").split() if word.isdigit()]
 
 
 def _directories(pods: Iterable[PodState]) -> set[str]:

@@ -13,8 +13,14 @@ from kubetide.errors import InvalidInput
 from kubetide.node.core import files
 from kubetide.node.core.files import CgroupFile
 from kubetide.node.core.hooks.batch_resource import batch_from_annotation, batch_from_spec
-from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, PodRequest, Response
-from kubetide.node.core.origin import container_origin, pod_origin
+from kubetide.node.core.hooks.context import (
+    ContainerRequest,
+    HostAppRequest,
+    PodRequest,
+    Response,
+    container_origin,
+    pod_origin,
+)
 from kubetide.node.core.plan import Subject, Target, Write
 from kubetide.node.core.snapshot import ContainerState, PodState, host_application_directory
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from kubetide.api.qos import cpu_normalization, qos
 from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
+from kubetide.api.values.compat import Compat
 from kubetide.errors import InvalidInput
-from kubetide.node.core.compat import NEWEST, POD_CPU_QOS, Compat
+from kubetide.node.core.compat import NEWEST, POD_CPU_QOS
 from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
 from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest, Response
 from kubetide.node.core.hooks.core_sched import CoreSchedRule

@@ -30,7 +30,7 @@ from kubetide.node.core.qos.blkio_lines import (
     root_latency_lines,
     root_lines,
 )
-from kubetide.node.core.qos.switch import skipped
+from kubetide.node.core.qos.strategy import skipped
 from kubetide.node.core.snapshot import PodState, Snapshot
 
 REASON = "UpdateBlkIO"

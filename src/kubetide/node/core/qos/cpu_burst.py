@@ -41,7 +41,7 @@ from kubetide.node.core.qos.burst_writes import (
     quota_writes,
 )
 from kubetide.node.core.qos.extensions import Extensions
-from kubetide.node.core.qos.switch import skipped
+from kubetide.node.core.qos.strategy import skipped
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.query import AVG
 from kubetide.node.core.snapshot import ContainerState, PodState, Snapshot

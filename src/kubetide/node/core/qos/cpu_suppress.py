@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from kubetide.api.qos import qos, reservation
 from kubetide.api.values.cpuset import CpuSet
 from kubetide.node.core.formats.cpu import PERIOD_MICROS
+from kubetide.node.core.formats.numbers import ceil_div, trunc_div
 from kubetide.node.core.formats.processors import Processor
-from kubetide.node.core.qos.arithmetic import ceil_div, trunc_div
 from kubetide.node.core.qos.cpu_pick import pick
 
 MIN_CPUS = 2

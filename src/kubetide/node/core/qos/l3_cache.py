@@ -8,7 +8,7 @@ Both edges round up, so neighbouring ranges never overlap; a range inside one wa
 
 from kubetide.errors import InvalidInput
 from kubetide.node.core.formats.cpu import cpu_flags
-from kubetide.node.core.qos.arithmetic import ceil_div
+from kubetide.node.core.formats.numbers import ceil_div
 
 AMD_VENDOR = "AuthenticAMD"
 AMD_UNLIMITED = 2048

@@ -29,7 +29,7 @@ from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.core.qos.extensions import Extensions
 from kubetide.node.core.qos.memory_values import FILES, UNLIMITED, MemoryValue, memory_high, percent_of, writes_of
-from kubetide.node.core.qos.switch import skipped
+from kubetide.node.core.qos.strategy import skipped
 from kubetide.node.core.snapshot import PodState, Snapshot
 
 AUTO, NONE = "auto", "none"

@@ -9,7 +9,7 @@ request and limit so that a pod slows down before it is killed.
 
 from dataclasses import dataclass
 
-from kubetide.node.core.qos.arithmetic import trunc_div
+from kubetide.node.core.formats.numbers import trunc_div
 
 UNLIMITED = 9223372036854775807
 

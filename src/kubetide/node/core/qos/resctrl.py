@@ -30,9 +30,8 @@ from kubetide.node.core.qos.l3_cache import (
     schemata_line,
 )
 from kubetide.node.core.qos.pod_resctrl import annotation_of, own_groups, pod_schemata
-from kubetide.node.core.qos.switch import skipped
-from kubetide.node.core.sandboxes import sandbox_among
-from kubetide.node.core.snapshot import PodState, Snapshot
+from kubetide.node.core.qos.strategy import skipped
+from kubetide.node.core.snapshot import PodState, Snapshot, sandbox_among
 
 GROUPS = ("LSR", "LS", "BE")
 _GROUP_OF = {qos.LSE: "LSR", qos.LSR: "LSR", qos.LS: "LS", qos.BE: "BE"}

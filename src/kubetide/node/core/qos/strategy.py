@@ -14,6 +14,7 @@ Only `name`, `interval` and `decide` are required. The others are for strategies
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
+from kubetide.api.qos.slo_strategies import ResourceThresholdStrategy
 from kubetide.node.core.kernel_values import Needs
 from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Plan
@@ -82,3 +83,17 @@ class Releasing(Protocol):
     def release(self, snapshot: Snapshot) -> Plan:
         """Return the writes that leave the node safe when the agent stops."""
         ...
+
+
+def threshold_of(snapshot: Snapshot) -> ResourceThresholdStrategy | None:
+    """Return the threshold block, the switch of suppression and evictions; None while it is unknown.
+
+    Only an explicit `false` takes back what was done: forgetting a setting must not lift every limit of a busy node.
+    """
+    block = snapshot.slo.resource_used_threshold_with_be if snapshot.slo else None
+    return block if block is not None and block.enable is not None else None
+
+
+def skipped(reason: str) -> Plan:
+    """Return a plan that changes nothing and says why."""
+    return Plan(trace={"skipped": reason})

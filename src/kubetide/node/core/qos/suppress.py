@@ -25,7 +25,7 @@ from kubetide.node.core.kernel_values import NOTHING, Needs
 from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.core.qos import cpu_suppress as rule
-from kubetide.node.core.qos.switch import skipped, threshold_of
+from kubetide.node.core.qos.strategy import skipped, threshold_of
 from kubetide.node.core.series import kinds
 from kubetide.node.core.snapshot import PodState, Snapshot
 from kubetide.node.core.usage import UsageSplit, is_not_best_effort, is_not_best_effort_application, split_usage

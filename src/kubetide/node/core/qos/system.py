@@ -22,7 +22,7 @@ from kubetide.node.core.files import SystemFile, ValueRefused
 from kubetide.node.core.hooks.group_identity import rule_from
 from kubetide.node.core.kernel_values import NOTHING, Needs
 from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
-from kubetide.node.core.qos.switch import skipped
+from kubetide.node.core.qos.strategy import skipped
 from kubetide.node.core.snapshot import Snapshot
 
 REASON = "systemConfig reconcile"

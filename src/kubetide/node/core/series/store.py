@@ -10,8 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Protocol
 
-from kubetide.node.core.formats.machine import CpuBasicInfo, NumaNode
-from kubetide.node.core.formats.processors import Processor
+from kubetide.node.core.formats.processors import CpuBasicInfo, NumaNode, Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.report import Gpu
 from kubetide.node.core.series.query import LAST, Points

@@ -11,8 +11,7 @@ from kubetide.api.qos import qos
 from kubetide.api.values.codec import decode_raw
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.errors import InvalidInput, KubetideError
-from kubetide.node.core.formats.machine import NumaNode
-from kubetide.node.core.formats.processors import Processor, index
+from kubetide.node.core.formats.processors import NumaNode, Processor, index
 
 Raw = dict[str, Any]
 

@@ -9,10 +9,11 @@ because of a typing error.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kubetide.api.objects.colocation import ClusterColocationProfile
+from kubetide.api.objects.slo import ClusterColocationProfile
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.errors import SelectorError
-from kubetide.slo.core.compat import NEWEST, PROFILES_BY_NAME, Compat
+from kubetide.slo.core.compat import NEWEST, PROFILES_BY_NAME
 
 
 @dataclass(frozen=True, slots=True)

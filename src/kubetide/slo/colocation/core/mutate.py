@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass
+from kubetide.api.objects.slo import ClusterColocationProfile, PriorityClass
+from kubetide.api.values.compat import Compat
 from kubetide.slo.colocation.core import gpu, profile
 from kubetide.slo.colocation.core.match import ProfileProblem, matching
 from kubetide.slo.colocation.core.profile import Draws
 from kubetide.slo.colocation.core.translate import translate, with_extended_resource_spec
 from kubetide.slo.core import compat as since
-from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.compat import NEWEST
 
 Raw = dict[str, Any]
 

@@ -11,14 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from kubetide.api.objects.colocation import ClusterColocationProfile, PriorityClass, ProfileSpec
 from kubetide.api.objects.core import Pod
+from kubetide.api.objects.slo import ClusterColocationProfile, PriorityClass, ProfileSpec
 from kubetide.api.qos.qos import LABEL_QOS
 from kubetide.api.values.codec import convert
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.patch import StrategicMergePatch
 from kubetide.errors import DecodeError, InvalidInput, PatchError
 from kubetide.slo.core import compat as since
-from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.compat import NEWEST
 
 Raw = dict[str, Any]
 

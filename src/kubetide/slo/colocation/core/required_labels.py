@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from kubetide.api.objects.meta import ApiObject
 from kubetide.api.values.codec import decode_folded
+from kubetide.api.values.compat import Compat
 from kubetide.errors import DecodeError
-from kubetide.slo.core.compat import NEWEST, SKIP_ENHANCED_VALIDATION, Compat
+from kubetide.slo.core.compat import NEWEST, SKIP_ENHANCED_VALIDATION
 
 SKIP_LABEL = "pod.koordinator.sh/skip-enhanced-validation"
 

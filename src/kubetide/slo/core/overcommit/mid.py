@@ -20,10 +20,11 @@ from kubetide.api.objects.core import Node
 from kubetide.api.objects.resources import CPU, MEMORY, Amounts, add, maximum, parse_list
 from kubetide.api.objects.slo import NodeMetric
 from kubetide.api.qos.reservation import node_reserved
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import ZERO, Quantity
 from kubetide.slo.core import compat as since
 from kubetide.slo.core.arithmetic import scale_milli, scale_value
-from kubetide.slo.core.compat import NEWEST, Compat
+from kubetide.slo.core.compat import NEWEST
 from kubetide.slo.core.overcommit.claims import PodClaim
 from kubetide.slo.core.overcommit.loads import ABOVE_MID, host_usage, total, usage_amounts
 from kubetide.slo.core.overcommit.result import (

@@ -6,12 +6,13 @@ must not make existing objects impossible to edit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.errors import QuantityError
-from kubetide.vpa.core.compat import CONTROLLED_RESOURCES, TARGET_BY_SCHEMA, Compat
+from kubetide.vpa.core.compat import CONTROLLED_RESOURCES, FOLLOWED, TARGET_BY_SCHEMA
 from kubetide.vpa.core.limits import PERCENTAGE, QUANTITY
 
 DEFAULT_UPDATE_MODE = "Recreate"
@@ -52,7 +53,7 @@ class Gates:
     per_vpa_config: bool = False
     cpu_startup_boost: bool = False
     request_to_limit_ratio: bool = False
-    compat: Compat = field(default_factory=Compat)
+    compat: Compat = FOLLOWED
 
 
 def validate(vpa: Raw, *, creating: bool, old: Raw | None = None, gates: Gates | None = None) -> tuple[FieldError, ...]:
@@ -73,7 +74,7 @@ def warnings(vpa: Raw, *, old: Raw | None = None, gates: Gates | None = None) ->
     found = []
     if _part(spec, "updatePolicy").get("updateMode") == "Auto":
         found.append(FieldWarning("spec.updatePolicy", AUTO_WARNING))
-    if gates is not None and gates.compat.holds(CONTROLLED_RESOURCES):
+    if gates is not None and gates.compat.has(CONTROLLED_RESOURCES):
         for path, name in _unsupported_resources(spec):
             if name in _controlled(_part(old or {}, "spec")):
                 told = f"{path}: {name} is not supported and has no effect; only cpu and memory are"
@@ -105,7 +106,7 @@ def _mistakes(vpa: Raw, *, creating: bool, old: Raw, gates: Gates) -> Iterator[F
     old_policies = _items(_part(old, "resourcePolicy").get("containerPolicies"))
     for index, policy in enumerate(policies):
         yield from _container_policy(f"spec.resourcePolicy.containerPolicies[{index}]", policy, old_policies, gates)
-    if gates.compat.holds(CONTROLLED_RESOURCES):
+    if gates.compat.has(CONTROLLED_RESOURCES):
         for path, name in _unsupported_resources(spec):
             if name not in _controlled(old):
                 yield FieldError(path, f"unsupported resource {name}: must be cpu or memory", "FieldValueNotSupported")
@@ -113,7 +114,7 @@ def _mistakes(vpa: Raw, *, creating: bool, old: Raw, gates: Gates) -> Iterator[F
         yield from _startup_boost(
             "spec.startupBoost", _part(spec, "startupBoost"), used=old.get("startupBoost") is not None, gates=gates
         )
-    if creating and spec.get("targetRef") is None and not gates.compat.holds(TARGET_BY_SCHEMA):
+    if creating and spec.get("targetRef") is None and not gates.compat.has(TARGET_BY_SCHEMA):
         yield FieldError(
             "spec.targetRef",
             "TargetRef is required. If you're using v1beta1 version of the API, please migrate to v1",

@@ -14,10 +14,11 @@ from typing import TypeVar
 import numpy as np
 
 from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.values.compat import Compat
 from kubetide.api.values.selectors import NOTHING, Operator, Selector
 from kubetide.stats.instants import microseconds
 from kubetide.stats.saved import Saved
-from kubetide.vpa.core.compat import OOM_AGE_FROM_LAST_SAMPLE, Compat
+from kubetide.vpa.core.compat import FOLLOWED, OOM_AGE_FROM_LAST_SAMPLE
 from kubetide.vpa.recommender.core.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.core.entities import (
     GENERATED,
@@ -30,7 +31,6 @@ from kubetide.vpa.recommender.core.entities import (
 )
 from kubetide.vpa.recommender.core.samples import DETACHED, NO_AGGREGATE, Containers
 
-FIXED = Compat()
 FINISHED_PHASES = ("Succeeded", "Failed")
 
 K = TypeVar("K")
@@ -41,9 +41,9 @@ V = TypeVar("V")
 class Model:
     """Everything the recommender remembers. Times are aware; nothing here waits or asks for anything."""
 
-    def __init__(self, tuning: Tuning | None = None, compat: Compat = FIXED) -> None:
+    def __init__(self, tuning: Tuning | None = None, compat: Compat = FOLLOWED) -> None:
         self.aggregates = Aggregates(tuning or Tuning())
-        self.containers = Containers(self.aggregates, oom_age_from_window=not compat.holds(OOM_AGE_FROM_LAST_SAMPLE))
+        self.containers = Containers(self.aggregates, oom_age_from_window=not compat.has(OOM_AGE_FROM_LAST_SAMPLE))
         self.pods: dict[ObjectKey, PodState] = {}
         self.vpas: dict[ObjectKey, VpaState] = {}
         self._sets: dict[tuple[str, str], LabelSet] = {}

@@ -25,11 +25,12 @@ from kubetide.api.objects.vpa import (
     VerticalPodAutoscaler,
     update_mode,
 )
+from kubetide.api.values.compat import Compat
 from kubetide.errors import InvalidInput
 from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, Limits, fit_pod
 from kubetide.vpa.core.boost import boosted_containers, expired, unboost
 from kubetide.vpa.core.capping import NewResources
-from kubetide.vpa.core.compat import RESIZE_ERROR_DEFERRED, Compat
+from kubetide.vpa.core.compat import FOLLOWED, RESIZE_ERROR_DEFERRED
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.policy import Recommended, container_policy, is_off, recommendations
 from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, Group, build_budget
@@ -73,7 +74,7 @@ class PlanRules:
     in_place_gate: bool = False
     per_vpa_gate: bool = False
     boost_gate: bool = False
-    compat: Compat = field(default_factory=Compat)
+    compat: Compat = FOLLOWED
     settle: bool = True
     """Wait for replacements, and do not resize what the kubelet has deferred (mode InPlace)."""
 
@@ -295,7 +296,7 @@ def resize_decision(
         only_in_place=mode == IN_PLACE,
         gate=rules.in_place_gate,
         skip_budget=rules.skip_budget,
-        error_is_infeasible=not rules.compat.holds(RESIZE_ERROR_DEFERRED),
+        error_is_infeasible=not rules.compat.has(RESIZE_ERROR_DEFERRED),
     )
     infeasible = memory.infeasible.get(pod.metadata.uid)
     return decide(pod, group, in_place, targets=targets, infeasible=infeasible, waited=waited)

@@ -28,7 +28,7 @@ from kubetide.node.core.hooks.rules import (
 )
 from kubetide.node.core.hooks.stages import Stage
 from kubetide.node.core.kernel_values import Needs
-from kubetide.node.core.sandboxes import sandbox_among, sandbox_id
+from kubetide.node.core.snapshot import sandbox_among, sandbox_id
 from nodeworld import World
 
 POOLS = (SharePool(node=0, cpuset="0-2"), SharePool(node=1, cpuset="8,9"), SharePool(node=1, cpuset="8,10"))

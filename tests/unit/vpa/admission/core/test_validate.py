@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from kubetide.api.values.compat import Compat
 from kubetide.testing.builders import make_vpa
 from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
-from kubetide.vpa.core.compat import V1_8, Compat
+from kubetide.vpa.core.compat import V1_8
 
 ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True, request_to_limit_ratio=True)
 

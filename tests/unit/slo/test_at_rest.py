@@ -30,7 +30,14 @@ def test_a_node_rests_while_what_it_was_decided_on_stays(basis: Basis, later: ti
 
 def test_a_node_that_is_woken_or_forgotten_does_not_rest() -> None:
     rest = AtRest()
-    for forget in (lambda: rest.wake("slo", "a"), lambda: rest.forget("a")):
+
+    def wake() -> None:
+        rest.wake("slo", "a")
+
+    def drop() -> None:
+        rest.forget("a")
+
+    for forget in (wake, drop):
         rest.settle("slo", "a", (NODE,), NOW)
         assert rest.holds("slo", "a", (NODE,), NOW + 1000 * MINUTE)
         forget()

@@ -297,15 +297,24 @@ class Client:
         dry_run: bool = False,
     ) -> T:
         """Change an object by a merge, JSON or strategic merge patch."""
+        query = write_options(field_manager, dry_run=dry_run)
+        body = await self.send_patch(resource, name, patch, namespace=namespace, subresource=subresource, query=query)
+        return decode(body, resource.type, what=resource.path(namespace=namespace, name=name, subresource=subresource))
+
+    async def send_patch(
+        self,
+        resource: Resource[Any],
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Patch an object and return the answer as it came: for callers to whom it is enough that it was written."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        response = await self.request(
-            "PATCH",
-            path,
-            query=write_options(field_manager, dry_run=dry_run),
-            body=patch.encode(),
-            content_type=patch.content_type,
-        )
-        return decode(response.body, resource.type, what=path)
+        kind, body = patch.content_type, patch.encode()
+        return (await self.request("PATCH", path, query=query, body=body, content_type=kind)).body
 
     async def delete(
         self,

@@ -186,14 +186,16 @@ class CheckpointStore:
         whole = [{"op": "add", "path": "/metadata/annotations", "value": dict(notes)}]
         first, second = (each, whole) if annotated else (whole, each)
         try:
-            await self._client.patch(VPA_CHECKPOINTS, name, JsonPatch([replace_status, *first]), namespace=namespace)
+            patch = JsonPatch([replace_status, *first])
+            await self._client.send_patch(VPA_CHECKPOINTS, name, patch, namespace=namespace)
         except NotFound:
             raise
         except ApiError as error:
             if error.status not in (400, 422):
                 raise
             # Somebody added or removed the annotations since we looked.
-            await self._client.patch(VPA_CHECKPOINTS, name, JsonPatch([replace_status, *second]), namespace=namespace)
+            patch = JsonPatch([replace_status, *second])
+            await self._client.send_patch(VPA_CHECKPOINTS, name, patch, namespace=namespace)
 
     async def collect_garbage(
         self, namespace: str | None, *, ignored: Iterable[str], exists: Callable[[ObjectKey], bool]

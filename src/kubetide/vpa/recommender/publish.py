@@ -164,7 +164,7 @@ class StatusPublisher:
             {"op": "add", "path": "/status", "value": status},
         ]
         try:
-            await self._client.patch(
+            await self._client.send_patch(
                 VPAS, meta.name, JsonPatch(operations), namespace=meta.namespace, subresource="status"
             )
             state.waits_since = None

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time of the world a controller lives in."""
+    """Has the time of the world a controller lives in."""
 
     def now(self) -> datetime:
         """Return the current time, aware, in UTC."""

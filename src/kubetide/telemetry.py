@@ -25,7 +25,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class Counts(Collector):
     """How often something happened, by labels: plain numbers, made into samples when somebody asks.
 
-    For what happens in every turn of thousands of objects: a counter of the library takes five calls and a lock.
+    For what happens in every reconcile of thousands of objects: a counter of the library takes five calls and a lock.
     """
 
     def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:

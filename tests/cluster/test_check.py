@@ -3,9 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
+from kubetide.cli.check import Finding, Verdict, examine
+
 from kubetide import crds
 from kubetide.api.objects.scheme import CRDS
-from kubetide.cli.check import Finding, Verdict, examine
 from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import COMPONENTS, account, manifests
@@ -45,7 +46,7 @@ def test_a_missing_custom_resource_and_a_rival_are_named() -> None:
     assert any("manager-0 holds" in text for text in found)
 
 
-def test_a_service_account_has_just_the_rights_of_its_component() -> None:
+def test_a_service_account_has_just_the_permissions_of_its_component() -> None:
     async def main(cluster: SimCluster) -> tuple[list[Finding], list[Finding]]:
         await cluster.apply([o for o in manifests(("hpa",), namespace="kube-system", image="x") if "Role" in o["kind"]])
         user = User(f"system:serviceaccount:kube-system:{account('hpa')}", ("system:authenticated",))
@@ -57,7 +58,7 @@ def test_a_service_account_has_just_the_rights_of_its_component() -> None:
     assert any("may not" in finding.text and "pods/eviction" in finding.text for finding in other)
 
 
-def test_rights_in_the_namespace_of_the_lease_are_asked_for_too() -> None:
+def test_permissions_in_the_namespace_of_the_lease_are_asked_for_too() -> None:
     async def main(cluster: SimCluster) -> list[Finding]:
         objects = manifests(("slo",), namespace="kube-system", image="x")
         await cluster.apply([o for o in objects if o["kind"].startswith("ClusterRole")])

@@ -206,7 +206,7 @@ def test_the_registration_is_put_back_and_goes_with_its_gate() -> None:
     run(main)
 
 
-def test_explain_says_which_profile_made_a_pod_what_it_is() -> None:
+def test_explain_reports_which_profile_made_a_pod_what_it_is() -> None:
     async def main(cluster: SimCluster) -> tuple[str, str]:
         async with colocated(cluster):
             await batch_namespace(cluster)

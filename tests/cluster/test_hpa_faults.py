@@ -172,7 +172,7 @@ def test_a_namespace_that_may_not_be_listed_is_asked_per_target() -> None:
     run(main, nodes=4)
 
 
-def test_a_lost_connection_is_a_failure_of_the_turn_only() -> None:
+def test_a_lost_connection_is_a_failure_of_the_reconcile_only() -> None:
     async def main(cluster: SimCluster) -> None:
         await web(cluster, replicas=2, load=200.0)
         down = [True]

@@ -113,7 +113,7 @@ def test_a_changed_spec_is_handled_at_once() -> None:
     run(main, nodes=3)
 
 
-def test_what_is_not_about_the_wish_causes_no_turn() -> None:
+def test_what_is_not_about_the_spec_causes_no_reconcile() -> None:
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_deployment("web", replicas=4, cpu="500m", memory="64Mi"))
         made = make_hpa("web", maximum=10, cpu_percent=50)
@@ -160,7 +160,7 @@ def test_usage_is_listed_per_namespace_or_for_the_cluster(scope: MetricsScope, n
     run(main, nodes=3)
 
 
-def test_turns_come_about_once_per_sync_period() -> None:
+def test_reconciles_come_about_once_per_sync_period() -> None:
     async def main(cluster: SimCluster) -> None:
         for number in range(20):
             await cluster.apply(make_deployment(f"web-{number}", replicas=1, cpu="100m", memory="64Mi"))

@@ -58,7 +58,7 @@ def suppressing(policy: str, *, enable: bool = True) -> Raw:
 
 @MACHINES
 @pytest.mark.parametrize("policy", ["cfsQuota", "cpuset"])
-def test_best_effort_work_makes_room_within_two_rounds_and_comes_back_in_steps(
+def test_best_effort_work_makes_room_within_two_syncs_and_comes_back_in_steps(
     cgroup: str, driver: str, policy: str
 ) -> None:
     async def main(cluster: SimCluster) -> None:

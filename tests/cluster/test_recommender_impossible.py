@@ -134,7 +134,7 @@ def test_a_checkpoint_from_the_future_is_healed_and_told() -> None:
     run(main, scenario=SCENARIO)
 
 
-def test_a_kill_dated_in_the_future_counts_as_of_now() -> None:
+def test_an_oom_kill_dated_in_the_future_counts_as_of_now() -> None:
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_vpa("web", target="web"))
         async with recommender(cluster, SLOW) as running:

@@ -15,7 +15,7 @@ from simulated.cluster import deployment, events, pods, ready_pods, run
 MINUTE = timedelta(minutes=1)
 
 
-def test_a_deployment_gets_its_pods_and_says_so() -> None:
+def test_a_deployment_gets_its_pods_and_reports_it() -> None:
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_deployment("web", replicas=3, cpu="500m"))
         await cluster.run_for(MINUTE)

@@ -100,7 +100,7 @@ def placed(cluster: SimCluster, job: str) -> str:
     return str(pod["spec"].get("nodeName") or "")
 
 
-def test_what_prod_leaves_is_lent_used_taken_back_and_given_up() -> None:
+def test_what_prod_leaves_is_overcommitted_used_taken_back_and_given_up() -> None:
     async def main(cluster: SimCluster) -> None:
         cluster.add_node("node-1", cpu="8", memory="16Gi")
         cluster.set_usage("default", "web", cpu="1", memory="1Gi")
@@ -155,7 +155,7 @@ def test_what_prod_leaves_is_lent_used_taken_back_and_given_up() -> None:
     run(main, limit=timedelta(hours=2))
 
 
-def test_a_broken_configuration_changes_nothing_and_the_event_says_why() -> None:
+def test_a_broken_configuration_changes_nothing_and_the_event_reports_why() -> None:
     async def main(cluster: SimCluster) -> None:
         for name in ("node-1", "node-2"):
             cluster.add_node(name, cpu="8", memory="16Gi")

@@ -132,7 +132,7 @@ def test_a_node_that_falls_silent_is_degraded_after_the_configured_minutes() -> 
     run(main, nodes=1)
 
 
-def test_a_broken_text_changes_nothing_and_says_why_once() -> None:
+def test_a_broken_text_changes_nothing_and_reports_why_once() -> None:
     heard = Heard()
 
     async def main(cluster: SimCluster) -> None:
@@ -245,7 +245,7 @@ def test_an_idle_cluster_causes_no_writes() -> None:
     run(main, nodes=1)
 
 
-def test_explain_tells_the_sum() -> None:
+def test_explain_reports_the_sum() -> None:
     async def main(cluster: SimCluster) -> Raw | None:
         async with controller(cluster) as made:
             await configure(cluster.client(), colocation_config={"enable": True})

@@ -158,7 +158,7 @@ def test_healthy_gpus_are_summed_and_go_with_their_device() -> None:
     run(main)
 
 
-def test_a_broken_text_at_the_start_lends_nothing_and_counts_once() -> None:
+def test_a_broken_text_at_the_start_overcommits_nothing_and_counts_once() -> None:
     async def main(cluster: SimCluster) -> None:
         cluster.add_node("node-1", cpu="8", memory="16Gi")
         async with controller(cluster, colocation_config="{") as telemetry:

@@ -213,7 +213,7 @@ def test_a_lease_that_says_patching_works_again_ends_the_pause_before_the_hour()
     run(main, nodes=2)
 
 
-def test_nothing_is_evicted_while_the_lease_says_that_pods_come_back_unpatched() -> None:
+def test_nothing_is_evicted_while_the_lease_reports_that_pods_come_back_unpatched() -> None:
     async def main(cluster: SimCluster) -> None:
         await prepare(cluster)
         seen = watch_disruptions(cluster)

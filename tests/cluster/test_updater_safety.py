@@ -49,7 +49,7 @@ def test_modes_that_leave_running_pods_alone_are_left_alone(mode: str) -> None:
     run(main, nodes=1)
 
 
-def test_a_single_replica_stays_below_the_minimum_and_says_so() -> None:
+def test_a_single_replica_stays_below_the_minimum_and_reports_it() -> None:
     async def main(cluster: SimCluster) -> None:
         await prepare(cluster, replicas=1)
         await recommend(cluster, "web", {"cpu": "300m", "memory": "256Mi"})
@@ -239,7 +239,7 @@ def test_a_container_that_keeps_running_out_of_memory_is_helped_at_once() -> Non
     run(main, nodes=1)
 
 
-def test_the_rate_limit_of_the_original_ends_a_run() -> None:
+def test_the_rate_limit_of_upstream_ends_a_loop() -> None:
     async def main(cluster: SimCluster) -> None:
         await install_crds(cluster)
         for number in range(6):
@@ -260,7 +260,7 @@ def test_the_rate_limit_of_the_original_ends_a_run() -> None:
     run(main, nodes=1)
 
 
-def test_workloads_that_may_not_be_touched_do_not_use_up_the_turns_of_others() -> None:
+def test_workloads_that_may_not_be_touched_do_not_use_up_the_budget_of_others() -> None:
     async def main(cluster: SimCluster) -> None:
         await install_crds(cluster)
         for number in range(8):

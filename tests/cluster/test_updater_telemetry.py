@@ -16,7 +16,7 @@ from simulated.updating import install_crds, recommend, stop, vpa_parts
 MINUTE = timedelta(minutes=1)
 
 
-def test_metrics_carry_the_original_names_and_labels() -> None:
+def test_metrics_carry_upstream_names_and_labels() -> None:
     async def main(cluster: SimCluster) -> None:
         await install_crds(cluster)
         for name, mode in (("web", "Recreate"), ("api", "InPlaceOrRecreate")):

@@ -135,7 +135,7 @@ def test_pods_larger_than_every_node(behaviour: str) -> None:
 
 
 @both
-def test_the_dry_run_and_what_the_lease_says_about_it(behaviour: str) -> None:
+def test_the_dry_run_and_what_the_lease_reports_about_it(behaviour: str) -> None:
     async def main(cluster: SimCluster) -> None:
         await prepare(cluster, "web")
         async with vpa_parts(cluster, *SETTINGS[behaviour]):

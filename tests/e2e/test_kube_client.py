@@ -155,7 +155,7 @@ async def test_a_dry_run_changes_nothing(client: Client, namespace: str) -> None
         await client.get(CONFIG_MAPS, "a", namespace=namespace)
 
 
-async def test_refusals_come_as_the_errors_of_their_reasons(
+async def test_rejections_come_as_the_errors_of_their_reasons(
     client: Client, control_plane: ControlPlane, namespace: str
 ) -> None:
     made = await client.create(CONFIG_MAPS, config_map("a"), namespace=namespace)

@@ -30,7 +30,7 @@ from kubetide.api.objects.scheme import (
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.install.rights import CLUSTER, LOCAL
+from kubetide.install.rbac import CLUSTER, LOCAL
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, ApiError, NotFound
 from kubetide.kube.control.recorder import EventRecorder
@@ -93,7 +93,7 @@ class World:
 
 
 async def install(admin: Client) -> None:
-    """Create the kinds, and the rights that the manifests would give."""
+    """Create the kinds, and the permissions that the manifests would give."""
     for name in ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"):
         try:
             await admin.create(CRDS, crds.load(name))
@@ -160,7 +160,7 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -
 
 @asynccontextmanager
 async def recommending(world: World, *, used: bool = True) -> AsyncIterator[Recommender]:
-    """Run the recommender under its own rights; unless `used`, no pod reports anything."""
+    """Run the recommender under its own permissions; unless `used`, no pod reports anything."""
     world.metrics.answers.clear()
     recorder = EventRecorder(world.client, clock=CLOCK, component="vpa-recommender")
     made = Recommender(world.client, CLOCK, SETTINGS, Telemetry(), recorder, random.Random(2))

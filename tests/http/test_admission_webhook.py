@@ -346,7 +346,7 @@ async def test_on_an_embedded_server_without_its_service_it_registers_by_url() -
         assert controller.notes() == ()
 
 
-async def test_a_webhook_that_is_not_called_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_webhook_that_is_not_called_reports_it(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry()
     settings = msgspec.structs.replace(FAST, webhook_port="1")
     async with cluster() as given:

@@ -95,7 +95,7 @@ async def test_pods_become_batch_pods_through_certificates_that_the_webhook_made
 
 
 @pytest.mark.parametrize(("compat", "code"), [("1.8", 400), ("1.5", 403)])
-async def test_a_refusal_has_the_code_of_its_version(compat: str, code: int) -> None:
+async def test_a_rejection_has_the_code_of_its_version(compat: str, code: int) -> None:
     async with webhook(compat=compat) as client:
         with pytest.raises(ApiError, match="does not go with priority class none") as refused:
             await client.create(PODS, pod("p", **{"koordinator.sh/qosClass": "LSR"}), namespace="default")

@@ -84,7 +84,7 @@ async def explain(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_without_a_controller_the_sum_of_a_node_is_recomputed_and_says_so(tmp_path: Path) -> None:
+async def test_without_a_controller_the_sum_of_a_node_is_recomputed_and_reports_it(tmp_path: Path) -> None:
     async with cluster(tmp_path) as kubeconfig:
         given = ("--kubeconfig", str(kubeconfig), "explain", "node")
         code, out, err = await explain(*given, "node-1", "--recompute")

@@ -185,7 +185,7 @@ async def agent_on(host: HangingHost, **settings: Any) -> AsyncIterator[tuple[No
         await client.close()
 
 
-async def test_health_is_answered_while_the_host_hangs_and_says_so_until_it_is_over() -> None:
+async def test_health_is_answered_while_the_host_hangs_and_reports_it_until_it_is_over() -> None:
     host = HangingHost()
 
     async with agent_on(host) as (agent, address), aiohttp.ClientSession() as session:
@@ -227,7 +227,7 @@ async def test_a_tool_that_hangs_stops_neither_answers_nor_sampling() -> None:
         assert agent.disk.hanging()
 
 
-async def test_an_agent_whose_history_has_no_place_runs_on_and_says_so(tmp_path: Path) -> None:
+async def test_an_agent_whose_history_has_no_place_runs_on_and_reports_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     async with (
         agent_on(HangingHost(), metric_history_path=str(tmp_path / "file")) as (agent, address),

@@ -167,7 +167,7 @@ class Storm(FaultPlan):
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_storm_of_refusals_and_resets_ends_in_the_servers_state(seed: int) -> None:
+async def test_a_storm_of_rejections_and_resets_ends_in_the_servers_state(seed: int) -> None:
     api, storm = FaultyApi(), Storm(seed)
     async with (
         FaultyServer(FaultyTransport(api, storm)) as server,
@@ -373,7 +373,7 @@ async def test_a_broken_answer_is_a_lost_connection(answer: bytes) -> None:
             await first_line(client)
 
 
-async def test_a_closed_transport_says_so() -> None:
+async def test_a_closed_transport_reports_it() -> None:
     async with client_of("http://127.0.0.1:1") as client:
         await client.close()
         with pytest.raises(ConnectionLost, match="closed"):

@@ -295,7 +295,7 @@ async def test_a_new_certificate_that_cannot_be_used_leaves_the_old_one_in_force
         assert await shown_name(server) == "second"
 
 
-async def test_a_server_without_a_certificate_says_so_at_start(tmp_path: Path) -> None:
+async def test_a_server_without_a_certificate_reports_it_at_start(tmp_path: Path) -> None:
     server = WebhookServer(
         {}, certificate=Certificate(certificate=Pem(path=tmp_path / "tls.crt"), key=Pem(path=tmp_path / "tls.key"))
     )

@@ -157,7 +157,7 @@ async def test_nobody_there_is_said_in_one_line() -> None:
         await fetch("127.0.0.1:1", "self", "")
 
 
-def test_flags_of_the_original_without_meaning_are_split_off() -> None:
+def test_flags_of_upstream_without_meaning_are_split_off() -> None:
     kept, ignored = drop_ignored(("--tsdb-path=/x", "--addr=:1", "-enable-pprof", "--pprof-addr", ":9317", "--v=4"))
     assert kept == ["--addr=:1", "--v=4"]
     assert ignored == ["tsdb-path", "enable-pprof", "pprof-addr"]

@@ -84,7 +84,7 @@ async def test_the_api_server_can_be_chosen() -> None:
         assert seen == []
 
 
-async def test_a_refusal_is_an_error_with_its_reason() -> None:
+async def test_a_rejection_is_an_error_with_its_reason() -> None:
     async with kubelet_at() as (port, _):
         access = Access(server=f"http://127.0.0.1:{port}", trust=ServerTrust(), credentials=Static())
         from kubetide.kube.client.http import HttpTransport

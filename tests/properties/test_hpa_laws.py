@@ -211,7 +211,7 @@ usages = st.lists(
 
 
 @given(usages, st.integers(1, 12), st.integers(0, 5), st.integers(0, 20), st.booleans(), st.booleans())
-def test_whatever_the_world_looks_like_a_turn_ends_within_the_bounds(
+def test_whatever_the_world_looks_like_a_reconcile_ends_within_the_bounds(
     world: list[tuple[int, int, str, bool | None, bool]],
     current: int,
     below: int,

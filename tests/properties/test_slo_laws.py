@@ -95,14 +95,14 @@ some_pods = st.lists(st.tuples(millis, st.none() | millis), max_size=5)
 
 
 @given(some_pods, st.integers(1, 100), st.sampled_from(POLICIES), millis)
-def test_what_is_lent_lies_between_nothing_and_the_threshold(
+def test_what_is_overcommitted_lies_between_nothing_and_the_threshold(
     pods: list[tuple[int, int | None]], threshold: int, policy: str, system: int
 ) -> None:
     assert 0 <= lent(decide(pods, threshold=threshold, policy=policy, system=system)) <= CORES * 10 * threshold
 
 
 @given(some_pods, st.integers(1, 100), st.sampled_from(POLICIES), millis, millis)
-def test_more_use_by_prod_or_the_system_never_lends_more(
+def test_more_use_by_prod_or_the_system_never_overcommits_more(
     pods: list[tuple[int, int | None]], threshold: int, policy: str, system: int, more: int
 ) -> None:
     before = lent(decide(pods, threshold=threshold, policy=policy, system=system))
@@ -113,7 +113,7 @@ def test_more_use_by_prod_or_the_system_never_lends_more(
 
 
 @given(some_pods, st.integers(1, 100), millis)
-def test_counting_the_larger_of_use_and_request_never_lends_more(
+def test_counting_the_larger_of_use_and_request_never_overcommits_more(
     pods: list[tuple[int, int | None]], threshold: int, system: int
 ) -> None:
     careful = lent(decide(pods, threshold=threshold, policy="maxUsageRequest", system=system))

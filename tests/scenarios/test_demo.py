@@ -106,7 +106,7 @@ def test_lines_are_told_once_and_with_their_reason() -> None:
     narrator.changed(nodes, node("4100"), node("2000"))
     narrator.changed(nodes, node("2000"), None)
     assert [line.text for line in told] == [
-        "lends 4.0 cores and 0Mi to batch work",
-        "lends 2.0 cores and 0Mi to batch work (was 4.0 cores)",
+        "overcommits 4.0 cores and 0Mi for batch work",
+        "overcommits 2.0 cores and 0Mi for batch work (was 4.0 cores)",
     ]
     assert told[0].render().startswith("Mon 06:00:00  node/node-1 ")

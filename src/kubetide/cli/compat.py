@@ -10,7 +10,7 @@ _HEAD = """# Compatible releases
 
 Every component behaves like the upstream release that `--compat` names (`--hpa.compat=1.35` where several share a
 process). A rule holds from its release on; *always* says that kubetide follows it whatever `--compat` says, because
-the older behaviour was a defect or nobody can tell the difference. The version of the API server is not looked at.
+the older behaviour was a defect or nobody sees the difference. The version of the API server is not looked at.
 
 This page is generated: `make docs`.
 """

@@ -24,23 +24,26 @@ COMPLETE_VARIABLE = "_KUBETIDE_COMPLETE"
 """Set by the scripts of `kubetide completion` when a shell asks what fits."""
 
 VERBS = {
-    "check": ("kubetide.cli.check", "Look at a cluster before kubetide runs there: APIs, rights, metrics, rivals."),
+    "check": ("kubetide.cli.doctor.command", "The same as doctor, its older name."),
     "compat": ("kubetide.cli.compat", "Which behaviour holds from which upstream release."),
     "completion": ("kubetide.cli.completion", "Print a shell completion script."),
     "demo": ("kubetide.cli.demo.command", "A simulated cluster under load, with every controller at work."),
-    "explain": ("kubetide.cli.explain.command", "Why an autoscaler, a pod or a node is the size it is."),
+    "doctor": ("kubetide.cli.doctor.command", "What is wrong in a cluster, with the fix: objects, APIs, permissions."),
+    "explain": ("kubetide.cli.explain.command", "What is wrong with an object, the fix, and why it is its size."),
     "manifests": ("kubetide.cli.manifests", "CRDs, rights and workloads to install kubetide in a cluster."),
     "node": ("kubetide.cli.node.command", "The agent of one node."),
+    "record": ("kubetide.cli.record", "Record what happens, or happened, in a cluster."),
     "replay": ("kubetide.cli.replay", "What a policy would have decided, fed with what happened."),
     "run": ("kubetide.cli.run", "Run controllers against a cluster."),
     "runtime-proxy": ("kubetide.cli.node.runtime_proxy", "Stand between the kubelet and the container runtime."),
     "settings": ("kubetide.cli.settings", "All settings with flags, variables, defaults and meaning."),
     "up": ("kubetide.cli.up", "An embedded Kubernetes API server; kubectl works on it."),
+    "verdicts": ("kubetide.cli.doctor.verdicts", "Every verdict of explain and doctor, with its remedy."),
     "version": ("kubetide.cli.main", "Print the version."),
 }
 
 
-CLUSTER_VERBS = frozenset({"check", "explain"})
+CLUSTER_VERBS = frozenset({"check", "doctor", "explain"})
 """Verbs that take the options about a cluster behind them too; `run` and `node` have flags of these names."""
 
 

@@ -1,25 +1,131 @@
-"""`kubetide replay`: what a policy would decide, fed period by period with what happened."""
+"""`kubetide replay`: what a policy would have decided and what it would have cost, fed with what happened."""
 
+import os
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubetide.replay.stdio import SESSIONS, make_session, serve
 
+if TYPE_CHECKING:
+    from kubetide.replay.run import Outcome
+
 
 @click.command("replay", short_help="What a policy would have decided, fed with what happened.")
+@click.argument("recording", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--stdio",
     "kind",
     type=click.Choice(sorted(SESSIONS)),
-    required=True,
-    help="Speak the line protocol on standard input and output: sizes of containers, or replica counts.",
+    help="Instead of a recording: speak the line protocol on standard input and output, for sizes or replica counts.",
 )
-@click.option("--policy", required=True, metavar="NAME", help="Which policy decides.")
-def command(kind: str, policy: str) -> None:
-    """Decide online: told the past, asked for a decision, told more. One JSON object per line.
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="Which policy decides: a name or a YAML file; several are compared.",
+)
+@click.option("--audit", is_flag=True, help="Make recorded decisions again and list those that come out otherwise.")
+@click.option(
+    "--every", metavar="DURATION", help="How often sizes are recommended, for all policies; 0s: every sample."
+)
+@click.option("--interval", type=int, metavar="SECONDS", help="Length of a sample. Default: the recording's.")
+@click.option("--period", type=int, metavar="SECONDS", help="Length of a container-period. Default: the recording's.")
+@click.option("--warmup", type=int, metavar="PERIODS", help="Periods before counting begins. Default: the recording's.")
+@click.option("--price-cpu", type=float, default=0.0, metavar="MONEY", help="Price of a core for an hour.")
+@click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
+@click.option("--workers", type=click.IntRange(1), default=None, help="Processes. Default: as many as there are CPUs.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+def command(
+    recording: Path | None,
+    kind: str | None,
+    policies: tuple[str, ...],
+    audit: bool,
+    every: str | None,
+    interval: int | None,
+    period: int | None,
+    warmup: int | None,
+    price_cpu: float,
+    price_memory: float,
+    workers: int | None,
+    output: str,
+) -> None:
+    """Replay a recording under policies and compare what they reserve and what goes wrong.
 
-    Policies of `usage`: adaptive, adaptive-one, vpa, krr, peak, static, current.
+    Policies: current, vpa, krr, peak, static, adaptive, adaptive-one, oracle (sizes), hpa:PERCENT, headroom,
+    headroom-safe (replica counts), or a file.
     """
-    session = make_session(kind, policy)
-    serve(session, sys.stdin.buffer, sys.stdout.buffer)
+    if (recording is None) == (kind is None):
+        raise click.UsageError("Give a RECORDING, or --stdio.")
+    if kind is not None:
+        if len(policies) != 1:
+            raise click.UsageError("--stdio takes one --policy.")
+        serve(make_session(kind, policies[0]), sys.stdin.buffer, sys.stdout.buffer)
+        return
+    assert recording is not None
+    if audit:
+        _audit(recording)
+        return
+    if not policies:
+        raise click.UsageError("Give at least one --policy, or --audit.")
+    from kubetide.replay.core.figures import Prices
+    from kubetide.replay.report import as_csv, as_json
+    from kubetide.replay.run import Options, load_policy, run, with_cadence
+
+    specs = [load_policy(name) if every is None else with_cadence(load_policy(name), every) for name in policies]
+    if len({spec.name for spec in specs}) < len(specs):
+        raise click.UsageError("Two policies have the same name.")
+    options = Options(
+        interval_seconds=interval,
+        period_seconds=period,
+        warmup_periods=warmup,
+        workers=workers or len(os.sched_getaffinity(0)),
+        prices=Prices(core=price_cpu, gib=price_memory),
+    )
+    outcomes = run(recording, specs, options, progress=_progress if sys.stderr.isatty() else None)
+    if output == "json":
+        click.echo(as_json(outcomes))
+    elif output == "csv":
+        click.echo(as_csv(outcomes), nl=False)
+    else:
+        _show(recording, outcomes)
+
+
+def _audit(path: Path) -> None:
+    from kubetide.recording.reader import Recording
+    from kubetide.replay.audit import audit_autoscaler, audit_recommender
+
+    recording, different = Recording(path), False
+    for name, compare in (("recommender", audit_recommender), ("autoscaler", audit_autoscaler)):
+        found = compare(recording)
+        click.echo(
+            f"{name}: {found.made - len(found.differences)} of {found.made} decisions came out the same"
+            f"{f', {found.left_out} could not be made again' if found.left_out else ''}"
+        )
+        for line in found.differences:
+            click.echo(f"  {line}")
+        different |= bool(found.differences)
+    if different:
+        click.get_current_context().exit(1)
+
+
+def _show(recording: Path, outcomes: "list[Outcome]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from kubetide.replay.report import table
+
+    headings, rows = table(outcomes)
+    shown = Table(title=f"{recording.name}: open loop, 95 % intervals by workload")
+    for place, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if place else "left")
+    for row in rows:
+        shown.add_row(*row)
+    Console().print(shown)
+
+
+def _progress(done: int, total: int) -> None:
+    click.echo(f"\rreplaying {done}/{total}", nl=done == total, err=True)

@@ -1,8 +1,8 @@
 """Looks out for the built-in controller: its lease, and its marks on autoscalers and targets.
 
-The lease is one object for the whole cluster, so it is read once for all turns of a few seconds. The target is read
-where its marks can decide: before its scale is written, and in any turn of an autoscaler whose status the built-in
-controller has ever written. If the lease alone forbids to act, nothing more is asked.
+The lease is one object for the whole cluster, so it is read once for all reconciles of a few seconds. The target is
+read where its marks can decide: before its scale is written, and in any reconcile of an autoscaler whose status the
+built-in controller has ever written. If the lease alone forbids to act, nothing more is asked.
 """
 
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
@@ -37,7 +37,7 @@ class _Target(TypedObject, frozen=True, kw_only=True, gc=False):
 
 
 class BuiltInWatch:
-    """Tells whether kubetide may act beside kube-controller-manager."""
+    """Finds out whether kubetide may act beside kube-controller-manager."""
 
     def __init__(self, client: Client, clock: Clock, settings: HpaSettings) -> None:
         self._client = client
@@ -49,7 +49,7 @@ class BuiltInWatch:
     async def stance(
         self, hpa: HorizontalPodAutoscaler, overrides: Overrides, target: ScaleTarget | None, *, rescale: bool
     ) -> Stance:
-        """Decide whether to act in this turn."""
+        """Decide whether to act in this reconcile."""
         told = self._settings.take_over or overrides.managed_by is not None
         runs = "" if told else self._lease_text if self._lease_is_known() else await self._look_at_lease()
         marked = wrote_ever(hpa.metadata.managed_fields)
@@ -72,7 +72,7 @@ class BuiltInWatch:
         return read_at is not None and self._clock.monotonic() - read_at < LEASE_SECONDS
 
     async def _look_at_lease(self) -> str:
-        """Say what the lease shows; empty if nobody holds it."""
+        """Return what the lease shows; empty if nobody holds it."""
         began = self._clock.monotonic()
         self._lease_text = await self._read_lease()
         self._lease_read_at = began
@@ -91,7 +91,7 @@ class BuiltInWatch:
         return ""
 
     async def _marks(self, hpa: HorizontalPodAutoscaler, target: ScaleTarget | None) -> str:
-        """Say what the built-in controller wrote lately; empty if nothing."""
+        """Return what the built-in controller wrote lately; empty if nothing."""
         period, now = self._settings.sync_period, self._clock.now()
         if wrote_lately(hpa.metadata.managed_fields, "status", sync_period=period, now=now):
             return "kube-controller-manager wrote the status of this object lately"

@@ -1,7 +1,33 @@
-"""The trace of a decision, told to a person: what was seen, what each metric asked for, which rule decided."""
+"""The trace of a decision, for a person: what was seen, what each metric asked for, which rule decided.
+
+Rules have names for programs; people get words for what a rule did. Equal rows of the history are one row with a count.
+"""
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
+
+from kubetide.api.values.quantity import readable
+
+_RULES = {
+    "ReadyForNewScale": "no window holds it",
+    "ScaleDownStabilized": "held up by the scale-down window",
+    "ScaleUpStabilized": "held down by the scale-up window",
+    "DesiredWithinRange": "within the bounds",
+    "TooFewReplicas": "raised to the minimum",
+    "TooManyReplicas": "cut to the maximum",
+    "ScaleUpLimit": "cut to the scale-up rate",
+    "ScaleDownLimit": "slowed to the scale-down rate",
+    "ScalingDisabled": "switched off at 0 replicas",
+    "AboveMaximum": "above the maximum",
+    "BelowMinimum": "below the minimum",
+    "FailedGetScale": "the scale of the target could not be read",
+    "compute_replicas": "the metrics give no size",
+    "InvalidMetricValue": "a value that cannot be true",
+    "InvalidMetricNoReadyPods": "no ready pod to multiply by",
+    "InvalidMetricStale": "the usage is too old",
+}
+_DIRECTIONS = {"scaleUp": "Scale up", "scaleDown": "Scale down"}
 
 
 def render(trace: dict[str, Any]) -> str:
@@ -12,14 +38,14 @@ def render(trace: dict[str, Any]) -> str:
 def _lines(trace: dict[str, Any]) -> Iterable[str]:
     autoscaler, target = trace.get("autoscaler") or {}, trace.get("target") or {}
     name = f"{autoscaler.get('namespace')}/{autoscaler.get('name')}"
-    yield f"HorizontalPodAutoscaler {name}, decided at {trace.get('at')}"
+    yield f"HorizontalPodAutoscaler {name}, decided at {_time(trace.get('at'))}"
     yield f"  Target      {target.get('kind')} {target.get('name')}: {_size(target)}"
     yield f"  Bounds      {autoscaler.get('minReplicas')} to {autoscaler.get('maxReplicas')} replicas"
     yield f"  Acting      {_acting(trace)}"
     if trace.get("compat"):
         yield f"  Rules       of Kubernetes {trace['compat']} (--compat)"
     if trace.get("nextReconcile"):
-        yield f"  Next        {trace['nextReconcile']}"
+        yield f"  Next        {_time(trace['nextReconcile'])}"
     yield ""
     yield from _metrics(trace)
     yield from _steps(trace)
@@ -67,8 +93,14 @@ def _metrics(trace: dict[str, Any]) -> Iterable[str]:
 
 def _value(metric: dict[str, Any]) -> str:
     if metric.get("utilization") is not None:
-        return f"{metric['utilization']}% used ({metric.get('value')} on average)"
-    return f"value {metric.get('value')}"
+        return f"{metric['utilization']}% used ({_amount(metric)} on average)"
+    return f"value {_amount(metric)}"
+
+
+def _amount(metric: dict[str, Any]) -> str:
+    """Return the value; of memory as people read bytes."""
+    resource = str(metric.get("description") or "").partition(" ")[0]
+    return readable(resource, str(metric.get("value")))
 
 
 def _arithmetic(metric: dict[str, Any]) -> str:
@@ -104,23 +136,24 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
     if stabilized := trace.get("stabilized"):
         held = stabilized.get("heldAfterRestart")
         note = f", {held} held after a restart" if held is not None else ""
-        yield f"  Windows     {stabilized['replicas']} ({stabilized['reason']}{note})"
+        yield f"  Windows     {stabilized['replicas']} ({_rule(stabilized['reason'])}{note})"
     if limited := trace.get("limited"):
         limit = f", limit {limited['limit']}" if limited.get("limit") is not None else ""
-        yield f"  Limits      {limited['replicas']} ({limited['reason']}{limit})"
+        yield f"  Limits      {limited['replicas']} ({_rule(limited['reason'])}{limit})"
     if behavior := trace.get("behavior"):
         for direction, rules in behavior.items():
             policies = "; ".join(rules.get("policies") or []) or "no policy"
             window = rules.get("stabilizationWindowSeconds")
-            yield f"  {direction:11} {rules.get('selectPolicy')} of {policies}; window {window}s"
+            name = _DIRECTIONS.get(direction, direction)
+            yield f"  {name:11} {rules.get('selectPolicy')} of {policies}; window {window}s"
     verb = "scale" if trace.get("rescale") else "keep"
     why = f": {trace['why']}" if trace.get("rescale") and trace.get("why") else ""
-    yield f"  Conclusion     {verb} {_arrow(trace)} ({trace.get('rule')}){why}"
+    yield f"  Conclusion  {verb} {_arrow(trace)} ({_rule(trace.get('rule'))}){why}"
     yield ""
 
 
 def _headroom(headroom: dict[str, Any]) -> Iterable[str]:
-    """Tell the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
+    """Return the forecast, how wrong forecasts were, what that comes to, and whether it counts."""
     forecasters = headroom.get("forecasters") or {}
     loudest = sorted(forecasters.items(), key=lambda one: -one[1])[:2]
     voices = ", ".join(f"{name} {share:.0%}" for name, share in loudest)
@@ -161,12 +194,35 @@ def _history(trace: dict[str, Any]) -> Iterable[str]:
     if not history:
         return
     yield "History (newest first)"
-    for entry in reversed(history):
-        sizes = f"{_dash(entry.get('current'))} -> {_dash(entry.get('desired'))}"
-        text = entry.get("problem") or entry.get("why") or ""
-        wrote = "wrote" if entry.get("wrote") else "     "
-        proposal = _dash(entry.get("proposal"))
-        yield f"  {entry.get('at')}  {wrote}  {sizes:>12}  proposal {proposal:>4}  {entry.get('rule')}  {text}".rstrip()
+    for _, rows in groupby(reversed(history), key=_told):
+        alike = list(rows)
+        newest, oldest = alike[0], alike[-1]
+        when = _time(newest.get("at")) if len(alike) == 1 else _span(oldest.get("at"), newest.get("at"))
+        wrote, sizes, proposal, text = _told(newest)
+        count = f"{len(alike)}x" if len(alike) > 1 else ""
+        yield f"  {when:<32} {count:>4}  {wrote:5}  {sizes:>10}  asked for {proposal:>3}  {text}".rstrip()
+
+
+def _told(entry: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Return what a row of the history says, without its time."""
+    sizes = f"{_dash(entry.get('current'))} -> {_dash(entry.get('desired'))}"
+    said = "; ".join(filter(None, (_rule(entry.get("rule")), entry.get("problem") or entry.get("why"))))
+    return ("wrote" if entry.get("wrote") else "", sizes, _dash(entry.get("proposal")), said)
+
+
+def _rule(name: Any) -> str:
+    """Return in words what a rule did."""
+    return _RULES.get(str(name), str(name)) if name else "no rule"
+
+
+def _time(at: Any) -> str:
+    """Return a time to the second: `2026-01-05 06:19:07Z`."""
+    text = str(at)
+    return f"{text[:10]} {text[11:19]}Z" if len(text) > 19 and text[10] == "T" else text
+
+
+def _span(oldest: Any, newest: Any) -> str:
+    return f"{_time(oldest)} to {_time(newest)[11:]}"
 
 
 def _short(number: Any) -> str:

@@ -85,7 +85,7 @@ class _Parts:
         self._asked: set[Hashable] = set()
 
     def may_ask(self, question: Hashable) -> bool:
-        """Say whether a question may be asked, and count it."""
+        """Return whether a question may be asked, and count it."""
         now = self._clock.monotonic()
         if now >= self._ends:
             self._ends = now + self._period

@@ -41,7 +41,7 @@ class PodOwners:
         self._unreadable = False
 
     async def owned(self, pods: Sequence[Pod], namespace: str, target: CrossVersionObjectReference) -> Sequence[Pod]:
-        """Return the pods that the target controls; all of them if that cannot be told."""
+        """Return the pods that the target controls; all of them if that cannot be known."""
         try:
             found = [pod for pod in pods if await self._reaches(pod, namespace, target)]
         except KubetideError as error:

@@ -135,7 +135,7 @@ class ScaleWatch:
 
 
 def _scale_of(kind: Kind, key: ObjectKey, workload: Workload) -> ScaleTarget | None:
-    """Return the scale of a workload; None where only the server can tell."""
+    """Return the scale of a workload; None where only the server knows."""
     if workload.spec.selector is None:
         return None
     try:

@@ -57,7 +57,7 @@ class DecisionWriter:
     async def apply(
         self, decision: ScaleDecision, target: ScaleTarget | None, *, saved_at: datetime | None = None
     ) -> Written:
-        """Write the scale and the status as decided, and tell people; `saved_at`: when the status was last written."""
+        """Write the scale and the status as decided, and publish events; `saved_at`: when the status was last written."""
         hpa = decision.hpa
         scale_error: str | None = None
         if decision.rescale and target is not None:
@@ -107,7 +107,7 @@ class DecisionWriter:
     async def _save(
         self, hpa: HorizontalPodAutoscaler, status: HpaStatus
     ) -> tuple[HorizontalPodAutoscaler | None, str | None]:
-        """Write the status if it says anything new; return what the server made of it, or the error."""
+        """Write the status if there is anything new in it; return what the server made of it, or the error."""
         if same_status(hpa.status, status):
             return None, None
         meta = hpa.metadata

@@ -1,1 +1,1 @@
-"""What must be in a cluster for kubetide to run there: rights, workloads, services, custom resources."""
+"""What must be in a cluster for kubetide to run there: RBAC permissions, workloads, services, custom resources."""

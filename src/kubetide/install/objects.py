@@ -3,7 +3,7 @@
 from typing import Any
 
 from kubetide import crds
-from kubetide.install.rights import CLUSTER, LOCAL
+from kubetide.install.rbac import CLUSTER, LOCAL
 from kubetide.install.slo_webhook import SloWebhook, switch_on, webhook_objects
 
 Raw = dict[str, Any]

@@ -1,6 +1,6 @@
 """The validating webhook of the SLO controller, which is off unless asked for: certificate, Service, registration.
 
-The certificate is made together with the manifests, because the API server has to be told whom to trust. Printing the
+The certificate is made together with the manifests, because the API server has to know whom to trust. Printing the
 manifests again makes new ones; the server loads them while it runs.
 """
 

@@ -5,8 +5,8 @@
     /readyz                               200 once everything does its work
     /explain/{kind}/[{namespace}/]{name}  the last decisions about an object with their traces, read-only
 
-Below the verdict, health and readiness carry what components have to tell, a line each: the first line is for probes,
-the rest for people, and since anybody may ask, it names no object. A trace tells what a namespace runs, so `/explain`
+Below the verdict, health and readiness carry what components have to report, a line each: the first line is for probes,
+the rest for people, and since anybody may ask, it names no object. A trace shows what a namespace runs, so `/explain`
 answers on loopback, or to who shows the bearer token given.
 """
 
@@ -118,7 +118,7 @@ class Endpoints:
         return web.Response(body=encode(answer), content_type="application/json")
 
     def refuse(self, request: web.Request) -> web.Response | None:
-        """Return the refusal of a request for what not everybody may read, or None if this one may."""
+        """Return the answer that refuses a request for what not everybody may read, or None if this one may."""
         presented = request.headers.get("Authorization", "")
         if self._explain_token and hmac.compare_digest(presented.encode(), f"Bearer {self._explain_token}".encode()):
             return None
@@ -129,7 +129,7 @@ class Endpoints:
 
 
 def is_loopback(address: str | None) -> bool:
-    """Say whether a peer's address is of this machine."""
+    """Return whether a peer's address is of this machine."""
     try:
         return address is not None and ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -153,7 +153,7 @@ async def _decoded(client: Client, path: str, kind: type[T], query: dict[str, st
 async def _all_items(client: Client, path: str, kind: type[T], **query: str) -> tuple[T, ...]:
     items, rejected = await _items(client, path, kind, **query)
     if rejected:
-        # A missing sample and a broken one must not look alike: the tick goes without, and says why.
+        # A missing sample and a broken one must not look alike: the sync goes without, and reports why.
         raise rejected[0].error
     return tuple(items)
 

@@ -72,7 +72,7 @@ class WebhookServer:
         body_limit: int = REVIEW_LIMIT,
         too_large: Callable[[], None] = lambda: None,
     ) -> None:
-        """A body above `body_limit` bytes is answered with 413, and `too_large` is told."""
+        """A body above `body_limit` bytes is answered with 413, and `too_large` is called."""
         self.name = name
         self._body_limit = body_limit
         self._too_large = too_large
@@ -125,7 +125,7 @@ class WebhookServer:
                 self._serving = False
 
     def reload(self) -> bool:
-        """Load the certificate again if its files changed; say whether it did."""
+        """Load the certificate again if its files changed; return whether it did."""
         stamps = self._current_stamps()
         if stamps == self._stamps:
             return False
@@ -210,7 +210,7 @@ async def _answer(request: web.Request, handler: ReviewHandler, limit: int) -> w
         reply = await handler(review)
     except Exception as error:
         log.exception("review failed", path=request.path)
-        # Not a refusal: the failurePolicy of the webhook's configuration decides what this means for the request.
+        # Not a rejection: the failurePolicy of the webhook's configuration decides what this means for the request.
         return web.Response(status=500, text=str(error))
     return web.Response(body=encode(reply), content_type="application/json")
 

@@ -40,7 +40,7 @@ class Bundle:
 
     @property
     def trusted(self) -> str:
-        """The CAs that the API server is told to trust, as PEM text."""
+        """The CAs that the API server gets to trust, as PEM text."""
         parts = [self.ca.certificate, self.staged.certificate if self.staged else "", self.previous_ca]
         return "".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
 
@@ -88,7 +88,7 @@ class Certificates:
         self._folder.cleanup()
 
     async def refresh(self) -> bool:
-        """Read, make or rotate the certificates; say whether anything changed."""
+        """Read, make or rotate the certificates; return whether anything changed."""
         before = self.bundle
         bundle = await self._read()
         if bundle is None:

@@ -1,11 +1,11 @@
 """The agent of one node: see, predict, decide, report; in this order at the start, and all at once afterwards.
 
     1 executor, samples      2 state (waits until all of it is known)      3 collectors (waits until each had a good
-    round)      4 prediction, reports, QoS strategies, hooks
+    sync)       4 prediction, reports, QoS strategies, hooks
 
 A module that fails is started again with growing pauses while the others go on; what needs its data behaves as
-without data. A barrier that waits says for what. At the end the strategies take back what would hurt without the
-agent, and the history is closed.
+without data. A barrier that waits reports what it waits for. At the end the strategies take back what would hurt
+without the agent, and the history is closed.
 
 Everything that may block runs on two workers: `kernel` owns the host's files, `disk` runs tools and writes what the
 agent keeps. The loop only decides and answers, so a hanging host delays neither the container runtime nor a probe.
@@ -343,7 +343,7 @@ class NodeAgent:
         return True
 
     def notes(self) -> tuple[str, ...]:
-        """Return what health answers tell people: where pods come from, who waits for what, who was restarted."""
+        """Return what health answers report: where pods come from, who waits for what, who was restarted."""
         told = [f"{name}: {note}" for name, state in self.modules.states.items() if (note := state.note())]
         for name, problem in (
             ("host", self.kernel.hanging()),

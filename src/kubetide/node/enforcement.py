@@ -221,7 +221,7 @@ def has_extra() -> bool:
 
 
 def _do_without_extra(agent: NodeAgent) -> None:
-    """Say what is missing; raise where a runtime waits for this agent's hooks, for they would silently not act."""
+    """Report what is missing; raise where a runtime waits for this agent's hooks, for they would silently not act."""
     settings = agent.settings
     wanted = [Path(settings.runtime_hooks_config_path)] if settings.runtime_hooks_config_path else []
     if settings.enable_nri_runtime_hook:

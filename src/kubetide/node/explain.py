@@ -1,4 +1,4 @@
-"""What the agent says about its node and its pods when asked why: values for `/explain`."""
+"""What the agent reports about its node and its pods when asked why: values for `/explain`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def explain_pod(pod: PodState, models: PeakModels) -> dict[str, Any]:
 
 
 def with_components(answer: dict[str, Any], components: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer about a node with what its components say, the strategies once more in one list."""
+    """Return the answer about a node with what its components report, the strategies once more in one list."""
     strategies = [line for explained in components.values() for line in _strategies(explained)]
     return {**answer, **components, **({"strategies": strategies} if components else {})}
 
@@ -30,7 +30,20 @@ def with_components(answer: dict[str, Any], components: Mapping[str, dict[str, A
 def _strategies(explained: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the last decision of every strategy in one line each."""
     decided: dict[str, dict[str, Any]] = explained.get("strategies") or {}
-    return [
-        {"name": name, "reason": str(decision.get("reason") or decision.get("state") or "decided"), "trace": decision}
-        for name, decision in decided.items()
-    ]
+    return [{"name": name, "reason": reason_of(decision), "trace": decision} for name, decision in decided.items()]
+
+
+def reason_of(decision: Mapping[str, Any]) -> str:
+    """Return in a few words what came of a strategy's last sync."""
+    for given in ("reason", "state"):
+        if decision.get(given):
+            return str(decision[given])
+    if decision.get("skipped"):
+        return f"nothing to do: {decision['skipped']}"
+    evicted, unwritten = decision.get("evicted") or (), decision.get("notWritten") or ()
+    parts = [f"{decision.get('writes', 0)} kernel values asked for"]
+    if unwritten:
+        parts.append(f"{len(unwritten)} not written")
+    if evicted:
+        parts.append(f"{len(evicted)} pods evicted")
+    return ", ".join(parts)

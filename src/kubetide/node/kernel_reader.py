@@ -1,6 +1,6 @@
 """Reads kernel values for decisions: everything that one of them needs, in one pass, before it runs.
 
-A cgroup that went away, a file that this kernel does not have, text that cannot be understood: none of it stops the
+A cgroup that went away, a file that this kernel does not have, text that is invalid: none of it stops the
 pass. The value is left out and its reason noted, and the decision sees that it is absent.
 """
 
@@ -120,7 +120,7 @@ class KernelReader:
         return True
 
     def _present(self, file: CgroupFile, directory: str) -> bool | None:
-        """Tell whether a file exists; None where its cgroup does not."""
+        """Return whether a file exists; None where its cgroup does not."""
         try:
             if self._host.exists(self._paths.path(file, directory)):
                 return True

@@ -203,7 +203,7 @@ class Prediction:
         return found
 
 
-# What each predictor says, for people who want to know which one was the careful one.
+# What each predictor reports, for people who want to know which one was the careful one.
 
 
 class Gauges:

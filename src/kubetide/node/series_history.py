@@ -5,7 +5,7 @@ keep 12 bits of mantissa (an error below 1.3e-4), which is enough for a past tha
 the present is exact. Retention is by age and by size, whichever is less.
 
 The past is never worth the present: a disk that is full, a file that is locked or may not be read leaves the agent
-without history until that is over. It is said once and shown, and tried again every few seconds. Only a file that
+without history until that is over. It is reported once and shown, and tried again every few seconds. Only a file that
 SQLite itself calls corrupt makes way for a new one, and then it is renamed, not removed: somebody may want it back.
 """
 
@@ -158,7 +158,7 @@ class History:
             self.problem = ""
 
     def _tell(self, at: int) -> None:
-        """Say what is wrong; a disk that is full time and again, as others make room, is said now and then."""
+        """Report what is wrong; a disk that is full time and again, as others make room, is reported now and then."""
         problem, until = self._told
         if problem != self.problem or at >= until:
             self._told = (self.problem, at + TELL_AGAIN_MILLIS)
@@ -300,7 +300,7 @@ class History:
 
 
 def _is_corrupt(error: sqlite3.Error) -> bool:
-    """Tell whether SQLite proved the file corrupt; its error code is missing where the module raised by itself."""
+    """Return whether SQLite proved the file corrupt; its error code is missing where the module raised by itself."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT
 
 

@@ -62,7 +62,7 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     collect_node_cpu_info_interval: Annotated[timedelta, Doc("How often CPU and NUMA facts are read.")] = _seconds(60)
     collect_node_storage_info_interval: Annotated[timedelta, Doc("How often disks are listed.")] = _seconds(1)
     cpi_collector_interval: Annotated[timedelta, Doc("How often cycles and instructions are counted.")] = _seconds(60)
-    collect_cpi_timewindow: Annotated[timedelta, Doc("How long counters run in one round.")] = _seconds(10)
+    collect_cpi_timewindow: Annotated[timedelta, Doc("How long counters run for one sample.")] = _seconds(10)
     psi_collector_interval: Annotated[timedelta, Doc("How often pressure is read.")] = _seconds(10)
     coldpage_collector_interval: Annotated[timedelta, Doc("How often cold memory is read.")] = _seconds(5)
     enable_pagecache_collector: Annotated[bool, Doc("Sample memory with page cache too.")] = False
@@ -115,12 +115,12 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     ] = 60
 
     reconcile_interval_seconds: Annotated[
-        int, Doc("Pause between rounds of burst, memory, block I/O, cache and kernel settings; 0 switches them off.")
+        int, Doc("Pause between syncs of burst, memory, block I/O, cache and kernel settings; 0 switches them off.")
     ] = 1
-    cpu_suppress_interval_seconds: Annotated[int, Doc("Pause between rounds of CPU suppress; 0 switches it off.")] = 1
-    cpu_evict_interval_seconds: Annotated[int, Doc("Pause between rounds of CPU evict; 0 switches it off.")] = 1
+    cpu_suppress_interval_seconds: Annotated[int, Doc("Pause between syncs of CPU suppress; 0 switches it off.")] = 1
+    cpu_evict_interval_seconds: Annotated[int, Doc("Pause between syncs of CPU evict; 0 switches it off.")] = 1
     cpu_evict_cool_time_seconds: Annotated[int, Doc("Rest of CPU evict after an eviction and after the start.")] = 20
-    memory_evict_interval_seconds: Annotated[int, Doc("Pause between rounds of memory evict; 0 switches it off.")] = 1
+    memory_evict_interval_seconds: Annotated[int, Doc("Pause between syncs of memory evict; 0 switches it off.")] = 1
     memory_evict_cool_time_seconds: Annotated[int, Doc("Rest of memory evict after an eviction.")] = 4
     only_evict_by_api: Annotated[
         bool, Doc("Never stop containers directly; otherwise memory evictions do so once the API accepted them.")

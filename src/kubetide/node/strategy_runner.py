@@ -1,6 +1,6 @@
 """Runs the strategies: each in its own loop, at its own interval, and none can stop another.
 
-A sync takes a snapshot, reads the kernel values that the strategy needs, lets it decide, applies the writes, tells the
+A sync takes a snapshot, reads the kernel values that the strategy needs, lets it decide, applies the writes, hands the
 strategy what became of them, asks for the evictions and keeps the decision for `explain`. A strategy runs while its
 feature gate is on and its interval is positive. When the agent stops, the strategies whose values would hurt without
 it take them back.
@@ -65,11 +65,11 @@ class QosController:
         self._gauges = Gauges(telemetry, node_name)
         self._rounds = telemetry.counter(
             "kubetide_node_strategy_rounds_total",
-            "Rounds of the strategies, by outcome.",
+            "Syncs of the strategies, by outcome.",
             ("node", "strategy", "outcome"),
         )
         self._seconds = telemetry.histogram(
-            "kubetide_node_strategy_seconds", "Duration of a round of a QoS strategy.", ("node", "strategy")
+            "kubetide_node_strategy_seconds", "Duration of a sync of a QoS strategy.", ("node", "strategy")
         )
         enabled = collect_interval >= SHORTEST_COLLECT_INTERVAL
         self.strategies = [one for one in strategies if enabled and _enabled(one, gates)]
@@ -104,7 +104,7 @@ class QosController:
             await asyncio.sleep(strategy.interval.total_seconds())
 
     async def round(self, strategy: Strategy) -> Plan | None:
-        """Run one round of one strategy; an error is logged once until it changes."""
+        """Sync one strategy; an error is logged once until it changes."""
         began = self._clock.monotonic()
         try:
             if strategy.name in self._prepare:
@@ -174,7 +174,7 @@ class QosController:
         return replace(snapshot, kernel=await self._kernel.call(reading, f"reading values for {strategy.name}"))
 
     async def _apply(self, strategy: Strategy, plan: Plan) -> Outcomes:
-        """Write a plan and tell its strategy what became of it."""
+        """Write a plan and hand the outcomes to its strategy."""
         outcomes: Outcomes = ()
         if not plan.is_empty:
             outcomes = await self._kernel.call(

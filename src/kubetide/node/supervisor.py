@@ -32,7 +32,7 @@ class ModuleState:
     waiting_for: list[str] = field(default_factory=list)
 
     def note(self) -> str:
-        """Return what is not as it should be, in words that name no object; empty while all is well."""
+        """Return what is not as it should be, in words that name no object; empty while all is healthy."""
         if self.waiting_for:
             return f"waits for {', '.join(self.waiting_for)}"
         if self.status == "restarting":

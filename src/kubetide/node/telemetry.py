@@ -1,4 +1,4 @@
-"""Gauges whose set of series is made anew each round, without touching those of other nodes in the same process."""
+"""Gauges whose set of series is made anew each sync, without touching those of other nodes in the same process."""
 
 from prometheus_client import Gauge
 
@@ -9,7 +9,7 @@ from kubetide.telemetry import Telemetry
 
 
 class RoundGauge:
-    """Remembers which series it set, and removes those that a round did not set again."""
+    """Remembers which series it set, and removes those that a sync did not set again."""
 
     def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
@@ -17,7 +17,7 @@ class RoundGauge:
         self._round: set[tuple[str, ...]] = set()
 
     def begin(self) -> None:
-        """Start a round."""
+        """Start a sync."""
         self._round = set()
 
     def set(self, labels: tuple[str, ...], value: float) -> None:
@@ -26,7 +26,7 @@ class RoundGauge:
         self._round.add(labels)
 
     def end(self) -> None:
-        """Remove what this round did not set."""
+        """Remove what this sync did not set."""
         for labels in self._shown - self._round:
             self._gauge.remove(*labels)
         self._shown = self._round

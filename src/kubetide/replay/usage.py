@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from kubetide.errors import InvalidInput
-from kubetide.replay.policies import Decision, Fleet, OomKill, Period, SizePolicy, size_policy
+from kubetide.replay.core.policies import Decision, Fleet, OomKill, Period, SizePolicy, size_policy
 from kubetide.stats.buckets import Floats
 from kubetide.vpa.core.policy import CPU, MEMORY
 

@@ -22,7 +22,7 @@ class AtRest:
         self._kept.setdefault(node, {})[loop] = basis, until
 
     def holds(self, loop: str, node: str, basis: Basis, now: datetime) -> bool:
-        """Tell whether a look at the node would find what the last one found."""
+        """Return whether a look at the node would find what the last one found."""
         kept = self._kept.get(node, {}).get(loop)
         if kept is None or (kept[1] is not None and now > kept[1]):
             return False

@@ -7,7 +7,7 @@ Three keyed loops over one set of caches, each with a queue of node names:
     noderesource  calculates batch and mid resources and writes them (`slo.core.decide`, `slo.node_writer`)
 
 Nothing is decided before all caches are synced and a state of the ConfigMap has been taken in. A node whose reports
-stop is reconciled again when the last one becomes too old: no event would tell.
+stop is reconciled again when the last one becomes too old: no event would report it.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ class SloController(Controller):
         )
 
     async def wait_synced(self) -> None:
-        """Wait until all caches are synced, and take in that there is no ConfigMap, of which no event tells."""
+        """Wait until all caches are synced, and take in that there is no ConfigMap, which no event reports."""
         await super().wait_synced()
         self._departures.begin(self._clock.now())
         if self._view.configs.store.get(self._view.config_key) is None:
@@ -255,7 +255,7 @@ def _name(old: Any, new: Any) -> str:
 
 
 def _chooses_otherwise(old: Node, new: Node) -> bool:
-    """Tell whether another strategy may apply: labels choose it, an annotation may change it."""
+    """Return whether another strategy may apply: labels choose it, an annotation may change it."""
     return (
         old.metadata.labels != new.metadata.labels
         or old.metadata.annotations != new.metadata.annotations

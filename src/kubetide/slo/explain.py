@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kubetide.api.values.quantity import parse_quantity
+from kubetide.api.values.quantity import parse_quantity, readable_bytes
 
 Raw = dict[str, Any]
 
@@ -20,6 +20,7 @@ _TERMS = {
     "request": ("capacity", "margin", "systemReserved", "podsRequested"),
     "maxUsageRequest": ("capacity", "margin", "systemUsed", "podsMaxUsedRequested"),
 }
+_POLICIES = {"usage": "usage", "request": "request", "maxUsageRequest": "the larger of usage and request"}
 _RESOURCES = (("cpu", "kubernetes.io/batch-cpu"), ("memory", "kubernetes.io/batch-memory"))
 
 
@@ -34,7 +35,8 @@ def render(trace: Raw) -> str:
             lines += [*_sum(resource, item, sums, trace["strategy"]), ""]
     for item in trace["items"]:
         if item["resource"].startswith("kubernetes.io/mid-"):
-            lines.append(f"{item['resource']}: {item['quantity'] or 'none'}  ({item['reason']})")
+            amount = _shown_item(item["resource"], item["quantity"]) if item["quantity"] else "none"
+            lines.append(f"{item['resource']}: {amount}  ({item['reason']})")
     return "\n".join(lines).rstrip()
 
 
@@ -45,12 +47,12 @@ def _inputs(trace: Raw) -> list[str]:
     reported = "never" if age is None else f"{age:.0f} s ago (too old after {limit} min)"
     lines = [
         f"  colocation    {'enabled' if trace['enabled'] else 'disabled'} (rules of Koordinator {trace['compat']})",
-        f"  calculated    {trace['at']}",
+        f"  calculated    {trace['at'][:19]}Z",
         f"  last report   {reported}",
         f"  pods          {trace['pods']} on the node, {trace['reportedPods']} in the report",
     ]
     if lingering := trace.get("lingering"):
-        held = f"{_shown('cpu', lingering['cpu'])} and {_shown('memory', lingering['memory'])} bytes"
+        held = f"cpu {_shown('cpu', lingering['cpu'])} and memory {_shown('memory', lingering['memory'])}"
         lines.append(f"  releasing     {held} of pods that have left still count as used")
     ages = trace.get("ages")
     if ages:
@@ -66,18 +68,24 @@ def _sum(resource: str, item: Raw, sums: Raw | None, strategy: Raw) -> list[str]
         return [*lines, f"  nothing is overcommitted: {item['reason']}"]
     policy = strategy.get(f"{resource}CalculatePolicy") or "usage"
     policy = policy if policy in _TERMS and (resource, policy) != ("cpu", "request") else "usage"
-    lines[0] += f"  (policy {policy})"
+    lines[0] += f"  (policy {_POLICIES[policy]})"
     for term, sign, text in _LINES:
         if term in _TERMS[policy]:
             lines.append(f"  {sign}{_shown(resource, sums[term].get(resource, '0')):>14}  {text}")
-    lines.append(f"  = {_shown('', item['quantity']):>14}  calculated")
+    lines.append(f"  = {_shown_item(item['resource'], item['quantity']):>14}  calculated")
     if item["onNode"] is not None and parse_quantity(item["onNode"]) != parse_quantity(item["quantity"]):
-        lines.append(f"    {_shown('', item['onNode']):>14}  on the node, after normalization and other schedulers")
+        amount = _shown_item(item["resource"], item["onNode"])
+        lines.append(f"    {amount:>14}  on the node, after normalization and other schedulers")
     for zone, amount in item["zones"].items():
-        lines.append(f"    {_shown('', amount):>14}  in zone {zone}")
+        lines.append(f"    {_shown_item(item['resource'], amount):>14}  in zone {zone}")
     return lines
 
 
 def _shown(resource: str, text: str) -> str:
+    return f"{parse_quantity(text).milli}m" if resource == "cpu" else readable_bytes(float(parse_quantity(text)))
+
+
+def _shown_item(resource: str, text: str) -> str:
+    """Return an amount of batch or mid resources: cpu is counted in whole milli-CPU there."""
     amount = parse_quantity(text)
-    return f"{amount.milli}m" if resource == "cpu" else f"{amount.value:,}"
+    return f"{amount.value}m" if resource.endswith("cpu") else readable_bytes(amount.value)

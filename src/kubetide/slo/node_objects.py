@@ -118,7 +118,7 @@ class ObjectReconciler:
             self._recorder.publish(warning(about, "NetworkBandwidthIgnored", message))
 
     def _unreadable(self, controller: str, name: str) -> bool:
-        """Tell whether the node or its object is there but cannot be read: that is neither absent nor anything else."""
+        """Return whether the node or its object is there but cannot be read, which is not the same as absent."""
         key = ObjectKey("", name)
         own: Informer[Any] = self._view.slos if controller == NODE_SLO else self._view.metrics
         caches: dict[str, Informer[Any]] = {"reconcileNodeGetError": self._view.nodes, _GET_ERRORS[controller]: own}

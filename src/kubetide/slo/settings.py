@@ -125,15 +125,15 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         return parse_compat(self.compat)
 
     def runs(self, controller: str) -> bool:
-        """Tell whether a controller is switched on."""
+        """Return whether a controller is switched on."""
         return is_listed(self.controllers, controller)
 
     def calculates(self, plugin: str) -> bool:
-        """Tell whether a plugin is switched on."""
+        """Return whether a plugin is switched on."""
         return is_listed(self.plugins, plugin)
 
     def gate(self, name: str) -> bool:
-        """Tell whether a feature is switched on; the last word about it counts."""
+        """Return whether a feature is switched on; the last word about it counts."""
         return gate_enabled(self.feature_gates, name, self.version.version)
 
     def gate_warnings(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
     bank = Bank(buckets, half_life)
     column = bank.allocate()                                # an empty histogram; bank.free([column]) gives it back
     bank.add(columns, values, weights, times)               # many samples at once, in order, columns may repeat
+    bank.add_grid(columns, values, weight, times)           # one row of values per time, one column each
     bank.subtract(columns, values, weights, times)
     bank.apply(columns, values, weights, times, back)       # mixed, in order: back[i] takes sample i back
     merged = bank.merged(columns, groups, count)            # many into few: a Block; the sources stay as they are
@@ -20,7 +21,7 @@ from datetime import timedelta
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.stats.block import Block, ranks
+from kubetide.stats.block import Block
 from kubetide.stats.buckets import Buckets, Ints
 from kubetide.stats.saved import Saved, load
 
@@ -67,6 +68,11 @@ class Bank:
         for block, inside, which in self._split(at):
             block.add(inside, value[which], weight[which], time[which])
 
+    def add_grid(self, columns: Ints, values: npt.NDArray[np.float64], weight: float, times: Ints) -> None:
+        """Add a sample per row of `values` to each column given, oldest row first; NaN is no sample."""
+        for block, inside, which in self._split(columns):
+            block.add_grid(inside, values if which.size == columns.size else values[:, which], weight, times)
+
     def subtract(
         self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike
     ) -> None:
@@ -86,16 +92,8 @@ class Bank:
         """Add and subtract samples in the order given."""
         at, value, weight, time = _aligned(columns, values, weights, times)
         taken = np.broadcast_to(np.asarray(back, dtype=np.bool_), at.shape)
-        # Where nothing is taken back, order only matters inside `add`, which keeps it.
-        mixed = np.isin(at, at[taken])
-        plain = ~mixed
-        self.add(at[plain], value[plain], weight[plain], time[plain])
-        where = np.flatnonzero(mixed)
-        for turn in ranks(at[where]):
-            now = where[turn]
-            out, into = now[taken[now]], now[~taken[now]]
-            self.subtract(at[out], value[out], weight[out], time[out])
-            self.add(at[into], value[into], weight[into], time[into])
+        for block, inside, which in self._split(at):
+            block.apply(inside, value[which], weight[which], time[which], taken[which])
 
     def select(self, columns: npt.ArrayLike) -> Block:
         """Return copies of columns as one block, in the order given."""

@@ -26,9 +26,10 @@ import numpy.typing as npt
 from kubetide.stats.buckets import Buckets, Floats, Ints
 from kubetide.stats.instants import MICROSECOND, ZERO_TIME
 from kubetide.stats.powers import power_of_two
+from kubetide.stats.turns import ranks
 
 MAX_EXPONENT = 100
-# The reference measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
+# Upstream measures durations in 64-bit nanoseconds, so differences stop at about 292 years.
 _LONGEST = 9_223_372_036_854_775
 
 
@@ -106,6 +107,36 @@ class Block:
             rest = order > turn
             at, bucket, weight, time = at[rest], bucket[rest], weight[rest], time[rest]
 
+    def add_grid(self, columns: Ints, values: Floats, weight: float, times: Ints) -> None:
+        """Add a sample per row of `values` to each column given, oldest row first; NaN is no sample.
+
+        Equal to adding them one by one. The rows of a grid share their times, so a power is computed per row and
+        reference instead of per sample.
+        """
+        late = self.reference[columns] + MAX_EXPONENT * self.half_life
+        if not (values.size and self.half_life) or (times[-1] > late).any():
+            row, place = np.nonzero(~np.isnan(values))
+            self.add(columns[place], values[row, place], weight, times[row])
+            return
+        references, which = np.unique(self.reference[columns], return_inverse=True)
+        apart = np.clip(times[:, None] - references, -_LONGEST, _LONGEST)
+        powers = weight * power_of_two(apart / self.half_life)
+        stored = powers[:, which] if references.size > 1 else np.broadcast_to(powers, values.shape)
+        bucket = self.buckets.find(values)
+        cell = bucket * self.width + columns
+        there = ~np.isnan(values)
+        if not there.all() or np.bincount(columns).max() > 1 or float(powers.min()) < self.buckets.epsilon:
+            at = np.broadcast_to(columns, values.shape)[there]
+            self._add_cells(at, bucket[there], cell[there], stored[there])
+            return
+        np.add.at(self.weights.reshape(-1), cell.reshape(-1), stored.reshape(-1))
+        total = self.total[columns]
+        for row in stored:
+            total += row
+        self.total[columns] = total
+        self.low[columns] = np.minimum(self.low[columns], bucket.min(axis=0))
+        self.high[columns] = np.maximum(self.high[columns], bucket.max(axis=0))
+
     def subtract(
         self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike
     ) -> None:
@@ -114,12 +145,55 @@ class Block:
         for turn in ranks(at):
             self._subtract(at[turn], bucket[turn], weight[turn], time[turn])
 
+    def apply(self, columns: Ints, values: Floats, weights: Floats, times: Ints, back: npt.NDArray[np.bool_]) -> None:
+        """Add and subtract samples in the order given."""
+        # Where nothing is taken back, order only matters inside `add`, which keeps it.
+        mixed = np.zeros(self.width, dtype=np.bool_)
+        mixed[columns[back]] = True
+        plain = ~mixed[columns]
+        if plain.any():
+            self.add(columns[plain], values[plain], weights[plain], times[plain])
+        where = np.flatnonzero(~plain)
+        if not where.size:
+            return
+        at, bucket, weight, time = self._samples(columns[where], values[where], weights[where], times[where])
+        taken = back[where]
+        if self.half_life and (time > self.reference[at] + MAX_EXPONENT * self.half_life).any():
+            for turn in ranks(at):
+                out, into = turn[taken[turn]], turn[~taken[turn]]
+                self._subtract(at[out], bucket[out], weight[out], time[out])
+                self.add(at[into], values[where][into], weight[into], time[into])
+            return
+        # No reference moves on the way, so every weight is known before the first is taken back.
+        stored = weight * self._factor(at, time) if self.half_life else weight
+        for turn in ranks(at):
+            out, into = turn[taken[turn]], turn[~taken[turn]]
+            if out.size:
+                self._take_back(at[out], bucket[out], stored[out])
+            if into.size:
+                self._add_distinct(at[into], bucket[into], stored[into])
+
+    def _add_distinct(self, at: Ints, bucket: Ints, weight: Floats) -> None:
+        """Add one sample to each of distinct columns."""
+        self.total[at] += weight
+        flat, cell = self.weights.reshape(-1), bucket * self.width + at
+        held = flat[cell] + weight
+        flat[cell] = held
+        counts = held >= self.buckets.epsilon
+        low, high = self.low[at], self.high[at]
+        self.low[at] = np.where(counts & (bucket < low), bucket, low)
+        self.high[at] = np.where(counts & (bucket > high), bucket, high)
+
     def _subtract(self, at: Ints, bucket: Ints, weight: Floats, time: Ints) -> None:
         if self.half_life:
             late = time > self.reference[at] + MAX_EXPONENT * self.half_life
             if late.any():
                 self.move(at[late], time[late])
             weight = weight * self._factor(at, time)
+        self._take_back(at, bucket, weight)
+
+    def _take_back(self, at: Ints, bucket: Ints, weight: Floats) -> None:
+        """Take one sample back from each of distinct columns."""
         self.total[at] = self._less(self.total[at], weight)
         left = self._less(self.weights[bucket, at], weight)
         self.weights[bucket, at] = left
@@ -147,12 +221,18 @@ class Block:
         return power_of_two(np.clip(time - self.reference[at], -_LONGEST, _LONGEST) / self.half_life)
 
     def _add(self, at: Ints, bucket: Ints, weight: Floats) -> None:
+        self._add_cells(at, bucket, bucket * self.width + at, weight)
+
+    def _add_cells(self, at: Ints, bucket: Ints, cell: Ints, weight: Floats) -> None:
         # A flat view (blocks are contiguous): adding at one index is much faster than at a pair.
-        flat, cell = self.weights.reshape(-1), bucket * self.width + at
-        np.add.at(flat, cell, weight)
+        np.add.at(self.weights.reshape(-1), cell, weight)
         np.add.at(self.total, at, weight)
+        self._widen(at, bucket, cell)
+
+    def _widen(self, at: Ints, bucket: Ints, cell: Ints) -> None:
+        """Let the buckets just added to that reached epsilon join their ranges."""
         # Weights only grow here, so looking once at the end finds every bucket that reached epsilon on the way.
-        counts = flat[cell] >= self.buckets.epsilon
+        counts = self.weights.reshape(-1)[cell] >= self.buckets.epsilon
         if not counts.all():
             at, bucket = at[counts], bucket[counts]
         np.minimum.at(self.low, at, bucket)
@@ -303,22 +383,6 @@ class Block:
         ends = self.buckets.ends(self.percentile_buckets(ps))
         values: Floats = np.where(self.empty(), 0.0, ends)
         return values
-
-
-def ranks(columns: Ints) -> list[Ints]:
-    """Split positions into turns: the first of every column, the second of every column, and so on."""
-    if not columns.size:
-        return []
-    order = np.argsort(columns, kind="stable")
-    ordered = columns[order]
-    starts = np.flatnonzero(np.r_[True, np.diff(ordered) != 0])
-    lengths = np.diff(np.r_[starts, columns.size])
-    if lengths.max() == 1:
-        return [np.arange(columns.size)]
-    rank = np.arange(columns.size) - np.repeat(starts, lengths)
-    by_rank = np.argsort(rank, kind="stable")
-    bounds = np.searchsorted(rank[by_rank], np.arange(1, int(lengths.max())))
-    return [order[part] for part in np.split(by_rank, bounds)]
 
 
 def _indexes(columns: npt.ArrayLike) -> Ints:

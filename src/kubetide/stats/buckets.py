@@ -4,7 +4,7 @@
     linear        bucket b starts at b·s
 
 The last bucket is open: everything above the maximum lands there. `epsilon` is the weight below which a bucket counts
-as empty. Bucket starts reproduce the reference to the bit (`_power`), because a recommendation is a bucket edge and
+as empty. Bucket starts reproduce upstream to the bit (`_power`), because a recommendation is a bucket edge and
 edges are truncated to whole millicores and bytes afterwards.
 
 The bucket of a value v is the whole part of ln(v·(r − 1)/f + 1) / ln r, each operation rounded to the nearest float,
@@ -31,7 +31,7 @@ _MOST_CELLS = 1 << 22
 
 
 def _power(base: float, exponent: int) -> float:
-    """Return base^exponent by squaring mantissa and exponent apart, as the reference's `Pow` does."""
+    """Return base^exponent by squaring mantissa and exponent apart, as upstream's `Pow` does."""
     mantissa, shift = math.frexp(base)
     result, result_shift = 1.0, 0
     remaining = abs(exponent)

@@ -72,7 +72,7 @@ class Season:
 
 
 class Ensemble:
-    """Forecasts of one series at equal steps; tell it every value with `update`."""
+    """Forecasts of one series at equal steps; give it every value with `update`."""
 
     def __init__(self, *, step_seconds: int, lead_steps: int) -> None:
         self._step, self._lead = step_seconds, lead_steps

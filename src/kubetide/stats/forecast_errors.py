@@ -59,7 +59,7 @@ class ForecastErrors:
 
     @property
     def stirred(self) -> bool:
-        """Tell whether the last minutes erred more than usual."""
+        """Return whether the last minutes erred more than usual."""
         return self._fast >= self._slow
 
     @property

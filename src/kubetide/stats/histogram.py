@@ -34,7 +34,7 @@ class Histogram:
 
     @property
     def empty(self) -> bool:
-        """Tell whether no weight worth counting is held."""
+        """Return whether no weight worth counting is held."""
         return bool(self.block.empty()[0])
 
     def save(self) -> Saved:

@@ -1,6 +1,6 @@
 """Instants as the histograms count them: integer microseconds since the Unix epoch.
 
-Integers, because a hundred thousand of them are one array. `ZERO_TIME` is year 1 UTC, the reference's zero time: it
+Integers, because a hundred thousand of them are one array. `ZERO_TIME` is year 1 UTC, upstream's zero time: it
 means "no sample yet", and multiples of a half-life are counted from it.
 """
 

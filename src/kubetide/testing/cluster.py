@@ -174,7 +174,7 @@ class Cluster:
         """Run kubetide's components: `hpa`, `recommender`, `updater`, `admission`, `slo`.
 
         `settings` are by component: `start("hpa", hpa={"sync_period": timedelta(seconds=5)})`. There is one of each,
-        so none elects a leader unless told to.
+        so none elects a leader unless asked to.
         """
         unknown = [name for name in (*components, *settings) if name not in COMPONENTS]
         if unknown:

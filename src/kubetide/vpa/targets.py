@@ -112,7 +112,7 @@ class Targets:
         return [vpa for vpa in self.vpas.store.values() if vpa.metadata.namespace not in self._ignored]
 
     def has_vpas(self, namespace: str) -> bool:
-        """Tell whether any VPA may have a say about the pods of a namespace."""
+        """Return whether any VPA may have a say about the pods of a namespace."""
         return namespace not in self._ignored and bool(self.vpas.store.in_namespace(namespace))
 
     def limits_in(self, namespace: str) -> NamespaceLimits:
@@ -125,7 +125,7 @@ class Targets:
         return known
 
     def stated_replicas(self, namespace: str, kind: str, name: str) -> int | None:
-        """Return how many pods a controller says it wants (a DaemonSet: has ready); None when it does not say."""
+        """Return how many pods a controller wants (a DaemonSet: has ready); None when it does not report it."""
         informer = self.controllers.get(kind)
         found = informer.store.get(ObjectKey(namespace, name)) if informer is not None else None
         match found:
@@ -173,7 +173,7 @@ class Targets:
         raise TargetNotFound(f"{target.kind} {namespace}/{target.name} does not exist")
 
     async def topmost(self, namespace: str, owner: OwnerReference) -> ControllerKey | None:
-        """Return the controller above an owner that a VPA may name; None when there is none or it cannot be told."""
+        """Return the controller above an owner that a VPA may name; None when there is none or it cannot be known."""
         key = ControllerKey(namespace=namespace, kind=owner.kind, name=owner.name, api_version=owner.api_version)
         try:
             try:

@@ -96,7 +96,7 @@ def test_subjects_may_be_users_groups_and_accounts(subject: Raw, user: User) -> 
     assert not api.authorizer.allows(User("stranger"), wants("get"))
 
 
-def test_a_refusal_says_who_may_not_do_what_where() -> None:
+def test_a_403_names_who_may_not_do_what_where() -> None:
     with pytest.raises(StatusError) as refused:
         cluster().authorizer.check(ROBOT, wants("list", namespace="shop"))
     assert refused.value.code == 403

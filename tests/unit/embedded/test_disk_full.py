@@ -177,7 +177,7 @@ def test_what_was_derived_and_lost_is_derived_again_after_a_restart(tmp_path: Pa
     run_virtual(main())
 
 
-def test_one_line_a_minute_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_a_minute_reports_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with server(tmp_path) as (one, disk):
             disk.error = ENOSPC

@@ -27,7 +27,7 @@ def test_a_rescale_is_told_with_its_metric_and_its_arithmetic() -> None:
     assert "* 1. cpu resource utilization (percentage of request), target 50%" in text
     assert "190% used (190m on average): proposes 8 replicas" in text
     assert "2 ready, 1 missing (web-2)" in text
-    assert "Limits      4 (ScaleUpLimit, limit 4)" in text
+    assert "Limits      4 (cut to the scale-up rate, limit 4)" in text
     assert "scale 3 -> 4" in text
     assert "1 Pods per 60s" in text
     assert "History (newest first)" in text
@@ -40,7 +40,7 @@ def test_a_failure_is_told() -> None:
     assert "keep 2" in text
 
 
-def test_a_guarded_decision_says_what_is_wrong() -> None:
+def test_a_guarded_decision_reports_what_is_wrong() -> None:
     text = render(traced(turn(observation(hpa(metrics=[QUEUE]), 3, [value(-1000)]))))
     assert "not to be trusted for shrinking: it has a negative value (-1)" in text
     assert "InvalidMetricValue" in text

@@ -64,7 +64,7 @@ def test_a_misspelt_dry_run_is_still_dry() -> None:
     assert overrides_of({"kubetide.io/hpa-dry-run": "ture"}).dry_run is True
 
 
-def test_only_our_annotations_are_worth_a_turn() -> None:
+def test_only_our_annotations_are_worth_a_reconcile() -> None:
     mine = {"a": "b", "kubetide.io/x": "y"}
     assert same_overrides(mine, {**mine, "a": "c"})
     assert same_overrides(None, {})

@@ -10,7 +10,7 @@ from kubetide.errors import SettingsError
 from kubetide.hpa.settings import HpaSettings
 
 
-def test_the_flags_of_the_original_are_kept() -> None:
+def test_the_flags_of_upstream_are_kept() -> None:
     found = load(
         HpaSettings,
         flags={
@@ -28,7 +28,7 @@ def test_the_flags_of_the_original_are_kept() -> None:
     assert found.compat_rules.has(TOLERANCE)
 
 
-def test_defaults_are_those_of_the_original() -> None:
+def test_defaults_are_those_of_upstream() -> None:
     found = HpaSettings()
     assert found.downscale_stabilization == timedelta(minutes=5)
     assert str(found.compat_rules.version) == "1.37"

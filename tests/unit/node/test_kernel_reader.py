@@ -61,7 +61,7 @@ def test_what_is_needed_is_read_and_nothing_else(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_cannot_be_read_is_absent_and_says_why(version: int) -> None:
+def test_what_cannot_be_read_is_absent_and_reports_why(version: int) -> None:
     reader, host, layout = machine(version)
     host.files[layout.cgroup_file(files.CPU_QUOTA, TIER)] = "many"
     host.failures[layout.cgroup_file(files.MEMORY_MIN, TIER)] = OSError(errno.EIO, "Input/output error")

@@ -47,7 +47,7 @@ def test_a_module_that_fails_is_started_again_while_others_go_on() -> None:
     run_virtual(main(), start=DEFAULT_START)
 
 
-def test_a_barrier_says_what_it_waits_for() -> None:
+def test_a_barrier_reports_what_it_waits_for() -> None:
     async def main() -> None:
         watch = ModuleWatch(LoopClock(DEFAULT_START), Random(1), Telemetry(), "here")
         missing = ["pods", "nodes"]

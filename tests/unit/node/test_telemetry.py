@@ -4,7 +4,7 @@ from kubetide.node.telemetry import RoundGauge
 from kubetide.telemetry import Telemetry
 
 
-def test_what_a_round_does_not_set_disappears_and_other_nodes_stay() -> None:
+def test_what_a_sync_does_not_set_disappears_and_other_nodes_stay() -> None:
     telemetry = Telemetry()
     gauge = telemetry.gauge("test_gauge", "A test.", ("node", "pod"))
     mine, other = RoundGauge(gauge), RoundGauge(gauge)

@@ -130,7 +130,7 @@ def test_host_applications_with_priority_are_part_of_the_system() -> None:
     assert amounts(lend(applications=({**app, "priority": "koord-batch"},))) == (5500, 6.0)
 
 
-def test_a_threshold_above_a_hundred_lends_more_than_there_is() -> None:
+def test_a_threshold_above_a_hundred_overcommits_more_than_there_is() -> None:
     strategy: dict[str, Any] = {"cpuReclaimThresholdPercent": 120, "memoryReclaimThresholdPercent": 100}
     capacity = {"cpu": parse_quantity("10"), "memory": parse_quantity("10Gi")}
     assert reserve(strategy, capacity)["cpu"] == parse_quantity("-2")

@@ -25,7 +25,7 @@ def policy(config: dict[str, Any], *, error: bool = False, old: dict[str, Any] |
     return found
 
 
-def test_a_node_that_lends_nothing_reports_by_the_default_policy() -> None:
+def test_a_node_that_overcommits_nothing_reports_by_the_default_policy() -> None:
     assert policy({**COLOCATION, "metricReportIntervalSeconds": 20}) == DEFAULT
     assert policy({**COLOCATION, "enable": True, "metricReportIntervalSeconds": 20})["reportIntervalSeconds"] == 20
 

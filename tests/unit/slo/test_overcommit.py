@@ -46,7 +46,7 @@ def test_a_pod_that_vanished_from_the_list_still_counts() -> None:
         pytest.param(observe(metric=convert({"status": {"updateTime": NOW}}, NodeMetric)), id="report-without-usage"),
     ],
 )
-def test_doubtful_metrics_lend_nothing(seen: NodeObservation) -> None:
+def test_doubtful_metrics_overcommit_nothing(seen: NodeObservation) -> None:
     assert lent(seen)[BATCH_CPU] is None
 
 
@@ -62,7 +62,7 @@ def test_disabled_takes_away_just_our_resources() -> None:
     assert patch["status"] == {"capacity": gone, "allocatable": gone}
 
 
-def test_a_node_that_never_lent_is_not_written_when_colocation_is_off() -> None:
+def test_a_node_that_never_overcommitted_is_not_written_when_colocation_is_off() -> None:
     decision = decide_node(observe(colocation={"enable": False}), SloSettings(), NOW)
     assert (decision.status_patch or None, decision.metadata_patch) == (None, None)
 
@@ -80,7 +80,7 @@ def test_the_explanation_adds_up() -> None:
     assert "10000m  capacity" in text
     assert "4000m  margin" in text
     assert "2000m  high-priority pods (used)" in text
-    assert "3,500  calculated" in text
+    assert "3500m  calculated" in text
     assert "last report   0 s ago" in text
 
 
@@ -144,7 +144,7 @@ def test_resources_of_a_plugin_that_is_switched_off_are_left_alone(
     assert names == {f"kubernetes.io/{tier}-{resource}" for tier in touched for resource in ("cpu", "memory")}
 
 
-def test_a_plugin_that_cannot_read_its_input_leaves_what_is_there_and_says_so() -> None:
+def test_a_plugin_that_cannot_read_its_input_leaves_what_is_there_and_reports_it() -> None:
     broken = {"name": "web", "namespace": "shop", "podUsage": {"resources": {"cpu": "much"}}}
     decision = decide_node(observe(node=node(**BATCH_ON_NODE), metric=metric(broken)), SloSettings(), NOW)
     assert [(problem.plugin, problem.stage) for problem in decision.problems] == [

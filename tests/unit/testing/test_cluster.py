@@ -47,7 +47,7 @@ async def test_what_is_not_there_is_said_in_one_line() -> None:
             await cluster.client("nobody").request("GET", "/api/v1/pods")
 
 
-def test_a_cluster_that_is_not_entered_says_so() -> None:
+def test_a_cluster_that_is_not_entered_reports_it() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         Cluster().list("pods")
 

@@ -66,5 +66,5 @@ ADMISSION = (
         *(("admission", flag) for flag in (*SHARED, *ADMISSION)),
     ],
 )
-def test_a_flag_of_the_original_is_known(component: str, flag: str) -> None:
+def test_a_flag_of_upstream_is_known(component: str, flag: str) -> None:
     assert flag in read_flags((component,), (f"--{flag}=1",)).by_section[component]

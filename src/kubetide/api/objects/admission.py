@@ -94,7 +94,7 @@ def json_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict
 
 
 def same_webhooks(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Tell whether a stored configuration already says what is wanted; what others added does not matter."""
+    """Return whether a stored configuration already says what is wanted; what others added does not matter."""
     return _includes(current.get("webhooks"), wanted["webhooks"]) and all(
         _noted(wanted, part).items() <= _noted(current, part).items() for part in ("labels", "annotations")
     )

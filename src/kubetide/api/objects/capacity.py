@@ -1,7 +1,7 @@
 """What the nodes of a cluster have: nothing on a node can use more of it than that.
 
 Amounts are in thousandths, as usage is compared. A pod is bound by its own node; where that is not known, by the
-largest one of the cluster; where no node tells, by nothing.
+largest one of the cluster; where no node reports any, by nothing.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Capacity:
 
 
 UNKNOWN = Capacity()
-"""No node tells what it has."""
+"""No node reports what it has."""
 
 
 def capacity_of(listed: ResourceList | None) -> Amounts:

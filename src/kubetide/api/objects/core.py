@@ -227,6 +227,15 @@ class LimitRange(TypedObject, frozen=True, kw_only=True, gc=False):
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
+class ResourceQuotaStatus(ApiObject, frozen=True, kw_only=True, gc=False):
+    hard: ResourceList | None = None
+    used: ResourceList | None = None
+
+
+class ResourceQuota(TypedObject, frozen=True, kw_only=True, gc=False):
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
 class PersistentVolumeClaimSpec(ApiObject, frozen=True, kw_only=True, gc=False):
     volume_name: str = ""
 

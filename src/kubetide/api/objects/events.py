@@ -4,6 +4,7 @@ Pure functions of each capability make them; `control.recorder` publishes them, 
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 
 from kubetide.api.objects.meta import ObjectReference, TypedObject
@@ -58,5 +59,8 @@ class RecordedEvent(TypedObject, frozen=True, kw_only=True, gc=False):
     message: str = ""
     note: str = ""
     count: int | None = None
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
     involved_object: ObjectReference | None = None
     regarding: ObjectReference | None = None

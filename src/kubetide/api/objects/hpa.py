@@ -36,7 +36,7 @@ class ManagedFieldsEntry(ApiObject, frozen=True, kw_only=True, gc=False):
 
 
 class HpaMeta(ObjectMeta, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Metadata with its writers: they tell whether another controller is at work on the object.
+    """Metadata with its writers: they show whether another controller is at work on the object.
 
     It is sent back with a status, so what is not set is left out.
     """

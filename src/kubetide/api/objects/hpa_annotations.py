@@ -2,7 +2,7 @@
 
 Every amount has a name of its own there (`targetAverageValue`, `currentValue`), and some that are optional in v2 are
 not: they appear as 0. Readers return v2 shapes, or None for text that is not what it should be; keys are matched
-without regard to case, as the reference does.
+without regard to case, as upstream does.
 """
 
 from datetime import UTC, datetime
@@ -250,7 +250,7 @@ def _plain_condition(condition: _Condition) -> Raw:
 
 
 def read_behavior(text: str) -> Raw | None:
-    """Return the behavior of an annotation; None if it says nothing."""
+    """Return the behavior of an annotation; None if it states nothing."""
     try:
         if _is_null(text):
             return None

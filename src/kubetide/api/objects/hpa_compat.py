@@ -184,11 +184,11 @@ class HpaCompat:
     gates: frozenset[str] = frozenset(gate.name for gate in GATES if gate.default(DEFAULT_VERSION))
 
     def has(self, rule: Rule) -> bool:
-        """Tell whether a rule holds."""
+        """Return whether a rule holds."""
         return self.version >= rule.since and (not rule.gate or rule.gate in self.gates)
 
     def gate(self, name: str) -> bool:
-        """Tell whether a gate is on."""
+        """Return whether a gate is on."""
         return name in self.gates
 
 

@@ -255,7 +255,7 @@ def _container_resource(source: Raw, path: str) -> Iterator[Problem]:
 
 
 def _container_resource_problems(name: str) -> Iterator[str]:
-    """Say what keeps a name from being that of a resource of containers; one broken rule may follow from another."""
+    """Return what keeps a name from being that of a resource of containers; one broken rule may follow from another."""
     if not name:
         return
     problems = list(_qualified_name_problems(name))

@@ -54,12 +54,12 @@ def maximum(*lists: Mapping[str, Quantity]) -> Amounts:
 
 
 def is_sidecar(container: Container) -> bool:
-    """Tell whether an init container keeps running beside the others."""
+    """Return whether an init container keeps running beside the others."""
     return container.restart_policy == "Always"
 
 
 def is_pod_level(resource: str) -> bool:
-    """Tell whether a resource can be requested by a pod as a whole."""
+    """Return whether a resource can be requested by a pod as a whole."""
     return resource in (CPU, MEMORY) or resource.startswith("hugepages-")
 
 

@@ -81,6 +81,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", core.ConfigMap)
 SECRETS = Resource("", "v1", "secrets", "Secret", core.Secret)
 SERVICES = Resource("", "v1", "services", "Service", core.Service)
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", core.LimitRange)
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", core.ResourceQuota)
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", core.PersistentVolumeClaim)
 EVENTS = Resource("", "v1", "events", "Event", RecordedEvent)
 REPLICATION_CONTROLLERS = Resource(

@@ -14,7 +14,7 @@ directly in the kube root. A prefix (the kubelet's `--cgroup-root`) puts the kub
 systemd it also becomes the first part of every slice name.
 
 The functions are total: an unknown QoS class or an empty host application yields the kube root or the root itself.
-Such a place must never be written; `is_shared` tells, and the executor refuses.
+Such a place must never be written; `is_shared` finds it, and the executor refuses.
 """
 
 import posixpath
@@ -201,7 +201,7 @@ class CgroupPaths:
         return join(bases.get(base, ""), parent, relative)
 
     def is_shared(self, directory: str) -> bool:
-        """Tell whether a directory belongs to no single pod, container or application, or leaves the root."""
+        """Return whether a directory belongs to no single pod, container or application, or leaves the root."""
         if ".." in directory.split("/") or "\0" in directory:
             return True
         cleaned = join(directory).strip("/")

@@ -34,7 +34,7 @@ def ratio_text(ratio: float) -> str:
 
 
 def ratios_differ(old: float, new: float) -> bool:
-    """Tell whether two ratios differ by at least a hundredth."""
+    """Return whether two ratios differ by at least a hundredth."""
     return abs(old - new) >= _SAME_RATIO
 
 

@@ -82,7 +82,7 @@ class SystemQos(ApiObject, frozen=True, kw_only=True, gc=False):
 
     @property
     def exclusive(self) -> bool:
-        """Exclusive unless it says otherwise."""
+        """Exclusive unless it reports otherwise."""
         return self.cpuset_exclusive is not False
 
 

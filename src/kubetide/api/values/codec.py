@@ -29,7 +29,7 @@ _ZEROS: tuple[tuple[tuple[type[msgspec.inspect.Type], ...], Any], ...] = (
 )
 
 SLICE = 500
-"""Items decoded between two turns of the event loop: below a millisecond for usage, a few for pods."""
+"""Items decoded between two iterations of the event loop: below a millisecond for usage, a few for pods."""
 
 
 class ListMeta(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -95,7 +95,7 @@ def convert(raw: Any, kind: type[T], *, what: str = "") -> T:
 
 
 def _may_hold_nulls(raw: Any) -> bool:
-    """Tell whether there is anything to leave out; looking at the text is quicker than walking through the object."""
+    """Return whether there is anything to leave out; looking at the text is quicker than walking through the object."""
     try:
         return b"null" in msgspec.json.encode(raw)
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -31,7 +31,7 @@ class Rule:
     gate: str = ""
     """The feature gate that must be on as well."""
     always: bool = False
-    """kubetide follows it whatever the version: the older behaviour was a defect, or nobody can tell."""
+    """kubetide follows it whatever the version: the older behaviour was a defect, or nobody knows."""
     fix: bool = False
     """Of a rule that always holds: the older behaviour was a defect, which whoever compares releases may want back."""
 
@@ -64,7 +64,7 @@ class Gate:
     meaning: str
 
     def default(self, version: Version) -> bool:
-        """Return whether the gate is on in a release that is not told otherwise."""
+        """Return whether the gate is on in a release unless it is set."""
         return version >= self.on_since
 
     def locked(self, version: Version) -> bool:

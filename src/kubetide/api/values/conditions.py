@@ -1,4 +1,4 @@
-"""Conditions: find one, set one without losing its age, tell whether anything changed.
+"""Conditions: find one, set one without losing its age, return whether anything changed.
 
 `lastTransitionTime` moves only when the status flips, so that people can see how long something has been so.
 """
@@ -32,7 +32,7 @@ def find_condition(conditions: Iterable[Condition] | None, kind: str) -> Conditi
 
 
 def is_true(conditions: Iterable[Condition] | None, kind: str) -> bool:
-    """Tell whether the condition is there and true."""
+    """Return whether the condition is there and true."""
     condition = find_condition(conditions, kind)
     return condition is not None and condition.is_true
 

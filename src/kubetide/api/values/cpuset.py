@@ -94,7 +94,7 @@ def _number(text: str, whole: str) -> int:
 
 
 def same_cpus(left: str, right: str) -> bool:
-    """Tell whether two texts are CPU lists of the same set."""
+    """Return whether two texts are CPU lists of the same set."""
     try:
         return CpuSet.parse(left) == CpuSet.parse(right)
     except CpuSetError:

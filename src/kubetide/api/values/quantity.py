@@ -148,6 +148,28 @@ def binary_milli_text(millis: int) -> str:
     return _binary_text(millis // 1000) if millis else "0"
 
 
+_BINARY_UNITS = (("Ei", 1024**6), ("Pi", 1024**5), ("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
+
+
+def readable_bytes(value: float) -> str:
+    """Return an amount of bytes as people read it, to three digits: 454Mi, 1.5Gi, 17Ki."""
+    for unit, size in _BINARY_UNITS:
+        if abs(value) >= size:
+            share = value / size
+            return f"{share:.0f}{unit}" if abs(share) >= 100 or share == int(share) else f"{share:.1f}{unit}"
+    return f"{value:.0f}"
+
+
+def readable(resource: str, text: QuantityText) -> str:
+    """Return a quantity of a resource as people read it: bytes in binary units, all else as it is written."""
+    if not resource.endswith(("memory", "storage")):
+        return str(text)
+    try:
+        return readable_bytes(float(parse_quantity(text)))
+    except QuantityError:
+        return str(text)
+
+
 def cpu_millis(text: QuantityText) -> int:
     """Return thousandths of a unit, rounded away from zero; fast for `12345n`, `250m` and `2`."""
     if isinstance(text, str) and len(text) <= _SHORT and text.isascii():

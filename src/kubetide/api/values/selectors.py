@@ -175,7 +175,7 @@ def parse_int64(text: str) -> int | None:
 
 
 def label_key_problem(key: str) -> str | None:
-    """Say what is wrong with a label key, or None."""
+    """Return what is wrong with a label key, or None."""
     prefix, slash, name = key.rpartition("/")
     if slash and (not prefix or len(prefix) > 253 or not _PREFIX.fullmatch(prefix)):
         return "the part before the slash must be a DNS subdomain"
@@ -185,7 +185,7 @@ def label_key_problem(key: str) -> str | None:
 
 
 def label_value_problem(value: str) -> str | None:
-    """Say what is wrong with a label value, or None."""
+    """Return what is wrong with a label value, or None."""
     if value and (len(value) > 63 or not _NAME.fullmatch(value)):
         return "must be at most 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
     return None

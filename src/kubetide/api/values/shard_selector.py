@@ -47,7 +47,7 @@ class ShardSelector:
         return self.ranges[0].field
 
     def matches(self, uid: str, namespace: str) -> bool:
-        """Tell whether an object belongs to the shard; cluster-scoped objects have the empty namespace."""
+        """Return whether an object belongs to the shard; cluster-scoped objects have the empty namespace."""
         found = shard_hash(uid if self.field == UID else namespace)
         return any(one.start <= found < one.end for one in self.ranges)
 
@@ -203,7 +203,7 @@ class _Parser:
         return [ShardRange(field, start, end)]
 
     def _starts_receiver(self) -> bool:
-        """Tell whether the parenthesis belongs to what stands before `.shardRange`, which is ignored."""
+        """Return whether the parenthesis belongs to what stands before `.shardRange`, which is ignored."""
         depth = 0
         for position in range(self._at, len(self._tokens)):
             kind = self._tokens[position].kind

@@ -1,84 +1,250 @@
-"""`kubetide explain`: why an autoscaler, a pod or a node is the size it is.
+"""`kubetide explain`: what is wrong with an autoscaler, a workload, a pod or a node, the fix, and why it is its size.
 
-The running controller knows best: it has the history. Without one the decision is recomputed from the cluster, which
-says what would be decided now, and that the history is missing.
+The verdict is judged from the cluster, the numbers come from the running controller (`explain.numbers`).
 """
 
 import asyncio
 import importlib
-import os
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.objects.scheme import HPAS, NODES, PODS, VPAS, Resource
-from kubetide.api.values.codec import decode_raw, encode
-from kubetide.cli.asking import get_json, join
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.api.values.codec import encode
+from kubetide.cli.explain.answer import listing, verdict_lines, with_verdict
+from kubetide.cli.explain.history import events_about, render_events, since
+from kubetide.cli.explain.numbers import KINDS, client_of, explained
+from kubetide.cli.explain.workload import workload_trace
 from kubetide.cli.main import Invocation
 from kubetide.clock import SystemClock
-from kubetide.config import Settings, load
-from kubetide.errors import KubetideError
-from kubetide.kube.client.client import Client
-from kubetide.kube.client.connect import connect
-from kubetide.kube.client.errors import NotFound
+from kubetide.durations import parse_duration
+from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.kubeconfig import load as access
-from kubetide.kube.client.settings import KubeSettings
-from kubetide.settings import COMPONENTS
+from kubetide.verdicts.cluster_reader import one_line, read_cluster
+from kubetide.verdicts.core.finding import found as found_verdict
+from kubetide.verdicts.core.judge import about, parts_of, rows
+from kubetide.verdicts.core.verdict import Finding, Severity
+from kubetide.verdicts.core.view import ClusterView
 
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Who explains an object: the component, the module that recomputes, and the one that shows it."""
-
-    component: str
-    resource: Resource[Any]
-    recomputer: str
-    renderer: str
-    namespaced: bool
-
-
-KINDS = {
-    "hpa": _Kind("hpa", HPAS, "kubetide.hpa.recompute", "kubetide.hpa.explain", True),
-    "vpa": _Kind("recommender", VPAS, "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True),
-    "pod": _Kind("updater", PODS, "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True),
-    "node": _Kind("slo", NODES, "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False),
+ALIASES = {
+    "deployment": "deploy",
+    "deployments": "deploy",
+    "statefulsets": "statefulset",
+    "sts": "statefulset",
+    "hpas": "hpa",
+    "vpas": "vpa",
+    "pods": "pod",
+    "po": "pod",
+    "nodes": "node",
+    "no": "node",
 }
+"""How kubectl lets people write the kinds."""
 
-COLOCATION = _Kind("colocation", PODS, "kubetide.slo.colocation.explain", "kubetide.cli.explain.pod", True)
-"""What a pod became at creation; noted on the pod, so that no controller has to be asked."""
-
-
-_PORTS = (8941, 8942, 8943, 8944, 8080, 9316)
-"""The ports of the components, the SLO controller's and the agent's last."""
+WATCH_SECONDS = 2.0
+_NEEDS_NODES = frozenset({"pod", "node", "deploy", "statefulset"})
 
 
-@click.command("explain", short_help="Why an autoscaler, a pod or a node is the size it is.")
-@click.argument("kind", type=click.Choice(sorted(KINDS)))
-@click.argument("name", metavar="[NAMESPACE/]NAME")
+class _KindName(click.ParamType[Any]):
+    """A kind as kubectl lets people write it."""
+
+    name = "kind"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found = ALIASES.get(str(value).lower(), str(value).lower())
+        if found not in KINDS:
+            self.fail(f"{value!r} is not one of {', '.join(sorted(KINDS))}", param, ctx)
+        return found
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(kind) for kind in sorted(KINDS) if kind.startswith(incomplete)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is to be explained, and whom to ask."""
+
+    invocation: Invocation
+    kind: str
+    key: ObjectKey
+    address: str | None
+    token: str | None
+    recompute: bool
+    since: timedelta | None
+
+
+@click.command("explain", short_help="What is wrong with an object, the fix, and why it is the size it is.")
+@click.argument("kind", type=_KindName(), required=False)
+@click.argument("name", metavar="[[NAMESPACE/]NAME]", required=False)
+@click.option("-A", "--all-namespaces", is_flag=True, help="List what has a problem, in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--since", default="", help="Only the history of this time, such as 1h.")
+@click.option("-w", "--watch", is_flag=True, help="Explain again whenever something changes.")
 @click.option("--address", help="Where the controller serves /explain, such as 127.0.0.1:8941.")
 @click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", help="Bearer token for /explain.")
 @click.option("--recompute", is_flag=True, help="Do not ask a controller; compute from the cluster.")
 @click.pass_obj
 def command(
-    invocation: Invocation, kind: str, name: str, output: str, address: str | None, token: str | None, recompute: bool
+    invocation: Invocation,
+    kind: str | None,
+    name: str | None,
+    all_namespaces: bool,
+    output: str,
+    since: str,
+    watch: bool,
+    address: str | None,
+    token: str | None,
+    recompute: bool,
 ) -> None:
-    """Explain the last decision about an object, with everything that went into it."""
-    found = KINDS[kind]
-    key = ObjectKey.parse(name)
-    if found.namespaced and not key.namespace:
-        key = ObjectKey(invocation.namespace or _context_namespace(invocation), key.name)
-    trace = asyncio.run(_explained(invocation, kind, found, key, address, token, recompute=recompute))
+    """Explain an object: the verdict and its fix, the numbers behind it, its history.
+
+    KIND is hpa, vpa, pod, node, deploy or statefulset. Without a name, or with -A, everything that has a problem is
+    listed, of KIND or of all kinds.
+    """
+    span = _span(since)
+    if name is None or all_namespaces:
+        if name is not None:
+            raise InvalidInput("a name and -A exclude each other: -A lists what has a problem", field="-A")
+        within = "" if all_namespaces else invocation.namespace or _context_namespace(invocation)
+        produce = partial(_list, invocation, kind, within, output)
+    else:
+        assert kind is not None, "click fills arguments in order"
+        key = ObjectKey.parse(name)
+        if KINDS[kind].namespaced and not key.namespace:
+            key = ObjectKey(invocation.namespace or _context_namespace(invocation), key.name)
+        question = Question(
+            invocation=invocation, kind=kind, key=key, address=address, token=token, recompute=recompute, since=span
+        )
+        produce = partial(_text, question, output)
+    asyncio.run(_show(produce, again=watch))
+
+
+def _span(text: str) -> timedelta | None:
+    try:
+        return parse_duration(text) if text else None
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field="--since") from error
+
+
+async def _show(produce: Callable[[], Awaitable[str]], *, again: bool) -> None:
+    """Print an explanation; with `again`, print it anew whenever it has changed, until interrupted."""
+    shown = None
+    while True:
+        text = await produce()
+        if text != shown:
+            if shown is not None:
+                click.echo()
+            if again:
+                click.clear()
+            click.echo(text)
+            shown = text
+        if not again:
+            return
+        await asyncio.sleep(WATCH_SECONDS)
+
+
+async def _list(invocation: Invocation, kind: str | None, namespace: str, output: str) -> str:
+    """Return everything that has a problem."""
+    client = client_of(invocation)
+    try:
+        view = await read_cluster(client, SystemClock(), namespace=namespace)
+    finally:
+        await client.close()
+    found = [
+        finding
+        for finding in rows(view)
+        if (finding.severity.is_problem or finding.severity is Severity.UNKNOWN) and kind in (None, finding.kind)
+    ]
+    if output == "json":
+        return encode([finding.row() for finding in found]).decode()
+    where = f"in namespace {namespace}" if namespace else "in any namespace"
+    return listing(found) if found else f"OK: nothing has a problem {where}"
+
+
+async def _text(question: Question, output: str) -> str:
+    """Return the explanation of one object."""
+    trace, findings = await _answer(question)
     if trace.get("recomputed"):
         # Before the answer and in either form: a number without its history must not pass for the controller's own.
         click.secho(f"RECOMPUTED: {trace['warning']}", fg="yellow", bold=True, err=True)
     if output == "json":
-        click.echo(encode(trace))
-        return
-    text: str = importlib.import_module(found.renderer).render(trace)
-    click.echo(text)
+        return encode(with_verdict(trace, findings)).decode()
+    parts = ["\n".join(verdict_lines(findings))]
+    if "unexplained" in trace:
+        parts.append(f"No numbers: {trace['unexplained']}")
+    else:
+        parts.append(importlib.import_module(KINDS[question.kind].renderer).render(trace).rstrip())
+    parts.append(render_events(trace.get("events") or []))
+    return "\n\n".join(part for part in parts if part)
+
+
+async def _answer(question: Question) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the numbers and the findings; where the cluster cannot be read, that is the finding."""
+    kind, key = question.kind, question.key
+    view, events, problem = await _read(question)
+    workload = KINDS[kind].resource.kind
+    trace: dict[str, Any]
+    if view is not None and kind in ("deploy", "statefulset"):
+        if (workload, key) not in view.workloads and str(KINDS[kind].resource) not in view.unreadable:
+            raise KubetideError(f"there is no {kind} {key.name} in namespace {key.namespace}")
+        trace = {"unexplained": f"{KINDS[kind].resource} cannot be read"}
+        if (workload, key) in view.workloads:
+            trace = workload_trace(view, workload, key)
+    elif view is None and kind in ("deploy", "statefulset"):
+        raise KubetideError(problem)
+    else:
+        trace = await _numbers(question, view)
+    now = view.now if view is not None else SystemClock().now()
+    if trace.get("history"):
+        trace["history"] = since(trace["history"], question.since, now=now)
+    trace["events"] = since(events, question.since, now=now)
+    if view is None:
+        return trace, [found_verdict("server-unreachable", kind, key, message=problem)]
+    return trace, about(view, kind, key, trace)
+
+
+async def _numbers(question: Question, view: ClusterView | None) -> dict[str, Any]:
+    """Return the trace of the object; where there is none although the object is there, why."""
+    try:
+        return await explained(
+            question.invocation,
+            question.kind,
+            KINDS[question.kind],
+            question.key,
+            question.address,
+            question.token,
+            recompute=question.recompute,
+        )
+    except KubetideError as error:
+        if view is None or question.address or not about(view, question.kind, question.key):
+            raise
+        return {"unexplained": str(error)}
+
+
+async def _read(question: Question) -> tuple[ClusterView | None, list[dict[str, Any]], str]:
+    """Read what the verdict is judged by, and the events; a controller may be asked where no cluster answers."""
+    client = None
+    try:
+        client = client_of(question.invocation)
+        whole = question.kind in _NEEDS_NODES
+        view = await read_cluster(client, SystemClock(), namespace=question.key.namespace, whole=whole)
+        workload = view.workloads.get((KINDS[question.kind].resource.kind, question.key))
+        named = [(KINDS[question.kind].resource.kind, question.key)]
+        if workload is not None:
+            parts = parts_of(view, workload)
+            named += [("HorizontalPodAutoscaler", key_of(hpa)) for hpa in parts.hpas]
+            named += [("VerticalPodAutoscaler", key_of(vpa)) for vpa in parts.vpas]
+        events = await events_about(client, named)
+    except KubetideError as error:
+        return None, [], one_line(error)
+    finally:
+        if client is not None:
+            await client.close()
+    return view, events, ""
 
 
 def _context_namespace(invocation: Invocation) -> str:
@@ -87,113 +253,3 @@ def _context_namespace(invocation: Invocation) -> str:
         return access(clock=SystemClock(), path=invocation.kubeconfig, context=invocation.context or "").namespace
     except KubetideError:
         return "default"
-
-
-async def _explained(
-    invocation: Invocation,
-    kind: str,
-    found: _Kind,
-    key: ObjectKey,
-    address: str | None,
-    token: str | None,
-    *,
-    recompute: bool,
-) -> dict[str, Any]:
-    """Explain an object; a pod also by the colocation profiles noted on it, whether or not a VPA is for it."""
-    if kind != "pod":
-        return await _explain(invocation, kind, found, key, address, token, recompute=recompute)
-    colocation: dict[str, Any] = {}
-    try:
-        # What a profile made of a pod has no history: reading the pod is not second best.
-        colocation = {**await _recompute(invocation, kind, COLOCATION, key), "recomputed": False}
-        return colocation | await _explain(invocation, kind, found, key, address, token, recompute=recompute)
-    except KubetideError:
-        if colocation:
-            return colocation
-        return await _explain(invocation, kind, found, key, address, token, recompute=recompute)
-
-
-def _places(invocation: Invocation) -> tuple[str, ...]:
-    """Return where a kubetide may be running here: where the kubeconfig says, then the ports of the components.
-
-    Several components may share one process, on the port of whichever was named first, so all ports are tried.
-    """
-    try:
-        announced = access(clock=SystemClock(), path=invocation.kubeconfig, context=invocation.context or "").explain
-    except KubetideError:
-        announced = ""
-    ports = tuple(f"127.0.0.1:{port}" for port in _PORTS)
-    return tuple(dict.fromkeys((announced, *ports))) if announced else ports
-
-
-async def _explain(
-    invocation: Invocation,
-    kind: str,
-    found: _Kind,
-    key: ObjectKey,
-    address: str | None,
-    token: str | None,
-    *,
-    recompute: bool,
-) -> dict[str, Any]:
-    if not recompute:
-        addresses = (address,) if address else _places(invocation)
-        answers = await asyncio.gather(*(ask(each, kind, key, token, required=bool(address)) for each in addresses))
-        halves = [answer for answer in answers if answer is not None]
-        controller = next((half for half in halves if not _is_of_agent(kind, half)), None)
-        agent = next((half for half in halves if _is_of_agent(kind, half)), None)
-        if (trace := join(kind, controller, agent)) is not None:
-            return trace
-        if address:
-            raise KubetideError(f"{address} does not know {kind} {key}")
-    return await _recompute(invocation, kind, found, key)
-
-
-def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
-    """Whether an answer is that of a node's agent alone."""
-    return ("cgroup" in answer and "vpa" not in answer) if kind == "pod" else (kind == "node" and "node" in answer)
-
-
-async def ask(address: str, kind: str, key: ObjectKey, token: str | None, *, required: bool) -> dict[str, Any] | None:
-    """Ask a controller; None if it does not know the object, or nobody answers though nobody has to."""
-    try:
-        found = await get_json(address, f"/explain/{kind}/{key}", token=token or "", seconds=5)
-    except KubetideError:
-        if required:
-            raise
-        return None  # any other program may listen on a port of ours
-    return found if isinstance(found, dict) else None
-
-
-async def _exists(client: Client, kind: str, found: _Kind, key: ObjectKey) -> None:
-    """Raise, with the fix, if there is no such object or nothing of its kind: waiting for it would help nobody."""
-    if kind in ("vpa", "pod"):
-        path = f"/apis/{VPAS.api_version}"
-        try:
-            listed = decode_raw((await client.request("GET", path)).body, what=path)
-        except NotFound:
-            listed = {}
-        if VPAS.plural not in {each["name"] for each in listed.get("resources") or ()}:
-            fix = f"kubetide manifests {found.component} | kubectl apply -f -"
-            raise KubetideError(f"{VPAS.plural}.{VPAS.group} is not installed in this cluster; fix: {fix}")
-    try:
-        await client.get_raw(found.resource, key.name, namespace=key.namespace or None)
-    except NotFound as error:
-        where = f" in namespace {key.namespace}" if found.namespaced else ""
-        raise KubetideError(f"there is no {kind} {key.name}{where}") from error
-
-
-async def _recompute(invocation: Invocation, kind: str, found: _Kind, key: ObjectKey) -> dict[str, Any]:
-    clock = SystemClock()
-    flags = {} if invocation.kubeconfig is None else {"kubeconfig": str(invocation.kubeconfig)}
-    if invocation.context:
-        flags["context"] = invocation.context
-    client, _ = connect(load(KubeSettings, flags=flags, env=os.environ), clock=clock)
-    settings: Settings = load(COMPONENTS[found.component], env=os.environ)
-    try:
-        await _exists(client, kind, found, key)
-        trace: dict[str, Any] = await importlib.import_module(found.recomputer).recompute(client, clock, settings, key)
-    finally:
-        await client.close()
-    warning = "no running controller answered; computed from the cluster as it is now, its history is missing"
-    return {**trace, "recomputed": True, "warning": warning}

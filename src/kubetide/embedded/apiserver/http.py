@@ -46,7 +46,7 @@ class ServerOptions:
     write_seconds: float = 20.0
     """How long a watcher may leave its bytes unread."""
     watch_pause: float = 0.02
-    """At least this long between two writes to one watcher: bursts are joined, a single change is told at once."""
+    """At least this long between two writes to one watcher: bursts are joined, a single change is sent at once."""
     connections: int = 4096
     """Every watch holds one."""
 

@@ -1,7 +1,7 @@
 """OpenAPI, as far as kubectl reads it: which parameters writes take, and the fields of each kind for `explain`.
 
 Custom resources show their own schema. Built-in kinds show the fields that kubetide's typed objects declare, with
-unknown fields allowed: the real types have more. Version 2 is a bare document, which tells kubectl to rely on the
+unknown fields allowed: the real types have more. Version 2 is a bare document, which makes kubectl rely on the
 server for validation.
 """
 

@@ -209,7 +209,7 @@ class ApiServer:
         return answer
 
     async def _read_converted(self, request: Request, target: Target) -> Answer | WatchPlan:
-        """Ask the conversion webhook first. What is read may change meanwhile, so it may take more than one round."""
+        """Ask the conversion webhook first. What is read may change meanwhile, so it may take more than one call."""
         for _ in range(_MAX_ROUNDS):
             await self.conversions.show(self.verbs.resolve(target), self.verbs.entries_read(request, target))
             with suppress(Unconverted):

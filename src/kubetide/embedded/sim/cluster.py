@@ -179,7 +179,7 @@ class SimCluster:
             await asyncio.sleep(max(0.0, begin + number * self._tick - loop.time()))
 
     def step(self, now: float) -> None:
-        """Bring counters up to `now`, set new demands, and let the kernel kill whom it must."""
+        """Bring counters up to `now`, set new demands, and let the kernel OOM kill whom it must."""
         self.kernel.advance(now)
         self.model.tick(now)
         for _ in range(_OOM_ROUNDS):
@@ -303,7 +303,7 @@ class SimCluster:
         return host
 
     def set_profile(self, namespace: str, workload: str, profile: Profile) -> None:
-        """Say how the containers of a workload behave; `workload` is the name of the topmost owner."""
+        """Set how the containers of a workload behave; `workload` is the name of the topmost owner."""
         self.model.set_profile((namespace, workload), profile)
 
     def set_load(self, namespace: str, workload: str, curve: Curve | float) -> None:

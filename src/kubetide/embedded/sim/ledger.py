@@ -1,4 +1,4 @@
-"""What a stretch of simulated time cost and gave: pods, CPU asked for and used, waiting, kills.
+"""What a stretch of simulated time cost and gave: pods, CPU asked for and used, waiting, OOM kills.
 
 Sampled at even steps; hours are sums of samples times the step. "Served well" is the share of samples with requests in
 which the mean response time of a workload was below a second.

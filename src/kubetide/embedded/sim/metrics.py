@@ -36,13 +36,13 @@ LATENCY_METRICS = ("http_request_duration_seconds",)
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A pod whose containers all run: what its metrics say about it, and the rows of its containers."""
+    """A pod whose containers all run: what its metrics report about it, and the rows of its containers."""
 
     uid: str
     namespace: str
     name: str
     template: bytes
-    """What its metrics say, as JSON, with places for the time and for two numbers of each container."""
+    """What its metrics report, as JSON, with places for the time and for two numbers of each container."""
     containers: tuple[tuple[str, int], ...]
     """Id and row of each."""
 
@@ -371,7 +371,7 @@ _KINDS = {
 
 
 def _template(metadata: Raw, containers: list[str]) -> bytes:
-    """Return what the metrics of a pod say, with places for the time and for two numbers of each container."""
+    """Return what the metrics of a pod report, with places for the time and for two numbers of each container."""
     usages = [b'{"name":%s,"usage":{"cpu":"%%dn","memory":"%%dKi"}}' % _literal(name) for name in containers]
     return b'{"metadata":%s,%s,"containers":[%s]}' % (_literal(metadata), _TIME, b",".join(usages))
 

@@ -1,4 +1,4 @@
-"""What happens in a cluster, told in one line per change, with its reason.
+"""What happens in a cluster, in one line per change, with its reason.
 
 Most of it stands in Kubernetes events already: who did what, and why. What has no event (a new recommendation, other
 resources after a pod was replaced, a changed amount of shared CPU) is read from the difference of two versions.
@@ -32,7 +32,7 @@ _EVENTS: dict[str, Tone] = {
     "ResizeInfeasible": "warn",
 }
 _ONCE = ("BackOff", "FailedGetResourceMetric", "FailedGetPodsMetric")
-"""Repeated while the cause lasts; the first one tells it all."""
+"""Repeated while the cause lasts; the first one has it all."""
 _VPAS = ResourceKey("autoscaling.k8s.io", "verticalpodautoscalers")
 _HPAS = ResourceKey("autoscaling", "horizontalpodautoscalers")
 _NODES = ResourceKey("", "nodes")
@@ -93,7 +93,7 @@ class Narrator:
             return
         message = " ".join(str(new.get("message") or new.get("note") or reason).split())
         autoscaled = (involved.get("namespace"), involved.get("name")) in self._autoscaled
-        # The autoscaler tells why by itself; what is left is the coming and going of revisions.
+        # The autoscaler reports why by itself; what is left is the coming and going of revisions.
         revision = " from 0 " in message or message.endswith(" to 0")
         if reason == "ScalingReplicaSet" and autoscaled and not revision:
             return
@@ -142,7 +142,7 @@ class Narrator:
             return
         self._shared[name] = value
         memory = allocatable.get("kubernetes.io/batch-memory", "0")
-        text = f"lends {value / 1000:.1f} cores and {_amount('memory', quantity_float(memory))} to batch work"
+        text = f"overcommits {value / 1000:.1f} cores and {_amount('memory', quantity_float(memory))} for batch work"
         self._say(f"node/{name}", text + (f" (was {before / 1000:.1f} cores)" if before is not None else ""), "good")
 
     def _say(self, subject: str, text: str, tone: Tone) -> None:

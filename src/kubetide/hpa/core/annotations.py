@@ -81,7 +81,7 @@ NO_OVERRIDES = Overrides()
 
 
 def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
-    """Read the annotations; what cannot be understood is left out and named in `problems`."""
+    """Read the annotations; what is invalid is left out and named in `problems`."""
     if not annotations or not any(name.startswith(PREFIX) for name in annotations):
         return NO_OVERRIDES
     problems: list[str] = []
@@ -134,7 +134,7 @@ def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
 
 
 def same_overrides(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
-    """Tell whether two sets of annotations ask the same of kubetide; a change of others is not worth a reconcile."""
+    """Return whether two sets of annotations ask the same of kubetide; a change of others is not worth a reconcile."""
     return old == new or _own(old) == _own(new)
 
 

@@ -8,7 +8,7 @@
 | some   | at or above it          | active; the error is reported at the end          |
 
 After this stands the guard: a proposal to shrink is not acted on if a metric that asks for it rests on an input that
-cannot be true, such as a negative sample, on usage that is too old to tell the load of today, or on a ratio that was
+cannot be true, such as a negative sample, on usage that is too old to show the load of today, or on a ratio that was
 multiplied by no ready pod at all.
 """
 

@@ -23,7 +23,7 @@ def selector_of(text: str) -> Selector:
 
 
 def is_anchor(selector: Selector) -> bool:
-    """Tell whether having one of the anchors is all that the selector asks for."""
+    """Return whether having one of the anchors is all that the selector asks for."""
     return len(selector.requirements) == 1 and bool(anchors(selector))
 
 

@@ -14,7 +14,7 @@ from kubetide.hpa.core.zero import after_rescale
 
 
 def conclude(decision: ScaleDecision, *, scale_error: str | None = None) -> Conclusion:
-    """Tell what follows, given whether the scale could be written."""
+    """Return what follows, given whether the scale could be written."""
     hpa, now = decision.hpa, decision.at
     before, generation = hpa.status, _generation(decision)
     if decision.current is None:

@@ -1,13 +1,13 @@
 """One reconcile of one autoscaler, without any I/O: what is observed goes in, what to do comes out, with its reasons.
 
     target unreadable            -> say so, change nothing else
-    target at 0, switched off    -> rest (`hpa.core.zero` tells whose zero it is)
+    target at 0, switched off    -> rest (`hpa.core.zero` knows whose zero it is)
     target outside [min, max]    -> to the bound, at once
     otherwise                    -> largest proposal of all metrics -> guard -> learned headroom, if asked for
                                     -> windows -> limits -> new size
 
 A metric that fails never lets the target shrink: unknown is not low. `decide` goes as far as the wanted size,
-`hpa.conclude` tells what follows once the write of the scale has worked or not.
+`hpa.core.conclude` decides what follows once the write of the scale has worked or not.
 """
 
 from datetime import datetime
@@ -68,7 +68,7 @@ def metrics_of(spec: HpaSpec) -> tuple[MetricSpec, ...]:
 
 
 def needs_metrics(hpa: HorizontalPodAutoscaler, scale: ScaleView, compat: HpaCompat) -> bool:
-    """Tell whether metrics decide at this size."""
+    """Return whether metrics decide at this size."""
     if scale.replicas == 0:
         return may_wake(hpa, compat)
     return minimum_of(hpa.spec) <= scale.replicas <= hpa.spec.max_replicas
@@ -105,7 +105,7 @@ def decide(observation: Observation, memory: Memory, options: Options, *, now: d
 
 
 def _scale_read(base: ScaleDecision, now: datetime) -> ScaleDecision:
-    """Say that the scale was read, where a reconcile has nothing more to say about its target."""
+    """Report that the scale was read, where a reconcile has nothing more to say about its target."""
     conditions = with_condition(
         base.conditions,
         ABLE_TO_SCALE,
@@ -265,7 +265,7 @@ def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecisi
 
 
 def _metrics_problem(kind: ProblemKind, message: str, base: ScaleDecision) -> HpaProblem:
-    """Return the error of a reconcile whose metrics failed; the first that failed tells whose fault it is."""
+    """Return the error of a reconcile whose metrics failed; the first that failed shows whose fault it is."""
     first = next((result.failure for result in base.results if result.proposal is None), None)
     unknown = first is not None and first.kind is ErrorKind.UNKNOWN_TYPE
     return HpaProblem(kind, message, in_spec=unknown and base.compat.has(SPEC_ERROR_LABEL))
@@ -317,6 +317,10 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         # The minimum was raised while the target was at zero: waking up goes to the new one at least.
         limited = replace(limited, replicas=minimum)
         why = why or _BELOW_MINIMUM
+    if not why and limited.replicas != current:
+        # The metrics ask for no change, so it is the past that speaks, or a bound.
+        moved = stabilized.replicas != current
+        why = _REMEMBERED.format(stabilized.replicas) if moved else _sentence(_LIMITED_TEXT[limited.reason])
     memory = replace(memory.letting_go(held), recommendations=stabilized.recommendations)
     conditions = with_condition(
         base.conditions,
@@ -368,6 +372,11 @@ def _double(text: Any, otherwise: float) -> float:
         return otherwise
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+_REMEMBERED = "A recommendation of {} replicas is still inside its stabilization window"
 _BELOW_MINIMUM = "Current number of replicas below minReplicas"
 _STABILIZED_TEXT = {
     READY_FOR_NEW_SCALE: "the recommended size needs no stabilization",

@@ -154,7 +154,7 @@ def find_defect(
 
 
 def _all_sane(reading: PodReading, now: datetime, max_age: timedelta) -> bool:
-    """Tell at a glance that every sample can be true and is young; a look at each is needed if not."""
+    """Return at a glance whether every sample can be true and is young; a look at each is needed if not."""
     samples = reading.samples.values()
     values, times = [sample.value for sample in samples], [sample.timestamp for sample in samples]
     return (
@@ -197,7 +197,7 @@ def _sample_defect(proposal: Proposal, reading: PodReading, now: datetime, max_a
 
 
 def _is_old(at: datetime, window: timedelta, now: datetime, max_age: timedelta) -> bool:
-    """Tell whether usage is older than its window and `max_age` allow; of one that says no time nobody can tell."""
+    """Return whether usage is older than its window and `max_age` allow; of one that says no time nobody knows."""
     return bool(max_age) and at != ZERO_TIME and now - at - max(window, timedelta(0)) > max_age
 
 

@@ -1,4 +1,4 @@
-"""What an autoscaler tells people: every event reason in one list, and the events themselves.
+"""What an autoscaler reports: every event reason in one list, and the events themselves.
 
 Reasons are words that dashboards and alerts match on; they are those of Kubernetes, and a few of kubetide's own.
 """

@@ -91,7 +91,7 @@ def stand_in_by_spec(
 
 
 def fallback_condition(conditions: Conditions, results: Sequence[MetricResult], now: datetime) -> Conditions:
-    """Return the conditions with the one that tells whether a fallback is in force, where any metric has one."""
+    """Return the conditions with the one that shows whether a fallback is in force, where any metric has one."""
     stated = [result for result in results if _stated(result) is not None]
     if not stated:
         return conditions

@@ -48,7 +48,7 @@ class AfterStart(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def holds_down(self, rules: Rules, *, now: datetime) -> bool:
-        """Tell whether forgotten rescales could still forbid shrinking."""
+        """Return whether forgotten rescales could still forbid shrinking."""
         return self.last_scale is not None and now < self.last_scale + longest_period(rules.down)
 
 
@@ -118,7 +118,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def memory_for(hpa: HorizontalPodAutoscaler, begin: datetime | None) -> Memory:
-    """Return empty memory, careful if the object is older than the moment we began to act."""
+    """Return empty memory, careful if the object is older than the moment we started leading."""
     created = hpa.metadata.creation_timestamp
     if begin is None or (created is not None and created >= begin):
         return Memory()

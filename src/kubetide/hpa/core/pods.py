@@ -133,7 +133,7 @@ def group_pods(
 
 
 def is_starting(pod: Pod, sample: Sample, rules: ReadinessRules, *, now: datetime) -> bool:
-    """Tell whether the CPU sample of a pod shows its start rather than its load."""
+    """Return whether the CPU sample of a pod shows its start rather than its load."""
     condition = ready_condition(pod)
     started = pod.status.start_time
     if condition is None or started is None:
@@ -180,7 +180,7 @@ def pod_requests(pods: Iterable[Pod], resource: str, compat: HpaCompat, containe
 
 
 def has_pod_level_requests(pod: Pod) -> bool:
-    """Tell whether a pod is sized as a whole."""
+    """Return whether a pod is sized as a whole."""
     requests = pod.spec.resources.requests if pod.spec.resources is not None else None
     return any(resources.is_pod_level(name) for name in requests or ())
 

@@ -39,7 +39,7 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     up: float = 0.1
 
     def covers(self, ratio: float) -> bool:
-        """Tell whether the ratio is close enough to 1.0; both ends count, NaN does not."""
+        """Return whether the ratio is close enough to 1.0; both ends count, NaN does not."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
@@ -59,7 +59,7 @@ def utilization_of(samples: Mapping[str, Sample], requests: Mapping[str, int], t
         requests = {name: requests[name] for name in both}
     used, requested = sum([sample.value for sample in samples.values()]), sum(requests.values())
     if requested == 0:
-        raise MetricFailure(ErrorKind.ZERO_REQUESTS, "the pods that have samples request nothing")
+        raise MetricFailure(ErrorKind.ZERO_REQUESTS, _REQUEST_NOTHING if samples else _OTHER_PODS)
     percent = truncated(used * 100, requested)
     return Usage(divided(percent, target), truncated(used, len(samples)), percent)
 
@@ -96,6 +96,8 @@ def rounded_up(value: float) -> int:
 
 
 _NOTHING = Sample(0)
+_REQUEST_NOTHING = "the pods that have samples request nothing"
+_OTHER_PODS = "no pod of the target has a sample yet: the samples are of pods that are gone"
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):

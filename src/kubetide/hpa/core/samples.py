@@ -8,7 +8,7 @@ container lacks the resource has no sample at all: half a pod is not a small pod
 An answer is never trusted to be sane. A pod with two containers of one name, or one that uses more than its node has
 (`hpa.plausible`), counts as a pod without a sample, and its name and the reason are kept. What is no number (`NaN`,
 infinity) or does not fit 64 bits makes the metric fail by name; what is a number but cannot be a measurement (negative,
-from the future, two values for one pod) stays in the formula, as the reference has it, and is remembered as a defect
+from the future, two values for one pod) stays in the formula, as upstream has it, and is remembered as a defect
 for the guard after the formula.
 """
 
@@ -108,7 +108,7 @@ class ValueReading(msgspec.Struct, frozen=True):
     values: tuple[int, ...]
     timestamp: datetime = ZERO_TIME
     measured: tuple[tuple[datetime, timedelta], ...] = ()
-    """When each value was measured and over which window, where it says when."""
+    """When each value was measured and over which window, where that is known."""
 
     @property
     def usage(self) -> int:
@@ -202,12 +202,12 @@ def external_reading(items: Sequence[ExternalMetricValue]) -> ValueReading:
 
 
 def fits_64_bits(number: int) -> bool:
-    """Tell whether a number is one that Kubernetes can count with."""
+    """Return whether a number is one that Kubernetes can count with."""
     return INT64_MIN <= number <= INT64_MAX
 
 
 def is_future(timestamp: datetime, now: datetime) -> bool:
-    """Tell whether a sample is dated so far ahead that it cannot be a measurement."""
+    """Return whether a sample is dated so far ahead that it cannot be a measurement."""
     return timestamp > now + FUTURE_ALLOWED
 
 

@@ -75,12 +75,12 @@ def conditions_only(before: HpaStatus, conditions: Conditions) -> HpaStatus:
 
 
 def same_status(one: HpaStatus, other: HpaStatus) -> bool:
-    """Tell whether two statuses say the same."""
+    """Return whether two statuses say the same."""
     return same_beside_metrics(one, other) and _same(one.current_metrics or (), other.current_metrics or ())
 
 
 def only_drifted(one: HpaStatus, other: HpaStatus) -> bool:
-    """Tell whether two statuses differ in nothing but values of the same metrics, each by at most `LITTLE`.
+    """Return whether two statuses differ in nothing but values of the same metrics, each by at most `LITTLE`.
 
     Nobody decides on these values, the autoscaler least of all: it reads the metrics themselves.
     """
@@ -88,7 +88,7 @@ def only_drifted(one: HpaStatus, other: HpaStatus) -> bool:
 
 
 def same_beside_metrics(one: HpaStatus, other: HpaStatus) -> bool:
-    """Tell whether two statuses differ in nothing but values of metrics."""
+    """Return whether two statuses differ in nothing but values of metrics."""
     return (
         one.current_replicas == other.current_replicas
         and one.desired_replicas == other.desired_replicas

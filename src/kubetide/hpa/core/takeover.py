@@ -47,7 +47,7 @@ class Signs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stance(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether kubetide writes, and whether people are to be told of another controller."""
+    """Whether kubetide writes, and whether another controller is to be reported."""
 
     acts: bool
     warn: bool = False
@@ -68,9 +68,9 @@ def stance(overrides: Overrides, signs: Signs, *, take_over: bool, dry_run: bool
 
 
 def version_difference(server: str, compat: Version) -> str:
-    """Tell how the release that the cluster runs differs from the one that is followed; empty if it does not.
+    """Return how the release that the cluster runs differs from the one that is followed; empty if it does not.
 
-    A controller manager does not tell its own version, but it is of the API server's release or just behind it.
+    A controller manager does not report its own version, but it is of the API server's release or just behind it.
     """
     try:
         found = parse_version(server, VERSIONS)
@@ -103,7 +103,7 @@ def stance_notes(stances: Iterable[Stance]) -> tuple[str, ...]:
 def wrote_lately(
     entries: Iterable[ManagedFieldsEntry] | None, subresource: str, *, sync_period: timedelta, now: datetime
 ) -> bool:
-    """Tell whether the built-in controller wrote the subresource within three sync periods."""
+    """Return whether the built-in controller wrote the subresource within three sync periods."""
     return any(
         entry.manager == BUILT_IN_MANAGER
         and entry.subresource == subresource
@@ -114,12 +114,12 @@ def wrote_lately(
 
 
 def wrote_ever(entries: Iterable[ManagedFieldsEntry] | None) -> bool:
-    """Tell whether the built-in controller still owns anything of an object, however long ago it wrote it."""
+    """Return whether the built-in controller still owns anything of an object, however long ago it wrote it."""
     return BUILT_IN_MANAGER in [entry.manager for entry in entries or ()]
 
 
 def lease_is_fresh(lease: Lease, *, now: datetime) -> bool:
-    """Tell whether the holder renewed its lease within the lease's own duration."""
+    """Return whether the holder renewed its lease within the lease's own duration."""
     spec = lease.spec
     if not spec.holder_identity or spec.renew_time is None:
         return False

@@ -1,7 +1,7 @@
 """Scaling to zero replicas and back: whose zero is it?
 
 A target at 0 replicas was either switched off by a person, and then stays off, or put there by its autoscaler, which
-may wake it again. From 1.36 on the condition `ScaledToZero` tells the two apart; up to 1.35 a minimum of 0 does.
+may wake it again. From 1.36 on the condition `ScaledToZero` distinguishes the two; up to 1.35 a minimum of 0 does.
 
 | at 0 replicas                                  | up to 1.35     | from 1.36      |
 |------------------------------------------------|----------------|----------------|
@@ -28,7 +28,7 @@ def minimum_of(spec: HpaSpec) -> int:
 
 
 def may_wake(hpa: HorizontalPodAutoscaler, compat: HpaCompat) -> bool:
-    """Tell whether metrics decide about a target that has 0 replicas."""
+    """Return whether metrics decide about a target that has 0 replicas."""
     minimum = minimum_of(hpa.spec)
     if not compat.has(SCALED_TO_ZERO):
         return minimum == 0
@@ -64,5 +64,5 @@ def while_disabled(conditions: Conditions, compat: HpaCompat) -> Conditions:
 
 
 def _measured_outside(spec: HpaSpec) -> bool:
-    """Tell whether a metric has a value even while there is no pod."""
+    """Return whether a metric has a value even while there is no pod."""
     return any(metric.type in (MetricType.OBJECT, MetricType.EXTERNAL) for metric in spec.metrics or ())

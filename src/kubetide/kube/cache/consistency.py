@@ -7,7 +7,7 @@ that the backup does not have, and the copy would hold them for ever. Three sign
 - it does not find an object that the copy holds, and still holds once a deletion would have arrived;
 - it counts another number of objects than the copy had at the same version.
 
-A list of one object tells version and count of the whole collection (`remainingItemCount`), so a check costs the same
+A list of one object shows version and count of the whole collection (`remainingItemCount`), so a check costs the same
 for ten objects and a hundred thousand. It runs now and then, and at once when a change, a bookmark or a 404 gives rise
 to doubt. With a selector servers do not count; then the other two signs have to do.
 """
@@ -42,7 +42,7 @@ log = get_logger("informer")
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """What a list of one object tells of the whole collection; without a count where the server does not say."""
+    """What a list of one object shows of the whole collection; without a count where the server does not say."""
 
     resource_version: str
     count: int | None
@@ -167,7 +167,7 @@ class Consistency(Generic[T]):
         self._doubted.clear()
 
     async def _find_missing(self) -> str:
-        """Say which object that was reported missing is indeed not there; an object that changed since is."""
+        """Return which object that was reported missing is indeed not there; an object that changed since is."""
         reported, self._missing = self._missing, {}
         for key, held in reported.items():
             if self._store.get(key) is held and not await self._collection.has(key):
@@ -175,7 +175,7 @@ class Consistency(Generic[T]):
         return ""
 
     async def _compare(self) -> str:
-        """Say how the copy differs from the server; nothing is said while no stream keeps it fresh."""
+        """Return how the copy differs from the server; nothing is said while no stream keeps it fresh."""
         stream, seen = self._stream(), self._versions.latest
         if stream is None:
             return ""

@@ -8,7 +8,7 @@ What a stream may do wrong, and what follows:
   (`cache.versions`).
 - it sends what is no event, or an error such as 410: the objects are listed again.
 - an object does not fit its struct: the last good one stays in force, and the fault is logged and counted.
-- it says nothing of what a restore from a backup took away: the cache is compared with the server now and then
+- it does not report what a restore from a backup took away: the cache is compared with the server now and then
   (`cache.consistency`), and listed again where it differs.
 """
 
@@ -235,7 +235,7 @@ class Informer(Generic[T]):
         return listing.resource_version
 
     async def _replace(self, listing: Listing[T]) -> None:
-        """Make the store equal to the list, telling handlers only what changed.
+        """Make the store equal to the list, calling handlers only for what changed.
 
         A server that has lost its past gives versions out a second time: then every object is taken as it comes.
         """

@@ -1,7 +1,7 @@
 """How large the nodes are, from a watch that keeps nothing else of them.
 
-It needs the permission to list and watch nodes. Without it nothing is known of them, which is said once in the log and
-asked again every few minutes; whoever uses this goes on without bounds.
+It needs the permission to list and watch nodes. Without it nothing is known of them, which is reported once in the log
+and asked again every few minutes; whoever uses this goes on without bounds.
 """
 
 import asyncio

@@ -20,14 +20,14 @@ OVERLAP = 16
 
 
 def newer(version: str, than: str) -> bool:
-    """Say whether `version` comes after `than`."""
+    """Return whether `version` comes after `than`."""
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)
     return version != than
 
 
 def went_back(version: str, seen: str) -> bool:
-    """Say whether `version` comes before one that was `seen`; of versions that are no numbers nobody can tell."""
+    """Return whether `version` comes before one that was `seen`; of versions that are no numbers nobody knows."""
     return version.isdecimal() and seen.isdecimal() and int(version) < int(seen)
 
 
@@ -68,7 +68,7 @@ class Versions:
                 self.progress += 1
 
     def accept(self, key: ObjectKey, version: str, known: str, *, deleted: bool) -> bool:
-        """Say whether a change is news for `key`, whose object in hand has version `known`; remember that it came."""
+        """Return whether a change is news for `key`, whose object in hand has version `known`; remember it."""
         if not version:
             return True
         # What is above the newest number is above the floor too; only versions that are no numbers have to be compared.

@@ -114,7 +114,7 @@ def current_share() -> Share | None:
 
 
 def give_back_memory() -> bool:
-    """Return freed memory to the operating system where the C library can; say whether anything was returned.
+    """Return freed memory to the operating system where the C library can; return whether anything was returned.
 
     glibc keeps what lies below the last block in use, and after a large answer some small block always does.
     """

@@ -1,7 +1,7 @@
 """Typed verbs over a transport: read into structs, write as patches.
 
-What the server says decides the pace: 429, and 5xx with Retry-After, are tried again when it says so; a list whose
-continue token has expired starts over in one piece. Everything else that is refused is raised as the error of its
+What the server reports decides the pace: 429, and 5xx with Retry-After, are tried again when it asks for it; a list
+whose continue token has expired starts over in one piece. Everything else that is refused is raised as the error of its
 reason, for the caller to judge.
 """
 
@@ -59,8 +59,9 @@ class Listing(Generic[T]):
 class Client:
     """Reads and writes the objects of one API server as one identity.
 
-    `observe(method, status, seconds)` is told of every request; status 0 means that nobody answered. `announce(part)`
-    is told of every informer, elector, recorder and queue that works with this client, so that all can be shown.
+    `observe(method, status, seconds)` is called for every request; status 0 means that nobody answered.
+    `announce(part)` is called for every informer, elector, recorder and queue that works with this client, so that all
+    can be shown.
     """
 
     def __init__(
@@ -368,7 +369,7 @@ class Client:
         return self._bucket.qps if self._bucket is not None else 0.0
 
     def announce(self, part: object) -> None:
-        """Tell whoever shows the machinery of this process of a part that works with this client."""
+        """Hand a part that works with this client to whoever shows the machinery of this process."""
         if self._announce is not None:
             self._announce(part)
 

@@ -106,7 +106,7 @@ class ExecConfig:
     install_hint: str = ""
     interactive_mode: str = "Never"
     cluster: Mapping[str, object] | None = None
-    """What the plugin is told about the cluster, where `provideClusterInfo` asks for it."""
+    """What the plugin learns about the cluster, where `provideClusterInfo` asks for it."""
 
 
 class _ExecStatus(ApiObject, frozen=True, kw_only=True, gc=False):

@@ -139,7 +139,7 @@ class Discovery:
         return next(iter(await self.versions(group)), None)
 
     async def has(self, group: str, version: str) -> bool:
-        """Say whether a group version is served."""
+        """Return whether a group version is served."""
         return version in await self.versions(group)
 
     async def resources(self, group: str, version: str) -> tuple[ApiResource, ...]:

@@ -59,7 +59,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """The server knows who asks, and says no."""
+    """The server knows the client, and refuses."""
 
 
 class NotFound(ApiError):

@@ -110,7 +110,7 @@ def load_identity(context: ssl.SSLContext, identity: Certificate) -> None:
 
 
 def shown_certificate(server: ssl.SSLContext) -> bytes:
-    """Return the certificate (DER) that a client is shown: a handshake in memory tells what no attribute does."""
+    """Return the certificate (DER) that a client is shown: a handshake in memory shows what no attribute does."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE

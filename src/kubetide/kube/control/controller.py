@@ -2,7 +2,7 @@
 
     caches     run from the start, on a standby too, so that a new leader acts on what it already knows
     leadership is asked for once the caches are synced: a process that knows nothing must not hold the Lease
-    loops      run only while leading, keyed (a work queue and a reconcile per object) or periodic (a run per interval)
+    loops      run only while leading, keyed (a queue, a reconcile per object) or periodic (an iteration per interval)
     background runs from start to stop whoever leads: a webhook server, the expiry of metrics
 
 A component derives from `Controller`, hands its caches and loops to the constructor and says in `started_leading`
@@ -31,7 +31,7 @@ K = TypeVar("K", bound=Hashable)
 log = get_logger("controller")
 
 STALLED_INTERVALS = 5
-"""Intervals that may pass without the end of a run before a restart is the better choice."""
+"""Intervals that may pass without the end of an iteration before a restart is the better choice."""
 
 
 class Cache(Protocol):
@@ -114,11 +114,11 @@ class KeyedLoop(Generic[K]):
 
 
 class PeriodicLoop:
-    """One run per interval, counted by the clock and not from the end of the last run.
+    """One iteration per interval, counted by the clock and not from the end of the last one.
 
-    A run that takes longer than the interval is followed by the next one at once; runs that were missed meanwhile are
-    skipped, and the rhythm stays. A run that fails is logged and the next one comes at its time; an error that is not
-    kubetide's own is a bug and ends the process.
+    An iteration that takes longer than the interval is followed by the next one at once; those that were missed
+    meanwhile are skipped, and the rhythm stays. One that fails is logged and the next one comes at its time; an error
+    that is not kubetide's own is a bug and ends the process.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class PeriodicLoop:
     ) -> None:
         self.name = name
         self.last_run: datetime | None = None
-        """When the last run of this term ended."""
+        """When the last iteration of this term ended."""
         self._run_once = run_once
         self._clock = clock
         self._interval = interval.total_seconds()
@@ -142,7 +142,7 @@ class PeriodicLoop:
         self._progress_at: float | None = None
 
     def healthy(self) -> bool:
-        """Return whether a run ended lately; a loop that is not running has nothing to answer for."""
+        """Return whether an iteration ended lately; a loop that is not running has nothing to answer for."""
         if self._progress_at is None:
             return True
         return self._clock.monotonic() - self._progress_at <= self._first_after + STALLED_INTERVALS * self._interval
@@ -157,7 +157,7 @@ class PeriodicLoop:
                 await self._attempt()
                 self.last_run = self._clock.now()
                 self._progress_at = self._clock.monotonic()
-                due = next_tick(due, self._interval, now=self._progress_at)
+                due = next_due(due, self._interval, now=self._progress_at)
         finally:
             self.last_run = self._progress_at = None
 
@@ -169,14 +169,14 @@ class PeriodicLoop:
         except* KubetideError as errors:
             failure = errors
             for error in _flat(errors):
-                log.warning("run failed", loop=self.name, error=str(error), kind=type(error).__name__)
+                log.warning("loop failed", loop=self.name, error=str(error), kind=type(error).__name__)
         if self._reconciles is not None:
             seconds = self._clock.monotonic() - started
             self._reconciles.outcome(self.name, Reconciled(key=self.name, seconds=seconds, error=failure))
 
 
-def next_tick(due: float, interval: float, *, now: float) -> float:
-    """Return when the run after the one due at `due` is due: the latest tick by now, or else the next one."""
+def next_due(due: float, interval: float, *, now: float) -> float:
+    """Return when the iteration after the one due at `due` is due: the latest time by now, or else the next one."""
     due += interval
     return due if now < due else due + (now - due) // interval * interval
 

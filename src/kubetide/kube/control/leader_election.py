@@ -161,7 +161,7 @@ class LeaderElector:
         return True
 
     def _refuse(self, error: KubetideError) -> None:
-        """Count a refusal, and report it once: the same words every two seconds help nobody."""
+        """Count an error, and report it once: the same words every two seconds help nobody."""
         self._refused += 1
         if str(error) == self._refusal:
             return

@@ -42,7 +42,7 @@ class Component(Protocol):
 
 @runtime_checkable
 class Explains(Protocol):
-    """A component that can tell why it decided as it did."""
+    """A component that can explain its decisions."""
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return the last decisions about an object with their traces, or None for what it does not know."""
@@ -98,7 +98,7 @@ class Manager:
         return None
 
     def notes(self) -> Sequence[str]:
-        """Return what the components have to tell, each line with the name of its component."""
+        """Return what the components have to report, each line with the name of its component."""
         lines: list[str] = []
         for component in self.components:
             if isinstance(component, Manager):

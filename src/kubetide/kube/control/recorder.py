@@ -2,7 +2,7 @@
 
 `publish` puts the event into a bounded queue and returns; a task writes them one after the other. When the server is
 away the queue fills and the oldest wait; what does not fit is counted and dropped: an event is a courtesy, the
-decision it tells of is not held up for it. What is written is decided by `Correlator`.
+decision it reports is not held up for it. What is written is decided by `Correlator`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What all collectors share: the context they read from, previous readings, and the loop around a round.
+"""What all collectors share: the context they read from, previous readings, and the loop around a sync.
 
 Any rate needs two readings. The previous one is kept per id for twenty intervals and then forgotten; a counter that
-went backwards gives no rate. A collector counts as started after its first round that stored its data.
+went backwards gives no rate. A collector counts as started after its first sync that stored its data.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything a collector may use. A round runs on a worker: `pods` and `host_applications` may be asked there."""
+    """Everything a collector may use. A sync runs on a worker: `pods` and `host_applications` may be asked there."""
 
     host: Host
     layout: Layout
@@ -66,7 +66,7 @@ class Collector(Protocol):
     started: bool
 
     def collect(self) -> bool:
-        """Do one round, on a worker; return whether its data was stored."""
+        """Sync once, on a worker; return whether its data was stored."""
         ...
 
 
@@ -96,7 +96,7 @@ class Previous(Generic[T]):
         return len(self._readings)
 
 
-class Round:
+class BaseCollector:
     """Base of the collectors: name, interval, and storing a batch."""
 
     name = ""
@@ -123,7 +123,7 @@ READ_ERRORS = (OSError, KubetideError)
 """What reading a cgroup may raise."""
 
 
-# The loop around a collector: at once, then one interval after each round ended.
+# The loop around a collector: at once, then one interval after each sync ended.
 
 
 class Shows(Protocol):
@@ -133,7 +133,7 @@ class Shows(Protocol):
 
 
 async def collect_forever(collector: Collector, state: Shows, worker: Worker, refresh: Callable[[], object]) -> None:
-    """Run a collector until cancelled; `refresh` is called on the loop before each round."""
+    """Run a collector until cancelled; `refresh` is called on the loop before each sync."""
     problem = ""
     while True:
         try:
@@ -144,7 +144,7 @@ async def collect_forever(collector: Collector, state: Shows, worker: Worker, re
         except READ_ERRORS as error:
             if str(error) != problem:
                 problem = str(error)
-                log.warning("collector round failed", collector=collector.name, error=problem)
+                log.warning("collector sync failed", collector=collector.name, error=problem)
         state.error = problem
         rest = getattr(collector, "pause", None)
         await asyncio.sleep(collector.interval if rest is None else rest())

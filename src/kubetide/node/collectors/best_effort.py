@@ -8,7 +8,7 @@ tier; without containers those of the tier.
 
 from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import BEST_EFFORT
-from kubetide.node.collectors.base import Context, Previous, Round
+from kubetide.node.collectors.base import BaseCollector, Context, Previous
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.store import key_of
 from kubetide.node.host.protocol import is_gone
@@ -22,8 +22,8 @@ def be_properties(allocation: str) -> dict[str, str]:
     return {"be_resource": "cpu", "be_allocation": allocation}
 
 
-class BestEffortCollector(Round):
-    """Samples the three `node_be` values together; usage is 0 on the first round."""
+class BestEffortCollector(BaseCollector):
+    """Samples the three `node_be` values together; usage is 0 on the first sync."""
 
     name = "BEResourceCollector"
 

@@ -3,7 +3,7 @@
 The kernel thread is configured once at start, not at every check. Hot usage never goes below zero.
 """
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log, skips
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, log, skips
 from kubetide.node.core import files
 from kubetide.node.core.formats import memory
 from kubetide.node.core.series import kinds
@@ -14,7 +14,7 @@ from kubetide.node.core.snapshot import host_application_directory
 SCAN_PERIOD_SECONDS = 5
 
 
-class ColdMemoryCollector(Round):
+class ColdMemoryCollector(BaseCollector):
     """Samples cold and hot memory of node, pods, containers and host applications."""
 
     name = "ColdPageCollector"

@@ -1,12 +1,12 @@
 """Cycles and instructions of containers, counted over a window of every interval.
 
-One round starts the counters, the next one, a window later, reads them. A container whose counters cannot be opened
+One sync starts the counters, the next one, a window later, reads them. A container whose counters cannot be opened
 (no hardware counters, no permission) is left out. Cycles per instruction are left to the reader.
 """
 
 from collections.abc import Mapping
 
-from kubetide.node.collectors.base import Context, Round, log
+from kubetide.node.collectors.base import BaseCollector, Context, log
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
 from kubetide.node.core.series.store import key_of
@@ -17,7 +17,7 @@ from kubetide.node.telemetry import RoundGauge
 _FIELDS = {"cycle": "cycles", "instruction": "instructions"}
 
 
-class CpiCollector(Round):
+class CpiCollector(BaseCollector):
     """Samples `container_cpi`."""
 
     name = "CPICollector"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log, skips
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, log, skips
 from kubetide.node.core.report import Gpu
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
@@ -12,7 +12,7 @@ from kubetide.node.runtime.nvml import GpuSource, NvmlError, ProcessUsage
 Usage = dict[int, dict[int, ProcessUsage]]
 
 
-class GpuCollector(Round):
+class GpuCollector(BaseCollector):
     """Samples the GPU kinds; keeps the list of GPUs as a fact."""
 
     name = "GPU"

@@ -1,6 +1,6 @@
 """Applications of the host that the NodeSLO names: CPU and memory of their cgroups, like a pod's."""
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Round, log
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, log
 from kubetide.node.collectors.pods import UsageReader
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
@@ -8,7 +8,7 @@ from kubetide.node.core.series.store import key_of
 from kubetide.node.core.snapshot import host_application_directory
 
 
-class HostApplicationCollector(Round):
+class HostApplicationCollector(BaseCollector):
     """Samples host applications; without a NodeSLO there are none."""
 
     name = "HostApplicationCollector"

@@ -4,7 +4,7 @@ import platform
 from dataclasses import replace
 
 from kubetide.errors import KubetideError
-from kubetide.node.collectors.base import Context, Round, log
+from kubetide.node.collectors.base import BaseCollector, Context, log
 from kubetide.node.core.formats.numbers import FormatError
 from kubetide.node.core.formats.processors import CpuBasicInfo, Processor, lscpu, threads_per_core
 from kubetide.node.host.facts import cpu_basic_info, numa_facts, processors_from_sysfs
@@ -14,7 +14,7 @@ LSCPU = ("lscpu", "-e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE")
 LSCPU_SUMMARY = ("lscpu", "-y")
 
 
-class NodeInfoCollector(Round):
+class NodeInfoCollector(BaseCollector):
     """Keeps processors and NUMA facts in the store; CPU facts are kept even if NUMA facts fail."""
 
     name = "NodeInfoCollector"
@@ -26,10 +26,10 @@ class NodeInfoCollector(Round):
         self._commands = commands
         self._huge_pages = huge_pages
         self._cpu = context.telemetry.counter(
-            "koordlet_collect_node_cpu_info_status", "Rounds of reading CPU facts.", ("node", "status")
+            "koordlet_collect_node_cpu_info_status", "Syncs of CPU facts.", ("node", "status")
         )
         self._numa = context.telemetry.counter(
-            "koordlet_collect_node_numa_info_status", "Rounds of reading NUMA facts.", ("node", "status")
+            "koordlet_collect_node_numa_info_status", "Syncs of NUMA facts.", ("node", "status")
         )
 
     def collect(self) -> bool:

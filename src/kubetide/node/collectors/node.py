@@ -3,13 +3,13 @@
 cpu = ticks since the last reading / ticks in the time elapsed        memory = MemTotal - MemAvailable
 """
 
-from kubetide.node.collectors.base import Context, Previous, Round
+from kubetide.node.collectors.base import BaseCollector, Context, Previous
 from kubetide.node.core.formats import cpu, memory
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.store import key_of
 
 
-class NodeCollector(Round):
+class NodeCollector(BaseCollector):
     """Samples `node_cpu_usage` and `node_memory_usage` together."""
 
     name = "NodeResourceCollector"
@@ -23,7 +23,7 @@ class NodeCollector(Round):
         ).labels(context.node_name)
 
     def collect(self) -> bool:
-        """Read both; the first round has no CPU and stores nothing."""
+        """Read both; the first sync has no CPU and stores nothing."""
         ticks = cpu.busy_ticks(self.context.host.read(self.context.layout.proc("stat")))
         found = memory.meminfo(self.context.host.read(self.context.layout.proc("meminfo")))
         before = self._ticks.swap("node", ticks)
@@ -41,7 +41,7 @@ class NodeCollector(Round):
 # What is left of the node's usage when pods and host applications are taken off; never negative.
 
 
-class SystemCollector(Round):
+class SystemCollector(BaseCollector):
     """Samples `sys_cpu_usage` and `sys_memory_usage`."""
 
     name = "SystemResourceCollector"
@@ -51,7 +51,7 @@ class SystemCollector(Round):
         self._outdated = outdated
 
     def collect(self) -> bool:
-        """Subtract; a missing or old part skips the round."""
+        """Subtract; a missing or old part skips the sync."""
         shared = self.context.shared
         now = self.context.clock.monotonic()
         parts = (shared.node, shared.host_applications, *shared.pods.values())

@@ -1,13 +1,13 @@
 """Memory with page cache, of the node, pods and containers."""
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Round, skips
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, skips
 from kubetide.node.core.formats import memory
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
 from kubetide.node.core.series.store import key_of
 
 
-class PageCacheCollector(Round):
+class PageCacheCollector(BaseCollector):
     """Samples the `…_with_page_cache` kinds."""
 
     name = "PageCacheCollector"

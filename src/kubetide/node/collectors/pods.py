@@ -1,10 +1,10 @@
 """Pods and their containers: CPU time since the last reading, anonymous and unevictable memory.
 
 A pod that cannot be read, or is read for the first time, skips its containers too. The sum over all pods of the
-round is left for the system collector, also when it is zero.
+sync is left for the system collector, also when it is zero.
 """
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Previous, Round, skips
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, Previous, skips
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
 from kubetide.node.core.series.store import key_of
@@ -20,7 +20,7 @@ class UsageReader:
     def read(self, identity: str, directory: str) -> tuple[float, int] | None:
         """Return (cores, bytes) of a cgroup; None on the first reading or when a counter went backwards."""
         nanos = self._reader.cpu_usage_nanos(directory)
-        # At once: the time of a counter is the time it was read, not when the rest of the round was done.
+        # At once: the time of a counter is the time it was read, not when the rest of the sync was done.
         before = self._nanos.swap(identity, nanos)
         used = self._reader.memory_stat(directory).usage
         if before is None or nanos < before[1]:
@@ -32,7 +32,7 @@ class UsageReader:
         self._nanos.forget_old()
 
 
-class PodCollector(Round):
+class PodCollector(BaseCollector):
     """Samples CPU and memory of pods and containers."""
 
     name = "PodResourceCollector"

@@ -6,7 +6,7 @@ and a `some` line that a file lacks is not stored as "no pressure".
 
 from collections.abc import Iterator
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Round, skips
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, skips
 from kubetide.node.core.formats.psi import Pressure, PressureLine
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
@@ -31,7 +31,7 @@ def _degrees(pressure: CgroupPressure) -> Iterator[tuple[str, str, PressureLine,
         yield name, "full", one.full, one.full_supported
 
 
-class PressureCollector(Round):
+class PressureCollector(BaseCollector):
     """Samples `container_psi` and `pod_psi`."""
 
     name = "PSICollector"

@@ -1,19 +1,19 @@
 """Disks, partitions, volume groups and mount points of the node.
 
-Nodes without LVM are common: a missing or failing `vgs` or `lvs` leaves its map empty and is said once. Only `lsblk`
-and `findmnt` can fail a round.
+Nodes without LVM are common: a missing or failing `vgs` or `lvs` leaves its map empty and is reported once. Only
+`lsblk` and `findmnt` can fail a sync.
 """
 
 from collections.abc import Callable, Sequence
 
 from kubetide.errors import KubetideError
-from kubetide.node.collectors.base import Context, Round, log
+from kubetide.node.collectors.base import BaseCollector, Context, log
 from kubetide.node.core.formats import storage
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.host.protocol import Commands
 
 
-class StorageCollector(Round):
+class StorageCollector(BaseCollector):
     """Keeps the storage facts in the store."""
 
     name = "NodeStorageInfoCollector"
@@ -23,7 +23,7 @@ class StorageCollector(Round):
         self._commands = commands
         self._told: set[str] = set()
         self._status = context.telemetry.counter(
-            "koordlet_collect_node_local_storage_info_status", "Rounds of reading disks.", ("node", "status")
+            "koordlet_collect_node_local_storage_info_status", "Syncs of disk facts.", ("node", "status")
         )
 
     def collect(self) -> bool:
@@ -35,8 +35,8 @@ class StorageCollector(Round):
             facts = storage.read_findmnt(self._commands.run(storage.FINDMNT), facts)
         except (OSError, KubetideError) as error:
             self._status.labels(self.context.node_name, "failed").inc()
-            if "round" not in self._told:
-                self._told.add("round")
+            if "sync" not in self._told:
+                self._told.add("sync")
                 log.warning("disks not read", error=str(error))
             return False
         self._status.labels(self.context.node_name, "succeeded").inc()

@@ -1,13 +1,13 @@
 """How often pods and containers ran into their CPU quota: throttled periods per period since the last reading."""
 
-from kubetide.node.collectors.base import READ_ERRORS, Context, Previous, Round, skips
+from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, Previous, skips
 from kubetide.node.core.formats.cpu import Throttling, throttled_ratio
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
 from kubetide.node.core.series.store import key_of
 
 
-class ThrottlingCollector(Round):
+class ThrottlingCollector(BaseCollector):
     """Samples the throttled ratio of pods and containers."""
 
     name = "PodThrottledCollector"

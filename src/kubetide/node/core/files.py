@@ -133,7 +133,7 @@ class CgroupFile:
         return text
 
     def same(self, version: int, text: str, value: str) -> bool:
-        """Tell whether a file with this text already has `value`."""
+        """Return whether a file with this text already has `value`."""
         if self.kind is Kind.DEVICE:
             return not line_needed(text, value)
         if self.kind is Kind.COST:
@@ -157,7 +157,7 @@ def _no_limit_v1(text: str) -> bool:
 
 
 def in_range(value: str, low: int, high: int) -> bool:
-    """Tell whether a text is `max` or a decimal integer within [low, high]."""
+    """Return whether a text is `max` or a decimal integer within [low, high]."""
     if value == "max":
         return low <= INT64_MAX <= high
     try:
@@ -176,7 +176,7 @@ _COST_BOUNDS = {
 
 
 def _cost_line(value: str) -> bool:
-    """Tell whether every number of a line of blkio.cost.qos or blkio.cost.model is one that the kernel takes."""
+    """Return whether every number of a line of blkio.cost.qos or blkio.cost.model is one that the kernel takes."""
     if value == "":
         return False
     fields = (field.partition("=") for field in value.split(" ")[1:])

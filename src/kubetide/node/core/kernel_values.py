@@ -5,7 +5,7 @@
     plan   = strategy.decide(snapshot with kernel)
 
 A decision that names what it looks at can be run anywhere, from values that a test (or a recording) makes up, and
-only what somebody looks at is read. A value that could not be read is absent, never zero; `problems` tells why.
+only what somebody looks at is read. A value that could not be read is absent, never zero; `problems` has the reason.
 """
 
 from collections.abc import Collection, Mapping
@@ -68,7 +68,7 @@ class KernelValues:
         return self.texts.get((file.name, directory))
 
     def has(self, file: CgroupFile, directory: str) -> bool | None:
-        """Tell whether a file exists; None while nothing can be said."""
+        """Return whether a file exists; None while nothing can be said."""
         return self.present.get((file.name, directory))
 
     def setting(self, file: SystemFile) -> str | None:

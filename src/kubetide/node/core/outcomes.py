@@ -8,7 +8,7 @@ outcome of that write, never at the plan:
     missing                 the cgroup (or the file in it) does not exist: nothing is limited there, nothing is lifted
     unsupported             this kernel or cgroup version has no such file
     refused                 a rule of the agent: the value would land where others live
-    failed                  the kernel said no, and what was in force before still is; `reason` tells why
+    failed                  the kernel refused, and what was in force before still is; with its `reason`
 """
 
 from collections.abc import Iterable, Mapping
@@ -69,11 +69,11 @@ class Applies(Protocol):
     """Whoever turns plans into kernel writes; the executor is the one in production."""
 
     def apply(self, plan: Plan) -> Outcomes:
-        """Apply all batches of a plan and tell what became of every write."""
+        """Apply all batches of a plan and return the outcome of every write."""
         ...
 
     def apply_batch(self, batch: Batch) -> Outcomes:
-        """Apply one batch and tell what became of every write."""
+        """Apply one batch and return the outcome of every write."""
         ...
 
 

@@ -4,7 +4,7 @@
     aggregated…Usages           avg, p50, p90, p95, p99 over each duration of the policy; empty while the samples span
                                 less than half of it
     podsMetric                  averages of every pod with data; pods without are left out
-    prodReclaimableMetric       what the predictor says, or an empty map
+    prodReclaimableMetric       what the predictor reports, or an empty map
     prodPeakMetric              the predicted peak of prod pods, left out while there is none
 
 CPU is truncated to milli-cores, memory to bytes. The memory kind follows the collect policy; hot page cache falls

@@ -205,7 +205,7 @@ class Evictor:
         return self._version
 
     def _report(self, eviction: Eviction, about: ObjectReference, message: str) -> None:
-        """Tell of a refusal; the recorder folds repetitions, the log and the audit hear of it once a minute."""
+        """Report a rejected eviction; the recorder folds repetitions, log and audit hear of it once a minute."""
         self._publish(warning(about, FAILURE, message))
         if self._first_in_a_while(eviction.uid, message):
             self._record(eviction, message)

@@ -104,7 +104,7 @@ class Executor:
         self._started = True
 
     def collect_garbage(self) -> None:
-        """Forget entries that are too old to be believed, and refusals when there are many: they are told again."""
+        """Forget entries that are too old to be believed, and refused values when they are many: reported again."""
         now = self._clock.now()
         self._paths.clear()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
@@ -129,7 +129,7 @@ class Executor:
         return tuple(self.update(write, cached=batch.cached) for level in batch.levels for write in level)
 
     def update(self, write: Write, *, cached: bool = True) -> WriteOutcome:
-        """Write one value and tell what became of it; `cached` skips what was written a short while ago."""
+        """Write one value and return the outcome of it; `cached` skips what was written a short while ago."""
         if cached and not self._started:
             raise NotStarted(f"update of {_name(write)} before the executor was started")
         return self._told(self._tried(write, self._settle if cached else self.write_through))
@@ -191,7 +191,7 @@ class Executor:
             return WriteOutcome(write, WriteStatus.FAILED, str(error))
 
     def _told(self, outcome: WriteOutcome) -> WriteOutcome:
-        """Count an outcome, and tell people of a new failure: a value that is refused is wanted again every sync."""
+        """Count an outcome, and report a new failure: a value that is refused is wanted again every sync."""
         write, status, reason = outcome
         if status is WriteStatus.FAILED:
             self.counts.failed += 1

@@ -69,17 +69,17 @@ def kubelet_config_path(command_line: list[str], working_directory: str) -> str 
 
 
 def has_resctrl(cpuinfo: str) -> bool:
-    """Tell whether the CPU can partition its cache and memory bandwidth."""
+    """Return whether the CPU can partition its cache and memory bandwidth."""
     return {"cat_l3", "mba"} <= cpu.cpu_flags(cpuinfo)
 
 
 def has_kidled(host: Host, layout: Layout) -> bool:
-    """Tell whether the kernel tracks idle pages."""
+    """Return whether the kernel tracks idle pages."""
     return all(host.exists(layout.system_file(file)) for file in (files.KIDLED_SCAN_PERIOD, files.KIDLED_USE_HIERARCHY))
 
 
 def has_pressure(host: Host, layout: Layout) -> bool:
-    """Tell whether cgroups have pressure files; on v2 they always do."""
+    """Return whether cgroups have pressure files; on v2 they always do."""
     if layout.version == 2:
         return True
     return all(

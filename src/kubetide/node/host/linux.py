@@ -129,7 +129,7 @@ class LinuxHost:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def exists(self, path: str) -> bool:
-        """Tell whether a path exists."""
+        """Return whether a path exists."""
         return os.path.exists(path)
 
     def real_path(self, path: str) -> str:

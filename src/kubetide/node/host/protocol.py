@@ -26,7 +26,7 @@ class Host(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory exists."""
+        """Return whether a file or directory exists."""
         ...
 
 
@@ -42,5 +42,5 @@ _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH})
 
 
 def is_gone(error: OSError) -> bool:
-    """Tell whether an error means that the cgroup or file does not exist (any more)."""
+    """Return whether an error means that the cgroup or file does not exist (any more)."""
     return error.errno in _GONE or isinstance(error, FileNotFoundError)

@@ -50,7 +50,7 @@ class Worker(Protocol):
         ...
 
     def hanging(self) -> str:
-        """Return what has been taking too long, and for how long; empty while all is well."""
+        """Return what has been taking too long, and for how long; empty while all is healthy."""
         ...
 
 
@@ -58,7 +58,7 @@ class Inline:
     """Runs everything at once, without a thread: for virtual time, where hosts are in memory."""
 
     async def call(self, work: Callable[[], T], what: str = "") -> T:
-        """Run `work` without giving up the turn, so that virtual time keeps its order of events."""
+        """Run `work` without yielding to the event loop, so that virtual time keeps its order of events."""
         return work()
 
     def post(self, work: Callable[[], object], what: str = "") -> bool:
@@ -132,7 +132,7 @@ class WorkerThread:
         return f"{busy[1] or 'work'} has not come back for {seconds:.0f} s"
 
     async def run(self) -> None:
-        """Say once when the thread hangs, and when it goes on, until cancelled."""
+        """Report once when the thread hangs, and when it goes on, until cancelled."""
         told = False
         while True:
             problem = self.hanging()

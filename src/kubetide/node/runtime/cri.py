@@ -1,4 +1,4 @@
-"""A small client of the container runtime interface: stop containers, list what runs, read what a sandbox was told.
+"""A small client of the container runtime interface: stop containers, list what runs, read the state of a sandbox.
 
 Methods are called by name with encoded messages, so the same client speaks v1 and v1alpha2: their messages have the
 same bytes.

@@ -1,4 +1,4 @@
-"""The hook service for a runtime proxy: gRPC on a Unix socket, and the file that tells the proxy about it.
+"""The hook service for a runtime proxy: gRPC on a Unix socket, and the file by which the proxy finds it.
 
 Each call builds a request, runs the stage and answers with a copy of the request's fields plus what the hooks set.
 The answer is made even when a hook failed; the call fails only where the failure policy says so. The server
@@ -31,7 +31,7 @@ POD_STAGES = (Stage.PRE_RUN_POD_SANDBOX, Stage.POST_STOP_POD_SANDBOX)
 
 
 def registration(endpoint: str, policy: FailurePolicy, stages: tuple[Stage, ...]) -> bytes:
-    """Return the file that tells a proxy where the hooks are and which stages they have."""
+    """Return the file that shows a proxy where the hooks are and which stages they have."""
     return encode(
         {
             "remote-endpoint": endpoint,

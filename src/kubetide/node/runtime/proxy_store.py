@@ -1,7 +1,7 @@
 """What the runtime proxy remembers of pods and containers, and how hook answers change requests on their way.
 
 The kubelet's later calls name only ids; the hooks want to know the pod behind them. The store is filled by the calls
-that pass, and after a restart from what the runtime tells.
+that pass, and after a restart from what the runtime reports.
 """
 
 from dataclasses import dataclass, field, replace

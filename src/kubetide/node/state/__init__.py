@@ -1,1 +1,1 @@
-"""What the API server and the kubelet say about this node."""
+"""What the API server and the kubelet report about this node."""

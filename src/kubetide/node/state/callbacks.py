@@ -41,7 +41,7 @@ class Callbacks:
         self._functions[news][name] = function
 
     def signal(self, news: News) -> None:
-        """Say that something changed."""
+        """Report that something changed."""
         self._pending[news].set()
 
     async def run(self) -> None:

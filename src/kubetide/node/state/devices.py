@@ -1,4 +1,4 @@
-"""Keeps the Device object of this node: its GPUs, where they sit and whether they are well.
+"""Keeps the Device object of this node: its GPUs, where they sit and whether they are healthy.
 
 The GPUs are looked at every few seconds; the object only when they changed, and once a minute because others may have
 changed it.
@@ -109,7 +109,7 @@ class DeviceReporter:
         try:
             await self._client.update(RAW_DEVICES, self._node_name, body)
         except Conflict:
-            return False  # the next round sees the fresh object
+            return False  # the next sync sees the fresh object
         return True
 
     async def _create(self, devices: list[dict[str, Any]], labels: dict[str, str]) -> None:

@@ -61,7 +61,7 @@ def kubelet_address(node: Mapping[str, Any], address_type: str) -> str | None:
 
 
 def kubelet_port(node: Mapping[str, Any]) -> int:
-    """Return the port that the kubelet says it listens on."""
+    """Return the port that the kubelet reports it listens on."""
     endpoints = (node.get("status") or {}).get("daemonEndpoints") or {}
     port = (endpoints.get("kubeletEndpoint") or {}).get("Port")
     return port if isinstance(port, int) and port > 0 else DEFAULT_PORT

@@ -1,4 +1,4 @@
-"""Pods and containers that come and go, seen in the cgroup tree before anybody tells.
+"""Pods and containers that come and go, seen in the cgroup tree before anybody reports them.
 
 A directory that appears in a tier and is named like a pod is a new pod; one that appears inside it and is named like
 a container is a new container. Everything else is ignored. After a pod directory is watched it is listed once,
@@ -124,7 +124,7 @@ class Lifecycle:
                 self._queue.append(change)
 
     def compare(self) -> None:
-        """Find out which pods came and went while nobody told."""
+        """Find out which pods came and went while nobody looked."""
         for tier in sorted(self._tiers):
             try:
                 names = self._host.list_dirs(tier)

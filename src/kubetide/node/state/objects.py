@@ -50,7 +50,7 @@ RAW_NODE_METRICS: Resource[RawSpec] = Resource(
 
 
 class NodeObjects:
-    """What the API server says about this node."""
+    """What the API server reports about this node."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Keeps the NodeResourceTopology of this node: calculates it every few seconds, writes it when it changed.
 
 The copy in memory is what the agent itself uses; the object is written only while reporting is switched on. Only our
-own annotations and zone entries are changed. The object is watched, so a round in which nothing changed asks nobody.
+own annotations and zone entries are changed. The object is watched, so a sync in which nothing changed asks nobody.
 """
 
 import asyncio
@@ -110,9 +110,9 @@ class TopologyReporter:
         async with asyncio.TaskGroup() as group:
             if self._report:
                 group.create_task(self._informer.run(), name=self._informer.name)
-            group.create_task(self._rounds(), name="topology/rounds")
+            group.create_task(self._syncs(), name="topology/syncs")
 
-    async def _rounds(self) -> None:
+    async def _syncs(self) -> None:
         while True:
             try:
                 await self.round()
@@ -124,7 +124,7 @@ class TopologyReporter:
             await asyncio.sleep(self._interval)
 
     async def round(self) -> None:
-        """Do one round."""
+        """Sync once."""
         annotations, policy, new = await self.calculate()
         in_memory = {
             "metadata": {"annotations": self.annotations},

@@ -108,7 +108,7 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         return parse_compat(self.compat)
 
     def gate(self, name: str) -> bool:
-        """Tell whether a feature is switched on; the last word about it counts."""
+        """Return whether a feature is switched on; the last word about it counts."""
         return gate_enabled(self.feature_gates, name, self.version.version)
 
     def gate_warnings(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def divide(amounts: Mapping[str, Quantity], parts: int) -> Amounts:
 def differs(
     old: Mapping[str, Quantity] | None, new: Mapping[str, Quantity] | None, name: str, threshold: float
 ) -> bool:
-    """Tell whether a resource changed by more than the share `threshold` of its old amount."""
+    """Return whether a resource changed by more than the share `threshold` of its old amount."""
     before, after = (old or {}).get(name), (new or {}).get(name)
     if before is None or after is None:
         return before is not after

@@ -149,7 +149,7 @@ def own_fields(entry: Mapping[str, Any]) -> Raw:
 
 
 def acceptance_problem(strategy: Mapping[str, Any] | None, compat: Compat = NEWEST) -> str | None:
-    """Say which value of a complete colocation strategy cannot be used, or None."""
+    """Return which value of a complete colocation strategy cannot be used, or None."""
     if strategy is None:
         return "no strategy"
     positive = _POSITIVE if compat.has(since.RECLAIM_ZERO) else (*_POSITIVE, *_RECLAIM)

@@ -27,7 +27,7 @@ class Departures:
         self._since: datetime | None = None
 
     def begin(self, now: datetime) -> None:
-        """Say that from now on no departure is missed."""
+        """Report that from now on no departure is missed."""
         self._since = now
 
     def of(self, node: str) -> tuple[Departure, ...]:

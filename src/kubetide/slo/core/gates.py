@@ -77,7 +77,7 @@ def known_gates(version: Version) -> dict[str, ManagerGate]:
 
 
 def gate_enabled(entries: Sequence[str], name: str, version: Version) -> bool:
-    """Tell whether a feature is switched on, as `Name=true`: the last entry about it counts, else its default."""
+    """Return whether a feature is switched on, as `Name=true`: the last entry about it counts, else its default."""
     switched = GATES[name].default_in(version)
     for found, value in _read(entries):
         if found.lower() == name.lower():

@@ -101,7 +101,7 @@ def prepare(
 
 
 def owned_by(owned: Collection[str], names: tuple[str, ...]) -> bool:
-    """Tell whether resources are among the owned ones."""
+    """Return whether resources are among the owned ones."""
     return all(name in owned for name in names)
 
 
@@ -125,7 +125,7 @@ def prepare_batch(node: NodeState, items: Mapping[str, ResourceItem], annotation
 
 
 def resources_need_write(old: NodeState, new: NodeState, threshold: float, names: tuple[str, ...]) -> bool:
-    """Tell whether an allocatable resource moved by more than the threshold."""
+    """Return whether an allocatable resource moved by more than the threshold."""
     before, after = _amounts(old.allocatable, names), _amounts(new.allocatable, names)
     return any(differs(before, after, name, threshold) for name in names)
 
@@ -137,7 +137,7 @@ def status_needs_write(
     since: timedelta | None,
     names: tuple[str, ...] = OVERCOMMITTED,
 ) -> bool:
-    """Tell whether the status must be written; `since` is the time since this process wrote it (None: never)."""
+    """Return whether the status must be written; `since` is the time since this process wrote it (None: never)."""
     if not new.capacity or not new.allocatable:
         return False
     if resources_need_write(old, new, float(strategy.get("resourceDiffThreshold") or 0), names):
@@ -156,7 +156,7 @@ def annotations_to_write(old: NodeState, new: NodeState) -> tuple[str, ...]:
 
 
 def anything_differs(old: NodeState, new: NodeState, names: tuple[str, ...] = OVERCOMMITTED) -> bool:
-    """Tell whether one of our resources, or the recorded origin, has another value."""
+    """Return whether one of our resources, or the recorded origin, has another value."""
     if origin_resources(old.annotations) != origin_resources(new.annotations):
         return True
     return any(

@@ -28,7 +28,7 @@ _SAME = 0.01
 
 
 class CPUBasicInfo(ApiObject, frozen=True, kw_only=True, gc=False):
-    """What the agent says about the CPU of its node."""
+    """What the agent reports about the CPU of its node."""
 
     cpu_model: str = ""
     hyper_thread_enabled: bool = False
@@ -66,7 +66,7 @@ def normalization_annotation(strategy: Mapping[str, Any], node: Node, info_text:
 
 
 def annotation_needs_write(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
-    """Tell whether the ratio on the node must change; an unreadable new ratio is not written."""
+    """Return whether the ratio on the node must change; an unreadable new ratio is not written."""
     try:
         wanted = cpu_normalization.node_ratio(new)
     except InvalidInput:

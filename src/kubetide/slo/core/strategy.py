@@ -48,7 +48,7 @@ def node_strategy(config: Mapping[str, Any] | None, node: Node | None, compat: C
 
 
 def colocation_disabled(config: Mapping[str, Any] | None, node: Node | None) -> bool:
-    """Tell whether nothing of the node may be overcommitted: a node cannot switch on what the cluster switched off."""
+    """Return whether nothing of a node may be overcommitted: it cannot switch on what the cluster switched off."""
     if not config or config.get("enable") is not True:
         return True
     strategy = node_strategy(config, node)

@@ -109,7 +109,7 @@ class AdmissionView:
         return boost(vpa, amounts_of(pod), fitted.containers, ranges, maximum=self._largest_boost)
 
     def _counts(self, vpa: VerticalPodAutoscaler) -> bool:
-        """Tell whether a VPA has a say about new pods."""
+        """Return whether a VPA has a say about new pods."""
         return update_mode(vpa) != OFF or (self._boosts and has_boost(vpa))
 
     async def _usage_of(self, vpa: VerticalPodAutoscaler, namespace: str) -> Usage | None:

@@ -14,7 +14,7 @@ from kubetide.vpa.core.compat import DEFAULT, check_gates, compat_of, gate_enabl
 class AdmissionSettings(Settings, frozen=True, kw_only=True):
     section: ClassVar[str] = "admission"
 
-    client_ca_file: Annotated[Path, Doc("CA certificate that the API server is told to trust.")] = Path(
+    client_ca_file: Annotated[Path, Doc("CA certificate that the API server gets to trust.")] = Path(
         "/etc/tls-certs/caCert.pem"
     )
     tls_cert_file: Annotated[Path, Doc("Server certificate.")] = Path("/etc/tls-certs/serverCert.pem")
@@ -105,7 +105,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = ""
     lease_name: Annotated[
-        str, Doc("Lease that tells the updater that the webhook lives.", flag="status-lease-name")
+        str, Doc("Lease that shows the updater that the webhook lives.", flag="status-lease-name")
     ] = ADMISSION_LEASE
     lease_namespace: Annotated[
         str, Doc("Namespace of that lease; empty: the own namespace.", flag="status-lease-namespace")
@@ -121,7 +121,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         bool,
         Doc(
             "Create a pod as a dry run with every renewal, to see whether the API server really calls the webhook; "
-            "the lease says so in an annotation. Needs the right to create pods in the probe namespace."
+            "the lease reports it in an annotation. Needs permission to create pods in the probe namespace."
         ),
     ] = True
     probe_namespace: Annotated[
@@ -141,7 +141,7 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     fit_nodes: Annotated[bool, Doc("Never make a pod larger than every node.")] = True
 
     def gate(self, name: str) -> bool:
-        """Tell whether a feature gate is switched on."""
+        """Return whether a feature gate is switched on."""
         return gate_enabled(self.feature_gates, name)
 
     @property

@@ -1,4 +1,4 @@
-"""The admission controller: an HTTPS webhook that registers itself and tells the updater that it works.
+"""The admission controller: an HTTPS webhook that registers itself and shows the updater that it works.
 
     start      copies of VPAs and controllers -> certificates -> HTTPS server -> (10 s) -> webhook configuration
     every 10 s certificates rotated where due, configuration brought up to date, a dry run as a probe, lease renewed
@@ -109,7 +109,7 @@ class AdmissionController(Controller):
         return True
 
     def notes(self) -> Sequence[str]:
-        """Say it where pods come back unpatched: the server cannot reach us, and nothing else would show it."""
+        """Report it where pods come back unpatched: the server cannot reach us, and nothing else would show it."""
         return (NOT_PATCHING,) if self._patching is False else ()
 
     async def run(self) -> None:
@@ -259,7 +259,7 @@ class AdmissionController(Controller):
             raise Unavailable("the lease could not be renewed within its update interval") from error
 
     async def _renew(self) -> None:
-        """Renew the lease, and say whether pods come back patched."""
+        """Renew the lease, and return whether pods come back patched."""
         patching = await self._probe()
         self._report(patching)
         name, namespace = self._settings.lease_name, self._lease_namespace
@@ -293,7 +293,7 @@ class AdmissionController(Controller):
             log.debug("somebody else renewed the lease")
 
     def _report(self, patching: bool | None) -> None:
-        """Tell people when patching stops and when it works again; None is no news."""
+        """Publish an event when patching stops and when it works again; None is no news."""
         if patching is None:
             return
         # Made here: before the first probe there is nothing to show, and 0 would be an alarm.
@@ -308,7 +308,7 @@ class AdmissionController(Controller):
         self._patching = patching
 
     def _patching_since(self, raw: dict[str, Any], now: datetime) -> datetime:
-        """Return since when pods have come back patched: what the lease says, unless it had lapsed."""
+        """Return since when pods have come back patched: what the lease reports, unless it had lapsed."""
         known = read_heartbeat(convert(raw, Lease, what="lease"), now=now)
         return known.since if known.fresh and known.patching and known.since is not None else now
 
@@ -327,7 +327,7 @@ class AdmissionController(Controller):
         return found
 
     async def _probe(self) -> bool | None:
-        """Create a pod as a dry run; tell whether the API server called us about it, None when it cannot be told."""
+        """Create a pod as a dry run; return whether the API server called us about it, None when it cannot be known."""
         if self._probed_in is None:
             return None
         body = {

@@ -63,7 +63,7 @@ def boost_of(vpa: VerticalPodAutoscaler, container: str) -> StartupBoostCpu | No
 
 
 def has_boost(vpa: VerticalPodAutoscaler) -> bool:
-    """Tell whether a VPA boosts anything."""
+    """Return whether a VPA boosts anything."""
     policies = (vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else None) or ()
     given = [vpa.spec.startup_boost, *(entry.startup_boost for entry in policies)]
     return any(each is not None and each.cpu is not None for each in given)
@@ -106,7 +106,7 @@ def boosted_containers(pod: Pod) -> tuple[str, ...]:
 
 
 def expired(pod: Pod, vpa: VerticalPodAutoscaler, *, now: datetime) -> bool:
-    """Tell whether the boost of a pod is over: it is Ready, and has been for the duration of every boost."""
+    """Return whether the boost of a pod is over: it is Ready, and has been for the duration of every boost."""
     ready = find_condition(pod.status.conditions, "Ready")
     if ready is None or not ready.is_true:
         return False

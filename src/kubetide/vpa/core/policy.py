@@ -97,7 +97,7 @@ def container_policy(policy: PodResourcePolicy | None, container: str) -> Contai
 
 
 def is_off(entry: ContainerResourcePolicy | None) -> bool:
-    """Tell whether the container is left out of scaling."""
+    """Return whether the container is left out of scaling."""
     return entry is not None and entry.mode == OFF
 
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.objects.resources import CPU, MEMORY, Amounts
-from kubetide.api.values.quantity import Quantity, memory_bytes
+from kubetide.api.values.quantity import Quantity, memory_bytes, readable_bytes
 
 HEADROOM = 0.2
 
@@ -61,12 +61,12 @@ def hold_memory(
     if target >= floor:
         return target, ""
     if floor >= request:
-        return request, f"memory not shrunk: {used} bytes are in use"
+        return request, f"memory not shrunk: {readable_bytes(used)} are in use"
     return floor, f"memory kept at usage plus {headroom:.0%}"
 
 
 def fits_somewhere(total: Mapping[str, Quantity], nodes: Sequence[Mapping[str, Quantity]]) -> bool:
-    """Say whether some node offers what a pod asks for in all. Without any known node the answer is yes."""
+    """Return whether some node offers what a pod asks for in all. Without any known node the answer is yes."""
     return not nodes or any(
         all(resource not in node or resource not in total or total[resource] <= node[resource] for resource in _UNIT)
         for node in nodes

@@ -12,7 +12,7 @@ from kubetide.api.objects.resources import is_sidecar
 
 
 def with_sidecars(pod: Pod) -> Pod:
-    """Return the pod with its native sidecars, and what the kubelet says of them, behind its containers."""
+    """Return the pod with its native sidecars, and what the kubelet reports of them, behind its containers."""
     sidecars = tuple(container for container in pod.spec.init_containers or () if is_sidecar(container))
     if not sidecars:
         return pod

@@ -3,7 +3,7 @@
 Three rules keep history safe:
 
 - a VPA whose checkpoints could not be read yet is not written, and not recommended for either;
-- a checkpoint that cannot be understood is kept and reported, and nothing is written over it;
+- a checkpoint that cannot be read is kept and reported, and nothing is written over it;
 - a checkpoint is not replaced by one that holds fewer samples, unless the model has forgotten old ones on purpose or
   the stored ones have outlived the length of history.
 """
@@ -108,7 +108,7 @@ class CheckpointStore:
         annotations = item.metadata.annotations or {}
         now, written = self._clock.now(), status.last_update_time
         if written is not None and written > now:
-            # Whoever wrote it did not know the time, so nobody can tell which kills it knows of.
+            # Whoever wrote it did not know the time, so nobody knows which OOM kills it knows of.
             written = None
         restored, floor = Restored(written, content.with_windows), read_floor(annotations.get(FLOOR_ANNOTATION, ""))
         vpa.checkpoints[content.container] = StoredCheckpoint(
@@ -122,7 +122,7 @@ class CheckpointStore:
         self._blocked[key] = problem
 
     def holds(self, vpa: VpaState, container: str, mark: Mark, floor: Floor | None) -> bool:
-        """Tell whether this very content was stored within the last hour."""
+        """Return whether this very content was stored within the last hour."""
         stored = vpa.checkpoints.get(container)
         if stored is None or stored.updated is None or self._clock.now() - stored.updated >= REFRESH:
             return False
@@ -229,7 +229,7 @@ async def each(
 ) -> list[T]:
     """Run `work` on all items with that many workers; past the deadline each worker still does one. Return the rest.
 
-    An error of one item is logged and does not keep the others from their turn.
+    An error of one item is logged and does not keep the others from being written.
     """
     queue = list(items)
     queue.reverse()

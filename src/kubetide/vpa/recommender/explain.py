@@ -7,6 +7,8 @@ step from the percentile to the final amount, and a small histogram with the tar
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kubetide.api.values.quantity import readable, readable_bytes
+
 BARS = " ▏▎▍▌▋▊▉█"
 LINES = 12
 WIDTH = 32
@@ -19,7 +21,7 @@ def render(trace: Mapping[str, Any]) -> str:
 
 def _lines(trace: Mapping[str, Any]) -> Iterator[str]:
     yield f"VerticalPodAutoscaler {trace['namespace']}/{trace['name']}"
-    yield f"  mode {trace['mode']}, {trace['pods']} pods, {trace['aggregates']} aggregates, as of {trace['at']}"
+    yield f"  mode {trace['mode']}, {trace['pods']} pods, as of {trace['at'][:19]}Z"
     if trace.get("source") == "checkpoints":
         yield "  made from checkpoints: the running recommender was not asked, open memory windows are missing"
     for problem in trace.get("problems") or ():
@@ -44,7 +46,7 @@ def _container(container: Mapping[str, Any]) -> Iterator[str]:
     seen = "no CPU sample yet" if age is None else f"history of {_age(age)}"
     yield f"  {container['samples']} CPU samples, {seen}"
     if container.get("oomFloorBytes"):
-        yield f"  OOM floor {_bytes(container['oomFloorBytes'])}"
+        yield f"  OOM floor {readable_bytes(container['oomFloorBytes'])}"
     for resource, steps in container["resources"].items():
         yield from _resource(resource, steps, controlled=resource in container["controlled"])
     recommendation = container.get("recommendation")
@@ -52,14 +54,14 @@ def _container(container: Mapping[str, Any]) -> Iterator[str]:
         limits = [f"{name} {_listed(container[name])}" for name in ("minAllowed", "maxAllowed") if container.get(name)]
         if limits:
             yield f"  policy   {', '.join(limits)}"
-        for bound in ("lowerBound", "target", "upperBound"):
-            yield f"  {bound:<11}{_listed(recommendation[bound])}"
+        for bound, words in (("lowerBound", "lower bound"), ("target", "target"), ("upperBound", "upper bound")):
+            yield f"  {words:<12}{_listed(recommendation[bound])}"
 
 
 def _resource(resource: str, steps: Mapping[str, Any], *, controlled: bool) -> Iterator[str]:
     note = "" if controlled else "  (not controlled)"
     yield f"  {resource}  confidence {steps['confidence']:.3f}{note}"
-    show = _millis if steps["unit"] == "millicores" else _bytes
+    show = _millis if steps["unit"] == "millicores" else readable_bytes
     for bound in ("lower", "target", "upper"):
         one = steps["bounds"][bound]
         if one["bucket"] is None:
@@ -104,13 +106,6 @@ def _millis(value: float) -> str:
     return f"{value:.0f}m" if value < 10_000 else f"{value / 1000:.1f}"
 
 
-def _bytes(value: float) -> str:
-    for unit, size in (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024)):
-        if value >= size:
-            return f"{value / size:.1f}{unit}"
-    return f"{value:.0f}"
-
-
 def _age(seconds: float) -> str:
     if seconds >= 86400:
         return f"{seconds / 86400:.1f} days"
@@ -118,4 +113,4 @@ def _age(seconds: float) -> str:
 
 
 def _listed(amounts: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {text}" for name, text in sorted(amounts.items())) or "nothing"
+    return ", ".join(f"{name} {readable(name, text)}" for name, text in sorted(amounts.items())) or "nothing"

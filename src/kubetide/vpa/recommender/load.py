@@ -44,7 +44,7 @@ from kubetide.vpa.targets import Targets
 
 log = get_logger("vpa.recommender")
 
-# VPAs handled between two turns of other tasks, so that leases are renewed and watches read meanwhile.
+# VPAs handled before other tasks get the event loop, so that leases are renewed and watches read meanwhile.
 VPAS_PER_TURN = 500
 
 
@@ -104,7 +104,7 @@ class VpaLoader:
         return self._targets.vpas.store.get(key)
 
     def exists(self, key: ObjectKey) -> bool:
-        """Tell whether a VPA exists, whoever serves it."""
+        """Return whether a VPA exists, whoever serves it."""
         return key in self._targets.vpas.store
 
     async def load(self) -> None:

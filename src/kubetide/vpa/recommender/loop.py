@@ -213,7 +213,7 @@ class Recommender(Controller):
 
 
 async def recompute(client: Client, clock: Clock, settings: RecommenderSettings, key: ObjectKey) -> dict[str, Any]:
-    """Say what a recommendation would be from what is stored; the running windows of a recommender are missing."""
+    """Return what a recommendation would be from what is stored; the running windows of a recommender are missing."""
     vpa = await client.get(VPAS, key.name, namespace=key.namespace)
     stored = await client.list(VPA_CHECKPOINTS, namespace=key.namespace)
     return trace_from_checkpoints(vpa, stored.items, now=clock.now(), options=options_of(settings))

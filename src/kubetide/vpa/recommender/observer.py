@@ -1,7 +1,7 @@
-"""What the recommender looks at: pods, usage, kills, and the selector of each VPA's target.
+"""What the recommender looks at: pods, usage, OOM kills, and the selector of each VPA's target.
 
-Pods come from an informer, slimmed to what the model needs. Kills come from pod updates and from eviction events and
-wait in a bounded queue until the loop takes them. Usage is one list for the whole cluster.
+Pods come from an informer, slimmed to what the model needs. OOM kills come from pod updates and from eviction events
+and wait in a bounded queue until the loop takes them. Usage is one list for the whole cluster.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class ResolvedTarget:
 
 
 class Observer:
-    """Pods, usage and kills."""
+    """Pods, usage and OOM kills."""
 
     def __init__(self, client: Client, *, clock: Clock, settings: RecommenderSettings, rng: random.Random) -> None:
         self._client = client
@@ -113,13 +113,13 @@ class Observer:
             self._early.extend(self.seen.fresh(from_pod(pod)))
 
     def take_early(self) -> list[Oom]:
-        """Return and forget the kills found on pods seen for the first time."""
+        """Return and forget the OOM kills found on pods seen for the first time."""
         found = list(self._early)
         self._early.clear()
         return found
 
     def take(self) -> list[Oom]:
-        """Return and forget the kills that happened since the last loop."""
+        """Return and forget the OOM kills that happened since the last loop."""
         found = list(self._queue)
         self._queue.clear()
         return found
@@ -132,7 +132,8 @@ class Observer:
         if old is None:
             self._early.extend(self.seen.fresh(from_pod(new)))
             return
-        # The edge first, because it knows the request in force when the kill happened; the level finds what a gap hid.
+        # The edge first, because it knows the request in force when the OOM kill happened; the level finds what a gap
+        # hid.
         self._queue.extend(self.seen.fresh(from_update(old, new)))
         self._queue.extend(self.seen.fresh(from_pod(new)))
 
@@ -144,7 +145,7 @@ class Observer:
                 )
                 async with aclosing(stream):
                     async for event in stream:
-                        # The server repeats old events at the start of each watch: each kill is counted once.
+                        # The server repeats old events at the start of each watch: each OOM kill is counted once.
                         if event.type == ADDED and not isinstance(event, Rejected):
                             self._queue.extend(self.seen.fresh(from_event(event.object)))
             except KubetideError as error:
@@ -205,7 +206,7 @@ async def resolve(vpa: VerticalPodAutoscaler, selectors: Selectors, owners: Owne
 
 
 def transient(error: KubetideError) -> bool:
-    """Tell whether an error says nothing about the object: the server is away, overloaded or broken."""
+    """Return whether an error says nothing about the object: the server is away, overloaded or broken."""
     if isinstance(error, ApiError):
         return error.status >= 500 or error.status in (401, 403, 429)
     return isinstance(error, Unavailable)

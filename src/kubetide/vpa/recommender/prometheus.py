@@ -54,7 +54,7 @@ DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 
 
 class Prometheus(Protocol):
-    """Answers queries; a refusal raises PrometheusAnswer, silence raises Unavailable."""
+    """Answers queries; an error answer raises PrometheusAnswer, silence raises Unavailable."""
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
         """Send a form and return the body of the answer."""

@@ -69,7 +69,7 @@ class Quality(Collector):
     """Counts samples against recommendations. Recommendations are held by aggregate number."""
 
     def __init__(self, missing: Any) -> None:
-        """`missing` counts samples without a recommendation, by update mode, resource and whether it was a kill."""
+        """`missing` counts samples without recommendation, by update mode, resource and whether it was an OOM kill."""
         self._missing = missing
         self._relative = BulkHistogram(
             f"{PREFIX}usage_recommendation_relative_diffs",

@@ -257,7 +257,7 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     ] = False
 
     def gate(self, name: str) -> bool:
-        """Tell whether an alpha feature is switched on."""
+        """Return whether an alpha feature is switched on."""
         return gate_enabled(self.feature_gates, name)
 
     @property

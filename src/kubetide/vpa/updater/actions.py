@@ -1,4 +1,4 @@
-"""What a run does to pods, and what it remembers of it: evictions, resizes, and the words for both."""
+"""What a loop does to pods, and what it remembers of it: evictions, resizes, and the words for both."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -56,12 +56,12 @@ class Disruptor:
         self._resizes: dict[str, Resize] = {}
 
     def begin_run(self, uids: set[str]) -> None:
-        """Forget the decisions of the run before the last one, and pods that are gone."""
+        """Forget the decisions of the loop before the last one, and pods that are gone."""
         self._last_steps, self._steps = self._steps, {}
         self._resizes = {uid: resize for uid, resize in self._resizes.items() if uid in uids}
 
     def step_of(self, judgement: Judgement) -> Step:
-        """Return what was decided last about a pod; in the middle of a run, before its turn, in the run before."""
+        """Return what was decided last about a pod; in the middle of a loop maybe in the one before."""
         key, judged = key_of(judgement.pod), Step(judgement.method, judgement.reason)
         if key in self._steps or judgement.method is Method.NONE:
             return self._steps.get(key, judged)
@@ -102,7 +102,7 @@ class Disruptor:
         return Result.COUNTS
 
     async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
-        """Resize a pod in place; a refusal for good may ask for an eviction instead."""
+        """Resize a pod in place; a rejection for good may ask for an eviction instead."""
         assert candidate.fitted is not None
         uid = pod.metadata.uid
         compat = plan.rules.compat
@@ -166,7 +166,7 @@ class Disruptor:
                 self._recorder.publish(events.skipped(judgement.pod))
 
     def too_late(self, plan: VpaPlan, method: Method) -> None:
-        """Count that a limiter would have let a disruption pass only after the end of the run."""
+        """Count that a limiter would have let a disruption pass only after the end of the loop."""
         size = len(plan.judged)
         if method is Method.EVICT:
             reason = "EvictionRateLimiterWaitFailed"

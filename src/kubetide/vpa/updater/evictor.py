@@ -154,7 +154,7 @@ class Evictor:
 
 
 def never_fits(error: BaseException | None) -> bool:
-    """Tell whether a resize was refused because the node can never hold the pod, looking through wrapped errors.
+    """Return whether a resize was refused because the node can never hold the pod, looking through wrapped errors.
 
     The admission plugin PodResizeValidator (Kubernetes 1.36) says so with a cause; the status code says nothing.
     """
@@ -181,7 +181,7 @@ def _with_state(conditions: tuple[Condition, ...], state: BreakerState, *, now: 
 
 
 def _operations(known: Sequence[Condition], state: BreakerState, *, now: datetime) -> list[dict[str, Any]]:
-    """Return the patch that changes our condition alone; nothing where only a fresh look can tell what to write."""
+    """Return the patch that changes our condition alone; nothing where only a fresh look shows what to write."""
     if not known:
         return []
     index = next((i for i, condition in enumerate(known) if condition.type == UPDATES_PAUSED), None)

@@ -1,8 +1,8 @@
-"""Carries out a run: candidates one after the other, each decided again at the moment it is its turn.
+"""Carries out a loop: candidates one after the other, each decided again right before it is changed.
 
 Candidates wait in a queue per workload, most urgent workload first. A few workers take the next workload that may be
 disturbed; a workload that has to wait for a replacement comes back when one of its pods changes. Before anything is
-done a worker waits for the budget of the cluster; when its turn would come after the end of the run, the run is over.
+done a worker waits for the budget of the cluster; when that would be after the end of the loop, the loop is over.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from kubetide.vpa.updater.core.plan import Judgement, Method, VpaPlan
 from kubetide.vpa.updater.core.step import Step, next_step
 
 UNANNOUNCED = "its eviction could not be written into the status of the VPA"
-OUT_OF_TIME = "its turn did not come in this run"
-OUT_OF_BUDGET = "the disruption budget of the cluster is used up for this run"
+OUT_OF_TIME = "this loop ended before it"
+OUT_OF_BUDGET = "the disruption budget of the cluster is used up for this loop"
 
 
 class Result(Enum):
@@ -37,7 +37,7 @@ class Result(Enum):
 
 
 class Effects(Protocol):
-    """What a run does to the cluster."""
+    """What a loop does to the cluster."""
 
     async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
         """Evict a pod and remember it."""
@@ -56,7 +56,7 @@ class Effects(Protocol):
         ...
 
     def too_late(self, plan: VpaPlan, method: Method) -> None:
-        """Count that a limiter would have let a disruption pass only after the end of the run."""
+        """Count that a limiter would have let a disruption pass only after the end of the loop."""
         ...
 
     def note(self, plan: VpaPlan, candidate: Judgement, step: Step) -> None:
@@ -130,7 +130,7 @@ class LoopExecution:
             self._push(creator)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Give a waiting workload another chance."""
+        """Let a waiting workload be tried again."""
         pod = new if new is not None else old
         if pod is None:
             return
@@ -224,7 +224,7 @@ class LoopExecution:
             self._under_way -= 1
             self._returned.set()
         if result is Result.NOTHING:
-            # Pods that nobody may touch must not use up the turns of others.
+            # Pods that nobody may touch must not use up the budget of others.
             self._limiters.give_back(step.method, now)
 
     async def _disturb(self, plan: VpaPlan, candidate: Judgement, pod: Pod, step: Step) -> Result:
@@ -233,11 +233,11 @@ class LoopExecution:
         result = await self._effects.resize(plan, candidate, pod, step.reason)
         if result is not Result.EVICT_INSTEAD:
             return result
-        # The resize that was counted did not happen; the eviction in its place uses its turn.
+        # The resize that was counted did not happen; the eviction in its place uses its budget.
         return await self._effects.evict(plan, candidate, pod, "the resize in place was refused: evicted instead")
 
     async def _wait_for_turn(self, method: Method) -> bool:
-        """Wait until the limiters let one more pass; False when that is after the end of the run."""
+        """Wait until the limiters let one more pass; False when that is after the end of the loop."""
         while not self._over:
             now = self._clock.now()
             at = self._limiters.ready_at(method, now)
@@ -248,7 +248,7 @@ class LoopExecution:
                 return False
             if at <= now:
                 return True
-            # What is under way may come to nothing and give its turn back before then.
+            # What is under way may come to nothing and give its budget back before then.
             self._returned.clear()
             try:
                 # Rounded up: a timer that fires a hair early would only be asked again.

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from kubetide.api.objects.meta import key_of
+from kubetide.api.values.quantity import readable
 from kubetide.vpa.core.policy import texts
 from kubetide.vpa.updater.core.breaker import BreakerState
 from kubetide.vpa.updater.core.plan import Judgement, VpaPlan, fitting_of
@@ -106,15 +107,16 @@ def render(trace: Mapping[str, Any]) -> str:
             f"    {group['tolerance']} may go at once; so far {group['evicted']} evicted, {group['resized']} resized",
         ]
     if resize := trace.get("resize"):
-        lines.append(f"  resize: {resize['phase']}, {resize['reason']}")
+        lines.append(f"  resize: {_PHASES.get(resize['phase'], resize['phase'].lower())}, {resize['reason']}")
     if trace.get("paused"):
         lines.append(f"  paused: {trace['paused']}")
-    lines.append(f"  as of {trace['at']}")
+    lines.append(f"  as of {trace['at'][:19]}Z")
     return "\n".join(lines)
 
 
+_PHASES = {"InProgress": "in progress", "FellBack": "given up, evicted instead"}
 _ACTIONS = {"none": "left alone", "evict": "evicted", "resize": "resized in place", "wait": "waits"}
 
 
 def _list(resources: Mapping[str, str] | None) -> str:
-    return ", ".join(f"{name} {amount}" for name, amount in (resources or {}).items()) or "nothing"
+    return ", ".join(f"{name} {readable(name, amount)}" for name, amount in (resources or {}).items()) or "nothing"

@@ -90,7 +90,7 @@ class Updater(Controller):
 
     @property
     def problem(self) -> str:
-        """Why the last run did nothing; empty when it did its work."""
+        """Why the last loop did nothing; empty when it did its work."""
         return self._problem
 
     async def started_leading(self) -> None:
@@ -128,7 +128,7 @@ class Updater(Controller):
         await self._view.run()
 
     async def look_once(self) -> None:
-        """Judge every pod as a run would, and change nothing."""
+        """Judge every pod as a loop would, and change nothing."""
         heartbeat = await self._heartbeat()
         self._problem = heartbeat.problem if heartbeat is not None else ""
         observations = await self._view.observe(self._view.updated_vpas())
@@ -139,7 +139,7 @@ class Updater(Controller):
         await self._plan(observations)
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
-        """Say what would be done to a pod now, and why or why not."""
+        """Return what would be done to a pod now, and why or why not."""
         if kind != "pod":
             return None
         found = self._plans.get(ObjectKey.parse(key))
@@ -206,7 +206,7 @@ class Updater(Controller):
         return plans
 
     def _tell_refused(self, made: VpaPlan, refused: set[tuple[ObjectKey, str, str]]) -> None:
-        """Say once which containers are left alone because the API server would refuse what they should get."""
+        """Report once which containers are left alone because the API server would refuse what they should get."""
         for judgement in made.judged:
             for new in judgement.fitted.containers if judgement.fitted is not None else ():
                 key = (made.key, new.name, new.refused)
@@ -310,7 +310,7 @@ def _rules(settings: UpdaterSettings) -> PlanRules:
 
 
 async def recompute(client: Client, clock: Clock, settings: UpdaterSettings, key: ObjectKey) -> dict[str, Any]:
-    """Say what an updater that has just started would do to a pod."""
+    """Return what an updater that has just started would do to a pod."""
     alone = msgspec.structs.replace(settings, leader_elect=False)
     updater = Updater(client, clock, alone, Telemetry(), _Silent(), random.Random(0))
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""Everything the updater looks at, once per run: VPAs with their pods, limits, usage and nodes."""
+"""Everything the updater looks at, once per loop: VPAs with their pods, limits, usage and nodes."""
 
 import asyncio
 import random
@@ -255,7 +255,7 @@ class ClusterView:
 
 
 def is_live(pod: Pod) -> bool:
-    """Tell whether a pod runs or is about to: on a node, not finished, not being deleted."""
+    """Return whether a pod runs or is about to: on a node, not finished, not being deleted."""
     return bool(pod.spec.node_name) and pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None
 
 

@@ -85,7 +85,7 @@ class BreakerWatch:
     async def begin_run(
         self, observations: Iterable[Observation], heartbeat: Heartbeat | None, *, now: datetime
     ) -> None:
-        """Bring every breaker up to date at the beginning of a run."""
+        """Bring every breaker up to date at the beginning of a loop."""
         if not self.enabled:
             return
         since = heartbeat.since if heartbeat is not None and heartbeat.patching else None
@@ -128,7 +128,7 @@ class BreakerWatch:
         """Take note that an announced eviction did not happen.
 
         It will probably be tried again, as where a PodDisruptionBudget stands against it: the announcement stays until
-        a run in which that is not so.
+        a loop in which that is not so.
         """
         self._refused.add(key)
 
@@ -211,7 +211,7 @@ class BreakerWatch:
         try:
             vpa = await self._evictor.write_breaker(key, state, now=now, known=self._conditions[key])
         except KubetideError as error:
-            log.warning("condition cannot be written, trying again with the next run", vpa=str(key), error=str(error))
+            log.warning("condition cannot be written, trying again with the next loop", vpa=str(key), error=str(error))
             return False
         self._written[key] = state
         if vpa is not None and vpa.status is not None:
@@ -242,7 +242,7 @@ def _targets(observation: Observation, pod: Pod, limits: Limits) -> Targets:
 
 
 def _proved(observation: Observation, state: BreakerState) -> bool:
-    """Say whether some pod made after the pause carries the recommendation."""
+    """Return whether some pod made after the pause carries the recommendation."""
     for pod in observation.pods:
         created = pod.metadata.creation_timestamp
         if created is None or state.paused_since is None or created <= state.paused_since:

@@ -15,7 +15,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
 
     interval: Annotated[
         timedelta,
-        Doc("How often all pods are looked at; also the deadline of one run.", flag="updater-interval"),
+        Doc("How often all pods are looked at; also the deadline of one loop.", flag="updater-interval"),
     ] = timedelta(minutes=1)
     min_replicas: Annotated[
         int,
@@ -130,7 +130,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     concurrency: Annotated[int, Doc("Evictions and resizes that are under way at once.")] = 10
 
     def gate(self, name: str) -> bool:
-        """Tell whether a feature gate is switched on."""
+        """Return whether a feature gate is switched on."""
         return gate_enabled(self.feature_gates, name)
 
     @property

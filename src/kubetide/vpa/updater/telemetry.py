@@ -56,13 +56,13 @@ class UpdaterTelemetry:
             f"{PREFIX}_failed_in_place_update_attempts_total", "Resizes that failed.", (*plain, "reason", *named)
         )
         self.latency = telemetry.histogram(
-            f"{PREFIX}_execution_latency_seconds", "Time spent in the steps of a run.", ("step",), LATENCY_BUCKETS
+            f"{PREFIX}_execution_latency_seconds", "Time spent in the steps of a loop.", ("step",), LATENCY_BUCKETS
         )
         self.paused = telemetry.gauge("kubetide_updater_paused_vpas", "VPAs whose updates are paused.")
         self.disruptions = telemetry.gauge("kubetide_updater_disruptions_last_minute", "Disruptions in a minute.")
 
     def begin_run(self) -> None:
-        """Forget the gauges of the last run."""
+        """Forget the gauges of the last loop."""
         for gauge in (self.controlled, self.evictable, self.vpas_evictable, self.vpas_evicted):
             gauge.clear()
         for gauge in (self.updatable, self.vpas_updatable, self.vpas_updated):
@@ -90,7 +90,7 @@ class UpdaterTelemetry:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure one step of a run."""
+        """Measure one step of a loop."""
         began = self._clock.monotonic()
         try:
             yield

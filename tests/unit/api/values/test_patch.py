@@ -77,7 +77,7 @@ def test_an_operation_that_does_not_fit_is_refused_with_its_number(operation: di
         JsonPatch([{"op": "test", "path": "/metadata/name", "value": "web"}, operation]).apply(POD)
 
 
-def test_json_test_tells_true_from_one() -> None:
+def test_json_test_distinguishes_true_from_one() -> None:
     with pytest.raises(PatchError):
         JsonPatch([{"op": "test", "path": "/a", "value": True}]).apply({"a": 1})
 

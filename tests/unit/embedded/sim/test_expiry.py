@@ -54,7 +54,7 @@ def event(*, created: str = "2026-03-01T11:00:00Z", managed: tuple[str, ...] = (
         pytest.param(event(created="?", lastTimestamp=None, eventTime=7), NOW, id="nothing-that-can-be-read"),
     ],
 )
-def test_an_event_says_when_it_was_last_written(found: dict[str, Any], expected: datetime) -> None:
+def test_an_event_reports_when_it_was_last_written(found: dict[str, Any], expected: datetime) -> None:
     assert last_written(found, NOW) == expected
 
 

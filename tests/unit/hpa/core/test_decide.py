@@ -60,7 +60,7 @@ def test_a_target_at_zero_is_switched_off() -> None:
     assert condition(decision, "ScalingActive") == ("False", "ScalingDisabled")
 
 
-def test_a_turn_with_nothing_new_to_say_leaves_the_very_conditions_it_found() -> None:
+def test_a_reconcile_with_nothing_new_to_say_leaves_the_very_conditions_it_found() -> None:
     first = conclude(turn(observation(hpa(), 2, [reading(50, 50)])))
     assert [one.type for one in first.status.conditions or ()] == ["AbleToScale", "ScalingActive", "ScalingLimited"]
     known = replace(hpa(), status=first.status)
@@ -226,7 +226,7 @@ def test_the_guard_lets_growth_and_zero_through() -> None:
     assert turn(down).desired == 0
 
 
-def test_the_first_turn_that_the_guard_lets_through_is_active_again() -> None:
+def test_the_first_reconcile_that_the_guard_lets_through_is_active_again() -> None:
     stopped = conclude(turn(observation(hpa(metrics=[QUEUE]), 3, [value(-50_000)])))
     healed = replace(hpa(metrics=[QUEUE]), status=stopped.status)
     decision = turn(observation(healed, 3, [value(30_000)]), stopped.memory)
@@ -317,7 +317,7 @@ def test_samples_that_cannot_be_true_are_told_and_the_pod_counts_as_missing() ->
     assert shown == ["the cpu usage of pod web-2 is 4001m, the largest node has 4"]
 
 
-def test_without_any_sample_that_can_be_true_the_metric_fails_and_says_why() -> None:
+def test_without_any_sample_that_can_be_true_the_metric_fails_and_reports_why() -> None:
     given = without_impossible(reading(5_000), "cpu", pods(1), Capacity({"node-1": {"cpu": 4_000}}))
     decision = turn(observation(hpa(), 1, [given]))
     assert decision.desired == 1

@@ -342,7 +342,7 @@ def test_staleness_shows_how_long_the_server_has_been_silent() -> None:
     run_virtual(main())
 
 
-def test_a_storm_of_refusals_ends_in_the_servers_state_without_a_storm_of_lists() -> None:
+def test_a_storm_of_rejections_ends_in_the_servers_state_without_a_storm_of_lists() -> None:
     class Storm(FaultPlan):
         def answer(self, method: str, path: str, query: Mapping[str, str]) -> Response | None:
             if 10 < asyncio.get_running_loop().time() < 200:

@@ -63,7 +63,7 @@ def test_an_object_is_created_read_changed_and_deleted() -> None:
     run_virtual(main())
 
 
-def test_refusals_are_raised_by_their_reason() -> None:
+def test_rejections_are_raised_by_their_reason() -> None:
     async def main() -> None:
         api = FaultyApi()
         kube = client(api)
@@ -115,7 +115,7 @@ def test_an_expired_continue_token_starts_the_list_over_in_one_piece() -> None:
     run_virtual(main())
 
 
-def test_a_server_that_is_busy_is_asked_again_when_it_says_so() -> None:
+def test_a_server_that_is_busy_is_asked_again_when_it_reports_it() -> None:
     async def main() -> None:
         api = FaultyApi()
         api.put(COLLECTION, config_map("a"))

@@ -14,7 +14,7 @@ from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
-from kubetide.kube.control.controller import Controller, KeyedLoop, PeriodicLoop, next_tick
+from kubetide.kube.control.controller import Controller, KeyedLoop, PeriodicLoop, next_due
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.reconcile import Result
 from kubetide.telemetry import Telemetry
@@ -73,8 +73,8 @@ class SlowCache:
         pytest.param(150, 120, id="of-several-missed-only-the-last-is-made-up-for"),
     ],
 )
-def test_the_next_tick_keeps_the_rhythm(at: float, expected: float) -> None:
-    assert next_tick(0, 60, now=at) == expected
+def test_the_next_due_keeps_the_rhythm(at: float, expected: float) -> None:
+    assert next_due(0, 60, now=at) == expected
 
 
 def test_periodic_work_keeps_its_rhythm_however_long_a_run_takes() -> None:
@@ -223,7 +223,7 @@ class Candidate(Controller):
         return Result(requeue_after=timedelta(hours=1))
 
 
-def test_only_the_leader_works_and_a_standby_says_so() -> None:
+def test_only_the_leader_works_and_a_standby_reports_it() -> None:
     async def main() -> None:
         clock = virtual_clock()
         api = ApiServer(clock=clock)

@@ -18,7 +18,7 @@ class Vanishing(MemoryHost):
         return ["gone", "pod"] if path.endswith(TIER) else super().list_dirs(path)
 
 
-def test_a_pod_that_ends_in_this_moment_does_not_cost_the_round() -> None:
+def test_a_pod_that_ends_in_this_moment_does_not_cost_the_sync() -> None:
     layout = Layout(version=1, cgroup_root="/cg")
     host = Vanishing(
         {

@@ -37,7 +37,7 @@ def test_the_driver_is_seen_in_the_directories(directories: list[str], expected:
         pytest.param(["kubelet", "--cgroup-driver=other"], None, None, id="no-driver-at-all"),
     ],
 )
-def test_the_kubelet_says_its_driver(command: list[str], config: str | None, expected: CgroupDriver | None) -> None:
+def test_the_kubelet_reports_its_driver(command: list[str], config: str | None, expected: CgroupDriver | None) -> None:
     assert detect.driver_by_kubelet(command, config) is expected
 
 
@@ -50,7 +50,7 @@ def test_a_relative_config_is_found_from_the_working_directory() -> None:
 @pytest.mark.parametrize(
     ("text", "nanos"), [("100\n", 10_000_000), ("1000", 1_000_000), ("", 10_000_000), ("0", 10_000_000)]
 )
-def test_a_tick_is_ten_milliseconds_unless_told(text: str, nanos: int) -> None:
+def test_a_tick_is_ten_milliseconds_by_default(text: str, nanos: int) -> None:
     assert detect.tick_nanos(text) == nanos
 
 

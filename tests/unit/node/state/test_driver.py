@@ -94,7 +94,7 @@ def waits(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
     return [one.fields for one in caplog.records if one.getMessage().startswith("waiting for the kubelet")]  # type: ignore[attr-defined]
 
 
-def test_every_look_says_what_is_waited_for_and_how_long(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_look_reports_what_is_waited_for_and_how_long(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     found(MemoryHost(), port=10255)
     told = waits(caplog)
@@ -122,7 +122,7 @@ def test_a_driver_that_is_found_at_once_is_not_waited_for(caplog: pytest.LogCapt
     assert waits(caplog) == []
 
 
-def test_the_process_on_the_kubelet_port_tells_the_driver_by_its_command_line(tmp_path: Path) -> None:
+def test_the_process_on_the_kubelet_port_reports_the_driver_by_its_command_line(tmp_path: Path) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()

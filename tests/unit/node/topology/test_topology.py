@@ -69,7 +69,7 @@ def test_system_cpus_leave_both_pools_unless_shared() -> None:
     assert str(pools.share_pools(machine(), [], [], CpuSet(), shared).best_effort[0].cpus) == "0-3,8-11"
 
 
-def test_an_unreadable_system_annotation_fails_the_round() -> None:
+def test_an_unreadable_system_annotation_fails_the_sync() -> None:
     with pytest.raises(DecodeError):
         pools.share_pools(machine(), [], [], CpuSet(), {qos.ANNOTATION_SYSTEM_QOS: "bad"})
 
@@ -214,7 +214,7 @@ def test_a_kubelet_state_without_entries_pins_nobody(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["bad", "[]", '{"entries":[]}', '{"entries":{"u":{"c":1}}}'])
-def test_a_kubelet_state_that_cannot_be_read_fails_the_round(state: str) -> None:
+def test_a_kubelet_state_that_cannot_be_read_fails_the_sync(state: str) -> None:
     with pytest.raises(DecodeError):
         kubelet.kubelet_allocations(state, [])
 

@@ -45,7 +45,7 @@ def test_qos_priority_and_resources_must_fit(new: Pod, expected: set[str]) -> No
     assert rules(new) == expected
 
 
-def test_the_answer_says_what_a_chart_that_sets_only_the_class_lacks() -> None:
+def test_the_answer_reports_what_a_chart_that_sets_only_the_class_lacks() -> None:
     (found,) = violations(pod(qosClass="LSR"), None)
     assert "set priorityClassName" in found.message
 

@@ -103,9 +103,9 @@ def test_what_a_pod_counted_for_is_released_over_the_window() -> None:
     assert lent(half)[BATCH_CPU] == "5500", "only where it is asked for"
 
 
-def test_the_explanation_says_what_is_still_being_released() -> None:
+def test_the_explanation_reports_what_is_still_being_released() -> None:
     seen = observe(pods=[], departures=[departure(timedelta(seconds=150))])
-    assert "1000m and 0 bytes of pods that have left still count" in render(decide_node(seen, GRADUAL, NOW).trace)
+    assert "cpu 1000m and memory 0 of pods that have left still count" in render(decide_node(seen, GRADUAL, NOW).trace)
     assert "have left" not in render(decide_node(seen, SloSettings(), NOW).trace)
 
 
@@ -204,7 +204,7 @@ def test_only_a_past_that_nobody_watched_holds_anything_back(watched: timedelta 
     assert bool(decide_node(seen, GRADUAL, NOW).held) is held
 
 
-def test_a_node_that_lends_nothing_yet_has_nothing_to_hold_back() -> None:
+def test_a_node_that_overcommits_nothing_yet_has_nothing_to_hold_back() -> None:
     decision = decide_node(observe(pods=[], watched_for=timedelta(0)), GRADUAL, NOW)
     assert decision.held == ()
 

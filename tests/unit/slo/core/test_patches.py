@@ -54,6 +54,6 @@ def test_a_ratio_above_one_enlarges_cpu_alone(ratio: str, cpu: str) -> None:
     assert shown == {CPU: f"{cpu}/{cpu}/{cpu}", MEMORY: "100/100/100"}
 
 
-def test_a_zone_without_new_values_lends_nothing() -> None:
+def test_a_zone_without_new_values_overcommits_nothing() -> None:
     shown, changed = update(zone(resource(CPU, "100"), resource(MEMORY, "5")))
     assert (shown, changed) == ({CPU: "0/0/0", MEMORY: "0/0/0"}, True)

@@ -102,7 +102,7 @@ def test_a_boost_ends_when_the_pod_has_been_ready(ready_for: float | None, start
     assert expired(running(ready_for), vpa(startup), now=NOW) is over
 
 
-def test_what_was_lent_is_taken_back() -> None:
+def test_a_boost_is_taken_back() -> None:
     pod = running(99)
     assert boosted_containers(pod) == ("main",)
     plain = vpa(DOUBLE)

@@ -201,7 +201,7 @@ def test_a_limit_range_changes_no_resource_but_cpu_and_memory() -> None:
     assert texts(found.recommendations[0].target) == {"cpu": "1", "example.com/gpu": "1"}
 
 
-def test_a_limit_beyond_64_bits_is_cut_and_says_so() -> None:
+def test_a_limit_beyond_64_bits_is_cut_and_reports_it() -> None:
     found = proportional_limit(
         "memory",
         limit=parse_quantity("8E"),

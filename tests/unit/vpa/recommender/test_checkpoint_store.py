@@ -119,7 +119,7 @@ def test_of_two_containers_whose_checkpoints_have_one_name_the_first_keeps_it() 
     on_a_server(test)
 
 
-def test_what_vanished_meanwhile_does_not_keep_the_others_from_their_turn() -> None:
+def test_what_vanished_meanwhile_does_not_keep_the_others_from_being_written() -> None:
     async def test(client: Client, clock: Clock) -> None:
         done: list[str] = []
 

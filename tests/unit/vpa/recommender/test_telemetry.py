@@ -56,7 +56,7 @@ def test_every_state_of_a_vpa_is_shown_even_if_none_is_in_it() -> None:
     assert 'has_recommendation="true",matches_pods="false",unsupported_config="false",update_mode="Recreate"' in line
 
 
-def test_samples_without_a_recommendation_are_counted_under_the_original_name() -> None:
+def test_samples_without_a_recommendation_are_counted_under_the_upstream_name() -> None:
     telemetry = Telemetry()
     made, review = RecommenderTelemetry(telemetry), Review()
     state = vpa("web")

@@ -16,7 +16,7 @@ from kubetide.vpa.updater.explain import render, trace
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
-def test_a_trace_becomes_a_text_that_says_why() -> None:
+def test_a_trace_becomes_a_text_that_reports_why() -> None:
     pods = []
     for number in range(2):
         raw = make_pod(f"web-{number}", containers=[make_container(cpu="100m", memory="128Mi")], phase="Running")

@@ -38,7 +38,7 @@ class AdmissionCall(msgspec.Struct, frozen=True, kw_only=True):
     kind: tuple[str, str, str] | None = None
     """Group, version and kind of the object where it is not the resource's own (scale, eviction)."""
     warnings: list[str] = msgspec.field(default_factory=list)
-    """What webhooks want the client to be told."""
+    """What webhooks want the client to be warned of."""
 
     def with_object(self, obj: Raw | None) -> "AdmissionCall":
         """Return the same question about a changed object."""

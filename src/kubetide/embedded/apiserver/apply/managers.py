@@ -1,7 +1,7 @@
 """Who wrote what: the entries of `metadata.managedFields`.
 
 Full ownership tracking costs time on every write and matters to server-side apply only, so it is kept for objects
-that were applied at least once, and, without fields, for autoscalers, whose writers tell whether another controller
+that were applied at least once, and, without fields, for autoscalers, whose writers show whether another controller
 is at work, and for events, which go some time after their last write.
 """
 
@@ -18,7 +18,7 @@ _ALWAYS = (ResourceKey("autoscaling", "horizontalpodautoscalers"), ResourceKey("
 
 
 def manager_of(request: Request) -> str:
-    """Return the name a writer goes by: what it says, else the first word of its user agent."""
+    """Return the name a writer goes by: the one it states, else the first word of its user agent."""
     return request.query.get("fieldManager") or request.user_agent.partition("/")[0] or "unknown"
 
 

@@ -92,7 +92,7 @@ def shard_of_request(text: str) -> ShardSelector:
 
 
 def make_filter(resource: ApiResource, namespace: str, label_text: str, field_text: str) -> Filter:
-    """Return the filter for the selectors of a request, or refuse selectors that cannot be understood."""
+    """Return the filter for the selectors of a request, or refuse selectors that are invalid."""
     try:
         labels = parse_selector(label_text) if label_text else None
         fields = parse_field_selector(field_text) if field_text else ()

@@ -108,7 +108,7 @@ def plan_watch(
     *,
     sharded: bool = False,
 ) -> WatchPlan:
-    """Return where a watch begins and what it tells first.
+    """Return where a watch begins and what it sends first.
 
     No resourceVersion, or "0", means the present state as ADDED events; a number means the changes after it;
     `sendInitialEvents` asks for the state and a bookmark after it.

@@ -56,7 +56,7 @@ class Reading:
         page = list_page(self.store, resource, target, request, sharded=self._sharded)
         metadata: Raw = {"resourceVersion": str(page.revision)}
         if page.shard:
-            # Whoever asked for a shard cannot tell otherwise whether the server knows about shards.
+            # Whoever asked for a shard cannot know otherwise whether the server knows about shards.
             metadata["shardInfo"] = {"selector": page.shard}
         if page.continue_token:
             metadata["continue"] = page.continue_token

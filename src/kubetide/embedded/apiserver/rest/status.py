@@ -1,4 +1,4 @@
-"""What the API server refuses, and how it says so.
+"""What the API server refuses, and the Status that reports it.
 
 A `StatusError` is raised anywhere below the transports and becomes a `Status` object with the code, reason, message and
 details that Kubernetes clients know how to read. One constructor per reason keeps the wording in one place.
@@ -223,7 +223,7 @@ def unsupported(path: str, value: Any, allowed: tuple[str, ...]) -> Cause:
 
 
 def found_cause(obj: Raw, path: str, reason: str, rule: str) -> Cause:
-    """Say of a broken rule what kind it is, and of the value at its place what it is."""
+    """Return what kind of rule was broken, and what the value at its place is."""
     match reason:
         case "FieldValueRequired":
             return required(path, rule)

@@ -1,6 +1,6 @@
 """A watch: a cursor over the log of one resource, read in batches.
 
-A watch first tells the initial state if it was asked to, then every change that concerns its filter: an object that
+A watch first sends the initial state if it was asked to, then every change that concerns its filter: an object that
 starts to match is ADDED, one that stops to match is DELETED. It never holds anybody up: a reader that falls out of
 the window of the log gets one 410 error and the end of the stream.
 
@@ -48,7 +48,7 @@ class WatchPlan:
     timeout: float | None = None
     bookmark_seconds: float = BOOKMARK_SECONDS
     pause: float = 0.0
-    """At least this long between two batches, so that a burst is told in few of them; the first comes at once."""
+    """At least this long between two batches, so that a burst is sent in few of them; the first comes at once."""
     timers: Timers | None = None
     """The time of the reader; None is that of the loop."""
     tamper: Tamper | None = None
@@ -70,7 +70,7 @@ class WatchPlan:
             yield [self._bookmark(self.revision, initial_end=True)]
         timers: Timers = self.timers or asyncio.get_running_loop()
         # Subscribed before the first read: a change between the two wakes us for nothing, the other way round it
-        # would be told only after the next one.
+        # would be sent only after the next one.
         alarm = _Alarm(timers, self.bookmark_seconds if self.bookmarks else None, self.timeout)
         unsubscribe = self.log.subscribe(alarm.wake)
         pace = _Pace(timers, self.pause)
@@ -83,7 +83,7 @@ class WatchPlan:
                     yield [watch_line("ERROR", msgspec.json.encode(error.to_raw()))]
                     return
                 if events and self.pause and await pace.waited():
-                    continue  # more may have come meanwhile: read again, tell it in one batch
+                    continue  # more may have come meanwhile: read again, send it in one batch
                 if events:
                     # The cursor moves before the lines are made: `prepare` may give way to writers, whose changes
                     # are appended behind it. What is read is never read again, what is appended never skipped.
@@ -99,7 +99,7 @@ class WatchPlan:
                     if lines:
                         yield lines
                     continue
-                # From the read that found nothing to here nobody else has run, so the reader has been told everything
+                # From the read that found nothing to here nobody else has run, so the reader has been sent everything
                 # up to the store's revision: only therefore may a bookmark vouch for it.
                 if alarm.expired:
                     if self.bookmarks:
@@ -170,7 +170,7 @@ class _Pace:
         self._next = 0.0
 
     async def waited(self) -> bool:
-        """Wait if the last batch was just told; say whether it did, because there may be more to tell then."""
+        """Wait if the last batch was just sent; return whether it did, because there may be more to send then."""
         now = self._timers.time()
         wait = self._next - now
         if wait > 0:

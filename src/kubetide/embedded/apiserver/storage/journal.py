@@ -294,7 +294,7 @@ def _lock(path: Path) -> IO[str]:
 
 
 def parse_stamp(text: object) -> datetime | None:
-    """Return the time that a stamp says, if it says one."""
+    """Return the time of a stamp, if it has one."""
     if not isinstance(text, str) or not text:
         return None
     try:

@@ -93,7 +93,7 @@ _PRINTERS: dict[ResourceKey, tuple[tuple[Column, ...], Cells]] = {}
 
 
 def register(group: str, plural: str, columns: tuple[Column, ...], cells: Cells) -> None:
-    """Say how the objects of a resource are printed."""
+    """Register how the objects of a resource are printed."""
     _PRINTERS[ResourceKey(group, plural)] = (columns, cells)
 
 

@@ -1,4 +1,4 @@
-"""Fields that a type does not have, and fields written twice: dropped always, and told as the client asked.
+"""Fields that a type does not have, and fields written twice: dropped always, and reported as the client asked.
 
 `fieldValidation=Strict` refuses the request, `Warn` (what counts unless said otherwise) answers with warnings, `Ignore`
 says nothing. Server-side apply is stricter: it takes no field that it could not own.

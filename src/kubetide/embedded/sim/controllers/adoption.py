@@ -73,7 +73,7 @@ class Claims:
         self._found: dict[StoreKey, dict[StoreKey, None]] = {}
 
     def orphan_changed(self, old: Raw | None, obj: Raw | None) -> None:
-        """An object without a controller came or changed: tell the sets that could take it."""
+        """An object without a controller came or changed: enqueue the sets that could take it."""
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return
         is_same = old is not None and controller_of(old) is None

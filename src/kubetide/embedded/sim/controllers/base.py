@@ -43,6 +43,6 @@ class SimController(Controller, ABC):
     async def _reconcile(self, key: StoreKey) -> Result:
         try:
             await self.reconcile(key)
-        except StatusError:  # somebody else was faster, or a webhook said no: the next look decides anew
+        except StatusError:  # somebody else was faster, or a webhook refused: the next look decides anew
             return _RETRY
         return _DONE

@@ -36,7 +36,7 @@ class Counts:
 
 
 def counts_in(status: Raw) -> Counts:
-    """Return the counts that a status tells."""
+    """Return the counts that a status reports."""
     return Counts(
         total=int(status.get("replicas") or 0),
         updated=int(status.get("updatedReplicas") or 0),

@@ -83,7 +83,7 @@ class PodWork:
 
 
 class Model:
-    """All workloads. `done` is told the rows of batch containers whose work is finished."""
+    """All workloads. `done` gets the rows of batch containers whose work is finished."""
 
     def __init__(self, kernel: Kernel, *, seed: int, week_start: float, done: Callable[[int], None]) -> None:
         self._kernel = kernel

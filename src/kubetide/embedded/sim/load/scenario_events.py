@@ -55,7 +55,7 @@ def _restart_rollout(world: World, key: StoreKey) -> None:
     world.put_spec(DEPLOYMENTS, deployment, {**deployment["spec"], "template": template})
 
 
-# A node that stops talking: its kubelet says nothing any more, and the control plane no longer knows its state.
+# A node that stops talking: its kubelet reports nothing any more, and the control plane no longer knows its state.
 
 
 def set_node_outage(world: World, kubelets: Kubelets, name: str, *, down: bool) -> None:

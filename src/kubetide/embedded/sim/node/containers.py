@@ -143,7 +143,7 @@ def memory_limit(limits: Any) -> int | None:
 
 
 def oom_adjust(qos: str, requests: Any, node_memory: float) -> float:
-    """Return the kubelet's oom_score_adj: who asked for little is killed first."""
+    """Return the kubelet's oom_score_adj: who asked for little is OOM killed first."""
     if qos == "Guaranteed":
         return -997.0
     if qos == "BestEffort":

@@ -41,11 +41,11 @@ class Disks:
         return bool(self._users)
 
     def set_speed(self, machine: int, bytes_per_second: float) -> None:
-        """Say how fast the disk of a machine is."""
+        """Set how fast the disk of a machine is."""
         self._speeds[machine] = bytes_per_second
 
     def want(self, row: int, group: CGroup, machine: int, bytes_per_second: float) -> None:
-        """Say what a container wants to read and write from now on."""
+        """Set what a container wants to read and write from now on."""
         user = self._users.get(row)
         if user is None:
             if not bytes_per_second:

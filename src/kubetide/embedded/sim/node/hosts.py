@@ -114,7 +114,7 @@ class SimHost:
         return sorted(self._directories[path])
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory exists."""
+        """Return whether a file or directory exists."""
         path = posixpath.normpath(path)
         if path == CGROUP_ROOT:
             return True

@@ -10,7 +10,7 @@ or a cgroup setting changed:
     stalled   = 1 − granted / demand, the cpu pressure of the group
 
 Memory: anonymous memory is what the processes hold; page cache fills what its limit and the node leave. Anonymous
-memory above a limit, or above the node, kills (`memory.py`). Waiting for a disk is counted in `disks`.
+memory above a limit, or above the node, ends in an OOM kill (`memory.py`). Waiting for a disk is counted in `disks`.
 """
 
 from dataclasses import dataclass, field
@@ -176,7 +176,7 @@ class Kernel(Columns):
         self.demand_changed()
 
     def set_disk_use(self, row: int, bytes_per_second: float) -> None:
-        """Say what processes want to read from and write to the disk of their machine."""
+        """Set what processes want to read from and write to the disk of their machine."""
         group = self._groups[row]
         if group is not None:
             self.disks.want(row, group, int(self._node[row]), bytes_per_second)

@@ -35,7 +35,7 @@ NAME = "kubelet"
 PULL_SECONDS = 1.0
 STOP_SECONDS = 1.0
 SYNC_SECONDS = 1.0
-"""How long a container is seen as terminated before it is started again or said to wait."""
+"""How long a container is seen as terminated before it is started again or reported to wait."""
 
 
 class Kubelets:
@@ -67,7 +67,7 @@ class Kubelets:
         """Counts every start and end of a container and every change of labels, for those who cache."""
 
     def attach(self, model: Model) -> None:
-        """Begin to work; the model is told of every process."""
+        """Begin to work; the model hears of every process."""
         self._model = model
         self._world.on(PODS, self._pod_changed)
 
@@ -244,7 +244,7 @@ class Kubelets:
     # -- processes end
 
     def kill(self, row: int, *, scope: str) -> None:
-        """The kernel killed a process for its memory."""
+        """The kernel OOM killed a process."""
         found = self._by_row.get(row)
         if found is None:
             return
@@ -305,7 +305,7 @@ class Kubelets:
             self._forget(run.uid)
 
     def _back_off(self, run: PodRun, container: Container) -> None:
-        """Tell that a dead container waits; that it was terminated has been seen by then."""
+        """Report that a dead container waits; that it was terminated has been seen by then."""
         if run.stopping or run.uid not in self._runs or container.running:
             return
         container.last, container.waiting = container.finished, "CrashLoopBackOff"

@@ -1,9 +1,9 @@
-"""Memory of simulated nodes: how much page cache stays, and whom the kernel kills.
+"""Memory of simulated nodes: how much page cache stays, and whom the kernel OOM kills.
 
 Page cache is what is left over: each group keeps what it has read up to its limit minus its anonymous memory, and
-when a node runs short all caches on it shrink by the same factor, before anybody is killed.
+when a node runs short all caches on it shrink by the same factor, before anybody is OOM killed.
 
-Kills, in the kernel's order: a group above its own limit loses its largest member; a node whose anonymous memory
+OOM kills, in the kernel's order: a group above its own limit loses its largest member; a node whose anonymous memory
 exceeds what it has loses the process with the highest badness, `share of the node × 1000 + oom_score_adj`.
 """
 
@@ -37,7 +37,7 @@ class MemoryView(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class OomKill:
-    """One process the kernel kills, and why."""
+    """One process that the kernel OOM kills, and why."""
 
     row: int
     scope: str
@@ -59,7 +59,7 @@ def squeeze_cache(view: MemoryView, capacity: Column) -> None:
 
 
 def find_kills(view: MemoryView, machines: Sequence["Machine"]) -> list[OomKill]:
-    """Return at most one kill per container, bounded group and node."""
+    """Return at most one OOM kill per container, bounded group and node."""
     kills = [OomKill(row, "container") for row in (view.anon > view.limit).nonzero()[0].tolist()]
     doomed = {kill.row for kill in kills}
     total = np.bincount(view.bins, weights=view.anon, minlength=len(machines)).tolist()

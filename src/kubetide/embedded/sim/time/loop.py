@@ -4,7 +4,7 @@
 the same order on every run. Three things that would hang a real loop are named instead:
 
 - *deadlock*: no timer and nothing ready; the error lists the tasks and the lines they wait in;
-- *livelock*: a million rounds without the clock moving;
+- *livelock*: a million iterations without the clock moving;
 - *limit*: virtual time has reached the limit the caller set.
 
 With a `speed` the same loop is paced against real time (60 = a minute a second), which also lets sockets take part;
@@ -30,7 +30,7 @@ T = TypeVar("T")
 DEFAULT_START = datetime(2026, 1, 5, tzinfo=UTC)
 """A Monday at midnight, so that daily and weekly load begins at its beginning."""
 
-_LIVELOCK_ROUNDS = 1_000_000
+_LIVELOCK_ITERATIONS = 1_000_000
 _POLL_EVERY = 256
 _LONGEST_REAL_WAIT = 0.25  # keeps a changed speed and Ctrl-C responsive
 
@@ -70,7 +70,7 @@ class _JumpingSelector(selectors.BaseSelector):
         self._sockets = False
         """Whether anything but the loop's own wake-up is watched."""
         self._limit = limit
-        self._rounds = 0
+        self._iterations = 0
         self._jumps = 0
         self.now = 0.0
         self.pace: float | None = None
@@ -93,12 +93,13 @@ class _JumpingSelector(selectors.BaseSelector):
                 self.call_soon(timer.ring)
             return self._real.select(0)
         if timeout is not None and timeout <= 0:
-            self._rounds += 1
-            if self._rounds >= _LIVELOCK_ROUNDS:
-                self._rounds = 0
-                raise Livelock(f"{_LIVELOCK_ROUNDS} rounds at virtual second {self.now:.3f}; {self.describe_tasks()}")
+            self._iterations += 1
+            if self._iterations >= _LIVELOCK_ITERATIONS:
+                self._iterations = 0
+                where = f"{_LIVELOCK_ITERATIONS} iterations at virtual second {self.now:.3f}"
+                raise Livelock(f"{where}; {self.describe_tasks()}")
             return self._real.select(0) if sockets or self.speed is not None else []
-        self._rounds = 0
+        self._iterations = 0
         if self.speed is not None:
             return self._paced(timeout, self.speed)
         return self._jump(timeout, sockets)
@@ -112,7 +113,7 @@ class _JumpingSelector(selectors.BaseSelector):
             if ready:
                 return ready
         if timeout is None and self._waiting:
-            return []  # a real timer is still to come: the next round looks whether it is due
+            return []  # a real timer is still to come: the next iteration looks whether it is due
         if timeout is None:
             raise Deadlock(f"at virtual second {self.now:.3f} nothing can happen any more; {self.describe_tasks()}")
         self._advance(timeout)

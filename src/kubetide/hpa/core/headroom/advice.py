@@ -16,7 +16,7 @@ The candidate that would have been cheapest is followed, and left only for one t
 followed at once; a fall only after its hold, down to the largest need seen meanwhile, and only if it is worth it: calm
 by construction.
 
-Where a plain rule is told too, it is rehearsed and charged like a candidate. Advice is `proven` once there was an hour
+Where a plain rule is given too, it is rehearsed and charged like a candidate. Advice is `proven` once there was an hour
 of evidence in which following it would have been cheaper than the plain rule, and until that is no longer so.
 """
 
@@ -49,7 +49,7 @@ LOST_SECONDS: Final = 60.0
 
 _MEMORY: Final = 1 / 5760  # costs are forgotten over a day of 15 s steps
 _CLEARLY: Final = 0.02  # another candidate must have been cheaper by this share of the cost ...
-_CLEARLY_STEPS: Final = 20.0  # ... and by this many steps of the usual cost: in the first hour costs are mostly chance
+_CLEARLY_STEPS: Final = 20.0  # ... and by this many steps of the usual cost: in the first hour costs are mostly noise
 _PROOF_STEPS: Final = 240
 _FIRST: Final = 1 * len(PRICES) + 3  # followed until there is evidence: price 8, hold of two minutes
 _BACKLOG_SECONDS: Final = 0.1  # a shorter wait is no backlog
@@ -149,7 +149,7 @@ class Plants:
 
 
 class Headroom:
-    """What is learned about one workload. Tell it every step with `advise`.
+    """What is learned about one workload. Give it every step with `advise`.
 
     Rows: the candidates, the plain rule, the workload itself. With `floor` no candidate goes below the plain rule.
     """

@@ -106,7 +106,7 @@ class HeadroomLearner:
         self._last: LearnedCount | None = None
 
     def fits(self, mode: HeadroomMode, spec: HpaSpec, period: timedelta) -> bool:
-        """Tell whether it was made for these bounds, this mode and this period."""
+        """Return whether it was made for these bounds, this mode and this period."""
         terms = self.terms
         bounds = terms.minimum, terms.maximum
         return bounds == bounds_of(spec) and mode is self.mode and terms.step_seconds == step_of(period)
@@ -166,7 +166,7 @@ def learner_for(
     replicas: int,
     saved: Mapping[str, Any],
 ) -> HeadroomLearner:
-    """Return a learner for an autoscaler as it is now; `saved` tells with which start time it learned before.
+    """Return a learner for an autoscaler as it is now; `saved` holds with which start time it learned before.
 
     Start times are measured anew after every restart and never come out quite the same. One that is within a factor of
     two of what was learned with is taken to be that one.

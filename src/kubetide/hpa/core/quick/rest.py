@@ -134,7 +134,7 @@ def still_at_rest(rest: Rest, seen: Observation, memory: Memory, options: Option
 
 
 def _near(shown: Usage, usage: Usage) -> bool:
-    """Tell whether values are closer than a status may be off; at the very edge `decide` has the word."""
+    """Return whether values are closer than a status may be off; at the very edge `decide` has the word."""
     if abs(usage.average - shown.average) >= LITTLE * abs(shown.average):
         return False
     if shown.utilization is None or usage.utilization is None:

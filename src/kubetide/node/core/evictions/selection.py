@@ -13,7 +13,7 @@ from kubetide.node.core.plan import Amounts, Counted, Eviction, EvictionTask
 
 
 class Selection:
-    """The state of one sync: ask for `next`, tell what was accepted."""
+    """The state of one sync: ask for `next`, record what was accepted."""
 
     def __init__(self, tasks: Sequence[EvictionTask], pending: Mapping[Counted, Amounts] | None = None) -> None:
         self._tasks = [task for task in tasks if any(amount > 0 for amount in task.amounts.values())]

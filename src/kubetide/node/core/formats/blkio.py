@@ -23,7 +23,7 @@ def devices_in(texts: Iterable[str]) -> list[str]:
 
 
 def line_needed(current: str, new: str) -> bool:
-    """Tell whether a device line must be written, given the file as it is."""
+    """Return whether a device line must be written, given the file as it is."""
     device, _, value = new.partition(" ")
     own = [line for line in _lines(current) if line.split(" ", 1)[0] == device]
     if value == "0":
@@ -32,7 +32,7 @@ def line_needed(current: str, new: str) -> bool:
 
 
 def cost_line_needed(current: str, new: str) -> bool:
-    """Tell whether a line of blkio.cost.qos must be written, given the file as it is."""
+    """Return whether a line of blkio.cost.qos must be written, given the file as it is."""
     device, _, value = new.partition(" ")
     wanted = _fields(value)
     return not any(

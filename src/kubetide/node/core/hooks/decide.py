@@ -78,7 +78,7 @@ class HookDecider:
         active = [pod for pod in snapshot.pods if pod.is_active]
         identity, cookies = self.plugins.on(GROUP_IDENTITY), self.plugins.on(CORE_SCHED)
         processes = cookies or self.plugins.on(OOM_SCORE)
-        sandboxes = self.plugins.on(CPUSET) and not processes  # what is read below a pod tells its children too
+        sandboxes = self.plugins.on(CPUSET) and not processes  # what is read below a pod shows its children too
         return Needs(
             children=[pod.directory for pod in active if pod.containers] if sandboxes else (),
             texts_below=[(files.PROCS, pod.directory) for pod in active] if processes else (),

@@ -225,7 +225,7 @@ def kube_qos_requests(directories: Mapping[str, str]) -> list[KubeQosRequest]:
 
 
 def _forgotten(spec: NodeSLOSpec) -> bool:
-    """Tell whether the switch of best-effort work is not said: suppression then stays, and so do quotas below it."""
+    """Return whether the switch of best-effort work is not said: suppression then stays, and so do quotas below it."""
     threshold = spec.resource_used_threshold_with_be
     return threshold is not None and threshold.enable is None
 

@@ -1,6 +1,6 @@
 """Predicted peaks: one CPU and one memory histogram per model, fed once per training interval.
 
-Models: each pod by its uid, the node, each priority class, the system (what no pod uses). A training round adds the
+Models: each pod by its uid, the node, each priority class, the system (what no pod uses). A training sync adds the
 p90 of the last interval with weight 1; older samples fade with a half-life of 12 h (CPU) and 24 h (memory). The
 prediction is a percentile of the histogram, that is the end of a bucket: an idle model is not zero.
 
@@ -90,7 +90,7 @@ class PeakModels:
         return tuple(self._models)
 
     def train(self, now: datetime, pods: Iterable[PodUsage], node_cpu: float | None, node_memory: float | None) -> None:
-        """Add one round of usage to the models of pods, node, priority classes and system."""
+        """Add one sync of usage to the models of pods, node, priority classes and system."""
         samples: dict[str, tuple[float, float]] = {}
         sums = dict.fromkeys(CLASSES, (0.0, 0.0))
         all_cpu = all_memory = 0.0

@@ -33,9 +33,9 @@ class Bucket:
         self.capacity = capacity_of(self.period_seconds, self.percent)
 
     def step(self, usage_percent: int, now: datetime) -> bool:
-        """Spend or earn tokens for the whole seconds since the last step and say whether bursting is allowed."""
+        """Spend or earn tokens for the whole seconds since the last step and return whether bursting is allowed."""
         seconds = max(int((now - self.updated_at).total_seconds()), 0)
-        # Only whole seconds count; the fraction stays in `updated_at`, so that sub-second rounds lose no time.
+        # Only whole seconds count; the fraction stays in `updated_at`, so that sub-second syncs lose no time.
         self.updated_at += timedelta(seconds=seconds)
         if usage_percent >= CONSUME_FROM_PERCENT:
             self.tokens -= (usage_percent - 100) * seconds

@@ -235,7 +235,7 @@ def pod_config(
 
 
 def _may_burst(pod: PodState) -> bool:
-    """Tell whether a pod lives in the shared pool. One that owns CPUs has no quota: a base would bring it back."""
+    """Return whether a pod lives in the shared pool. One that owns CPUs has no quota: a base would bring it back."""
     if pod.raw_qos in (qos.LSE, qos.LSR, qos.BE) or not pod.is_active:
         return False
     return bool(pod.raw_qos) or qos.dedicated_cpus(pod.pod.metadata.annotations) is None

@@ -2,11 +2,11 @@
 
     left = capacity x threshold % - used by pods that are not best effort - by such host applications - by the system
            and never below capacity x minimum %, where one is set
-    cpuset:   ceil(left) CPUs, at least 2, growing by at most a tenth of all CPUs a round
+    cpuset:   ceil(left) CPUs, at least 2, growing by at most a tenth of all CPUs a sync
     cfsQuota: left x period, at least 2000 us, the same growth limit; changes below 1 % of the node are ignored
 
-Shrinking is immediate and growing is gradual: latency-sensitive pods get their CPU back within a round, while
-best-effort work earns it back step by step. The policy that is not in use is taken back in the same round.
+Shrinking is immediate and growing is gradual: latency-sensitive pods get their CPU back within a sync, while
+best-effort work earns it back step by step. The policy that is not in use is taken back in the same sync.
 """
 
 import math
@@ -28,10 +28,10 @@ IGNORED_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """CPUs that best-effort work may get: those of the shared pool and those lent by LSR pods."""
+    """CPUs that best-effort work may get: those of the shared pool and those of LSR pods."""
 
     shared: tuple[Processor, ...]
-    lent: tuple[Processor, ...]
+    lsr: tuple[Processor, ...]
 
 
 def left_milli(
@@ -90,21 +90,21 @@ def owners(pods: Iterable[tuple[str, Mapping[str, str] | None]]) -> dict[int, st
 
 
 def pools(processors: Sequence[Processor], owner: Mapping[int, str], excluded: CpuSet) -> Pools:
-    """Sort the CPUs into those of the shared pool and those lent by LSR pods; LSE pods lend nothing."""
+    """Sort the CPUs into those of the shared pool and those of LSR pods; LSE pods share nothing."""
     free = [processor for processor in processors if processor.cpu not in excluded]
     return Pools(
         shared=tuple(p for p in free if owner.get(p.cpu) not in (qos.LSR, qos.LSE)),
-        lent=tuple(p for p in free if owner.get(p.cpu) == qos.LSR),
+        lsr=tuple(p for p in free if owner.get(p.cpu) == qos.LSR),
     )
 
 
 def choose(count: int, available: Pools) -> CpuSet:
     """Return the CPUs for best-effort work, taken from both pools in proportion; empty means "do not write"."""
-    total = len(available.lent) + len(available.shared)
+    total = len(available.lsr) + len(available.shared)
     if total == 0:
         return CpuSet()
-    from_lent = count * len(available.lent) // total
-    return CpuSet.of([*pick(from_lent, available.lent), *pick(count - from_lent, available.shared)])
+    from_lsr = count * len(available.lsr) // total
+    return CpuSet.of([*pick(from_lsr, available.lsr), *pick(count - from_lsr, available.shared)])
 
 
 def all_best_effort(processors: Sequence[Processor], owner: Mapping[int, str], excluded: CpuSet) -> CpuSet:

@@ -1,4 +1,4 @@
-"""Memory QoS as a strategy: protection, throttling, reclaim and kill order of every cgroup of a class.
+"""Memory QoS as a strategy: protection, throttling, reclaim and OOM kill order of every cgroup of a class.
 
 A pod's configuration is that of its class, replaced by a template when the pod asks for `auto` (or by the off values
 for `none`), and then overridden field by field by the pod's annotation. The tier directories carry the sum of what
@@ -62,7 +62,7 @@ TEMPLATES: dict[str, MemoryQOS] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryValues:
-    """The values of one round, by level."""
+    """The values of one sync, by level."""
 
     tiers: list[MemoryValue]
     pods: list[MemoryValue]
@@ -174,7 +174,7 @@ class MemoryQos:
         return (Batch(levels=levels, leveled=True),) if self._failed else ()
 
     def _unchanged(self, snapshot: Snapshot, strategy: ResourceQOSStrategy, allocatable: int) -> bool:
-        """Tell whether the last round saw the same and is recent: then its values stand, and need no second look.
+        """Return whether the last sync saw the same and is recent: then its values stand, and need no second look.
 
         An extension may think differently about the same pods, so it is asked every time.
         """

@@ -4,7 +4,7 @@
     memory.high = floor to pages of request + (limit - request) x throttling %, raised to min when smaller
 
 Protection grows from the request because that is what the scheduler promised; throttling begins between
-request and limit so that a pod slows down before it is killed.
+request and limit so that a pod slows down before it is OOM killed.
 """
 
 from dataclasses import dataclass

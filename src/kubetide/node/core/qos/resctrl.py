@@ -42,7 +42,7 @@ ROOT_SCHEMATA = resctrl_file("", "schemata")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """What the machine says about its caches."""
+    """What the machine reports about its caches."""
 
     cbm: int
     vendor: str

@@ -1,7 +1,7 @@
 """What a strategy is: a name, an interval, and a decision from a snapshot to a plan.
 
 A strategy never touches the machine. What it looks at in the kernel it names in `needs`; the agent reads that, lets
-it `decide`, writes the plan and tells it in `applied` what became of every write:
+it `decide`, writes the plan and hands the outcome of every write to `applied`:
 
     needs(snapshot) -> decide(snapshot with kernel values) -> the agent writes -> applied(plan, outcomes)
 

@@ -131,6 +131,7 @@ class CpuSuppress:
             self.quota_status = USING  # also one that an agent before this one left behind
         target = rule.quota_target(left, cpus, current)
         trace |= {"currentQuota": current, "quota": current if target is None else target}
+        trace["reason"] = f"best-effort work may use {left}m of CPU, what is left below the threshold"
         if target is None:
             return ()
         message = f"best-effort quota {current} -> {target} us, {left} milli-CPU left"
@@ -162,6 +163,7 @@ class CpuSuppress:
         count = rule.cpu_count(left, len(current), len(snapshot.processors))
         chosen = rule.choose(count, rule.pools(snapshot.processors, owner, excluded))
         trace |= {"currentCpus": str(current), "cpus": str(chosen), "count": count}
+        trace["reason"] = f"best-effort work may use CPUs {chosen}: {left}m are left below the threshold"
         if not len(chosen):
             return ()
         plan = self.cpus_plan(snapshot, chosen, f"best-effort CPUs {current} -> {chosen}, {left} milli-CPU left")
@@ -172,7 +174,7 @@ class CpuSuppress:
         """Return the writes that put these CPUs into force.
 
         With the kubelet's static CPU manager only containers get them: it refuses directories above them that lack
-        CPUs it hands out itself. Before the topology is known nobody can tell which manager runs, so nothing is
+        CPUs it hands out itself. Before the topology is known nobody knows which manager runs, so nothing is
         narrowed.
         """
         if not snapshot.topology_annotations:
@@ -204,7 +206,7 @@ class CpuSuppress:
         return (Batch.flat(write, cached=False),)
 
     def _recover_cpusets(self, snapshot: Snapshot, *, keep_managed: bool = False) -> tuple[Batch, ...]:
-        """Give every directory below the tier all best-effort CPUs; every round, because new ones appear."""
+        """Give every directory below the tier all best-effort CPUs; every sync, because new ones appear."""
         try:
             cpus = rule.all_best_effort(
                 snapshot.processors, _owner(snapshot), rule.excluded_cpus(snapshot.topology_annotations)
@@ -237,7 +239,7 @@ def _owner(snapshot: Snapshot) -> dict[int, str]:
 
 
 def _managed(pod: PodState) -> bool:
-    """Tell whether the scheduler decided about the pod's CPUs: then its containers belong to the cpuset hook."""
+    """Return whether the scheduler decided about the pod's CPUs: then its containers belong to the cpuset hook."""
     try:
         status = qos.resource_status(pod.pod.metadata.annotations)
     except InvalidInput:

@@ -94,7 +94,7 @@ def scheduler_values(strategy: SystemStrategy) -> list[tuple[SystemFile, int]]:
 
 
 def feature_words(wanted: Mapping[str, bool] | None, current: str | None) -> tuple[list[str], str]:
-    """Return the words to write into sched_features, and what is wrong with the wish or the file."""
+    """Return the words to write into sched_features, and what is wrong with the wanted value or the file."""
     if not wanted:
         return [], ""
     if current is None:
@@ -111,7 +111,7 @@ def feature_words(wanted: Mapping[str, bool] | None, current: str | None) -> tup
 
 
 def _hook_owns_identity(snapshot: Snapshot) -> bool:
-    """Tell whether the group identity hook uses the kernel's switch."""
+    """Return whether the group identity hook uses the kernel's switch."""
     used = snapshot.slo is not None and rule_from(snapshot.slo).enable
     return used and snapshot.gates.get("GroupIdentity", False)
 

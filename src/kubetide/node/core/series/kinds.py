@@ -1,4 +1,4 @@
-"""Which samples there are: every kind of metric and the properties that tell its series apart.
+"""Which samples there are: every kind of metric and the properties that distinguish its series.
 
 A sample must have exactly the properties of its kind; a query may give a part of them.
 """

@@ -1,4 +1,4 @@
-"""What the kubelet says about CPUs: its manager policy, what it reserved, what it gave to pods itself."""
+"""What the kubelet reports about CPUs: its manager policy, what it reserved, what it gave to pods itself."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class KubeletConfig:
 
 
 def config_from(configz: Mapping[str, Any]) -> KubeletConfig:
-    """Read the answer of `/configz`; parts that are not understood are passed over."""
+    """Read the answer of `/configz`; parts that are invalid are passed over."""
     raw = configz.get("kubeletconfig")
     found = raw if isinstance(raw, Mapping) else {}
 
@@ -170,7 +170,7 @@ class PodAllocation:
 
 
 def is_managed_here(pod: Pod) -> bool:
-    """Tell whether the CPUs of a pod are the agent's business and not the kubelet's."""
+    """Return whether the CPUs of a pod are the agent's business and not the kubelet's."""
     if qos.raw_qos(pod.metadata.labels) in (qos.LS, qos.BE):
         return True
     return qos.dedicated_cpus(pod.metadata.annotations) is not None

@@ -1,7 +1,7 @@
 """Share pools: which CPUs latency-sensitive and best-effort pods may use together.
 
 Both start from all CPUs that the kubelet did not pin itself. CPUs dedicated to a pod leave the LS pool; they leave
-the BE pool only if the pod is LSE (an LSR pod lends its CPUs to best-effort work). Reserved CPUs leave both, and so
+the BE pool only if the pod is LSE (an LSR pod shares its CPUs with best-effort work). Reserved CPUs leave both, and so
 do those of system daemons if exclusive. CPUs reserved by the kubelet stay.
 """
 

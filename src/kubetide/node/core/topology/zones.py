@@ -113,7 +113,7 @@ def _same_json(left: str, right: str) -> bool:
 
 
 def changed(old: Mapping[str, Any] | None, annotations: Mapping[str, str], policy: str, new: Iterable[Raw]) -> bool:
-    """Tell whether an existing NodeResourceTopology must be written."""
+    """Return whether an existing NodeResourceTopology must be written."""
     if old is None:
         return True
     before = (old.get("metadata") or {}).get("annotations")

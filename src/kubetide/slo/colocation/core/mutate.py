@@ -1,7 +1,7 @@
 """What becomes of a pod at creation: profiles, resource translation, the resource annotation, GPU shorthands.
 
-Resources are translated when a profile matched, also when chance left out all of them; not when one of the matching
-profiles says so by annotation, or for the whole cluster by gate.
+Resources are translated when a profile matched, also when their probability left out all of them; not when one of the
+matching profiles says so by annotation, or for the whole cluster by gate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ class Mutation:
 
 
 def mutate(pod: Raw, around: Surroundings, rng: Draws) -> Mutation:
-    """Return what becomes of a pod that is created; raise InvalidInput if that cannot be told."""
+    """Return what becomes of a pod that is created; raise InvalidInput if that cannot be known."""
     labels = (pod.get("metadata") or {}).get("labels") or {}
     found = matching(around.profiles, labels, around.namespace_labels, around.compat)
     changed, applied, translated = pod, [], bool(found.profiles) and not around.skip_resources

@@ -28,7 +28,7 @@ _PERCENT = re.compile(r"([+-]?[0-9]+)%", re.ASCII)
 
 
 class Draws(Protocol):
-    """Where the chance of a profile comes from (`random.Random`)."""
+    """Where the random numbers of a profile come from (`random.Random`)."""
 
     def randrange(self, stop: int, /) -> int:
         """Return a number from 0 to `stop` - 1."""
@@ -40,7 +40,7 @@ class ProfileError(InvalidInput):
 
 
 def hits(profile: ClusterColocationProfile, rng: Draws) -> bool:
-    """Tell whether a profile applies to this pod, by its probability; raise ProfileError."""
+    """Return whether a profile applies to this pod, by its probability; raise ProfileError."""
     percent = _percent(profile)
     if percent in (0, 100):
         return percent == 100

@@ -1,4 +1,4 @@
-"""How the API server is told to ask about pods: one mutating and one validating configuration.
+"""How the API server comes to ask about pods: one mutating and one validating configuration.
 
 Pods of kubetide's own namespace are left out: a webhook that refuses pods while it is down must be able to start.
 """

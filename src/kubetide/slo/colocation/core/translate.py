@@ -2,7 +2,7 @@
 
     cpu -> kubernetes.io/batch-cpu or mid-cpu (milli-cores, rounded up)      memory -> batch-memory or mid-memory
 
-The scheduler then places the pod on what the SLO controller says is left, not on what prod pods requested. A
+The scheduler then places the pod on what the SLO controller reports as left, not on what prod pods requested. A
 container with a limit but no request requests its limit. Runtimes do not pass extended resources on; hence the
 annotation, which lists the batch resources of ordinary containers.
 """

@@ -204,7 +204,7 @@ def _kept_back(percent: Any) -> float:
 
 
 def _message(strategy: Raw, sums: Sums, resource: str) -> str:
-    """Say how the number came about, for status and explain."""
+    """Return how the number came about, for status and explain."""
     policy = strategy.get(f"{resource}CalculatePolicy") or "usage"
     pods = {"request": sums.requested, "maxUsageRequest": sums.max_used_requested}.get(policy, sums.used)
     system = sums.system_reserved if (resource, policy) == (MEMORY, "request") else sums.system_used

@@ -1,4 +1,4 @@
-"""Mid resources of a node: what prediction says prod pods leave unused, and a share of what they never requested.
+"""Mid resources of a node: what prod pods are predicted to leave unused, and a share of what they never requested.
 
     until 1.5   mid = min(reclaimable, allocatable · threshold)
     1.6, 1.7    mid = min(reclaimable, unused, capacity · threshold) + unallocated · share
@@ -21,7 +21,7 @@ from kubetide.api.objects.resources import CPU, MEMORY, Amounts, add, maximum, p
 from kubetide.api.objects.slo import NodeMetric
 from kubetide.api.qos.reservation import node_reserved
 from kubetide.api.values.compat import Compat
-from kubetide.api.values.quantity import ZERO, Quantity
+from kubetide.api.values.quantity import ZERO, Quantity, readable, readable_bytes
 from kubetide.slo.core import compat as since
 from kubetide.slo.core.arithmetic import scale_milli, scale_value
 from kubetide.slo.core.compat import NEWEST
@@ -83,15 +83,23 @@ def calculate_mid(
         ceiling = _scaled(resource, size[resource], shares.ceiling)
         if is_static:
             amount = min(_scaled(resource, size[resource], shares.static), ceiling)
-            message = f"static: {shares.static:.0%} of the node, cap {ceiling}"
+            message = f"static: {shares.static:.0%} of the node, cap {_shown(resource, ceiling)}"
         else:
             found = reclaimable.get(resource, ZERO)
             part = _scaled(resource, unallocated[resource], shares.unallocated)
             rest = max(min(_whole(resource, found), _whole(resource, unused[resource])), 0)
             amount = min(rest + part, ceiling) if compat.has(since.MID_CEILING) else min(rest, max(ceiling, 0)) + part
-            message = f"reclaimable {found}, unused {unused[resource]}, of unallocated {part}, cap {ceiling}"
+            message = (
+                f"reclaimable {readable(resource, str(found))}, unused {readable(resource, str(unused[resource]))}, "
+                f"of unallocated {_shown(resource, part)}, cap {_shown(resource, ceiling)}"
+            )
         items.append(ResourceItem(name, Quantity.of(amount, binary=resource == MEMORY), message=message))
     return tuple(items)
+
+
+def _shown(resource: str, amount: int) -> str:
+    """Return an amount in milli-CPU or bytes as people read it."""
+    return f"{amount}m" if resource == CPU else readable_bytes(amount)
 
 
 def _unused(capacity: Amounts, metric: NodeMetric) -> Amounts:

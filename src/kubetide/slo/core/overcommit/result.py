@@ -39,7 +39,7 @@ _LONGEST_SECONDS = 86_400 * 365_000
 
 
 def degraded_reason(metric: NodeMetric, strategy: Mapping[str, Any], now: datetime) -> str | None:
-    """Say why the metrics cannot be trusted, or None. The limit itself still counts as fresh."""
+    """Return why the metrics cannot be trusted, or None. The limit itself still counts as fresh."""
     status = metric.status
     if status.update_time is None:
         return "the node has not reported yet"

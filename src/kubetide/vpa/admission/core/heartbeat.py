@@ -1,4 +1,4 @@
-"""The lease by which the webhook tells the updater that it lives, and that it really patches.
+"""The lease by which the webhook shows the updater that it lives, and that it really patches.
 
 The updater evicts nothing while the lease is not fresh: the replacement would come back unchanged. Fresh means that
 it was made or renewed within the timeout (a minute). kubetide adds two annotations; a lease without them (upstream's)
@@ -21,7 +21,7 @@ FRESH = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """What the lease says."""
+    """What the lease reports."""
 
     fresh: bool
     patching: bool | None = None
@@ -34,7 +34,7 @@ class Heartbeat:
         if not self.fresh:
             return "the lease of the admission controller is not fresh: replacements would come back unchanged"
         if self.patching is False:
-            return "the admission controller says that pods come back unpatched"
+            return "the admission controller reports that pods come back unpatched"
         return ""
 
 

@@ -1,6 +1,6 @@
 """The webhook configuration: whom the API server asks, about what, and for how long it waits.
 
-Asking about every pod of a cluster would make the webhook a part of every start. So conditions tell the API server
+Asking about every pod of a cluster would make the webhook a part of every start. So conditions let the API server know
 to ask only about pods that have a controller and that a VPA may select, by namespace and labels; past a size that
 an API server accepts gladly, by namespace alone, and then not at all. They are hints: the webhook decides again.
 """
@@ -32,8 +32,8 @@ LONGEST_EXPRESSION = 16_000
 class ConditionTrial:
     """Whether conditions are used, found out by trying: an API server that cannot evaluate them asks about nothing.
 
-    Three probes in vain with conditions -> try without. If that helps, they stay out, and an annotation tells the other
-    replicas; if three more are in vain the fault lies elsewhere, and the conditions come back for good.
+    Three probes in vain with conditions -> try without. If that helps, they stay out, and an annotation shows it to the
+    other replicas; if three more are in vain the fault lies elsewhere, and the conditions come back for good.
     """
 
     def __init__(self, *, wanted: bool) -> None:

@@ -32,7 +32,7 @@ class PodContext:
 
 
 def is_probe(pod: Pod) -> bool:
-    """Tell whether a pod is our own question."""
+    """Return whether a pod is our own question."""
     return PROBE in (pod.metadata.labels or {})
 
 
@@ -66,7 +66,7 @@ def answer_pod(request: AdmissionRequest, pod: Pod, context: PodContext) -> dict
 
 
 def shrinks_memory(pod: Pod, fitted: Fitted) -> bool:
-    """Tell whether some container would get less memory than it asks for: only then its usage matters."""
+    """Return whether some container would get less memory than it asks for: only then its usage matters."""
     for container, new in zip(pod.spec.containers or (), fitted.containers, strict=True):
         asked = (container.resources.requests if container.resources else None) or {}
         if MEMORY in new.requests and MEMORY in asked and new.requests[MEMORY] < parse_quantity(asked[MEMORY]):

@@ -100,6 +100,15 @@ class Columns:
             elif here.any():
                 bank.apply(self._column[slots[here]], values[here], weight[here], times[here], taken[here])
 
+    def add_grid(self, slots: Ints, values: Floats, weight: float, times: Ints) -> None:
+        """Add a sample per row of `values` to each slot given, oldest row first; NaN is no sample."""
+        for number, bank in enumerate(self._banks):
+            here = self._bank[slots] == number
+            if here.all():
+                bank.add_grid(self._column[slots], values, weight, times)
+            elif here.any():
+                bank.add_grid(self._column[slots[here]], values[:, here], weight, times)
+
     def select(self, slots: Ints) -> Block:
         """Return copies of columns of one half-life."""
         return self._banks[int(self._bank[slots[0]])].select(self._column[slots])
@@ -196,7 +205,7 @@ class Aggregates:
         self.oom_min[slot] = tuning.oom_min_bytes
 
     def expired(self, slot: int, now: int) -> bool:
-        """Tell whether nothing was heard of an aggregate for the whole length of history."""
+        """Return whether nothing was heard of an aggregate for the whole length of history."""
         since = self.last[slot] if self.count[slot] else self.created[slot]
         return bool(now - since >= self.expiry[slot])
 
@@ -219,6 +228,14 @@ class Aggregates:
         np.minimum.at(self.first, slots, times)
         np.maximum.at(self.last, slots, times)
         np.add.at(self.count, slots, 1)
+
+    def note_cpu_spans(self, slots: Ints, first: Ints, last: Ints, count: Ints) -> None:
+        """Remember first and last time and the number of CPU samples; a slot may occur many times."""
+        unset = slots[self.first[slots] == ZERO_TIME]
+        self.first[unset] = np.iinfo(np.int64).max
+        np.minimum.at(self.first, slots, first)
+        np.maximum.at(self.last, slots, last)
+        np.add.at(self.count, slots, count)
 
     def _grow(self) -> None:
         start, self._size = self._size, max(256, self._size * 3 // 2)

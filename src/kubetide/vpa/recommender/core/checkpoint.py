@@ -52,11 +52,11 @@ class Checkpoint:
     count: int
     windows: tuple[Window, ...] = ()
     with_windows: bool = True
-    """False where open windows did not come along: what their containers needed, kills included, is not known."""
+    """False where open windows did not come along: what their containers needed, OOM kills included, is not known."""
 
     @property
     def mark(self) -> Mark:
-        """Return what tells this content from another."""
+        """Return what distinguishes this content from another."""
         cpu, memory = self.cpu, self.memory
         return Mark(self.first, self.last, self.count, cpu.total, cpu.reference, memory.total, memory.reference)
 

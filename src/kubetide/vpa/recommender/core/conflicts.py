@@ -1,9 +1,9 @@
 """An HPA and a VPA that pull at the same string.
 
 An HPA that scales a workload on CPU or memory *utilization* compares usage with requests; a VPA on the same resource
-moves those requests under it, and the two chase each other. Told to look (`--hpa-conflicts`), the recommender says so
-in the condition `HPAConflict`, and on request leaves that resource alone. An HPA on an absolute average value does not
-look at requests, but still doubles the reaction, so it counts too.
+moves those requests under it, and the two chase each other. Asked to look (`--hpa-conflicts`), the recommender reports
+it in the condition `HPAConflict`, and on request leaves that resource alone. An HPA on an absolute average value does
+not look at requests, but still doubles the reaction, so it counts too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,7 +58,7 @@ def conflicts(
 
 
 def message(found: Mapping[str, str], *, avoided: bool) -> str:
-    """Return what the condition says."""
+    """Return what the condition reports."""
     parts = ", ".join(f"{resource} (HorizontalPodAutoscaler {hpa})" for resource, hpa in sorted(found.items()))
     ending = "; these resources are left alone" if avoided else ""
     return f"The same workload is scaled horizontally on {parts}{ending}"

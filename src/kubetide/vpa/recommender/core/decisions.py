@@ -36,7 +36,7 @@ from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
 
 @dataclass(frozen=True, slots=True)
 class StatusDecision:
-    """What the status of a VPA becomes; `status` is the body to write, or None when it says so already, or can wait."""
+    """What the status of a VPA becomes; `status` is the body to write, or None when it is there already, or can wait."""
 
     recommendation: tuple[Recommended, ...]
     conditions: tuple[Condition, ...]
@@ -91,7 +91,7 @@ def _published(status: VerticalPodAutoscalerStatus, state: VpaState) -> tuple[Re
 
 
 def fetching(current: VerticalPodAutoscaler, *, now: datetime) -> Mapping[str, Any] | None:
-    """Return the status that says that history is being read, or None when it says so already."""
+    """Return the status that reports that history is being read, or None when it is there already."""
     old = current.status.conditions if current.status is not None else None
     conditions = set_condition(old, FETCHING_HISTORY, "True", reason="", message="", now=now)
     return change(current.status, stored_recommendation(current) or (), conditions, current.metadata.generation)
@@ -139,14 +139,14 @@ def left_alone(state: VpaState, settings: RecommenderSettings) -> frozenset[str]
 
 
 def may_save(state: VpaState, settings: RecommenderSettings) -> bool:
-    """Tell whether checkpoints of a VPA may be written: all it had is known, and its pods are."""
+    """Return whether checkpoints of a VPA may be written: all it had is known, and its pods are."""
     if not state.loaded or state.problem is not None:
         return False
     return settings.fetching_history_condition or not is_true(state.conditions, FETCHING_HISTORY)
 
 
 def stored_recommendation(vpa: VerticalPodAutoscaler) -> tuple[Recommended, ...] | None:
-    """Return what the object recommends now, if it says that it does."""
+    """Return what the object recommends now, if its conditions report that it does."""
     status = vpa.status
     if status is None or not is_true(status.conditions, RECOMMENDATION_PROVIDED):
         return None
@@ -208,7 +208,7 @@ def options_of(settings: RecommenderSettings) -> Options:
 
 
 def serves(settings: RecommenderSettings, vpa: VerticalPodAutoscaler) -> bool:
-    """Tell whether this recommender is responsible for a VPA."""
+    """Return whether this recommender is responsible for a VPA."""
     namespace, name = vpa.metadata.namespace, vpa.metadata.name
     if namespace in settings.ignored_vpa_object_namespaces:
         return False
@@ -219,7 +219,7 @@ def serves(settings: RecommenderSettings, vpa: VerticalPodAutoscaler) -> bool:
 
 
 def names_recommender(own: str, vpa: VerticalPodAutoscaler) -> bool:
-    """Tell whether a VPA asks for the recommender of that name."""
+    """Return whether a VPA asks for the recommender of that name."""
     named = vpa.spec.recommenders or ()
     if not named:
         return own == DEFAULT_RECOMMENDER
@@ -240,20 +240,20 @@ _TOPMOST = "a topmost well-known or scalable controller"
 
 
 def unreadable_target(reason: str) -> str:
-    """Return what ConfigUnsupported says when the selector cannot be read."""
+    """Return what ConfigUnsupported reports when the selector cannot be read."""
     return f"Cannot read targetRef. Reason: {reason}" if reason else "Cannot read targetRef"
 
 
 def failed_check(target: CrossVersionObjectReference, reason: str) -> str:
-    """Return what ConfigUnsupported says when the owners of the target cannot be followed."""
+    """Return what ConfigUnsupported reports when the owners of the target cannot be followed."""
     return f"Error checking if target {target_text(target)} is {_TOPMOST}: {reason}"
 
 
 def no_controller(target: CrossVersionObjectReference) -> str:
-    """Return what ConfigUnsupported says when nothing scalable was found."""
+    """Return what ConfigUnsupported reports when nothing scalable was found."""
     return f"Unknown error during checking if target {target_text(target)} is {_TOPMOST}"
 
 
 def has_parent(target: CrossVersionObjectReference) -> str:
-    """Return what ConfigUnsupported says when the target is itself controlled."""
+    """Return what ConfigUnsupported reports when the target is itself controlled."""
     return f"The target {target_text(target)} has a parent controller but it should point to {_TOPMOST}"

@@ -100,7 +100,7 @@ class Restored:
     with_windows: bool
 
     def knows(self, oom: datetime, interval: timedelta) -> bool:
-        """Tell whether an OOM kill is in it.
+        """Return whether an OOM kill is in it.
 
         Upstream takes what belongs to a window that is still open out of its checkpoints, and nothing says when the
         window ended: such an OOM kill counts, and at worst it counts on two days.
@@ -148,7 +148,7 @@ class Basis:
     contested: Mapping[str, str]
 
     def same_as(self, other: "Basis") -> bool:
-        """Tell whether nothing is different; object and recommendation are the same ones, not just equal."""
+        """Return whether nothing is different; object and recommendation are the same ones, not just equal."""
         if self.current is not other.current or self.found is not other.found:
             return False
         return (self.pods, self.problem, self.contested) == (other.pods, other.problem, other.contested)
@@ -175,7 +175,7 @@ class VpaState:
     contested: Mapping[str, str] = field(default_factory=dict)
     """Resources that an HPA scales on, with the HPA."""
     problem: str | None = None
-    """What ConfigUnsupported says; None while selector, target and policy are fine."""
+    """What ConfigUnsupported reports; None while selector, target and policy are fine."""
     resolves: bool = True
     """Whether its target is there; unknown counts as there."""
     loaded: bool = False

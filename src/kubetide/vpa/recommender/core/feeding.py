@@ -1,8 +1,8 @@
-"""From observed pods, usage and kills to the model.
+"""From observed pods, usage and OOM kills to the model.
 
 Pods are compared by identity with what was applied last, so a loop costs what changed. Usage of all containers
-becomes one batch of arrays. Kills are handed in after the samples of the same loop, except those that happened before
-the recommender looked (a restart, a watch gap): these come first, so that they open the memory window instead of
+becomes one batch of arrays. OOM kills are handed in after the samples of the same loop, except those that happened
+before the recommender looked (a restart, a watch gap): these come first, so that they open the memory window instead of
 being too old for it.
 """
 
@@ -242,7 +242,7 @@ def _ints(values: list[int]) -> Ints:
 
 
 def feed_oom(model: Model, oom: Oom, *, now: datetime) -> bool | None:
-    """Add one kill; return whether it counted, or None when the container is unknown."""
+    """Add one OOM kill; return whether it counted, or None when the container is unknown."""
     try:
         row = model.row(ObjectKey(oom.namespace, oom.pod), oom.container, now=now)
     except KeyError:

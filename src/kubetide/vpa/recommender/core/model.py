@@ -167,7 +167,7 @@ class Model:
         return sum(len(labels.aggregates) for labels in self._sets.values())
 
     def matches_any(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Tell whether some VPA selects pods with these labels."""
+        """Return whether some VPA selects pods with these labels."""
         found = self._sets.get((namespace, label_text(labels)))
         probe = found or LabelSet(namespace, labels or {}, "")
         return any(vpa.selector.matches(probe.labels) for vpa in self._candidates(probe))
@@ -318,7 +318,7 @@ class Model:
     def collect_garbage(self, *, now: datetime, has_controller: Mapping[ObjectKey, bool]) -> list[Dropped] | None:
         """Drop aggregates that say nothing any more, at most once an hour; return which, or None when not due.
 
-        `has_controller` tells for each VPA whether its target still resolves; an unknown one counts as resolving.
+        `has_controller` has for each VPA whether its target still resolves; an unknown one counts as resolving.
         """
         if self._last_gc is not None and (now - self._last_gc).total_seconds() < 3600:
             return None

@@ -3,10 +3,10 @@
 Three places show that a container ran out of memory:
 
     eviction events    annotations name containers, their usage and the starved resource
-    pod updates        between two versions of a pod a container turned out killed (the edge)
+    pod updates        between two versions of a pod a container turned out OOM killed (the edge)
     the pod as it is   after a gap in the watch: a termination not seen before (the level)
 
-Edge and level find the same kill, so `Seen` remembers (pod, uid, container, finishedAt) and lets each through once.
+Edge and level find the same OOM kill, so `Seen` remembers (pod, uid, container, finishedAt) and lets each through once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ FROM_SPEC = "pod_spec_container"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oom:
-    """A container ran out of memory: `memory_bytes` is its request, or its usage when an event tells that."""
+    """A container ran out of memory: `memory_bytes` is its request, or its usage when an event reports that."""
 
     namespace: str
     pod: str
@@ -38,7 +38,7 @@ class Oom:
 
 
 def from_event(event: RecordedEvent) -> list[Oom]:
-    """Return the kills that an eviction event tells of."""
+    """Return the OOM kills that an eviction event reports."""
     involved = event.involved_object or event.regarding
     if event.reason != EVICTED or involved is None or involved.kind != "Pod":
         return []
@@ -71,7 +71,7 @@ def from_event(event: RecordedEvent) -> list[Oom]:
 
 
 def from_update(old: Pod, new: Pod) -> list[Oom]:
-    """Return the kills that happened between two versions of a pod."""
+    """Return the OOM kills that happened between two versions of a pod."""
     before = {status.name: status for status in old.status.container_statuses or ()}
     found = []
     for status in new.status.container_statuses or ():
@@ -92,7 +92,7 @@ def from_update(old: Pod, new: Pod) -> list[Oom]:
 
 
 def from_pod(pod: Pod) -> list[Oom]:
-    """Return the kills still visible on a pod, whenever they happened."""
+    """Return the OOM kills still visible on a pod, whenever they happened."""
     found = []
     for status in pod.status.container_statuses or ():
         for state in (status.last_state, status.state):
@@ -147,12 +147,12 @@ def _memory(requests: Mapping[str, str | int | float] | None) -> int:
 
 @dataclass(slots=True)
 class Seen:
-    """Remembers kills by pod until the pod is gone."""
+    """Remembers OOM kills by pod until the pod is gone."""
 
     _by_pod: dict[tuple[str, str, str], set[tuple[str, datetime]]] = field(default_factory=dict)
 
     def fresh(self, ooms: Iterable[Oom]) -> Iterator[Oom]:
-        """Yield the kills not seen before, and remember them. Times count by the second."""
+        """Yield the OOM kills not seen before, and remember them. Times count by the second."""
         for oom in ooms:
             known = self._by_pod.setdefault((oom.namespace, oom.pod, oom.uid), set())
             mark = (oom.container, oom.at.replace(microsecond=0))
@@ -165,7 +165,7 @@ class Seen:
         self._by_pod.pop((namespace, pod, uid), None)
 
     def keep(self, pods: Iterable[tuple[str, str]]) -> None:
-        """Drop what is remembered of all other pods: events tell of pods that were gone already."""
+        """Drop what is remembered of all other pods: events report pods that were gone already."""
         there = set(pods)
         self._by_pod = {key: marks for key, marks in self._by_pod.items() if key[:2] in there}
 
@@ -173,7 +173,7 @@ class Seen:
         return len(self._by_pod)
 
 
-# The OOM floor: memory that a killed container keeps, fading slowly.
+# The OOM floor: memory that an OOM killed container keeps, fading slowly.
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Floor:
 
 
 def raised(old: Floor | None, needed: float, *, at: datetime, half_life: timedelta) -> Floor:
-    """Return the floor after a kill that asked for `needed` bytes."""
+    """Return the floor after an OOM kill that asked for `needed` bytes."""
     left = old.now(at, half_life) if old is not None else 0.0
     return Floor(max(left, needed), at)
 

@@ -42,11 +42,11 @@ class Bounds:
     """How far ahead of our clock a sample may be dated."""
 
     def is_future(self, at: datetime, now: datetime) -> bool:
-        """Tell whether a sample is dated too far ahead."""
+        """Return whether a sample is dated too far ahead."""
         return at - now > self.skew
 
     def possible(self, pods: Iterable[PodState], rows: Ints, cpu: Ints, memory: Ints) -> Mask:
-        """Tell which amounts (millicores, bytes) the nodes of their containers can have; looks twice only where needed.
+        """Return which amounts (millicores, bytes) the nodes of their containers can have; looks twice only if needed.
 
         Nearly all samples are below what the smallest node has.
         """

@@ -40,6 +40,15 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelledSeries:
+    """Samples of any series, oldest first: times in microseconds."""
+
+    labels: Mapping[str, str]
+    times: Ints
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
     """A part of the range: `points` steps from `start` to `end`, both included, in seconds."""
 
@@ -129,13 +138,23 @@ def read_series(body: bytes, settings: RecommenderSettings) -> list[Series]:
         for name in names:
             if name not in one.metric:
                 raise PrometheusAnswer(f"a usage series has no label {name!r}; it has {sorted(one.metric)}")
-        times = np.array([round(at * 1_000_000) for at, _ in one.values], dtype=np.int64)
-        values = np.array([float(text) for _, text in one.values], dtype=np.float64)
-        good = np.isfinite(values)
-        order = np.argsort(times[good], kind="stable")
         namespace, pod, container = (one.metric[name] for name in names)
-        found.append(Series(namespace, pod, container, times[good][order], values[good][order]))
+        found.append(Series(namespace, pod, container, *_finite(one)))
     return found
+
+
+def read_any(body: bytes) -> list[LabelledSeries]:
+    """Return the series of a matrix with their labels; PrometheusAnswer when it is something else."""
+    return [LabelledSeries(one.metric, *_finite(one)) for one in _results(body, "matrix")]
+
+
+def _finite(one: _Result) -> tuple[Ints, Floats]:
+    """Return the times and values of a series that are numbers, oldest first."""
+    times = np.array([round(at * 1_000_000) for at, _ in one.values], dtype=np.int64)
+    values = np.array([float(text) for _, text in one.values], dtype=np.float64)
+    good = np.isfinite(values)
+    order = np.argsort(times[good], kind="stable")
+    return times[good][order], values[good][order]
 
 
 def read_labels(body: bytes, settings: RecommenderSettings) -> Mapping[tuple[str, str], Mapping[str, str]]:

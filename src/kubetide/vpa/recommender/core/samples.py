@@ -10,12 +10,14 @@ A window opens with the first sample and ends one interval (24 h) later. Contain
 whole cluster's samples are a handful of array operations.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.stats.block import ranks
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import ZERO_TIME
+from kubetide.stats.turns import ranks
 from kubetide.vpa.recommender.core.aggregate import MINIMAL_WEIGHT, Aggregates
 
 Mask = npt.NDArray[np.bool_]
@@ -26,6 +28,17 @@ DETACHED = -2
 """A relabelled container whose aggregate was collected: its samples go nowhere, as upstream."""
 _INTEGERS = ("aggregate", "home", "last_cpu", "last_memory", "window_end")
 _FLOATS = ("peak", "oom_peak")
+
+
+class _Peaks(NamedTuple):
+    """Peaks of windows before and after a sample each, and which of them grew or are new."""
+
+    slots: Ints
+    old: Floats
+    new: Floats
+    ends: Ints
+    grows: Mask
+    counts: Mask
 
 
 class Containers:
@@ -93,12 +106,70 @@ class Containers:
             accepted[turn] = self._memory_turn(rows[turn], times[turn], amounts[turn], oom=oom)
         return accepted
 
+    def add_cpu_grid(self, rows: Ints, times: Ints, millis: Floats) -> None:
+        """Add a CPU sample per line of `millis` to each of distinct rows, all of a line at one time; NaN is none.
+
+        Equal to `add_cpu` line by line, which containers go whose last sample is not older than the first line.
+        """
+        slots = self.aggregate[rows]
+        plain = (slots >= 0) & (self.last_cpu[rows] < times[0]) & ~(millis < 0.0).any(axis=0)
+        if not plain.all():
+            # Containers of one aggregate are added in order, so all of them go line by line.
+            plain &= ~np.isin(slots, slots[~plain])
+            for line, at in zip(millis[:, ~plain], times, strict=True):
+                there = ~np.isnan(line)
+                row = rows[~plain][there]
+                self.add_cpu(row, np.full(row.size, at), line[there].astype(np.int64))
+            rows, slots, millis = rows[plain], slots[plain], millis[:, plain]
+        there = ~np.isnan(millis)
+        some = there.any(axis=0)
+        if some.any():
+            first, last = there.argmax(axis=0)[some], (times.size - 1 - there[::-1].argmax(axis=0))[some]
+            self.last_cpu[rows[some]] = times[last]
+            self._aggregates.note_cpu_spans(slots[some], times[first], times[last], there[:, some].sum(axis=0))
+            self._aggregates.cpu.add_grid(slots, millis / 1000.0, MINIMAL_WEIGHT, times)
+
+    def add_memory_grid(self, rows: Ints, times: Ints, amounts: Floats) -> None:
+        """Add a memory sample per line of `amounts` to each of distinct rows; NaN is none. Equal to line by line.
+
+        Most samples neither pass the peak of their window nor find it over: those are only noted as seen. From the
+        others it follows what is taken back and what is added, which then happens in the order of lines.
+        """
+        amounts = np.where((amounts < 0.0) | (times[:, None] < self.last_memory[rows]), np.nan, amounts)
+        lines, after = np.arange(times.size)[:, None], np.full(rows.size, -1, dtype=np.int64)
+        found: list[tuple[Ints, Ints, _Peaks]] = []
+        places, there = np.arange(rows.size), ~np.isnan(amounts)
+        some, last = there.any(axis=0), times.size - 1 - there[::-1].argmax(axis=0)
+        values = amounts
+        while places.size:
+            peak = np.maximum(self.peak[rows[places]], self.oom_peak[rows[places]])
+            over = (times[:, None] >= self.window_end[rows[places]]) & ~np.isnan(values)
+            matters = ((values > peak) | over) & (lines > after)
+            left = matters.any(axis=0)
+            if not left.all():
+                places, values, matters = places[left], values[:, left], matters[:, left]
+            after = matters.argmax(axis=0)
+            line = values[after, np.arange(places.size)]
+            found.append((after, places, self._open_or_grow(rows[places], times[after], line, oom=False)))
+        self.last_memory[rows[some]] = times[last[some]]
+        if found:
+            order = np.lexsort(
+                (np.concatenate([each[1] for each in found]), np.concatenate([each[0] for each in found]))
+            )
+            self._replace(
+                _Peaks(*[np.concatenate(parts)[order] for parts in zip(*[each[2] for each in found], strict=True)])
+            )
+
     def _memory_turn(self, rows: Ints, times: Ints, amounts: Ints, *, oom: bool) -> Mask:
         good = amounts >= 0
         if not oom:
             good &= times >= self.last_memory[rows]
-        row, time, amount = rows[good], times[good], amounts[good].astype(np.float64)
-        self.last_memory[row] = time
+        self.last_memory[rows[good]] = times[good]
+        self._replace(self._open_or_grow(rows[good], times[good], amounts[good].astype(np.float64), oom=oom))
+        return good
+
+    def _open_or_grow(self, row: Ints, time: Ints, amount: Floats, *, oom: bool) -> "_Peaks":
+        """Bring windows and peaks of distinct rows up to date; return what that means for the histograms."""
         unset = self.window_end[row] == ZERO_TIME
         self.window_end[row[unset]] = time[unset]
         end = self.window_end[row]
@@ -115,21 +186,19 @@ class Containers:
         counts = grows | opens
         (self.oom_peak if oom else self.peak)[row[counts]] = amount[counts]
         self.home[row[counts]] = slots[counts]
-        self._replace(slots, old, amount, new_end, grows, counts)
-        return good
+        return _Peaks(slots, old, amount, new_end, grows, counts)
 
-    def _replace(self, slots: Ints, old: Floats, new: Floats, ends: Ints, grows: Mask, counts: Mask) -> None:
+    def _replace(self, peaks: "_Peaks") -> None:
         """Take back the old peaks that grew and add the new ones, container by container."""
-        tied = slots >= 0
-        which = np.flatnonzero(counts & tied)
+        which = np.flatnonzero(peaks.counts & (peaks.slots >= 0))
         if not which.size:
             return
         pairs = np.repeat(which, 2)
         back = np.tile([True, False], which.size)
-        keep = ~back | grows[pairs]
+        keep = ~back | peaks.grows[pairs]
         pairs, back = pairs[keep], back[keep]
-        values = np.where(back, old[pairs], new[pairs])
-        self._aggregates.memory.apply(slots[pairs], values, 1.0, ends[pairs], back)
+        values = np.where(back, peaks.old[pairs], peaks.new[pairs])
+        self._aggregates.memory.apply(peaks.slots[pairs], values, 1.0, peaks.ends[pairs], back)
 
     def _intervals(self, slots: Ints) -> Ints:
         default = self._aggregates.default.interval.total_seconds() * 1_000_000
@@ -138,11 +207,11 @@ class Containers:
         return intervals
 
     def add_oom(self, row: int, time: int, memory: int) -> bool:
-        """Add one out-of-memory kill; return whether it counted."""
+        """Add one OOM kill; return whether it counted."""
         slot = int(self.aggregate[row])
         interval = int(self._intervals(np.array([slot]))[0])
-        # Measured from the last sample. From the end of the window (VPA 1.7) a kill that is reported right after the
-        # sample that opened the window, and happened a second before it, would be lost.
+        # Measured from the last sample. From the end of the window (VPA 1.7) an OOM kill that is reported right after
+        # the sample that opened the window, and happened a second before it, would be lost.
         newest = self.window_end[row] if self._oom_age_from_window else self.last_memory[row]
         if newest != ZERO_TIME and time < newest - interval:
             return False
@@ -150,13 +219,18 @@ class Containers:
         return bool(self.add_memory(np.array([row]), np.array([time]), np.array([needed]), oom=True)[0])
 
     def oom_need(self, row: int, memory: int) -> int:
-        """Return the memory that a container killed with this request, or usage, is taken to need."""
+        """Return the memory that a container OOM killed with this request, or usage, is taken to need."""
         slot, tuning = int(self.aggregate[row]), self._aggregates.default
         ratio, least = tuning.oom_ratio, tuning.oom_min_bytes
         if slot >= 0:
             ratio, least = float(self._aggregates.oom_ratio[slot]), float(self._aggregates.oom_min[slot])
         used = max(float(memory), float(self.peak[row]))
         return int(max(min(used + least, 1e14), min(float(int(used * ratio)), 1e14)))
+
+    def open_windows(self, rows: Ints, starts: Ints) -> None:
+        """Let the windows of containers that have none yet begin at a given time instead of with their first sample."""
+        unset = self.window_end[rows] == ZERO_TIME
+        self.window_end[rows[unset]] = starts[unset]
 
     def restore_window(self, row: int, *, end: int, peak: float, oom_peak: float, last: int, last_cpu: int) -> None:
         """Continue a window that was open when the last checkpoint was written, putting its peak back."""

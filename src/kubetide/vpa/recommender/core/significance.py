@@ -38,7 +38,7 @@ class Cadence:
     interval: timedelta
 
     def is_due(self, name: str, since: datetime, now: datetime) -> bool:
-        """Tell whether the moment of this object came after `since`; an interval of 0 is always due."""
+        """Return whether the moment of this object came after `since`; an interval of 0 is always due."""
         length = self.interval // timedelta(microseconds=1)
         if length <= 0:
             return True
@@ -66,7 +66,7 @@ def _requests(container: Container, applied: Mapping[str, object]) -> Amounts:
 
 
 def can_wait(written: Sequence[Recommended], found: Sequence[Recommended], label_sets: Iterable[LabelSet]) -> bool:
-    """Tell whether nobody would decide otherwise if `written` stayed where `found` is recommended now."""
+    """Return whether nobody would decide otherwise if `written` stayed where `found` is recommended now."""
     if len(written) != len(found):
         return False
     sets = list(label_sets)
@@ -91,7 +91,7 @@ def _same(one: Amounts | None, other: Amounts | None) -> bool:
 
 
 def _stays(container: str, resource: str, before: int, after: int, sets: Sequence[LabelSet]) -> bool:
-    """Tell whether a bound has moved a little only, and past no request."""
+    """Return whether a bound has moved a little only, and past no request."""
     if before == after:
         return True
     if abs(after - before) > LITTLE * before:
@@ -105,7 +105,7 @@ def _stays(container: str, resource: str, before: int, after: int, sets: Sequenc
 
 
 def moved(saved: Sequence[bytes], current: Sequence[bytes]) -> list[bool]:
-    """Tell for each pair of amounts whether any of them is off by more than `LITTLE`.
+    """Return for each pair of amounts whether any of them is off by more than `LITTLE`.
 
     Each is the bytes of int64 amounts. All are compared in one step: there are as many as VPAs, in every loop.
     """

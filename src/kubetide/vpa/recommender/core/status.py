@@ -1,4 +1,4 @@
-"""What the recommender says about a VPA: conditions, the status it writes, and events.
+"""What the recommender reports about a VPA: conditions, the status it writes, and events.
 
     RecommendationProvided   True with at least one container recommendation, else False, with the reason why if known
     NoPodsMatched            True when no pod of the model matches; gone otherwise
@@ -44,7 +44,7 @@ def conditions_after(
     problem: str | None,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """Return the conditions after an evaluation, sorted by type; `problem` is what ConfigUnsupported says."""
+    """Return the conditions after an evaluation, sorted by type; `problem` is what ConfigUnsupported reports."""
     found = without_condition(conditions, CONFIG_DEPRECATED)
     if problem is None:
         found = without_condition(found, CONFIG_UNSUPPORTED)
@@ -136,7 +136,7 @@ _BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 
 
 def _same_recommendation(old: PodRecommendation | None, body: Mapping[str, Any]) -> bool:
-    """Tell whether a stored recommendation has the same amounts, however they are spelled."""
+    """Return whether a stored recommendation has the same amounts, however they are spelled."""
     if old is None:
         return False
     entries, wanted = old.container_recommendations or (), body.get("containerRecommendations") or ()

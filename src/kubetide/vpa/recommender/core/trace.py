@@ -2,7 +2,7 @@
 
 The steps are those of `estimator`, computed again for one VPA from the same merged histograms, so the trace ends in
 the very numbers that were recommended. Without a running recommender the same trace is made from checkpoints; what
-they do not hold (open memory windows, the cap of a flag) is then missing, and the trace says where it came from.
+they do not hold (open memory windows, the cap of a flag) is then missing, and the trace reports where it came from.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,14 +1,14 @@
 """When to stop believing that evicting pods helps.
 
 An eviction is only worth its price if the replacement carries the recommendation. When the webhook is not called,
-returns nothing, or another webhook puts the old values back, every round would evict the same workload again. So
+returns nothing, or another webhook puts the old values back, every loop would evict the same workload again. So
 each replacement is looked at, and
 
     two in a row without the recommendation    -> the workload is paused: condition UpdatesPaused = True, one event
     an hour later, or the webhook proves itself -> one more try; if that one fails, paused again
 
 The webhook proves itself when a pod of the workload that was made after the pause carries the recommendation, or
-when the admission lease says that patching works *since* a moment after the pause. The state is the condition, so a
+when the admission lease reports that patching works *since* a moment after the pause. The state is the condition, so a
 restart changes nothing:
 
     UpdatesPaused   absent                            no strike, no replacement awaited
@@ -117,7 +117,7 @@ def after_pause(state: BreakerState, *, proved: bool, patching_since: datetime |
     """Return the state once a pause may have ended.
 
     `proved`: a pod of this workload made after the pause carries the recommendation. `patching_since`: since when the
-    admission lease says that patching works, None when it does not say.
+    admission lease reports that patching works, None when it does not say.
     """
     if state.paused_since is None:
         return state
@@ -131,7 +131,7 @@ def after_pause(state: BreakerState, *, proved: bool, patching_since: datetime |
 
 
 def carries(before: Mapping[str, Amounts], replacement: Pod, *expected: Targets, tolerance: float) -> bool:
-    """Say whether a replacement went where the eviction wanted it to go.
+    """Return whether a replacement went where the eviction wanted it to go.
 
     It carries the recommendation when every request that differed by more than `tolerance` has moved at least half of
     the way. The recommendation may have moved since the eviction: then and now are both good. Expecting nothing, as
@@ -145,7 +145,7 @@ def carries(before: Mapping[str, Amounts], replacement: Pod, *expected: Targets,
 
 
 def matches(pod: Pod, targets: Targets, *, tolerance: float) -> bool:
-    """Say whether all requests of a pod are at their targets, give or take `tolerance`."""
+    """Return whether all requests of a pod are at their targets, give or take `tolerance`."""
     unboosted = _unboosted(pod, targets)
     for container in pod.spec.containers or ():
         requests = parse_list(container.resources.requests if container.resources else None)

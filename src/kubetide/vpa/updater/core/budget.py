@@ -1,7 +1,7 @@
 """How many pods of a workload may go at once.
 
 Live pods are grouped by the controller that made them. A group takes part when it has at least `minReplicas` live
-pods and its controller says how many replicas it wants (`configured`):
+pods and its controller reports how many replicas it wants (`configured`):
 
     tolerance   = trunc(configured * fraction)
     disruptable : running - (evicted + initiated) > configured - tolerance
@@ -43,13 +43,13 @@ def creator_of(pod: Pod) -> Creator:
 
 
 def is_pending(pod: Pod) -> bool:
-    """Say whether the pod has not started anything yet."""
+    """Return whether the pod has not started anything yet."""
     return pod.status.phase == PENDING
 
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """The live pods of one controller, and what was already done to them in this run."""
+    """The live pods of one controller, and what was already done to them in this loop."""
 
     creator: Creator
     configured: int
@@ -65,7 +65,7 @@ class Group:
         return self.pending + self.running
 
     def disruptable(self) -> bool:
-        """Say whether one more running pod may be disturbed."""
+        """Return whether one more running pod may be disturbed."""
         disturbed = self.evicted + self.initiated
         if self.running - disturbed > self.configured - self.tolerance:
             return True
@@ -85,7 +85,7 @@ class BudgetRules:
 
 
 class Budget:
-    """The groups of one VPA during one run."""
+    """The groups of one VPA during one loop."""
 
     def __init__(self, groups: Mapping[ObjectKey, Group], left_out: Mapping[ObjectKey, str]) -> None:
         self._groups = groups
@@ -96,7 +96,7 @@ class Budget:
         return self._groups.get(key_of(pod))
 
     def why_left_out(self, pod: Pod) -> str:
-        """Say why the pod's group takes no part."""
+        """Return why the pod's group takes no part."""
         return self._left_out.get(key_of(pod), "the pod is not among the pods of this VPA")
 
     def record_eviction(self, pod: Pod) -> None:

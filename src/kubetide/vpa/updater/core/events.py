@@ -1,4 +1,4 @@
-"""What the updater tells people, as events."""
+"""What the updater reports, as events."""
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.events import Event, normal, reference_to, warning

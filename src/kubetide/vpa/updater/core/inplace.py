@@ -34,7 +34,7 @@ Targets = Mapping[str, Mapping[str, Quantity]]
 
 
 class ResizeState(Enum):
-    """What the kubelet says about a resize of a pod."""
+    """What the kubelet reports about a resize of a pod."""
 
     NONE = "none"
     DEFERRED = "deferred"
@@ -97,7 +97,7 @@ def pod_resize_state(pod: Pod) -> ResizeState:
 
 
 def resize_message(pod: Pod) -> str:
-    """Return what the kubelet says about the resize, for people."""
+    """Return what the kubelet reports about the resize, for people."""
     for condition in pod.status.conditions or ():
         if condition.type in (RESIZE_PENDING, RESIZE_IN_PROGRESS) and condition.message:
             return condition.message
@@ -105,12 +105,12 @@ def resize_message(pod: Pod) -> str:
 
 
 def is_infeasible(state: ResizeState, *, error_too: bool) -> bool:
-    """Tell whether the node can never give what was asked for; `error_too`: a failure in the kubelet counts as that."""
+    """Return whether the node can never give what was asked for; `error_too`: a kubelet failure counts as that."""
     return state is ResizeState.INFEASIBLE or (error_too and state is ResizeState.ERROR)
 
 
 def fallback_due(state: ResizeState, *, waited: timedelta, disruptable: bool) -> bool:
-    """Say whether an updating pod has waited long enough to be evicted instead."""
+    """Return whether an updating pod has waited long enough to be evicted instead."""
     if not disruptable or state is ResizeState.NONE:
         return False
     if state is ResizeState.DEFERRED:
@@ -121,7 +121,7 @@ def fallback_due(state: ResizeState, *, waited: timedelta, disruptable: bool) ->
 
 
 def may_evict(pod: Pod, group: Group | None, *, waited: timedelta) -> bool:
-    """Say whether the pod may be evicted now; `waited` counts from when it was first seen updating."""
+    """Return whether the pod may be evicted now; `waited` counts from when it was first seen updating."""
     if group is None:
         return False
     if is_pending(pod):
@@ -135,7 +135,7 @@ def may_evict(pod: Pod, group: Group | None, *, waited: timedelta) -> bool:
 
 
 def lower_somewhere(current: Targets, remembered: Targets) -> bool:
-    """Say whether `current` asks for less than `remembered` in any resource of a container that both have."""
+    """Return whether `current` asks for less than `remembered` in any resource of a container that both have."""
     return any(
         amount < remembered[container][resource]
         for container, targets in current.items()
@@ -146,7 +146,7 @@ def lower_somewhere(current: Targets, remembered: Targets) -> bool:
 
 
 def needs_restart(pod: Pod) -> bool:
-    """Say whether some container has to be restarted to be resized."""
+    """Return whether some container has to be restarted to be resized."""
     return any(
         policy.restart_policy == "RestartContainer"
         for container in pod.spec.containers or ()

@@ -48,7 +48,7 @@ class Memory:
     infeasible: dict[str, Targets] = field(default_factory=dict)
     """By pod uid: the recommendation that its node could not give."""
     skips: dict[str, Targets] = field(default_factory=dict)
-    """By pod uid: the infeasible recommendation that people have been told of."""
+    """By pod uid: the infeasible recommendation that has been reported."""
     disruptions: dict[Creator, list[Disruption]] = field(default_factory=dict)
     evictions: dict[ObjectKey, list[Eviction]] = field(default_factory=dict)
     """By VPA, oldest first."""
@@ -76,7 +76,7 @@ class Memory:
             self.evictions.pop(eviction.vpa, None)
 
     def awaits(self, vpa: ObjectKey) -> bool:
-        """Say whether the replacement of some eviction has not been looked at."""
+        """Return whether the replacement of some eviction has not been looked at."""
         return vpa in self.evictions or vpa in self.inherited
 
     def record(self, creator: Creator, disruption: Disruption) -> None:

@@ -65,7 +65,7 @@ class Method(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRules:
-    """What holds for all VPAs in a run."""
+    """What holds for all VPAs in a loop."""
 
     rank: RankRules = field(default_factory=RankRules)
     min_replicas: int = 2

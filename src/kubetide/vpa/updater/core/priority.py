@@ -1,4 +1,4 @@
-"""Whose turn it is, and why.
+"""Which pod is next, and why.
 
 For one pod, over the containers that the webhook saw when it was made (all of them where it left no note):
 
@@ -7,7 +7,7 @@ For one pod, over the containers that the webhook saw when it was made (all of t
     diff         sum over resources of |request - target| / request, on pod totals (a request below 1m counts as 1m)
     quick OOM    a container was OOM-killed within 10 minutes of its start
 
-A pod is changed when it is outside, or was killed quickly and something differs, or is 12 hours old and differs by
+A pod is changed when it is outside, or was OOM killed quickly and something differs, or is 12 hours old and differs by
 10 %. Pods that need more come first, then the larger difference.
 """
 
@@ -107,7 +107,7 @@ def prioritize(pod: Pod, fitting: Fitting) -> Priority:
 
 
 def quick_oom(pod: Pod, *, within: timedelta, scaled: Callable[[str], bool]) -> bool:
-    """Say whether a container that is scaled ran out of memory soon after its start."""
+    """Return whether a container that is scaled ran out of memory soon after its start."""
     observed = observed_containers(pod)
     for status in pod.status.container_statuses or ():
         if observed is not None and status.name not in observed:
@@ -124,6 +124,9 @@ def rank(pod: Pod, fitting: Fitting, rules: RankRules, *, scaled: Callable[[str]
     """Decide whether a pod should be changed, leaving aside whether it may be."""
     priority = prioritize(pod, fitting)
     accepted, reason = _judge(pod, priority, rules, scaled=scaled, now=now)
+    if not any(one.target for one in fitting.values()):
+        # Nothing to compare with is not the same as fitting in.
+        accepted, reason = False, "there is no recommendation that its containers could take"
     return Ranked(pod=pod, priority=priority, accepted=accepted, reason=reason)
 
 
@@ -134,7 +137,7 @@ def in_order(ranked: Iterable[Ranked]) -> list[Ranked]:
 
 
 def admitted(pod: Pod, fitting: Fitting, requirements: Sequence[EvictionRequirement] | None) -> bool:
-    """Say whether the eviction requirements let the pod go; None means that the VPA has no update policy."""
+    """Return whether the eviction requirements let the pod go; None means that the VPA has no update policy."""
     if requirements is None:
         return True
     for container in pod.spec.containers or ():
@@ -173,7 +176,7 @@ def _hours(span: timedelta) -> str:
 
 
 def _holds(requirement: EvictionRequirement, target: Mapping[str, Quantity], requests: Amounts) -> bool:
-    """Say whether some of the resources changes in the wanted direction."""
+    """Return whether some of the resources changes in the wanted direction."""
     for resource in requirement.resources or ():
         wanted = target[resource].milli if resource in target else 0
         has = requests[resource].milli if resource in requests else 0

@@ -90,13 +90,13 @@ def resized(pod: Pod, new: Sequence[NewResources]) -> Pod:
 
 
 def changes_qos(pod: Pod, new: Sequence[NewResources]) -> str:
-    """Say which QoS class the pod would change to, as `Burstable to Guaranteed`; empty when it keeps its own."""
+    """Return which QoS class the pod would change to, as `Burstable to Guaranteed`; empty when it keeps its own."""
     before, after = _qos(pod), _qos(resized(pod, new))
     return "" if before == after else f"{before} to {after}"
 
 
 def already_asked(pod: Pod, new: Sequence[NewResources]) -> bool:
-    """Say whether the pod's spec holds all of the new resources: then it is the kubelet's turn."""
+    """Return whether the pod's spec holds all of the new resources: then the kubelet is next."""
     for container, got in zip(pod.spec.containers or (), new, strict=True):
         own = container.resources or ResourceRequirements()
         for has, wanted in ((amounts(own.requests), got.requests), (amounts(own.limits), got.limits)):

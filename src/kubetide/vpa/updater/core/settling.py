@@ -50,12 +50,12 @@ class Blocker:
     """Also stands against changing a pod that is not ready anyway."""
 
     def stands_against(self, pod: Pod) -> bool:
-        """Say whether `pod` has to wait for this."""
+        """Return whether `pod` has to wait for this."""
         return self.uid != pod.metadata.uid and (self.hard or is_ready(pod))
 
 
 def replicas_to_wait_for(creator: Creator, configured: int) -> int:
-    """Return how many ready pods make a workload whole; 0 where only a replacement can tell.
+    """Return how many ready pods make a workload whole; 0 where only a replacement shows it.
 
     The ready pods of a DaemonSet and the live pods of a Job are what is left, not what should be.
     """
@@ -63,7 +63,7 @@ def replicas_to_wait_for(creator: Creator, configured: int) -> int:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Say whether the pod serves."""
+    """Return whether the pod serves."""
     return pod.metadata.deletion_timestamp is None and is_true(pod.status.conditions, "Ready")
 
 

@@ -21,7 +21,7 @@ PATIENCE = timedelta(hours=24)
 
 
 def why_not_ready(vpa: VerticalPodAutoscaler) -> str:
-    """Say why the recommendation must not be acted on yet; empty when it may."""
+    """Return why the recommendation must not be acted on yet; empty when it may."""
     conditions = vpa.status.conditions if vpa.status is not None else None
     if is_true(conditions, FETCHING_HISTORY):
         return "the recommender is still fetching history"
@@ -32,12 +32,12 @@ def why_not_ready(vpa: VerticalPodAutoscaler) -> str:
 
 
 def needs_evidence(one: Recommended) -> bool:
-    """Tell whether a container's recommendation may rest on no sample at all."""
+    """Return whether a container's recommendation may rest on no sample at all."""
     return bool(one.target) and one.lower == one.target == one.upper
 
 
 def old_enough(vpa: VerticalPodAutoscaler, *, now: datetime) -> bool:
-    """Tell whether the recommendation has been there for a day."""
+    """Return whether the recommendation has been there for a day."""
     provided = find_condition(vpa.status.conditions if vpa.status is not None else None, RECOMMENDATION_PROVIDED)
     since = provided.last_transition_time if provided is not None and provided.is_true else None
     return since is not None and now - since >= PATIENCE

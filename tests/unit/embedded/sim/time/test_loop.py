@@ -40,7 +40,7 @@ def test_a_clock_made_late_agrees_with_one_made_early() -> None:
     assert early == late == datetime(2026, 5, 1, 0, 1, 40, tzinfo=UTC)
 
 
-def test_a_clock_tells_the_same_moment_once_and_every_other_anew() -> None:
+def test_a_clock_has_the_same_moment_once_and_every_other_anew() -> None:
     async def main() -> list[datetime]:
         clock = virtual_clock()
         told = [clock.now(), clock.now()]

@@ -74,7 +74,7 @@ def test_idle_pages_in_another_shape_are_refused(text: str) -> None:
         memory.idle_page_stats(text)
 
 
-def test_a_kernel_without_full_cpu_pressure_says_so() -> None:
+def test_a_kernel_without_full_cpu_pressure_reports_it() -> None:
     line = "avg10=1.50 avg60=2.00 avg300=3.00 total=4"
     found = psi.pressure(f"some {line}\n")
     assert (found.some.avg10, found.some.total, found.full.avg10, found.full_supported) == (1.5, 4, 0.0, False)

@@ -55,7 +55,7 @@ def test_the_safety_margin_is_added_to_the_peak() -> None:
     assert predictor.result() == Reclaimable(2000 - 1100, 4 * GIB - int(2 * GIB * 1.1))
 
 
-def test_a_young_or_ending_pod_lends_nothing() -> None:
+def test_a_young_or_ending_pod_overcommits_nothing() -> None:
     predictor = by_pod()
     predictor.add_pod(pod(hours_old=1))
     predictor.add_pod(pod("b", deletionTimestamp=START.isoformat()))
@@ -138,7 +138,7 @@ def test_only_prod_and_pods_without_class_count() -> None:
     assert predictor.result() == Reclaimable(0, 0)
 
 
-def test_more_used_than_requested_lends_nothing_and_takes_nothing_from_others() -> None:
+def test_more_used_than_requested_overcommits_nothing_and_takes_nothing_from_others() -> None:
     predictor = by_pod(a=(3000, 5 * GIB), b=(1000, GIB))
     predictor.add_pod(pod("a"))
     predictor.add_pod(pod("b"))

@@ -110,12 +110,12 @@ def test_cpus_of_exclusive_pods_are_never_given_away() -> None:
     owner = {0: "LSE", 1: "LSE", 2: "LSR", 3: "LSR"}
     pools = rule.pools(processors, owner, CpuSet.parse("7"))
     assert [p.cpu for p in pools.shared] == [4, 5, 6]
-    assert [p.cpu for p in pools.lent] == [2, 3]
+    assert [p.cpu for p in pools.lsr] == [2, 3]
     assert not set(rule.choose(5, pools)) & {0, 1, 7}
 
 
 def test_without_any_cpu_to_give_nothing_is_chosen() -> None:
-    assert len(rule.choose(2, rule.Pools(shared=(), lent=()))) == 0
+    assert len(rule.choose(2, rule.Pools(shared=(), lsr=()))) == 0
 
 
 def test_of_two_pods_that_claim_a_cpu_the_later_one_decides() -> None:
@@ -127,7 +127,7 @@ def test_of_two_pods_that_claim_a_cpu_the_later_one_decides() -> None:
 
 def test_a_pool_too_small_for_its_share_gives_nothing_and_the_other_still_does() -> None:
     processors = processors_of(EIGHT)
-    available = rule.Pools(lent=processors[:3], shared=processors[3:4])
+    available = rule.Pools(lsr=processors[:3], shared=processors[3:4])
     assert str(rule.choose(4, available)) == "0-3"
     assert str(rule.choose(5, available)) == "0-2"  # three of the lent ones, two of a single shared one
 
@@ -163,7 +163,7 @@ def test_the_cpuset_policy_moves_every_directory_of_the_tier(version: int) -> No
     assert strategy.quota_status == RECOVERED
 
 
-def test_switching_the_policy_takes_back_the_other_one_in_the_same_round() -> None:
+def test_switching_the_policy_takes_back_the_other_one_in_the_same_sync() -> None:
     world = busy_node("cfsQuota")
     strategy = CpuSuppress()
     world.sync(strategy)
@@ -231,7 +231,7 @@ def test_no_cpu_is_taken_while_it_is_not_known_how_the_kubelet_hands_them_out(to
     assert not [write for batch in plan.batches for level in batch.levels for write in level if write.value == "0-1"]
 
 
-def test_the_quota_is_lifted_once_and_cpus_are_given_back_every_round() -> None:
+def test_the_quota_is_lifted_once_and_cpus_are_given_back_every_sync() -> None:
     world = busy_node("cfsQuota")
     strategy = CpuSuppress()
     world.slo = slo(enable=False)

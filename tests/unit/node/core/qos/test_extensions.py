@@ -159,7 +159,7 @@ def test_a_failing_extension_is_told_and_the_next_one_answers() -> None:
     assert "MemoryQOS is not PodMemoryQOS" in plan.trace["extensions"]["broken.memory_qos"]
 
 
-def test_memory_is_decided_anew_each_round_while_an_extension_is_asked() -> None:
+def test_memory_is_decided_anew_each_sync_while_an_extension_is_asked() -> None:
     class Rising(Extension):
         percent = 0
 

@@ -26,7 +26,7 @@ from kubetide.vpa.admission.core.ciphers import openssl_ciphers
         pytest.param("", "", id="nothing"),
     ],
 )
-def test_ciphers_are_known_by_the_names_of_the_original(given: str, expected: str) -> None:
+def test_ciphers_are_known_by_the_names_of_upstream(given: str, expected: str) -> None:
     found = openssl_ciphers(given)
     assert found == expected
     if found:

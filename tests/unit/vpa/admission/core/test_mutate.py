@@ -70,7 +70,7 @@ def test_requests_only_leaves_limits_and_stays_below_them() -> None:
     }
 
 
-def test_a_container_that_the_server_would_refuse_is_left_alone_and_says_so() -> None:
+def test_a_container_that_the_server_would_refuse_is_left_alone_and_reports_it() -> None:
     # The limit is below the LimitRange's default for requests: rounding down makes limit < request.
     raw = make_pod("p", containers=[make_container(cpu="3m", cpu_limit="3m", memory="2", memory_limit="1Gi")])
     raw["spec"]["containers"][0]["resources"]["requests"].pop("cpu")

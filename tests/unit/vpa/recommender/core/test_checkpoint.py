@@ -72,7 +72,7 @@ def test_what_is_written_can_be_read_back() -> None:
     assert again.with_windows
 
 
-def test_the_format_is_that_of_the_original() -> None:
+def test_the_format_is_that_of_upstream() -> None:
     model, state = learned()
     body = status_body(checkpoints(model, [state], now=NOW)["shop/web"][0], now=NOW)
     assert body["version"] == "v3"
@@ -140,7 +140,7 @@ def test_too_many_windows_stay_behind() -> None:
         pytest.param({"version": "v3", "cpuHistogram": {"bucketWeights": {"1": 1.5}}}, id="fraction"),
     ],
 )
-def test_a_checkpoint_that_makes_no_sense_is_unreadable_and_says_why(status: Any) -> None:
+def test_a_checkpoint_that_makes_no_sense_is_unreadable_and_reports_why(status: Any) -> None:
     raw = {"metadata": {"namespace": "shop", "name": "web-main"}, "status": status}
     with pytest.raises(UnreadableCheckpoint, match="checkpoint shop/web-main"):
         read_checkpoint(convert(raw, VerticalPodAutoscalerCheckpoint))

@@ -102,7 +102,7 @@ def test_pods_that_have_ended_are_counted_too() -> None:
     assert state.pod_count == 3
 
 
-def test_a_new_selector_forgets_restored_history_unless_told_to_keep_it() -> None:
+def test_a_new_selector_forgets_restored_history_by_default_to_keep_it() -> None:
     for keep in (False, True):
         model = Model()
         state = model.set_vpa(vpa(), keep_history=False)

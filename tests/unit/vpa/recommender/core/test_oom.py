@@ -37,7 +37,7 @@ def test_edge_and_level_find_the_same_kill_and_it_counts_once() -> None:
     assert found[0].memory_bytes == 64 * 2**20
 
 
-def test_a_kill_hidden_by_a_gap_is_found_on_the_pod_itself() -> None:
+def test_an_oom_kill_hidden_by_a_gap_is_found_on_the_pod_itself() -> None:
     assert [oom.container for oom in from_pod(pod(state=RUNNING, last=killed(), restarts=3))] == ["app"]
     # Waiting in back-off is no edge, but the level shows it.
     waiting = pod(state={"waiting": {"reason": "CrashLoopBackOff"}}, last=killed(), restarts=1)

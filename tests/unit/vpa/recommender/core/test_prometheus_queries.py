@@ -38,7 +38,7 @@ def series(values: list[tuple[float, str]], **labels: str) -> dict[str, Any]:
     return {"metric": {"namespace": "shop", "pod_name": "web-0", "name": "app", **labels}, "values": values}
 
 
-def test_queries_are_those_of_the_original() -> None:
+def test_queries_are_those_of_upstream() -> None:
     matchers = 'job="kubernetes-cadvisor", pod_name=~".+", name!="POD", name!=""'
     assert cpu_query(SETTINGS) == f"rate(container_cpu_usage_seconds_total{{{matchers}}}[1h])"
     assert memory_query(SETTINGS) == f"container_memory_working_set_bytes{{{matchers}}}"

@@ -71,7 +71,7 @@ def test_equal_times_are_fine_for_memory_and_older_ones_are_not() -> None:
     assert not memory(containers, row, START + 1, -1)
 
 
-def test_a_kill_raises_the_peak_by_ratio_or_minimum() -> None:
+def test_an_oom_kill_raises_the_peak_by_ratio_or_minimum() -> None:
     _, containers, _, row = table()
     memory(containers, row, START, 100)
     assert containers.add_oom(row, START + MINUTE, 64 * MIB)
@@ -110,7 +110,7 @@ def test_an_oom_kill_is_too_old_an_interval_before_the_last_sample(
     assert (containers.current_peak(row) > 500 * MIB) is counts
 
 
-def test_a_kill_may_open_the_first_window() -> None:
+def test_an_oom_kill_may_open_the_first_window() -> None:
     aggregates, containers, slot, row = table()
     assert containers.add_oom(row, START, 500 * MIB)
     assert containers.window_end[row] == START + DAY
@@ -168,7 +168,7 @@ def test_a_window_that_opens_with_nothing_stays_at_nothing() -> None:
     assert containers.current_peak(row) == 500 * MIB
 
 
-def test_a_kill_may_turn_the_clock_of_memory_back() -> None:
+def test_an_oom_kill_may_turn_the_clock_of_memory_back() -> None:
     _, containers, _, row = table()
     assert memory(containers, row, START, 100)
     assert memory(containers, row, START + 10 * MINUTE, 100)

@@ -95,7 +95,7 @@ def test_a_group_that_is_kept_below_the_minimum_is_not_evicted() -> None:
     assert not may_evict(pods[0], group, waited=timedelta())
 
 
-def test_a_pod_that_is_left_out_says_why() -> None:
+def test_a_pod_that_is_left_out_reports_why() -> None:
     pods = pods_of(RS, ["Running"])
     budget = build_budget(pods, {RS: 1}, BudgetRules())
     assert "fewer than the minimum of 2" in budget.why_left_out(pods[0])

@@ -65,7 +65,7 @@ IN_PROGRESS = {"type": "PodResizeInProgress", "status": "True"}
         pytest.param([{**pending("Deferred"), "status": "False"}], ResizeState.NONE, id="over"),
     ],
 )
-def test_the_kubelet_says_where_a_resize_stands(conditions: list[dict[str, str]], expected: ResizeState) -> None:
+def test_the_kubelet_reports_where_a_resize_stands(conditions: list[dict[str, str]], expected: ResizeState) -> None:
     assert resize_state(convert(each, Condition) for each in conditions) is expected
 
 

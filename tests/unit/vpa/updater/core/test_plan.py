@@ -73,7 +73,7 @@ def test_a_recommendation_that_is_not_ready_changes_nobody() -> None:
     assert set(reasons(made).values()) == {"history"}
 
 
-def test_a_paused_workload_is_not_evicted_and_says_why() -> None:
+def test_a_paused_workload_is_not_evicted_and_reports_why() -> None:
     pods = [pod("a"), pod("b")]
     memory = Memory()
     memory.breakers[ObjectKey("default", "web")] = BreakerState(strikes=2, paused_since=NOW, detail="unpatched")

@@ -73,7 +73,7 @@ def test_an_oom_while_nobody_watched_is_counted_once() -> None:
     run(main, scenario=LEAKY)
 
 
-def test_a_kill_in_the_running_window_survives_a_checkpoint_of_the_original_which_leaves_it_out() -> None:
+def test_an_oom_kill_in_the_running_window_survives_a_checkpoint_of_upstream_which_leaves_it_out() -> None:
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_vpa("leaky", target="leaky", mode="Initial"))
         async with recommender(cluster):

@@ -1,4 +1,4 @@
-"""Every component does its work with just the rights that `kubetide manifests` gives it."""
+"""Every component does its work with just the permissions that `kubetide manifests` gives it."""
 
 import asyncio
 import random

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from kubetide.replay.policies import Decision, Fleet, Period
+from kubetide.replay.core.policies import Decision, Fleet, Period
 from kubetide.stats.buckets import Floats
 from kubetide.vpa.core.policy import CPU, MEMORY
 
@@ -51,8 +51,9 @@ class _Window:
 class KrrPolicy:
     """krr's simple strategy."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._window = _Window(fleet, 14)
+    def __init__(self, fleet: Fleet, *, days: int = 14, percentile: float = 0.95, factor: float = 1.15) -> None:
+        self._window = _Window(fleet, days)
+        self._percentile, self._factor = percentile, factor
 
     def observe(self, period: Period) -> None:
         """Add a period to the window."""
@@ -60,10 +61,10 @@ class KrrPolicy:
 
     def decide(self) -> Decision:
         """Return p95 of CPU and the memory peak with its margin."""
-        cpu, memory = self._window.percentile(CPU, 0.95), self._window.peak(MEMORY)
+        cpu, memory = self._window.percentile(CPU, self._percentile), self._window.peak(MEMORY)
         return Decision(
             cpu=None if cpu is None else np.maximum(cpu, 0.01),
-            memory=None if memory is None else np.maximum(1.15 * memory, 100.0 * _MIB),
+            memory=None if memory is None else np.maximum(self._factor * memory, 100.0 * _MIB),
         )
 
 
@@ -107,7 +108,7 @@ class StaticPolicy:
 
 
 class CurrentPolicy:
-    """Nothing changes: what is in force stays."""
+    """Nothing is decided: what is in force stays, or what the recording says."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -118,3 +119,30 @@ class CurrentPolicy:
     def decide(self) -> Decision:
         """Keep everything."""
         return Decision()
+
+
+class OraclePolicy:
+    """The clairvoyant: told the period before it happens, it takes its memory peak and its p95 of CPU.
+
+    No policy with one request per period can be cheaper; it is the limit that others are compared with.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._ahead = _Window(fleet, 1)
+        self._fleet = fleet
+
+    def foresee(self, period: Period) -> None:
+        """Look at what will happen."""
+        self._ahead = _Window(self._fleet, 1)
+        self._ahead.observe(period)
+
+    def observe(self, period: Period) -> None:
+        """Learn nothing: it knew already."""
+
+    def decide(self) -> Decision:
+        """Return what the period needs."""
+        cpu, memory = self._ahead.percentile(CPU, 0.95), self._ahead.peak(MEMORY)
+        return Decision(
+            cpu=None if cpu is None else np.maximum(cpu, _LEAST[CPU]),
+            memory=None if memory is None else np.maximum(memory, _LEAST[MEMORY]),
+        )

@@ -77,7 +77,7 @@ def original() -> Path:
     return found
 
 
-async def test_the_original_works_here_and_hands_over_to_ours_and_back(original: Path, tmp_path: Path) -> None:
+async def test_upstream_works_here_and_hands_over_to_ours_and_back(original: Path, tmp_path: Path) -> None:
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(SCENARIO)
     async with embedded(tmp_path, f"--sim={scenario}") as (client, kubeconfig):

@@ -27,6 +27,8 @@ class Fleet:
     interval_seconds: int
     period_seconds: int
     resources: frozenset[str]
+    workloads: Ints | None = None
+    """Which containers are of one workload and get one size; None where each is its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,9 @@ class Decision:
     cpu: Floats | None = None
     memory: Floats | None = None
     memory_limit: Floats | None = None
+    cpu_bounds: tuple[Floats, Floats] | None = None
+    """Below the first and above the second a size is due to change, where the policy knows such bounds."""
+    memory_bounds: tuple[Floats, Floats] | None = None
 
 
 class SizePolicy(Protocol):
@@ -77,9 +82,9 @@ def size_policy(name: str) -> Callable[[Fleet], SizePolicy]:
 
 
 def _makers() -> Mapping[str, Callable[[Fleet], SizePolicy]]:
-    from kubetide.replay.learned import AdaptivePolicy
-    from kubetide.replay.plain import VpaPolicy
-    from kubetide.replay.rules import CurrentPolicy, KrrPolicy, PeakPolicy, StaticPolicy
+    from kubetide.replay.core.learned import AdaptivePolicy
+    from kubetide.replay.core.plain import VpaPolicy
+    from kubetide.replay.core.rules import CurrentPolicy, KrrPolicy, PeakPolicy, StaticPolicy
 
     return {
         "adaptive": lambda fleet: AdaptivePolicy(fleet, limit_apart=True),

@@ -7,8 +7,8 @@ two hours nothing is decided.
 import numpy as np
 
 from kubetide.errors import InvalidInput
-from kubetide.replay.plain import PlainModel
-from kubetide.replay.policies import Decision, Fleet, Period
+from kubetide.replay.core.plain import PlainModel
+from kubetide.replay.core.policies import Decision, Fleet, Period
 from kubetide.stats.buckets import Floats
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.adaptive.cpu import PERCENTILES

@@ -1,4 +1,4 @@
-"""The SLO controller against a real kube-apiserver, with the rights of its manifests and no more."""
+"""The SLO controller against a real kube-apiserver, with the permissions of its manifests and no more."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, EVENTS, NAMESPACES, N
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
-from kubetide.install.rights import CLUSTER, LOCAL
+from kubetide.install.rbac import CLUSTER, LOCAL
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict
 from kubetide.kube.control.recorder import EventRecorder
@@ -58,7 +58,7 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -
 
 
 async def install(admin: Client) -> None:
-    """Create the kinds, the rights that the manifests would give, and a node with two zones."""
+    """Create the kinds, the permissions that the manifests would give, and a node with two zones."""
     for name in ("nodeslos", "nodemetrics", "noderesourcetopologies", "devices"):
         with suppress(AlreadyExists):
             await admin.create(CRDS, crds.load(name))
@@ -98,7 +98,7 @@ async def configure(admin: Client, **keys: Raw | str) -> None:
 
 @pytest.fixture
 async def admin(control_plane: ControlPlane) -> AsyncIterator[Client]:
-    """An administrator beside a running controller that has only its own rights."""
+    """An administrator beside a running controller that has only its own permissions."""
     async with connected(control_plane, "admin") as admin, connected(control_plane, USER) as client:
         await install(admin)
         recorder = EventRecorder(client, clock=CLOCK, component="nodeslo-controller")
@@ -130,7 +130,7 @@ async def allocatable(admin: Client) -> Raw:
     return dict((await admin.get(NODES, NODE)).status.allocatable or {})
 
 
-async def test_a_real_server_takes_what_is_lent_and_what_every_node_is_told(admin: Client) -> None:
+async def test_a_real_server_takes_what_is_overcommitted_and_every_nodeslo(admin: Client) -> None:
     await configure(admin, colocation_config={"enable": True, "cpuReclaimThresholdPercent": 50})
 
     async def reported() -> bool:

@@ -1,0 +1,123 @@
+"""`kubetide doctor`: everything that is wrong in a cluster, one line each, with the command that mends it.
+
+Objects are judged by the table of verdicts, components by whether they can run here. `check` is the same command
+under its older name. Exit codes: 0 nothing is wrong, 1 something is, 2 something could not be looked at.
+"""
+
+import asyncio
+from collections import Counter
+
+import click
+
+from kubetide.api.values.codec import encode
+from kubetide.cli.doctor.preflight import examine
+from kubetide.cli.doctor.sarif import sarif
+from kubetide.cli.explain.answer import COLOURS, styled
+from kubetide.cli.explain.numbers import client_of
+from kubetide.cli.main import Invocation
+from kubetide.clock import Clock, SystemClock
+from kubetide.errors import Unavailable
+from kubetide.install.objects import COMPONENTS
+from kubetide.kube.client.client import Client
+from kubetide.verdicts.cluster_reader import read_cluster
+from kubetide.verdicts.core.judge import rows
+from kubetide.verdicts.core.verdict import Finding, Severity, worst_first
+
+EXIT_PROBLEMS = 1
+EXIT_UNKNOWN = 2
+
+_OBJECTS = {
+    "hpa": ("hpa",),
+    "recommender": ("vpa",),
+    "updater": ("vpa", "pdb"),
+    "admission": ("vpa", "webhook"),
+    "slo": ("node",),
+    "node": ("node",),
+}
+"""Which objects a component works on; without a component named, all are looked at."""
+
+
+@click.command("doctor", short_help="What is wrong in a cluster, and the fix.")
+@click.argument("components", nargs=-1, metavar="[COMPONENT]...", type=click.Choice([*COMPONENTS, "all"]))
+@click.option("-o", "--output", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True)
+@click.option(
+    "--kubetide-namespace", default="kube-system", show_default=True, help="Where kubetide is, or will be, installed."
+)
+@click.pass_obj
+def command(invocation: Invocation, components: tuple[str, ...], output: str, kubetide_namespace: str) -> int:
+    """Look at autoscalers, workloads, budgets, nodes and webhooks, and whether components can run here.
+
+    COMPONENT is hpa, recommender, updater, admission, slo, colocation or node; without any all are meant. Objects of
+    all namespaces are looked at, or those of -n.
+
+    Exit code 1 says that something is wrong, 2 that something could not be looked at.
+    """
+    everything = not components or "all" in components
+    chosen = COMPONENTS if everything else tuple(dict.fromkeys(components))
+    findings = asyncio.run(_examined(invocation, chosen, kubetide_namespace))
+    if not everything:
+        kinds = {"cluster", "component", *(kind for name in chosen for kind in _OBJECTS.get(name, ()))}
+        findings = [finding for finding in findings if finding.kind in kinds]
+    code = exit_code(findings)
+    if output == "json":
+        click.echo(encode([finding.row() for finding in findings]))
+    elif output == "sarif":
+        click.echo(encode(sarif(findings, looked=not any(_unknown(finding) for finding in findings))))
+    else:
+        _print(findings)
+    return code
+
+
+async def _examined(invocation: Invocation, components: tuple[str, ...], own_namespace: str) -> list[Finding]:
+    client = client_of(invocation)
+    try:
+        return await diagnose(
+            client,
+            components,
+            SystemClock(),
+            namespace=invocation.namespace or "",
+            own_namespace=own_namespace,
+        )
+    finally:
+        await client.close()
+
+
+async def diagnose(
+    client: Client,
+    components: tuple[str, ...],
+    clock: Clock,
+    *,
+    namespace: str = "",
+    own_namespace: str = "kube-system",
+) -> list[Finding]:
+    """Return everything there is to say about a cluster, worst first."""
+    try:
+        # First: its clock is the one by which leases are fresh or not.
+        view = await read_cluster(client, clock, namespace=namespace)
+    except Unavailable:
+        return await examine(client, components, clock.now(), namespace=own_namespace)
+    asked = await examine(client, components, view.now, namespace=own_namespace)
+    return worst_first([*rows(view), *asked])
+
+
+def exit_code(findings: list[Finding]) -> int:
+    """Return the code to exit with."""
+    if any(finding.severity.is_problem for finding in findings):
+        return EXIT_PROBLEMS
+    return EXIT_UNKNOWN if any(_unknown(finding) for finding in findings) else 0
+
+
+def _unknown(finding: Finding) -> bool:
+    return finding.severity is Severity.UNKNOWN
+
+
+def _print(findings: list[Finding]) -> None:
+    width = max((len(finding.subject) for finding in findings), default=0)
+    for finding in findings:
+        mark = click.style(f"{finding.severity.value:8}", fg=COLOURS[finding.severity])
+        click.echo(f"{mark} {finding.subject:<{width}}  {styled(finding)}")
+        if finding.remedy:
+            click.echo(f"{'':8} {'':<{width}}  FIX: {finding.remedy}")
+    counts = Counter(finding.severity for finding in findings)
+    told = [f"{counts[one]} {one.value}" for one in Severity if one is not Severity.OK and counts[one]]
+    click.echo(", ".join(told) if told else "nothing is wrong")

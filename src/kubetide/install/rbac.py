@@ -1,0 +1,158 @@
+"""Least privilege, component by component: what each may read and write, and nothing else.
+
+The table is what `kubetide manifests` writes and what `kubetide check` asks the API server about. Tests run every
+component with these permissions, so that one that is missing here is found here.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+Raw = dict[str, Any]
+
+READ = ("get", "list", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Verbs on resources of one API group; `names` narrows it to single objects."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    def rule(self) -> Raw:
+        """Return the rule as RBAC writes it."""
+        rule: Raw = {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+        return {**rule, "resourceNames": list(self.names)} if self.names else rule
+
+
+_EVENTS = Permission("", ("events",), ("create", "patch"))
+_WORKLOADS = (
+    Permission("", ("replicationcontrollers",), READ),
+    Permission("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), READ),
+    Permission("batch", ("jobs", "cronjobs"), READ),
+    Permission("*", ("*/scale",), ("get",)),
+)
+_VPAS = Permission("autoscaling.k8s.io", ("verticalpodautoscalers",), READ)
+
+CLUSTER: dict[str, tuple[Permission, ...]] = {
+    "hpa": (
+        # Patched are annotations alone: what learned headroom keeps over a restart.
+        Permission("autoscaling", ("horizontalpodautoscalers",), (*READ, "patch")),
+        Permission("autoscaling", ("horizontalpodautoscalers/status",), ("update", "patch")),
+        Permission("*", ("*/scale",), ("get", "update")),
+        Permission("", ("pods", "nodes"), READ),
+        Permission("apps", ("deployments", "replicasets", "statefulsets"), READ),
+        Permission("", ("replicationcontrollers",), READ),
+        Permission("metrics.k8s.io", ("pods",), ("get", "list")),
+        Permission("custom.metrics.k8s.io", ("*",), ("get", "list")),
+        Permission("external.metrics.k8s.io", ("*",), ("get", "list")),
+        _EVENTS,
+    ),
+    "recommender": (
+        Permission("", ("pods", "nodes"), READ),
+        Permission("", ("events",), ("get", "list", "watch", "create", "patch")),
+        Permission("metrics.k8s.io", ("pods",), ("get", "list")),
+        Permission("external.metrics.k8s.io", ("*",), ("get", "list")),
+        Permission("autoscaling", ("horizontalpodautoscalers",), READ),
+        _VPAS,
+        Permission("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
+        Permission(
+            "autoscaling.k8s.io",
+            ("verticalpodautoscalercheckpoints",),
+            ("get", "list", "watch", "create", "patch", "delete"),
+        ),
+        *_WORKLOADS,
+    ),
+    "updater": (
+        Permission("", ("pods", "nodes", "limitranges"), READ),
+        Permission("", ("pods",), ("patch",)),
+        Permission("", ("pods/eviction",), ("create",)),
+        Permission("", ("pods/resize",), ("patch",)),
+        Permission("metrics.k8s.io", ("pods",), ("get", "list")),
+        _VPAS,
+        Permission("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
+        Permission("autoscaling.k8s.io", ("verticalpodautoscalercheckpoints",), READ),
+        *_WORKLOADS,
+        _EVENTS,
+    ),
+    "admission": (
+        Permission("", ("pods", "nodes", "limitranges"), READ),
+        Permission("", ("pods",), ("create",)),
+        Permission("metrics.k8s.io", ("pods",), ("get", "list")),
+        Permission(
+            "admissionregistration.k8s.io",
+            ("mutatingwebhookconfigurations",),
+            ("get", "list", "create", "update", "patch", "delete"),
+        ),
+        _VPAS,
+        *_WORKLOADS,
+        _EVENTS,
+    ),
+    "slo": (
+        Permission("", ("nodes", "pods", "configmaps"), READ),
+        Permission("", ("nodes", "nodes/status"), ("patch",)),
+        Permission("slo.koordinator.sh", ("nodeslos",), ("get", "list", "watch", "create", "patch", "delete")),
+        Permission("slo.koordinator.sh", ("nodemetrics",), ("get", "list", "watch", "create", "patch", "delete")),
+        Permission("topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "patch")),
+        Permission("scheduling.koordinator.sh", ("devices",), READ),
+        _EVENTS,
+    ),
+    "colocation": (
+        Permission("", ("namespaces",), READ),
+        Permission("scheduling.k8s.io", ("priorityclasses",), READ),
+        Permission("config.koordinator.sh", ("clustercolocationprofiles",), READ),
+        Permission(
+            "admissionregistration.k8s.io",
+            ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            ("get", "create", "update", "delete"),
+        ),
+        _EVENTS,
+    ),
+    "node": (
+        Permission("", ("nodes", "pods", "persistentvolumeclaims"), READ),
+        Permission("", ("nodes/proxy", "nodes/pods", "nodes/configz", "nodes/stats", "nodes/metrics"), ("get",)),
+        Permission("", ("pods/eviction",), ("create",)),
+        Permission("slo.koordinator.sh", ("nodeslos", "nodemetrics"), READ),
+        Permission("slo.koordinator.sh", ("nodemetrics/status",), ("get", "update", "patch")),
+        Permission(
+            "topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "create", "update", "patch")
+        ),
+        Permission("scheduling.koordinator.sh", ("devices",), ("get", "list", "watch", "create", "update", "patch")),
+        _EVENTS,
+    ),
+}
+"""Permissions in the whole cluster."""
+
+_LEASE = ("get", "create", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Permissions in one namespace; without one, where kubetide runs."""
+
+    right: Permission
+    namespace: str = ""
+
+
+LOCAL: dict[str, tuple[Local, ...]] = {
+    "hpa": (Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
+    "recommender": (Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),),
+    "updater": (
+        Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "kube-system"),
+        # The admission controller's lease lies where both run.
+        Local(Permission("coordination.k8s.io", ("leases",), ("get",))),
+    ),
+    "admission": (
+        Local(Permission("coordination.k8s.io", ("leases",), _LEASE)),
+        Local(Permission("", ("secrets",), ("get", "create", "update"))),
+    ),
+    "slo": (Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
+    "colocation": (
+        Local(Permission("", ("secrets",), ("get", "create", "update"))),
+        Local(Permission("", ("configmaps",), READ), "koordinator-system"),
+    ),
+    "node": (),
+}
+"""Permissions in single namespaces."""

@@ -1,0 +1,231 @@
+"""Reads a recording: opened in milliseconds, decoded a block and a day at a time.
+
+The file is mapped into memory; opening reads the manifest and the footers of the tables. What cannot be read is one
+error that names the file: not a recording, cut off, another version, a table that is damaged.
+"""
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kubetide.errors import InvalidInput
+from kubetide.recording.arrow import arrow, parquet
+from kubetide.recording.core.layout import ABSENT, Grid, Rows, grid
+from kubetide.recording.format import CHUNK_SECONDS, MANIFEST, TABLES, Manifest, read_manifest
+from kubetide.stats.buckets import Floats, Ints
+
+_HEADER = 30
+"""Bytes of a member's header in the archive, before its name and extra field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Containers:
+    """Who the containers are, by number."""
+
+    block: Ints
+    namespace: tuple[str, ...]
+    kind: tuple[str, ...]
+    workload: tuple[str, ...]
+    pod: tuple[str, ...]
+    container: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return int(self.block.size)
+
+
+class Recording:
+    """A recording on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = self._map()
+        self._members = self._find_members()
+        self.manifest: Manifest = read_manifest(self._member(MANIFEST).to_pybytes(), str(path))
+        self._tables: dict[str, Any] = {}
+
+    def _map(self) -> Any:
+        pa = arrow()
+        try:
+            return pa.memory_map(str(self.path), "r").read_buffer()
+        except FileNotFoundError as error:
+            raise InvalidInput("there is no such file", subject=str(self.path)) from error
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InvalidInput(f"cannot be read: {error}", subject=str(self.path)) from error
+
+    def _find_members(self) -> dict[str, tuple[int, int]]:
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                listed = archive.infolist()
+        except (zipfile.BadZipFile, OSError) as error:
+            raise InvalidInput("is not a recording, or was cut off", subject=str(self.path)) from error
+        found = {}
+        for each in listed:
+            if each.compress_type != zipfile.ZIP_STORED:
+                raise InvalidInput("a member is compressed", subject=str(self.path), field=each.filename)
+            header = self._file.slice(each.header_offset, _HEADER).to_pybytes()
+            lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+            found[each.filename] = (each.header_offset + _HEADER + lengths, each.file_size)
+        if MANIFEST not in found:
+            raise InvalidInput(f"has no {MANIFEST}: it is not a recording", subject=str(self.path))
+        return found
+
+    def _member(self, name: str) -> Any:
+        start, length = self._members[name]
+        if start + length > self._file.size:
+            raise InvalidInput("is cut off", subject=str(self.path), field=name)
+        return self._file.slice(start, length)
+
+    def _parquet(self, table: str) -> Any:
+        """Return the Parquet file of a table; None where the recording has none."""
+        if table not in self._tables:
+            name = f"{table}.parquet"
+            try:
+                self._tables[table] = (
+                    parquet().ParquetFile(arrow().BufferReader(self._member(name))) if name in self._members else None
+                )
+            except (OSError, arrow().ArrowInvalid) as error:
+                raise InvalidInput(f"is damaged: {error}", subject=str(self.path), field=name) from error
+        return self._tables[table]
+
+    def rows(self, table: str) -> Mapping[str, Any]:
+        """Return a whole small table as lists by column, times in microseconds; what is missing is null."""
+        found = self._parquet(table)
+        if found is None:
+            return {name: [] for name in TABLES[table]}
+        content = self._decoded(table, lambda: found.read())
+        columns: dict[str, Any] = {}
+        for name, kind in TABLES[table].items():
+            if name not in content.column_names:
+                columns[name] = [None] * content.num_rows
+                continue
+            column = content.column(name)
+            columns[name] = (column.cast(arrow().int64()) if kind == "time" else column).to_pylist()
+        return columns
+
+    def _decoded(self, table: str, read: Any) -> Any:
+        try:
+            return read()
+        except (OSError, arrow().ArrowInvalid, arrow().ArrowException) as error:
+            raise InvalidInput(f"is damaged: {error}", subject=str(self.path), field=table) from error
+
+    # ------------------------------------------------------------------ usage
+
+    @cached_property
+    def containers(self) -> Containers:
+        """Return who the containers are."""
+        columns = self.rows("containers")
+        if columns["container_id"] != list(range(len(columns["container_id"]))):
+            raise InvalidInput("containers are not numbered from 0", subject=str(self.path), field="containers")
+        texts = [
+            tuple(text or "" for text in columns[name])
+            for name in ("namespace", "kind", "workload", "pod", "container")
+        ]
+        return Containers(np.array(columns["block"], dtype=np.int64), *texts)
+
+    @cached_property
+    def _groups(self) -> list[tuple[int, int, int, int]]:
+        """Return the row groups of usage: number, block, first and last microsecond."""
+        found = self._parquet("usage")
+        meta, groups = found.metadata, []
+        names = [meta.schema.column(place).name for place in range(meta.num_columns)]
+        who, when = names.index("container_id"), names.index("time")
+        for number in range(meta.num_row_groups):
+            group = meta.row_group(number)
+            if not group.num_rows:
+                continue
+            times, ids = group.column(when).statistics, group.column(who).statistics
+            first, last = (_micros(each) for each in (times.min, times.max))
+            groups.append((number, int(self.containers.block[ids.min]), first, last))
+        return groups
+
+    @property
+    def blocks(self) -> list[int]:
+        """Return the blocks that have usage."""
+        return sorted({block for _, block, _, _ in self._groups})
+
+    def samples(self) -> Iterator[tuple[Rows, Ints, Floats]]:
+        """Yield all usage as it is stored: rows, when each was seen, and the window of each in seconds."""
+        for number, *_ in self._groups:
+            yield self._read_group(number, seen=True)
+
+    def _read_group(self, number: int, *, seen: bool) -> tuple[Rows, Ints, Floats]:
+        found = self._parquet("usage")
+        known = set(found.schema_arrow.names)
+        wanted = [
+            name for name in TABLES["usage"] if name in known and (seen or name not in ("seen", "window_seconds"))
+        ]
+        content = self._decoded("usage", lambda: found.read_row_group(number, columns=wanted, use_threads=False))
+        size = content.num_rows
+
+        def whole(name: str) -> Ints:
+            if name not in content.column_names:
+                return np.full(size, ABSENT)
+            column = content.column(name).combine_chunks()
+            if TABLES["usage"][name] == "time":
+                column = column.cast(arrow().int64())
+            if column.null_count:
+                column = column.fill_null(ABSENT)
+            values: Ints = column.to_numpy(zero_copy_only=False)
+            return values
+
+        throttled = None
+        if "throttled" in content.column_names and content.column("throttled").null_count < size:
+            throttled = content.column("throttled").to_numpy().astype(np.float64)
+        rows = Rows(whole("container_id"), whole("time"), whole("cpu_micros"), whole("memory_bytes"), throttled)
+        if not seen:
+            return rows, np.zeros(0, dtype=np.int64), np.zeros(0)
+        windows = content.column("window_seconds").to_numpy() if "window_seconds" in known else np.full(size, np.nan)
+        return rows, whole("seen"), windows.astype(np.float64)
+
+    def grids(self, block: int, *, interval_seconds: int | None = None) -> Iterator[Grid]:
+        """Yield a block day by day as intervals by containers, oldest first, from the recording's start."""
+        interval = interval_seconds or self.manifest.interval_seconds
+        members = np.flatnonzero(self.containers.block == block)
+        mine = [group for group in self._groups if group[1] == block]
+        start = self.manifest.start
+        chunks = (self.manifest.end - start) // CHUNK_SECONDS + 1
+        for chunk in range(chunks):
+            begins = start + chunk * CHUNK_SECONDS
+            steps = min(CHUNK_SECONDS, self.manifest.end - begins + interval) // interval
+            limits = begins * 1_000_000, (begins + steps * interval) * 1_000_000
+            parts = [
+                self._read_group(number, seen=False)[0]
+                for number, _, first, last in mine
+                if first < limits[1] and last >= limits[0]
+            ]
+            yield grid(_joined(parts), members, start_seconds=begins, steps=steps, interval_seconds=interval)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        for each in self._tables.values():
+            if each is not None:
+                each.close()
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        none = np.zeros(0, dtype=np.int64)
+        return Rows(none, none, none, none)
+    columns = [
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("containers", "times", "cpu_micros", "memory_bytes")
+    ]
+    throttled = None
+    if any(part.throttled is not None for part in parts):
+        throttled = np.concatenate(
+            [np.full(len(part), np.nan) if part.throttled is None else part.throttled for part in parts]
+        )
+    return Rows(*columns, throttled)
+
+
+def _micros(at: Any) -> int:
+    """Return a time of Parquet's statistics in microseconds."""
+    seconds = int(at.replace(microsecond=0).timestamp())
+    return seconds * 1_000_000 + int(at.microsecond)

@@ -1,0 +1,171 @@
+"""The loop over one block of containers: told a stretch of samples, asked for sizes, told the next.
+
+A decision is made from the samples before it and holds for the samples after it. Memory that passes the limit in force
+is told to the policy as an OOM kill, once per stretch and container, beside the OOM kills that were recorded: the usage
+goes on as recorded, as if the container had been restarted with more (the loop is open).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kubetide.replay.core.figures import Cell, add_changes, clairvoyant_cpu, count, empty
+from kubetide.replay.core.policies import Decision, Fleet, OomKill, Period, SizePolicy
+from kubetide.replay.core.rules import CurrentPolicy, OraclePolicy
+from kubetide.replay.core.spec import PolicySpec, Update, cooldown_seconds, maker_of
+from kubetide.replay.core.update import InForce, Updater
+from kubetide.stats.buckets import Floats, Ints
+from kubetide.vpa.core.policy import CPU, MEMORY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What holds for a block from its start: who is who, and what was recorded beside usage."""
+
+    workloads: Ints
+    """The workload of each container, numbered within the block."""
+    names: Sequence[str]
+    """Of the workloads."""
+    interval_seconds: int
+    period_seconds: int
+    warmup_periods: int
+    start_seconds: int
+    sizes: Mapping[int, Sequence[tuple[int, float, float, float]]]
+    """By container: from which second on, cores, bytes, memory limit; NaN for none."""
+    oom_kills: Mapping[int, Sequence[tuple[int, float]]]
+    """By container: second and bytes."""
+
+
+class SizeReplay:
+    """One policy of sizes on one block."""
+
+    def __init__(self, spec: PolicySpec, recorded: Recorded) -> None:
+        assert spec.sizes is not None
+        self._recorded = recorded
+        interval = recorded.interval_seconds
+        self._steps = max(1, (spec.every_seconds or interval) // interval)
+        width = recorded.workloads.size
+        self._fleet = Fleet(
+            size=width,
+            interval_seconds=interval,
+            period_seconds=self._steps * interval,
+            resources=frozenset({CPU, MEMORY}),
+            workloads=recorded.workloads if len(recorded.names) < width else None,
+        )
+        self._policy: SizePolicy = maker_of(spec.sizes)(self._fleet)
+        rule: Update = spec.sizes.update
+        self._restarts = rule.by == "eviction"
+        self._updater = Updater(rule, cooldown_seconds(rule), self._fleet.workloads)
+        self._now = InForce.none(width)
+        self._changed = np.zeros(width, dtype=np.int64)
+        self.sums: Floats = empty(len(recorded.names))
+        self._waiting = 0
+
+    def feed(
+        self, cpu: Floats, memory: Floats, throttled: Floats | None, start_seconds: int, plans: Sequence[Floats]
+    ) -> None:
+        """Replay samples (intervals by containers) that begin at a second; `plans` are the clairvoyant's per cell."""
+        steps = cpu.shape[0]
+        requests = [np.empty(cpu.shape) for _ in range(3)]
+        at = 0
+        interval = self._recorded.interval_seconds
+        while at < steps:
+            upto = min(steps, at + self._steps)
+            seconds = start_seconds + at * interval
+            self._before(Period(starts=self._starts(seconds), cpu=cpu[at:upto], memory=memory[at:upto]), seconds)
+            for kept, mine in zip(requests, (self._now.cpu, self._now.memory, self._now.memory_limit), strict=True):
+                kept[at:upto] = mine
+            period = Period(
+                starts=self._starts(seconds),
+                cpu=cpu[at:upto],
+                memory=memory[at:upto],
+                ooms=self._killed(memory[at:upto], seconds),
+            )
+            self._policy.observe(period)
+            self._put(self._policy.decide(), start_seconds + upto * interval)
+            at = upto
+        self._count(cpu, memory, throttled, requests, start_seconds, plans)
+
+    def _starts(self, seconds: int) -> Ints:
+        return np.full(self._fleet.size, seconds, dtype=np.int64)
+
+    def _before(self, period: Period, seconds: int) -> None:
+        """Let the clairvoyant see what comes, and take recorded sizes over where nothing else decides."""
+        if isinstance(self._policy, OraclePolicy):
+            self._policy.foresee(period)
+            self._put(self._policy.decide(), seconds)
+        elif isinstance(self._policy, CurrentPolicy) or np.isnan(self._now.cpu).any():
+            self._take_recorded(seconds)
+
+    def _take_recorded(self, seconds: int) -> None:
+        follows = isinstance(self._policy, CurrentPolicy)
+        for column, sizes in self._recorded.sizes.items():
+            if not follows and not np.isnan(self._now.cpu[column]):
+                continue
+            held = [size for size in sizes if size[0] <= seconds]
+            if held:
+                _, cpu, memory, limit = held[-1]
+                old = self._now.cpu[column], self._now.memory[column]
+                self._now.cpu[column], self._now.memory[column], self._now.memory_limit[column] = cpu, memory, limit
+                self._changed[column] += follows and any(
+                    b == b and abs(a / b - 1.0) > 0.01 for a, b in zip((cpu, memory), old, strict=True) if b
+                )
+
+    def _put(self, decision: Decision, at_seconds: int) -> None:
+        if decision.cpu is not None or decision.memory is not None:
+            self._changed += self._updater.apply(decision, self._now, at_seconds)
+
+    def _killed(self, memory: Floats, seconds: int) -> tuple[OomKill, ...]:
+        limit = np.where(np.isnan(self._now.memory_limit), self._now.memory, self._now.memory_limit)
+        above = memory > limit
+        interval = self._recorded.interval_seconds
+        found = {
+            int(column): OomKill(int(column), seconds + int(above[:, column].argmax()) * interval, float(limit[column]))
+            for column in np.flatnonzero(above.any(axis=0))
+        }
+        ends = seconds + memory.shape[0] * interval
+        for column, kills in self._recorded.oom_kills.items():
+            for at, amount in kills:
+                if seconds <= at < ends:
+                    found.setdefault(column, OomKill(column, at, amount))
+        return tuple(found[column] for column in sorted(found))
+
+    def _count(
+        self,
+        cpu: Floats,
+        memory: Floats,
+        throttled: Floats | None,
+        requests: Sequence[Floats],
+        start_seconds: int,
+        plans: Sequence[Floats],
+    ) -> None:
+        recorded = self._recorded
+        length = recorded.period_seconds // recorded.interval_seconds
+        warm = recorded.start_seconds + recorded.warmup_periods * recorded.period_seconds
+        counted = start_seconds + cpu.shape[0] * recorded.interval_seconds > warm
+        for number, plan in enumerate(plans):
+            part = slice(number * length, (number + 1) * length)
+            if start_seconds + number * recorded.period_seconds < warm:
+                continue
+            cell = Cell(
+                cpu=cpu[part],
+                memory=memory[part],
+                throttled=None if throttled is None else throttled[part],
+                cpu_request=requests[0][part],
+                memory_request=requests[1][part],
+                memory_limit=requests[2][part],
+                cpu_plan=plan,
+                interval_seconds=recorded.interval_seconds,
+            )
+            count(self.sums, cell, recorded.workloads)
+        if counted:
+            restarts = self._changed if self._restarts else np.zeros_like(self._changed)
+            add_changes(self.sums, self._changed, restarts, recorded.workloads)
+        self._changed[:] = 0
+
+
+def clairvoyant_plans(cpu: Floats, recorded: Recorded) -> list[Floats]:
+    """Return the clairvoyant's CPU request of every cell that begins in this stretch; the last may be short."""
+    length = recorded.period_seconds // recorded.interval_seconds
+    return [clairvoyant_cpu(cpu[at : at + length]) for at in range(0, cpu.shape[0], length)]

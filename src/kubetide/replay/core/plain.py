@@ -1,0 +1,155 @@
+"""The recommender's own core, fed with recorded periods: the policy `vpa`.
+
+Samples go through the same tables and histograms as in a cluster (`samples`, `aggregate`), targets through the same
+estimate (`estimator`). An OOM kill is told at its time, between the samples before and after it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from kubetide.replay.core.policies import Decision, Fleet, OomKill, Period
+from kubetide.stats.buckets import Floats, Ints
+from kubetide.vpa.core.policy import CPU, MEMORY
+from kubetide.vpa.recommender.core.aggregate import Aggregates, Columns, Tuning
+from kubetide.vpa.recommender.core.estimator import BOUNDS, Estimation, estimate, floors, measured, with_margin
+from kubetide.vpa.recommender.core.samples import Containers
+
+_Amounts = TypeVar("_Amounts", Ints, Floats)
+_SECOND = 1_000_000
+"""In microseconds, as histograms count time."""
+
+
+class PlainModel:
+    """One container of the recommender for every column, and one aggregate for every workload."""
+
+    def __init__(
+        self, size: int, interval_seconds: int, *, workloads: Ints | None = None, tuning: Tuning | None = None
+    ) -> None:
+        self._interval = interval_seconds
+        self.aggregates = Aggregates(tuning or Tuning())
+        self._containers = Containers(self.aggregates)
+        group = np.arange(size) if workloads is None else workloads
+        made = np.array([self.aggregates.allocate(0) for _ in range(int(group.max(initial=-1)) + 1)], dtype=np.int64)
+        self._slots: Ints = made[group]
+        self._rows: Ints = np.array([self._containers.allocate(int(slot)) for slot in self._slots], dtype=np.int64)
+        self._distinct, self._of_column = (made, group) if workloads is not None else (self._slots, None)
+
+    def add_cpu(self, samples: Floats, starts: Ints) -> None:
+        """Add a period of CPU samples, in cores."""
+        for columns, times in self._by_start(starts, samples.shape[0]):
+            self._containers.add_cpu_grid(self._rows[columns], times, np.rint(samples[:, columns] * 1000.0))
+
+    def add_memory(self, samples: Floats, starts: Ints, ooms: Sequence[OomKill]) -> None:
+        """Add a period of memory samples, in bytes, and the OOM kills in it.
+
+        A running container never uses 0 bytes: such a record means that there was none. The recommender's windows
+        would take a first sample of 0 for the peak of the whole day. The windows of a container begin with the period
+        in which it is first seen: records are cut into periods, and where its windows began before is not known.
+        """
+        amounts = np.rint(np.where(samples > 0.0, samples, np.nan))
+        new = np.flatnonzero(~np.isnan(amounts).all(axis=0))
+        self._containers.open_windows(self._rows[new], starts[new] * _SECOND)
+        killed = np.zeros(self._rows.size, dtype=np.bool_)
+        killed[[oom.column for oom in ooms]] = True
+        for columns, times in self._by_start(starts, samples.shape[0]):
+            calm = columns[~killed[columns]]
+            self._containers.add_memory_grid(self._rows[calm], times, amounts[:, calm])
+        for oom in ooms:
+            self._add_killed(oom, amounts[:, oom.column], int(starts[oom.column]))
+
+    def _add_killed(self, oom: OomKill, amounts: Floats, start: int) -> None:
+        """Add the samples of a container around its OOM kill."""
+        row, at = self._rows[[oom.column]], oom.at_seconds * _SECOND
+        times = (start + np.arange(amounts.size) * self._interval) * _SECOND
+        before = times < at
+        for part in (before, ~before):
+            if part.any():
+                self._containers.add_memory_grid(row, times[part], amounts[part][:, None])
+            if part is before:
+                self._containers.add_oom(int(row[0]), at, int(oom.limit_bytes))
+
+    def cpu_percentiles(self, shares: Sequence[float]) -> Floats:
+        """Return percentiles of the CPU histograms in cores, one row each."""
+        return self._spread(self.aggregates.cpu.select(self._distinct).percentiles(shares))
+
+    def target(self, resource: str, estimation: Estimation) -> Ints:
+        """Return the recommender's target: millicores or bytes."""
+        share = estimation.percentiles(resource)[BOUNDS.index("target")]
+        percentile = self._columns(resource).select(self._distinct).percentiles([share])[0]
+        raised = with_margin(measured(resource, percentile), np.full(percentile.size, estimation.margin))
+        least = floors(resource, estimation, np.ones(percentile.size, dtype=np.int64))
+        return self._spread(np.maximum(raised, least))
+
+    def amounts(self, resource: str, estimation: Estimation) -> Mapping[str, Ints]:
+        """Return target, lower and upper bound: millicores or bytes."""
+        aggregates, at = self.aggregates, self._distinct
+        found = estimate(
+            resource,
+            self._columns(resource).select(at).percentiles(estimation.percentiles(resource)),
+            first=aggregates.first[at],
+            last=aggregates.last[at],
+            count=aggregates.count[at],
+            margin=np.full(at.size, estimation.margin),
+            containers=np.ones(at.size, dtype=np.int64),
+            estimation=estimation,
+        )
+        return {bound: self._spread(each) for bound, each in found.items()}
+
+    def _columns(self, resource: str) -> Columns:
+        return self.aggregates.cpu if resource == CPU else self.aggregates.memory
+
+    def _spread(self, values: _Amounts) -> _Amounts:
+        """Return what holds for workloads as what holds for their containers."""
+        return values if self._of_column is None else values[..., self._of_column]
+
+    def _by_start(self, starts: Ints, steps: int) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the columns whose period begins at the same time, and the times of their samples."""
+        for start in np.unique(starts):
+            times = (start + np.arange(steps) * self._interval) * _SECOND
+            yield np.flatnonzero(starts == start), times
+
+
+class VpaPolicy:
+    """The recommender's target."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        estimation: Estimation | None = None,
+        tuning: Tuning | None = None,
+        with_bounds: bool = False,
+    ) -> None:
+        self._fleet = fleet
+        self._model = PlainModel(fleet.size, fleet.interval_seconds, workloads=fleet.workloads, tuning=tuning)
+        self._estimation = estimation or Estimation()
+        self._with_bounds = with_bounds
+
+    def observe(self, period: Period) -> None:
+        """Feed the recommender's core."""
+        if period.cpu is not None:
+            self._model.add_cpu(period.cpu, period.starts)
+        if period.memory is not None:
+            self._model.add_memory(period.memory, period.starts, period.ooms)
+
+    def decide(self) -> Decision:
+        """Return the targets, and their bounds where somebody asks for them."""
+        found: dict[str, Floats] = {}
+        bounds: dict[str, tuple[Floats, Floats]] = {}
+        for resource, unit in ((CPU, 1000.0), (MEMORY, 1.0)):
+            if resource not in self._fleet.resources:
+                continue
+            if self._with_bounds:
+                amounts = self._model.amounts(resource, self._estimation)
+                found[resource] = amounts["target"] / unit
+                bounds[resource] = amounts["lower"] / unit, amounts["upper"] / unit
+            else:
+                found[resource] = self._model.target(resource, self._estimation) / unit
+        return Decision(
+            cpu=found.get(CPU),
+            memory=found.get(MEMORY),
+            cpu_bounds=bounds.get(CPU),
+            memory_bounds=bounds.get(MEMORY),
+        )

@@ -1,0 +1,240 @@
+"""Replica counts in a closed loop with demand: pods that take time to start, a queue, and what is measured on them.
+
+A pod serves some time after it was asked for, costs from then on, and is gone at once when it is given up, starting
+ones first. What ready pods cannot do waits in one queue; what would wait longer than a minute is lost. Where demand is
+not known nothing is served, and nothing is counted.
+
+    under seconds        seconds per day in which demand exceeds ready capacity
+    late, lost           share of demand that arrives while the wait exceeds 1 s; share lost
+    replica-hours        pods asked for, over the clairvoyant minimum Σ max(1, ⌈demand⌉)
+    reversals, changes   per hour
+    cost                 replica-hours ÷ minimum + 20 × (late + lost); geometric mean over services
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+import numpy as np
+
+from kubetide.hpa.core.behavior import complete_rules
+from kubetide.hpa.core.columns import AutoscalerColumns, PodColumns, propose_utilization
+from kubetide.hpa.core.headroom.advice import Headroom, Terms
+from kubetide.hpa.core.replicas import Tolerance
+from kubetide.replay.core.spec import Replicas
+from kubetide.stats.buckets import Floats, Ints
+from kubetide.stats.powers import power
+
+STEP_SECONDS = 15
+START_SECONDS = 30
+MOST_WAIT_SECONDS = 60.0
+LATE_SECONDS = 1.0
+PRICE = 20.0
+_DOWN_WINDOW = 300
+SAFE_PERCENT = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Demand of services in pods' worth, one column each, one line per 15 s; NaN where it is not known."""
+
+    names: tuple[str, ...]
+    demand: Floats
+    start_seconds: int
+    pod_cores: Floats
+    skip: Ints
+    """Lines of each service before counting begins."""
+
+
+class _Counts(Protocol):
+    """Decides counts after each step."""
+
+    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints) -> Ints:
+        """Return the counts to ask for, from pods' worth of work done and arrived."""
+
+
+class _Autoscalers:
+    """The HPA's rule on CPU utilization, on the mean of the two steps before the last, as metrics arrive late."""
+
+    def __init__(self, spec: Replicas, percent: int, first: Ints, at_seconds: int) -> None:
+        rules = None if spec.behavior is None else complete_rules(spec.behavior, timedelta(seconds=_DOWN_WINDOW))
+        self._columns = AutoscalerColumns(
+            first,
+            minimum=spec.min,
+            maximum=spec.max,
+            window_seconds=_DOWN_WINDOW,
+            rules=rules,
+            at_seconds=at_seconds,
+        )
+        self._percent = percent
+        self._tolerance = Tolerance(down=spec.tolerance, up=spec.tolerance)
+        self._used: deque[Floats] = deque([np.zeros(first.size)] * 3, maxlen=3)
+        self._none = np.zeros(first.size, dtype=np.int64)
+        self._request = np.full(first.size, 1000, dtype=np.int64)
+
+    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints) -> Ints:
+        self._used.append(used)
+        pods = PodColumns(
+            used_millis=np.rint((self._used[0] + self._used[1]) * 500.0).astype(np.int64),
+            ready=ready,
+            unready=np.maximum(asked - ready, 0),
+            missing=self._none,
+            request_millis=self._request,
+        )
+        proposal = propose_utilization(pods, target=self._percent, current=asked, tolerance=self._tolerance)
+        return self._columns.decide(proposal, asked, at_seconds=at_seconds + STEP_SECONDS)
+
+
+class _LearnedHeadroom:
+    """Learned headroom, service by service."""
+
+    def __init__(self, spec: Replicas, first: Ints, at_seconds: int, *, safe: bool) -> None:
+        terms = Terms(step_seconds=STEP_SECONDS, start_seconds=START_SECONDS, minimum=spec.min, maximum=spec.max)
+        self._headrooms = [Headroom(terms, replicas=int(count), floor=safe) for count in first]
+        self._plain = _Autoscalers(spec, SAFE_PERCENT, first, at_seconds) if safe else None
+
+    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints) -> Ints:
+        if self._plain is None:
+            counts = [
+                each.advise(at_seconds, demand, ready=has, asked=wants).replicas
+                for each, demand, has, wants in zip(
+                    self._headrooms, arrived.tolist(), ready.tolist(), asked.tolist(), strict=True
+                )
+            ]
+            return np.array(counts, dtype=np.int64)
+        plain = self._plain.decide(at_seconds, used, arrived, ready, asked)
+        for place, each in enumerate(self._headrooms):
+            advice = each.advise(
+                at_seconds,
+                float(arrived[place]),
+                ready=int(ready[place]),
+                asked=int(asked[place]),
+                plain=int(plain[place]),
+            )
+            if advice.proven:
+                plain[place] = max(int(plain[place]), advice.replicas)
+        return plain
+
+
+def _policy(spec: Replicas, first: Ints, at_seconds: int) -> _Counts:
+    if spec.headroom is not None:
+        return _LearnedHeadroom(spec, first, at_seconds, safe=spec.headroom == "safe")
+    assert spec.target is not None
+    return _Autoscalers(spec, spec.target, first, at_seconds)
+
+
+@dataclass(slots=True)
+class LoadFigures:
+    """What was counted, per service."""
+
+    names: tuple[str, ...]
+    pod_cores: Floats
+    seconds: Floats
+    under: Floats
+    work: Floats
+    late: Floats
+    lost: Floats
+    replicas: Floats
+    least: Floats
+    reversals: Floats
+    changes: Floats
+    counts: list[Ints] = field(default_factory=list)
+    """The counts of every step, where somebody asked to keep them."""
+
+    @classmethod
+    def of(cls, services: Services) -> "LoadFigures":
+        """Return figures of nothing."""
+        return cls(services.names, services.pod_cores, *(np.zeros(len(services.names)) for _ in range(9)))
+
+    def figures(self, drawn: Sequence[int] | None = None) -> dict[str, float]:
+        """Return the figures of all services, or of those drawn."""
+        at = np.flatnonzero(self.seconds > 0) if drawn is None else np.array(drawn, dtype=np.int64)
+        at = at[(self.seconds[at] > 0) & (self.work[at] > 0)]
+        if not at.size:
+            return dict.fromkeys(
+                (
+                    "replica_cost",
+                    "replica_hours",
+                    "replica_core_hours",
+                    "replicas_to_minimum",
+                    "late",
+                    "lost",
+                    "under_seconds",
+                    "reversals",
+                    "replica_changes",
+                ),
+                float("nan"),
+            )
+        hours = self.seconds[at] / 3600.0
+        late, lost = self.late[at] / self.work[at], self.lost[at] / self.work[at]
+        relative = self.replicas[at] / self.least[at]
+        replica_hours = self.replicas[at] * STEP_SECONDS / 3600.0
+        return {
+            "replica_cost": _geometric_mean(relative + PRICE * (late + lost)),
+            "replica_hours": float(replica_hours.sum()),
+            "replica_core_hours": float((replica_hours * self.pod_cores[at]).sum()),
+            "replicas_to_minimum": _geometric_mean(relative),
+            "late": float(late.mean()),
+            "lost": float(lost.mean()),
+            "under_seconds": float((self.under[at] / hours * 24.0).mean()),
+            "reversals": float((self.reversals[at] / hours).mean()),
+            "replica_changes": float((self.changes[at] / hours).mean()),
+        }
+
+
+def replay_services(services: Services, spec: Replicas, *, keep: bool = False) -> LoadFigures:
+    """Run the counts of a policy against the demand."""
+    demand, found = services.demand, LoadFigures.of(services)
+    known = ~np.isnan(demand)
+    begins = np.where(known.any(axis=0), known.argmax(axis=0), 0)
+    first_demand = np.nan_to_num(demand[begins, np.arange(demand.shape[1])])
+    # It begins at about the right size, for every policy.
+    asked = np.clip(np.ceil(first_demand / 0.6), spec.min, spec.max).astype(np.int64)
+    policy = _policy(spec, asked, services.start_seconds)
+    ready, pipe = asked.copy(), [np.zeros_like(asked) for _ in range(START_SECONDS // STEP_SECONDS)]
+    queue, direction = np.zeros(asked.size), np.zeros(asked.size, dtype=np.int64)
+    for line in range(demand.shape[0]):
+        here = known[line]
+        ready = ready + pipe.pop(0)
+        pipe.append(np.zeros_like(asked))
+        arrived = np.where(here, demand[line], 0.0)
+        work = queue + arrived * STEP_SECONDS
+        served = np.minimum(work, ready * float(STEP_SECONDS))
+        left = work - served
+        queue = np.minimum(left, ready * MOST_WAIT_SECONDS)
+        counted = here & (line >= services.skip)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            late = np.where(ready > 0, queue / ready, np.inf) > LATE_SECONDS
+        found.seconds += counted * STEP_SECONDS
+        found.under += (counted & (arrived > ready + 1e-9)) * STEP_SECONDS
+        found.work += counted * arrived * STEP_SECONDS
+        found.late += (counted & late) * arrived * STEP_SECONDS
+        found.lost += np.where(counted, left - queue, 0.0)
+        found.replicas += counted * asked
+        found.least += np.where(counted, np.maximum(np.ceil(arrived), 1.0), 0.0)
+        at = services.start_seconds + line * STEP_SECONDS
+        wanted = policy.decide(at, served / STEP_SECONDS, arrived, ready, asked)
+        change = np.where(here, np.clip(wanted, spec.min, spec.max) - asked, 0)
+        sign = np.sign(change)
+        found.changes += counted & (sign != 0)
+        found.reversals += counted & (sign != 0) & (direction != 0) & (sign != direction)
+        direction = np.where(sign != 0, sign, direction)
+        pipe[-1] = pipe[-1] + np.maximum(change, 0)
+        down = np.maximum(-change, 0)
+        for place in range(len(pipe) - 1, -1, -1):
+            taken = np.minimum(down, pipe[place])
+            pipe[place], down = pipe[place] - taken, down - taken
+        ready, asked = ready - down, asked + change
+        if keep:
+            found.counts.append(asked.copy())
+    return found
+
+
+def _geometric_mean(values: Floats) -> float:
+    """Return the geometric mean; every bit is the same on every CPU."""
+    mean = 1.0
+    for value in values.tolist():
+        mean *= power(value, 1.0 / values.size)
+    return mean

@@ -1,0 +1,180 @@
+"""The whole judgement: every object of a view, or one of them with all that belongs to it.
+
+rows(view)                       what `doctor` lists: every object that is not fine, worst first
+about(view, "hpa", key, record)  what `explain` opens with: the verdict, then what else there is to say
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kubetide.api.objects.apps import PodDisruptionBudget
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.meta import HasMetadata, ObjectKey, key_of
+from kubetide.api.objects.vpa import VerticalPodAutoscaler
+from kubetide.verdicts.core.budgets import judge_pdb
+from kubetide.verdicts.core.finding import found
+from kubetide.verdicts.core.hpas import judge_hpa
+from kubetide.verdicts.core.nodes import judge_node
+from kubetide.verdicts.core.pods import judge_pod
+from kubetide.verdicts.core.verdict import Finding, Severity, worst_first
+from kubetide.verdicts.core.view import KIND_WORDS, ClusterView, Workload, owner_of, selector_of
+from kubetide.verdicts.core.vpas import judge_vpa
+from kubetide.verdicts.core.webhook import judge_webhook
+from kubetide.verdicts.core.workloads import judge_workload, kind_of
+
+Record = Mapping[str, Any]
+
+_APPS = ("deployments.apps", "statefulsets.apps")
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "hpa": ("horizontalpodautoscalers.autoscaling", "pods", "pods.metrics.k8s.io", *_APPS),
+    "vpa": ("verticalpodautoscalers.autoscaling.k8s.io", "pods", "leases.coordination.k8s.io", *_APPS),
+    "pdb": ("poddisruptionbudgets.policy", "pods"),
+    "pod": ("pods", "nodes"),
+    "node": ("nodes", "pods"),
+    "deploy": ("deployments.apps", "pods", "nodes", "resourcequotas"),
+    "statefulset": ("statefulsets.apps", "pods", "nodes", "resourcequotas"),
+    "daemonset": ("daemonsets.apps", "pods"),
+}
+"""What has to be readable before an object of a kind may be called fine."""
+
+
+def rows(view: ClusterView) -> list[Finding]:
+    """Return everything that is not fine in a view, worst first; what is fine is left out."""
+    listed: list[Finding] = [
+        found("unreadable", "cluster", ObjectKey("", ""), resource=resource, message=message)
+        for resource, message in sorted(view.unreadable.items())
+    ]
+    for hpa in view.hpas:
+        listed += judge_hpa(view, hpa)
+    for vpa in view.vpas:
+        listed += judge_vpa(view, vpa)
+    for pdb in view.pdbs:
+        listed += judge_pdb(view, pdb)
+    for workload in view.workloads.values():
+        listed += judge_workload(view, workload)
+    for node in view.nodes:
+        listed += judge_node(view, node)
+    listed += _of_pods(view)
+    listed += judge_webhook(view)
+    return worst_first([finding for finding in listed if finding.severity is not Severity.OK])
+
+
+def _of_pods(view: ClusterView) -> list[Finding]:
+    """Return what is wrong with pods; of the pods of one workload that have the same trouble, one."""
+    groups: dict[tuple[str, object], list[Finding]] = {}
+    for pod in view.pods:
+        for finding in judge_pod(view, pod):
+            if finding.severity.is_problem:
+                groups.setdefault((finding.verdict.id, owner_of(pod) or key_of(pod)), []).append(finding)
+    return [_with_more(group) for group in groups.values()]
+
+
+def _with_more(group: list[Finding]) -> Finding:
+    first = group[0]
+    return Finding(verdict=first.verdict, kind=first.kind, key=first.key, values=first.values, more=len(group) - 1)
+
+
+def about(view: ClusterView, kind: str, key: ObjectKey, record: Record | None = None) -> list[Finding]:
+    """Return what there is to say about one object, worst first; the first finding is its verdict.
+
+    An object that was not read, or that is fine as far as could be read, is unknown.
+    """
+    judge = _JUDGES.get(kind)
+    findings = worst_first(judge(view, key, record)) if judge is not None else []
+    missing = [resource for resource in NEEDS.get(kind, ()) if resource in view.unreadable]
+    if missing and not any(finding.severity.is_problem for finding in findings):
+        unknown = [
+            found("unreadable", kind, key, resource=resource, message=view.unreadable[resource]) for resource in missing
+        ]
+        return [*unknown, *(finding for finding in findings if finding.severity is not Severity.OK)]
+    return findings
+
+
+def _hpa(view: ClusterView, key: ObjectKey, record: Record | None) -> list[Finding]:
+    hpa = _named(view.hpas, key)
+    return [] if hpa is None else judge_hpa(view, hpa, record)
+
+
+def _vpa(view: ClusterView, key: ObjectKey, record: Record | None) -> list[Finding]:
+    vpa = _named(view.vpas, key)
+    return [] if vpa is None else judge_vpa(view, vpa)
+
+
+def _pod(view: ClusterView, key: ObjectKey, record: Record | None) -> list[Finding]:
+    pod = _named(view.pods, key)
+    return [] if pod is None else judge_pod(view, pod, record)
+
+
+def _node(view: ClusterView, key: ObjectKey, record: Record | None) -> list[Finding]:
+    node = _named(view.nodes, key)
+    return [] if node is None else judge_node(view, node, record)
+
+
+def _workload(kind: str) -> Callable[[ClusterView, ObjectKey, Record | None], list[Finding]]:
+    def judge(view: ClusterView, key: ObjectKey, record: Record | None) -> list[Finding]:
+        """Join what is said about the workload with what is said about all that belongs to it."""
+        workload = view.workloads.get((kind, key))
+        if workload is None:
+            return []
+        parts = parts_of(view, workload)
+        findings = judge_workload(view, workload)
+        for hpa in parts.hpas:
+            findings += judge_hpa(view, hpa)
+        for vpa in parts.vpas:
+            findings += judge_vpa(view, vpa)
+        for pdb in parts.pdbs:
+            findings += judge_pdb(view, pdb)
+        own = {key_of(pod) for pod in view.pods_of(kind, key)}
+        findings += [finding for finding in _of_pods(view) if finding.key in own]
+        kept = [finding for finding in findings if finding.severity is not Severity.OK]
+        return kept or findings[:1]
+
+    return judge
+
+
+class Parts:
+    """What belongs to one workload."""
+
+    def __init__(self, view: ClusterView, workload: Workload) -> None:
+        kind, key = kind_of(workload), key_of(workload)
+        self.hpas: list[HorizontalPodAutoscaler] = [
+            hpa
+            for hpa in view.hpas
+            if (hpa.spec.scale_target_ref.kind, ObjectKey(hpa.metadata.namespace, hpa.spec.scale_target_ref.name))
+            == (kind, key)
+        ]
+        self.vpas: list[VerticalPodAutoscaler] = [
+            vpa
+            for vpa in view.vpas
+            if vpa.spec.target_ref is not None
+            and (vpa.spec.target_ref.kind, ObjectKey(vpa.metadata.namespace, vpa.spec.target_ref.name)) == (kind, key)
+        ]
+        pods = view.pods_of(kind, key)
+        self.pdbs: list[PodDisruptionBudget] = [
+            pdb
+            for pdb in view.pdbs
+            if pdb.metadata.namespace == key.namespace
+            and any(selector_of(pdb).matches(pod.metadata.labels) for pod in pods)
+        ]
+
+
+def parts_of(view: ClusterView, workload: Workload) -> Parts:
+    """Return the autoscalers and budgets of a workload."""
+    return Parts(view, workload)
+
+
+def _named(items: Iterable[Any], key: ObjectKey) -> Any:
+    return next((item for item in items if _is(item, key)), None)
+
+
+def _is(item: HasMetadata, key: ObjectKey) -> bool:
+    return (item.metadata.namespace, item.metadata.name) == (key.namespace, key.name)
+
+
+_JUDGES: Mapping[str, Callable[[ClusterView, ObjectKey, Record | None], list[Finding]]] = {
+    "hpa": _hpa,
+    "vpa": _vpa,
+    "pod": _pod,
+    "node": _node,
+    **{word: _workload(kind) for kind, word in KIND_WORDS.items()},
+}

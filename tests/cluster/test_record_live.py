@@ -1,0 +1,105 @@
+"""A live recording of the simulated cluster, and a replay of it: every decision comes out the same."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kubetide.cli.main import run_cli
+from kubetide.errors import InvalidInput
+from kubetide.recording.core.pseudonyms import Pseudonyms
+from kubetide.recording.reader import Recording
+from kubetide.replay.audit import audit_autoscaler, audit_recommender
+from simulated.recording import record
+
+pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
+
+
+@pytest.fixture(scope="module")
+def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("live") / "hour.tide"
+    record(path, workloads=6, duration=timedelta(hours=2))
+    return path
+
+
+def test_every_recommendation_comes_out_the_same(hour: Path) -> None:
+    found = audit_recommender(Recording(hour))
+    assert found.made > 3 * 100
+    assert found.differences == []
+
+
+def test_every_replica_count_comes_out_the_same(hour: Path) -> None:
+    found = audit_autoscaler(Recording(hour))
+    assert found.made > 3 * 400
+    assert (found.left_out, found.differences) == (0, [])
+
+
+def test_a_decision_that_was_another_is_found(hour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Recording.rows
+
+    def forged(self: Recording, table: str) -> object:
+        rows = dict(plain(self, table))
+        if table == "decisions":
+            rows["decision"] = [text.replace('"desired":2', '"desired":3') for text in rows["decision"]]
+        return rows
+
+    monkeypatch.setattr(Recording, "rows", forged)
+    found = audit_autoscaler(Recording(hour))
+    assert found.differences
+    assert "again 2" in found.differences[0]
+
+
+def test_the_recording_holds_what_happened(hour: Path) -> None:
+    recording = Recording(hour)
+    assert recording.manifest.gaps == []
+    assert len(set(recording.rows("nodes")["node"])) == 4
+    assert set(recording.containers.kind) == {"Deployment"}
+    assert recording.rows("oom_kills")["container_id"]
+    kinds = set(recording.rows("objects")["kind"])
+    assert {"Pod", "Deployment", "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "Node"} <= kinds
+    wanted = recording.rows("replicas")
+    assert max(wanted["wanted"]) > 2
+    assert 300 * 2**20 in recording.rows("sizes")["memory_limit_bytes"]
+
+
+def test_the_command_line_agrees(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["replay", str(hour), "--audit"]) == 0
+    assert "decisions came out the same" in capsys.readouterr().out
+    assert run_cli(["replay", str(hour), "--policy", "vpa", "--policy", "hpa:60", "--every", "15m", "-o", "json"]) == 0
+    outcomes = json.loads(capsys.readouterr().out)["outcomes"]
+    assert outcomes[0]["figures"]["memory_footprint"] > 0
+    assert outcomes[1]["figures"]["replica_hours"] > 0
+
+
+def test_names_are_hidden_and_decisions_still_come_out_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "hidden.tide"
+    record(path, workloads=4, duration=timedelta(minutes=20), pseudonyms=Pseudonyms(b"key"))
+    content = path.read_bytes()
+    recording = Recording(path)
+    assert recording.manifest.anonymized
+    texts = [
+        text
+        for table in ("objects", "decisions")
+        for text in recording.rows(table)["object" if table == "objects" else "decision"]
+    ]
+    for name in ("ns1", "w1", "node-1", "pod-template-hash"):
+        assert not any(f'"{name}"' in text for text in texts), name
+        assert name not in recording.rows("containers")["namespace"]
+    assert b"kubetide-recording" in content
+    for audit in (audit_recommender, audit_autoscaler):
+        found = audit(recording)
+        assert found.made > 0
+        assert found.differences == []
+
+
+def test_a_recording_without_objects_cannot_be_audited(tmp_path: Path) -> None:
+    source = tmp_path / "usage.csv"
+    source.write_text("time,container,cpu_cores,memory_bytes\n0,app,0.1,1000\n300,app,0.2,2000\n")
+    assert run_cli(["record", "--from-csv", str(source), "-o", str(tmp_path / "csv.tide")]) == 0
+    recording = Recording(tmp_path / "csv.tide")
+    assert audit_recommender(recording).made == 0
+    with pytest.raises(InvalidInput, match="not a live recording"):
+        from kubetide.replay.audit import recorded_cluster
+
+        recorded_cluster(recording)

@@ -1,0 +1,259 @@
+"""Recordings under policies: figures by hand, no looking ahead, the same result for any number of workers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kubetide.cli.main import run_cli
+from kubetide.errors import InvalidInput
+from kubetide.recording.format import Manifest
+from kubetide.recording.writer import Writer
+from kubetide.replay.core.services import Services, replay_services
+from kubetide.replay.core.spec import Replicas
+from kubetide.replay.demand import resampled
+from kubetide.replay.load import LoadSession
+from kubetide.replay.run import Options, load_policy, run
+from kubetide.replay.usage import UsageSession
+
+pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
+
+T0 = 1_700_006_400
+HOUR, DAY = 3600, 86400
+GIB = 2.0**30
+
+
+def written(
+    path: Path, cpu: np.ndarray, memory: np.ndarray, *, step: int = HOUR, warmup: int = 0, pods: int = 1, **sizes: int
+) -> Path:
+    """Write series (time by container) of cores and bytes; `pods` containers make a workload."""
+    manifest = Manifest(interval_seconds=step, start=T0, warmup_periods=warmup)
+    with Writer(path, manifest) as writer:
+        for number in range(cpu.shape[1]):
+            container = writer.container("ns", "Deployment", f"w{number // pods}", f"p{number}", "app")
+            times = (T0 + np.arange(cpu.shape[0]) * step) * 1_000_000
+            micros = np.where(np.isnan(cpu[:, number]), -1, np.rint(cpu[:, number] * 1e6)).astype(np.int64)
+            amounts = np.where(np.isnan(memory[:, number]), -1, memory[:, number]).astype(np.int64)
+            writer.usage(np.full(times.size, container), times, micros, amounts)
+            if sizes:
+                writer.row("sizes", container_id=container, time=T0 * 1_000_000, **sizes)
+    return path
+
+
+def noisy(days: int, width: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shape = (days * 24, width)
+    cpu = (0.1 + rng.random(width)) * (0.5 + rng.random(shape))
+    memory = GIB * (0.5 + rng.random(width)) * (1.0 + 0.3 * rng.random(shape))
+    return cpu, np.rint(memory)
+
+
+def test_figures_of_a_case_that_can_be_counted_by_hand(tmp_path: Path) -> None:
+    cpu, memory = np.full((48, 1), 0.5), np.full((48, 1), GIB)
+    cpu[30], memory[40] = 2.0, 3 * GIB
+    path = written(tmp_path / "a.tide", cpu, memory, cpu_request_millis=1000, memory_request_bytes=int(2 * GIB))
+    (found,) = run(path, [load_policy("current")], Options(warmup_periods=0))
+    figures = found.figures
+    assert figures["cells"] == 2
+    assert figures["overruns"] == 0.5
+    assert figures["memory_footprint"] == pytest.approx(48 * 2 / (24 * 1 + 24 * 3))
+    assert figures["memory_slack"] == pytest.approx(1 - (47 * 1 + 2) / 96)
+    assert figures["work_above"] == pytest.approx(1.0 / (47 * 0.5 + 2.0))
+    assert figures["under"] == pytest.approx(2 / 48)
+    assert figures["changes"] == 0.0
+    assert figures["core_hours"] == pytest.approx(48.0)
+
+
+def test_the_clairvoyant_is_the_limit(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tide", *noisy(10, 6))
+    outcomes = {
+        each.policy: each.figures
+        for each in run(path, [load_policy(name) for name in ("oracle", "vpa", "krr", "peak", "static")])
+    }
+    assert outcomes["oracle"]["memory_cost"] == pytest.approx(1.0)
+    assert outcomes["oracle"]["cpu_cost"] == pytest.approx(1.0)
+    for name in ("vpa", "krr", "peak", "static"):
+        assert outcomes[name]["memory_cost"] > 1.0
+        assert outcomes[name]["cpu_cost"] > 1.0
+
+
+@pytest.mark.parametrize("name", ["vpa", "krr", "adaptive"])
+def test_sizes_are_those_of_the_line_protocol(tmp_path: Path, name: str) -> None:
+    """The protocol cannot look ahead; a replay that decides the same does not either."""
+    cpu, memory = noisy(6, 3)
+    path = written(tmp_path / "a.tide", cpu, memory)
+    (found,) = run(path, [load_policy(name)], Options(warmup_periods=0))
+    every = HOUR if name == "adaptive" else DAY
+    session = UsageSession(name)
+    names = ["c0", "c1", "c2"]
+    session.handle(
+        {"type": "begin", "interval": HOUR, "period": every, "resources": ["cpu", "memory"], "containers": names}
+    )
+    steps = every // HOUR
+    force: dict[str, list[float]] = {}
+    reserved = 0.0
+    for at in range(0, len(cpu), steps):
+        reserved += sum(force[each][1] * steps for each in force)
+        for column, each in enumerate(names):
+            samples = {"cpu": cpu[at : at + steps, column].tolist(), "memory": memory[at : at + steps, column].tolist()}
+            session.handle({"type": "observe", "container": each, "time": T0 + at * HOUR, **samples})
+            limit = force[each][-1] if each in force else None
+            above = memory[at : at + steps, column] > limit if limit is not None else np.zeros(steps, dtype=bool)
+            if limit is not None and above.any():
+                when = T0 + (at + int(above.argmax())) * HOUR
+                session.handle({"type": "oom", "container": each, "time": when, "limit": limit})
+        answer = session.handle({"type": "decide", "time": T0 + (at + steps) * HOUR})
+        assert answer is not None
+        force |= answer["decisions"]
+    assert found.figures["gib_hours"] == pytest.approx(reserved / GIB, rel=1e-6)
+
+
+def test_the_result_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubetide.recording.writer.BLOCK_CONTAINERS", 2)
+    path = written(tmp_path / "a.tide", *noisy(3, 7), pods=2)
+    policies = [load_policy(name) for name in ("vpa", "adaptive", "current")]
+    alone, together = (run(path, policies, Options(workers=workers)) for workers in (1, 3))
+    for one, other in zip(alone, together, strict=True):
+        assert one.workloads == other.workloads
+        assert one.sums.tobytes() == other.sums.tobytes()
+        assert str(one.intervals) == str(other.intervals)
+
+
+def test_pods_of_a_workload_have_one_size(tmp_path: Path) -> None:
+    cpu, memory = noisy(4, 4)
+    path = written(tmp_path / "a.tide", cpu, memory, pods=4)
+    (found,) = run(path, [load_policy("peak")])
+    largest = [memory[: day * 24].max() * 1.2 for day in range(1, 4)]
+    assert found.figures["gib_hours"] == pytest.approx(sum(largest) * 24 * 4 / GIB)
+    assert len(found.workloads) == 1
+
+
+def test_an_update_rule_moves_less_and_never_in_the_cooldown(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tide", *noisy(12, 5))
+    rules = {
+        "eager": "{every: 1h}",
+        "calm": "{every: 1h, when: change, change: 0.1}",
+        "cool": "{every: 1h, cooldown: 2d, by: in-place}",
+        "bound": "{every: 1h, when: bounds, change: 0.1}",
+    }
+    specs = []
+    for name, rule in rules.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(f"sizes: {{estimator: vpa, update: {rule}}}\n")
+        specs.append(load_policy(str(file)))
+    found = {each.policy: each.figures for each in run(path, specs)}
+    assert found["calm"]["changes"] < found["eager"]["changes"]
+    assert found["cool"]["changes"] <= 3.5
+    assert found["cool"]["restarts"] == 0.0
+    assert found["eager"]["restarts"] == found["eager"]["changes"]
+    assert found["bound"]["changes"] <= found["eager"]["changes"]
+
+
+def test_gaps_are_not_counted(tmp_path: Path) -> None:
+    cpu, memory = noisy(4, 2)
+    cpu[24:48], memory[24:48] = np.nan, np.nan
+    path = written(tmp_path / "a.tide", cpu, memory)
+    (found,) = run(path, [load_policy("vpa")])
+    assert found.figures["cells"] == 2 * 2  # three days without the first, one of them empty
+
+
+def test_money_intervals_and_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(written(tmp_path / "a.tide", *noisy(4, 5)))
+    command = [
+        "replay",
+        path,
+        "--policy",
+        "vpa",
+        "--policy",
+        "oracle",
+        "--price-cpu",
+        "0.03",
+        "--price-memory",
+        "0.004",
+    ]
+    assert run_cli([*command, "-o", "csv"]) == 0
+    rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    money = {row[0]: float(row[2]) for row in rows if row[1] == "money"}
+    assert 0 < money["oracle"] < money["vpa"]
+    low, value, high = next((float(row[3]), float(row[2]), float(row[4])) for row in rows if row[1] == "memory_cost")
+    assert low <= value <= high
+    assert run_cli(command) == 0
+    assert "memory: cost" in capsys.readouterr().out
+
+
+def test_what_does_not_divide_a_day_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tide", *noisy(1, 1))
+    with pytest.raises(InvalidInput, match="7000 s do not divide a day"):
+        run(path, [load_policy("vpa")], Options(interval_seconds=7000))
+
+
+# -- replica counts
+
+
+def demand(steps: int, services: int) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    level = 4.0 + 3.0 * np.abs((np.arange(steps)[:, None] % 800) / 400.0 - 1.0) * (1.0 + np.arange(services))
+    found: np.ndarray = level * (0.8 + 0.4 * rng.random((steps, services)))
+    return found
+
+
+@pytest.mark.parametrize("percent", [50, 70])
+def test_counts_are_those_of_the_line_protocol(percent: int) -> None:
+    wanted = demand(400, 3)
+    services = Services(
+        names=("a", "b", "c"), demand=wanted, start_seconds=T0, pod_cores=np.ones(3), skip=np.zeros(3, dtype=np.int64)
+    )
+    together = replay_services(services, Replicas(target=percent), keep=True)
+    session = LoadSession(f"hpa:{percent}")
+    asked = np.clip(np.ceil(wanted[0] / 0.6), 1, 200).astype(int)
+    begin = [{"name": name, "time": T0, "replicas": int(count)} for name, count in zip("abc", asked, strict=True)]
+    session.handle(
+        {"type": "begin", "step": 15, "start_seconds": 30, "pod_cores": 1.0, "min": 1, "max": 200, "services": begin}
+    )
+    ready, starting, queue = asked.copy(), [np.zeros(3, int), np.zeros(3, int)], np.zeros(3)
+    for step in range(len(wanted)):
+        ready = ready + starting.pop(0)
+        starting.append(np.zeros(3, int))
+        work = queue + wanted[step] * 15
+        served = np.minimum(work, ready * 15.0)
+        queue = np.minimum(work - served, ready * 60.0)
+        seen = {
+            name: [float(served[place] / 15), float(wanted[step, place]), int(ready[place]), int(asked[place])]
+            for place, name in enumerate("abc")
+        }
+        answer = session.handle({"type": "step", "k": step, "services": seen})
+        assert answer is not None
+        counts = np.array([answer["replicas"][name] for name in "abc"])
+        change = counts - asked
+        starting[-1] = starting[-1] + np.maximum(change, 0)
+        down = np.maximum(-change, 0)
+        for place in (1, 0):
+            taken = np.minimum(down, starting[place])
+            starting[place], down = starting[place] - taken, down - taken
+        ready, asked = ready - down, counts
+        assert together.counts[step].tolist() == counts.tolist()
+
+
+def test_behavior_and_headroom_count_too() -> None:
+    services = Services(
+        names=("a",), demand=demand(600, 1), start_seconds=T0, pod_cores=np.ones(1), skip=np.zeros(1, dtype=np.int64)
+    )
+    plain = replay_services(services, Replicas(target=70)).figures()
+    learned = replay_services(services, Replicas(headroom="learned")).figures()
+    safe = replay_services(services, Replicas(headroom="safe")).figures()
+    for found in (plain, learned, safe):
+        assert found["replicas_to_minimum"] >= 1.0
+        assert found["replica_cost"] >= found["replicas_to_minimum"]
+
+
+def test_demand_is_held_drawn_or_not_known() -> None:
+    held = resampled(np.array([0, 60, 300]), np.array([1.0, 2.0, 3.0]), 60)
+    assert held[:8].tolist() == [1.0] * 4 + [2.0] * 4
+    assert np.isnan(held[8:20]).all()
+    assert held[20:].tolist() == [3.0] * 4
+    averaged = resampled(np.array([0, 5, 10, 15, 45]), np.array([1.0, 2.0, 3.0, 7.0, 9.0]), 5)
+    assert averaged[:2].tolist() == [2.0, 7.0]
+    assert np.isnan(averaged[2])
+    drawn = resampled(np.arange(0, 1500, 300), np.arange(5.0), 300)
+    assert (np.diff(drawn) >= 0).all()
+    assert np.isnan(resampled(np.array([0, 300, 3000]), np.arange(3.0), 300)).any()

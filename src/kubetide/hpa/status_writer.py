@@ -57,7 +57,7 @@ class DecisionWriter:
     async def apply(
         self, decision: ScaleDecision, target: ScaleTarget | None, *, saved_at: datetime | None = None
     ) -> Written:
-        """Write the scale and the status as decided, and publish events; `saved_at`: when the status was last written."""
+        """Write the scale and the status as decided, and publish events; `saved_at`: its last write."""
         hpa = decision.hpa
         scale_error: str | None = None
         if decision.rescale and target is not None:

@@ -36,7 +36,7 @@ from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
 
 @dataclass(frozen=True, slots=True)
 class StatusDecision:
-    """What the status of a VPA becomes; `status` is the body to write, or None when it is there already, or can wait."""
+    """What the status of a VPA becomes; `status` is the body to write; None: it is there, or can wait."""
 
     recommendation: tuple[Recommended, ...]
     conditions: tuple[Condition, ...]

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubetide.api.objects.core import Pod
+from kubetide.api.objects.core import Pod, ResourceList
 from kubetide.api.objects.vpa import ContainerResourcePolicy, PodResourcePolicy
 from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import Quantity
@@ -60,7 +60,7 @@ def pods(draw: st.DrawFn) -> Pod:
     return convert(raw, Pod)
 
 
-def _texts(given: Amounts | None) -> dict[str, str]:
+def _texts(given: Amounts | None) -> ResourceList:
     return {name: str(amount) for name, amount in (given or {}).items()}
 
 

@@ -107,6 +107,7 @@ soak: $(READY) ## Hours of simulated churn
 docs: $(READY) ## Write the pages that are generated from the code
 	@$(BIN)/kubetide settings --format markdown > docs/reference/settings.md
 	@$(BIN)/kubetide compat --format markdown > docs/reference/compat.md
+	@$(BIN)/kubetide verdicts --format markdown > docs/reference/verdicts.md
 	@$(BIN)/kubetide manifests all --image kubetide:latest > deploy/kubetide.yaml
 
 lock: $(READY) ## Resolve the dependencies anew: runtime, all extras, development

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load.scenario import LoadSpec, MetricsSpec, NodeSpec, Scenario, WorkloadSpec
+from kubetide.embedded.sim.load.scenario import LoadSpec, MetricsSpec, Scenario, ScenarioNodes, ScenarioWorkload
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.embedded.sim.world import PODS, is_ready
 from kubetide.hpa.settings import HpaSettings
@@ -63,7 +63,7 @@ class Marks:
 def make_scenario(pods: int, most: int = 0) -> Scenario:
     """Return a scenario with that many pods, and nodes for `most` of them if there may be more."""
     workloads = [
-        WorkloadSpec(
+        ScenarioWorkload(
             name=f"app-{number}",
             replicas=min(PODS_PER_WORKLOAD, pods),
             requests={"cpu": "200m", "memory": "256Mi"},
@@ -73,7 +73,7 @@ def make_scenario(pods: int, most: int = 0) -> Scenario:
         for number in range(max(1, pods // PODS_PER_WORKLOAD))
     ]
     room = most or pods
-    nodes = NodeSpec(name="node", count=max(2, -(-room // PODS_PER_NODE)), cpu="32", memory="128Gi")
+    nodes = ScenarioNodes(name="node", count=max(2, -(-room // PODS_PER_NODE)), cpu="32", memory="128Gi")
     return Scenario(nodes=[nodes], workloads=workloads, metrics=MetricsSpec())
 
 

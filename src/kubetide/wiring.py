@@ -14,7 +14,7 @@ from kubetide.clock import Clock
 from kubetide.config import Settings
 from kubetide.errors import SettingsError
 from kubetide.kube.client.client import Client
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.manager import Component, Manager
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.endpoints import Endpoints
@@ -32,7 +32,7 @@ class Dependencies:
     rng: random.Random
     local_webhooks: Any = None
     """In-process webhooks of the embedded API server, where there is one."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     """What a client may cost the servers that components open."""
 
 
@@ -70,7 +70,7 @@ def process(
     address: str,
     health_address: str = "",
     explain_token: str = "",
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
 ) -> Manager:
     """Return the manager of a process: its endpoints first, so that health can be asked from the start.
 
@@ -101,9 +101,9 @@ def process(
     return manager
 
 
-def connection_limits(own: ProcessSettings) -> Limits:
+def connection_limits(own: ProcessSettings) -> ConnectionLimits:
     """Return what a client may cost the servers of this process."""
-    return Limits(
+    return ConnectionLimits(
         header_seconds=own.header_timeout.total_seconds(),
         body_seconds=own.body_timeout.total_seconds(),
         idle_seconds=own.idle_timeout.total_seconds(),

@@ -114,7 +114,7 @@ def test_names_use_kubernetes_words() -> None:
         for path in modules()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.arg | ast.Name)
-        for name in (getattr(node, "name", None) or getattr(node, "arg", None) or getattr(node, "id", ""),)
+        for name in (str(getattr(node, "name", "") or getattr(node, "arg", "") or getattr(node, "id", "")),)
         for pattern, word in NAMES.items()
         if re.search(pattern, name.lower())
     ]
@@ -130,3 +130,11 @@ def test_documentation_uses_kubernetes_words() -> None:
         for problem in banned(line)
     ]
     assert found == []
+
+
+def test_names_that_once_stood_for_several_things_stand_for_one() -> None:
+    once = ("Audit", "Faults", "Outcome", "Target", "Verdict", "World")
+    defined = [
+        node.name for path in modules() for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)
+    ]
+    assert [name for name in once if defined.count(name) > 1] == []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kubetide.cli.compat import reference as releases
+from kubetide.cli.doctor.verdicts import reference as verdicts
 from kubetide.cli.manifests import as_yaml
 from kubetide.cli.settings import reference
 from kubetide.install.objects import COMPONENTS, manifests
@@ -21,6 +22,10 @@ def test_the_settings_reference_is_current() -> None:
 
 def test_the_reference_of_releases_is_current() -> None:
     assert (ROOT / "docs" / "reference" / "compat.md").read_text() == releases(), "run `make docs`"
+
+
+def test_the_reference_of_verdicts_is_current() -> None:
+    assert (ROOT / "docs" / "reference" / "verdicts.md").read_text() == verdicts(), "run `make docs`"
 
 
 def test_the_manifests_in_deploy_are_current() -> None:

@@ -17,11 +17,11 @@ from kubetide.kube.client.errors import ConnectionLost, RequestTimeout
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import ServerTrust
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.listener import listening
 
 ATTEMPTS = 20
-LIMITS = Limits()
+LIMITS = ConnectionLimits()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from kubetide.embedded.apiserver.http import ServerOptions, serve
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.certificates import issue, make_ca
 from kubetide.kube.client.tls import Certificate, Pem, ServerTrust, client_context
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.endpoints import Endpoints
 from kubetide.kube.listener import listening
 from kubetide.kube.webhook import WebhookServer, allow
@@ -25,14 +25,14 @@ from kubetide.node.runtime.hook_service import HookService
 from kubetide.telemetry import Telemetry
 from nodeworld import World
 
-SHORT = Limits(header_seconds=0.2, body_seconds=0.2, idle_seconds=0.2, connections=4)
-PATIENT = Limits(header_seconds=30, body_seconds=30, idle_seconds=30, connections=4)
+SHORT = ConnectionLimits(header_seconds=0.2, body_seconds=0.2, idle_seconds=0.2, connections=4)
+PATIENT = ConnectionLimits(header_seconds=30, body_seconds=30, idle_seconds=30, connections=4)
 PATIENCE = 20
 """Long enough for any machine, and far below the limits that were there by default."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[], Awaitable[Streams]]
-Serving = Callable[[Limits, Path], AbstractAsyncContextManager[Connect]]
+Serving = Callable[[ConnectionLimits, Path], AbstractAsyncContextManager[Connect]]
 
 
 def plain(port: int) -> Connect:
@@ -51,14 +51,14 @@ async def running(server: Endpoints | WebhookServer | HookServer) -> AsyncIterat
 
 
 @asynccontextmanager
-async def endpoints(limits: Limits, _: Path) -> AsyncIterator[Connect]:
+async def endpoints(limits: ConnectionLimits, _: Path) -> AsyncIterator[Connect]:
     server = Endpoints(Telemetry(), healthy=lambda: True, ready=lambda: True, host="127.0.0.1", port=0, limits=limits)
     async with running(server):
         yield plain(server.port)
 
 
 @asynccontextmanager
-async def agent(limits: Limits, _: Path) -> AsyncIterator[Connect]:
+async def agent(limits: ConnectionLimits, _: Path) -> AsyncIterator[Connect]:
     server = NodeEndpoints(
         Telemetry(), audit=None, healthy=lambda: True, ready=lambda: True, host="127.0.0.1", port=0, limits=limits
     )
@@ -67,7 +67,7 @@ async def agent(limits: Limits, _: Path) -> AsyncIterator[Connect]:
 
 
 @asynccontextmanager
-async def webhook(limits: Limits, folder: Path) -> AsyncIterator[Connect]:
+async def webhook(limits: ConnectionLimits, folder: Path) -> AsyncIterator[Connect]:
     async def review(asked: AdmissionReview) -> dict[str, object]:
         return allow(asked)
 
@@ -88,7 +88,7 @@ async def webhook(limits: Limits, folder: Path) -> AsyncIterator[Connect]:
 
 
 @asynccontextmanager
-async def api_server(limits: Limits, _: Path) -> AsyncIterator[Connect]:
+async def api_server(limits: ConnectionLimits, _: Path) -> AsyncIterator[Connect]:
     options = ServerOptions(
         header_seconds=limits.header_seconds, body_seconds=limits.body_seconds, connections=limits.connections
     )
@@ -207,7 +207,7 @@ async def test_a_connection_that_is_being_answered_does_not_give_way() -> None:
 
     app = web.Application()
     app.router.add_get("/", answer)
-    limits = Limits(header_seconds=0.2, idle_seconds=0.2, connections=1)
+    limits = ConnectionLimits(header_seconds=0.2, idle_seconds=0.2, connections=1)
     async with listening(limits.runner(app), "127.0.0.1", 0, limits=limits) as port:
         reader, writer = await plain(port)()
         writer.write(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")

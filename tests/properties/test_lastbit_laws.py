@@ -14,7 +14,7 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.qos import qos
 from kubetide.api.values.selectors import parse_selector
 from kubetide.embedded.sim.load.curves import Diurnal
-from kubetide.embedded.sim.node.columns import Columns
+from kubetide.embedded.sim.node.columns import KernelColumns
 from kubetide.embedded.sim.node.disks import Disks
 from kubetide.embedded.sim.node.groups import CGroup
 from kubetide.node.core.prediction.peak import PeakModels, PodUsage
@@ -139,7 +139,7 @@ def test_load_and_pressure_of_the_simulation_are_the_same(
     week: float, peak_hour: float, sharpness: float, seconds: list[float]
 ) -> None:
     def work() -> object:
-        columns, disks = Columns(4), Disks()
+        columns, disks = KernelColumns(4), Disks()
         columns.pressed = True
         columns.stall[:] = [0.0, 0.3, 0.7, 1.0]
         disks.want(0, CGroup("pod", None), 0, 1e9)

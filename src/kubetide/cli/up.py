@@ -194,9 +194,9 @@ async def _serve(
         explain = ""
         if not bare:
             from kubetide.embedded.sim.cluster import SimCluster
-            from kubetide.embedded.sim.load.scenario import NodeSpec, Scenario, load_scenario
+            from kubetide.embedded.sim.load.scenario import Scenario, ScenarioNodes, load_scenario
 
-            idle = Scenario(name="up", nodes=[NodeSpec(name="node", count=3)])
+            idle = Scenario(name="up", nodes=[ScenarioNodes(name="node", count=3)])
             simulated = SimCluster(idle if sim is None else load_scenario(sim), api=api, event_ttl=event_ttl)
             cluster = await stack.enter_async_context(simulated)
             if agents_port is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from kubetide.api.values.quantity import readable
+from kubetide.api.values.quantity import plain_number, readable
 
 _RULES = {
     "ReadyForNewScale": "no window holds it",
@@ -27,6 +27,7 @@ _RULES = {
     "InvalidMetricNoReadyPods": "no ready pod to multiply by",
     "InvalidMetricStale": "the usage is too old",
 }
+_RESOURCES = ("Resource", "ContainerResource")
 _DIRECTIONS = {"scaleUp": "Scale up", "scaleDown": "Scale down"}
 
 
@@ -98,9 +99,9 @@ def _value(metric: dict[str, Any]) -> str:
 
 
 def _amount(metric: dict[str, Any]) -> str:
-    """Return the value; of memory as people read bytes."""
-    resource = str(metric.get("description") or "").partition(" ")[0]
-    return readable(resource, str(metric.get("value")))
+    """Return the value as people read it: bytes of memory, millicores, and plain numbers of anything else."""
+    resource, value = str(metric.get("description") or "").partition(" ")[0], str(metric.get("value"))
+    return readable(resource, value) if metric.get("type") in _RESOURCES else plain_number(value)
 
 
 def _arithmetic(metric: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.cache.store import Store
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.discovery import DiscoveredResource
 from kubetide.kube.scale import ScaleTarget, normalise_selector
 from kubetide.log import get_logger
 
@@ -144,7 +144,7 @@ def _scale_of(kind: Kind, key: ObjectKey, workload: Workload) -> ScaleTarget | N
         return None
     resource = RESOURCES[kind]
     return ScaleTarget(
-        resource=ApiResource(
+        resource=DiscoveredResource(
             group=resource.group, version=resource.version, plural=resource.plural, kind=kind[1], namespaced=True
         ),
         namespace=key.namespace,

@@ -1,6 +1,6 @@
 """Least privilege, component by component: what each may read and write, and nothing else.
 
-The table is what `kubetide manifests` writes and what `kubetide check` asks the API server about. Tests run every
+The table is what `kubetide manifests` writes and what `kubetide doctor` asks the API server about. Tests run every
 component with these permissions, so that one that is missing here is found here.
 """
 

@@ -35,7 +35,7 @@ _LATE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ConnectionLimits:
     """What one client may cost a server."""
 
     header_seconds: float = 10.0
@@ -73,7 +73,7 @@ class Limits:
 class Connections:
     """The connections of one server."""
 
-    def __init__(self, server: web.Server, limits: Limits, timers: Timers) -> None:
+    def __init__(self, server: web.Server, limits: ConnectionLimits, timers: Timers) -> None:
         self.limits = limits
         self.timers = timers
         self.closing = False

@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from kubetide.api.values.codec import encode
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.listener import listening
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -44,7 +44,7 @@ class Endpoints:
         explain_token: str = "",
         health_check: Callable[[], bool] | None = None,
         notes: Callable[[], Sequence[str]] = tuple,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.name = "endpoints"
         self.port = port
@@ -56,7 +56,7 @@ class Endpoints:
         self._notes = notes
         self._host = host
         self._explain_token = explain_token
-        self._limits = limits or Limits()
+        self._limits = limits or ConnectionLimits()
         self._serving = False
 
     def ready(self) -> bool:

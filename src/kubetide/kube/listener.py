@@ -19,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubetide.kube.connections import Connections, Limits
+from kubetide.kube.connections import ConnectionLimits, Connections
 from kubetide.kube.wire import rest, wire_timers
 from kubetide.log import Throttle, get_logger
 
@@ -42,7 +42,7 @@ async def listening(
     *,
     tls: Tls | None = None,
     backlog: int = 128,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
 ) -> AsyncIterator[int]:
     """Serve on `host` and `port` (0: a free one) while the block lasts, and give the port.
 
@@ -50,7 +50,7 @@ async def listening(
     """
     await runner.setup()
     assert runner.server is not None, "a runner that is set up has a server"
-    connections = Connections(runner.server, limits or Limits(), wire_timers())
+    connections = Connections(runner.server, limits or ConnectionLimits(), wire_timers())
     try:
         doors = await _open(host, port, backlog)
     except BaseException:

@@ -18,7 +18,7 @@ from kubetide.api.values.codec import decode_raw, encode
 from kubetide.api.values.selectors import Operator, Requirement, Selector, parse_selector
 from kubetide.errors import InvalidInput, KubetideError, SelectorError
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.discovery import DiscoveredResource
 
 SCALE_VERSIONS = ("autoscaling/v1", "extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")
 """Where a Scale may come from; older servers have one in the group of the workload."""
@@ -57,7 +57,7 @@ class TargetReference(Protocol):
 class ScaleTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The scale of one object as it was read; `raw` is what a write sends back."""
 
-    resource: ApiResource
+    resource: DiscoveredResource
     namespace: str
     name: str
     spec_replicas: int
@@ -77,7 +77,7 @@ class ScaleClient:
         resource, raw = await self.get_raw(namespace, reference)
         return target_from(resource, namespace, reference.name, raw)
 
-    async def get_raw(self, namespace: str, reference: TargetReference) -> tuple[ApiResource, dict[str, Any]]:
+    async def get_raw(self, namespace: str, reference: TargetReference) -> tuple[DiscoveredResource, dict[str, Any]]:
         """Return the scale object as served, and the resource it belongs to."""
         first: KubetideError | None = None
         for resource in await self.mappings(reference):
@@ -88,21 +88,21 @@ class ScaleClient:
         assert first is not None  # mappings are never empty
         raise first
 
-    async def mappings(self, reference: TargetReference) -> tuple[ApiResource, ...]:
+    async def mappings(self, reference: TargetReference) -> tuple[DiscoveredResource, ...]:
         """Return the resources of the reference's group and kind, each in the version its server prefers."""
         group = group_of_reference(reference.api_version)
-        found: dict[str, ApiResource] = {}
+        found: dict[str, DiscoveredResource] = {}
         for resource in await self._client.discovery.resources_for(group, reference.kind, max_age=KIND_AGE):
             found.setdefault(resource.plural, resource)
         if not found:
             raise NoMapping(f'no matches for kind "{reference.kind}" in group "{group}"')
         return tuple(found.values())
 
-    async def read(self, resource: ApiResource, namespace: str, name: str) -> ScaleTarget:
+    async def read(self, resource: DiscoveredResource, namespace: str, name: str) -> ScaleTarget:
         """Read the scale of one object of a known resource: one request."""
         return target_from(resource, namespace, name, await self.read_raw(resource, namespace, name))
 
-    async def read_raw(self, resource: ApiResource, namespace: str, name: str) -> dict[str, Any]:
+    async def read_raw(self, resource: DiscoveredResource, namespace: str, name: str) -> dict[str, Any]:
         """Read the scale of one object of a known resource as served."""
         path = scale_path(resource, namespace, name)
         return _object(decode_raw((await self._client.request("GET", path)).body, what=path))
@@ -121,7 +121,7 @@ class ScaleClient:
         raw = _object(decode_raw(response.body, what=path))
         return target_from(target.resource, target.namespace, target.name, raw)
 
-    async def _scale_type(self, resource: ApiResource) -> tuple[str, str]:
+    async def _scale_type(self, resource: DiscoveredResource) -> tuple[str, str]:
         for each in await self._client.discovery.resources(resource.group, resource.version):
             if each.plural == resource.plural and each.scale_type is not None:
                 return each.scale_type
@@ -139,14 +139,14 @@ def group_of_reference(api_version: str) -> str:
     return parts[0] if len(parts) == 2 else ""
 
 
-def scale_path(resource: ApiResource, namespace: str, name: str) -> str:
+def scale_path(resource: DiscoveredResource, namespace: str, name: str) -> str:
     """Return the path of a scale subresource."""
     base = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     scope = f"/namespaces/{escaped(namespace)}" if namespace else ""
     return f"{base}{scope}/{resource.plural}/{escaped(name)}/scale"
 
 
-def target_from(resource: ApiResource, namespace: str, name: str, raw: Mapping[str, Any]) -> ScaleTarget:
+def target_from(resource: DiscoveredResource, namespace: str, name: str, raw: Mapping[str, Any]) -> ScaleTarget:
     """Return the scale that a served object describes, its selector normalised."""
     served = (raw.get("apiVersion"), raw.get("kind"))
     if any(served) and (served[1] != "Scale" or served[0] not in SCALE_VERSIONS):

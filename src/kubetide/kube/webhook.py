@@ -25,7 +25,7 @@ from kubetide.errors import DecodeError
 from kubetide.kube.client.certificates import as_der
 from kubetide.kube.client.errors import CredentialsFailed
 from kubetide.kube.client.tls import Certificate, load_identity, shown_certificate, stamp
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.listener import listening
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -67,7 +67,7 @@ class WebhookServer:
         client_ca: str = "",
         name: str = "webhook",
         stopwatch: Stopwatch = nullcontext,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         telemetry: Telemetry | None = None,
         body_limit: int = REVIEW_LIMIT,
         too_large: Callable[[], None] = lambda: None,
@@ -88,7 +88,7 @@ class WebhookServer:
         self._client_ca = client_ca
         self._context: ssl.SSLContext | None = None
         # Checked here instead, after the content type, so that what is refused is also counted.
-        self._limits = replace(limits or Limits(), body_bytes=None)
+        self._limits = replace(limits or ConnectionLimits(), body_bytes=None)
         self._matches = (telemetry or Telemetry()).gauge(
             "kubetide_webhook_certificate_matches",
             "1 while the certificate that the webhook shows is the one in its file.",

@@ -38,7 +38,7 @@ from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.explain import explain_pod, with_components
 from kubetide.node.host.protocol import Commands, Host
 from kubetide.node.host.worker import Inline, Worker, WorkerThread
-from kubetide.node.prediction_trainer import Gauges as PredictionGauges
+from kubetide.node.prediction_trainer import PeakGauges as PredictionGauges
 from kubetide.node.prediction_trainer import Prediction
 from kubetide.node.roots import check_host, layout_of, missing_features, with_driver
 from kubetide.node.runtime.nvml import GpuSource
@@ -51,7 +51,7 @@ from kubetide.node.state.kubelet import Kubelet
 from kubetide.node.state.lifecycle import Change, InotifyWatch
 from kubetide.node.state.metric import MetricReporter
 from kubetide.node.state.objects import NodeObjects
-from kubetide.node.state.pods import Pods
+from kubetide.node.state.pods import NodePods
 from kubetide.node.state.topology import TopologyReporter
 from kubetide.node.supervisor import ModuleWatch
 from kubetide.telemetry import Telemetry
@@ -126,7 +126,7 @@ class NodeAgent:
             report=settings.enable_node_metric_report,
             compat=self.compat,
         )
-        self.pods = Pods(
+        self.pods = NodePods(
             client,
             clock,
             self.node_name,

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from kubetide.api.values.codec import encode
 from kubetide.errors import InvalidInput
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.endpoints import Endpoints
 from kubetide.node.executor.audit_log import DEFAULT_PAGE, UnknownToken
 from kubetide.telemetry import Telemetry
@@ -42,7 +42,7 @@ class NodeEndpoints(Endpoints):
         port: int = 9316,
         explain_token: str = "",
         notes: Callable[[], Sequence[str]] = tuple,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         super().__init__(
             telemetry,

@@ -35,7 +35,7 @@ from kubetide.node.core.qos.strategy import Strategy
 from kubetide.node.core.qos.suppress import CpuSuppress
 from kubetide.node.core.qos.system import SystemConfig
 from kubetide.node.core.snapshot import Snapshot
-from kubetide.node.executor.evictor import Evictor
+from kubetide.node.executor.evictor import NodeEvictor
 from kubetide.node.hook_reconciler import HookReconciler
 from kubetide.node.kernel_reader import KernelReader
 from kubetide.node.runtime.core_sched import PrctlCookies, enable_core_sched
@@ -112,7 +112,7 @@ def make_modules(
     settings = agent.settings
     chosen = switched_on(settings.qos_extension_plugins, installed_extensions() if extensions is None else extensions)
     recorder = EventRecorder(agent.client, clock=agent.clock, component=COMPONENT, instance=agent.node_name)
-    evictor = Evictor(
+    evictor = NodeEvictor(
         agent.client,
         clock=agent.clock,
         node_name=agent.node_name,

@@ -206,7 +206,7 @@ class Prediction:
 # What each predictor reports, for people who want to know which one was the careful one.
 
 
-class Gauges:
+class PeakGauges:
     """The gauges of the predictors of one node."""
 
     def __init__(self, telemetry: Telemetry, node_name: str) -> None:

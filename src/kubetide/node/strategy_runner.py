@@ -19,7 +19,7 @@ from kubetide.node.core.outcomes import Outcomes, failures
 from kubetide.node.core.plan import Plan
 from kubetide.node.core.qos.strategy import Cooling, Gated, Observing, Releasing, Remembering, Strategy
 from kubetide.node.core.snapshot import Snapshot
-from kubetide.node.executor.evictor import Evictor
+from kubetide.node.executor.evictor import NodeEvictor
 from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.telemetry import Gauges
@@ -42,7 +42,7 @@ class QosController:
         snapshot: Callable[[], Snapshot],
         read: Callable[[Needs], KernelValues],
         executor: Executor,
-        evictor: Evictor | None,
+        evictor: NodeEvictor | None,
         clock: Clock,
         telemetry: Telemetry,
         node_name: str,

@@ -44,7 +44,7 @@ log = get_logger("record")
 
 T = TypeVar("T")
 Explain = Callable[[str, ObjectKey], Awaitable[Mapping[str, Any] | None]]
-"""Returns what a running controller says of an object, None where nobody knows it."""
+"""Returns what a running controller reports about an object, None where nobody knows it."""
 AgentEvents = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
 """Returns the audit log of the node agents that are reachable."""
 FOLLOWED: tuple[Resource[Any], ...] = (

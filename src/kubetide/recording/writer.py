@@ -139,7 +139,7 @@ class Writer:
         return self._pseudonyms.name(value) if name in _NAMES else value
 
     def gap(self, start: int, end: int, reason: str) -> None:
-        """Say that nothing is known of a stretch."""
+        """Record that nothing is known of a stretch."""
         self._gaps.append(Gap(start=start, end=end, reason=reason))
 
     def note(self, reason: str, count: int = 1) -> None:

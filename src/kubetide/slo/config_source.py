@@ -7,7 +7,13 @@ from kubetide.api.objects.events import Event, reference_to, warning
 from kubetide.api.values.compat import Compat
 from kubetide.log import get_logger
 from kubetide.slo.core.compat import NEWEST
-from kubetide.slo.core.config import AmplificationState, ColocationState, NodeSLOConfig, NormalizationState, Problem
+from kubetide.slo.core.config import (
+    AmplificationState,
+    ColocationState,
+    ConfigProblem,
+    NodeSLOConfig,
+    NormalizationState,
+)
 from kubetide.slo.telemetry import SloInstruments
 
 log = get_logger("slo")
@@ -27,7 +33,7 @@ class Configuration:
     def __init__(self, recorder: Recorder, instruments: SloInstruments, compat: Compat = NEWEST) -> None:
         self._recorder = recorder
         self._instruments = instruments
-        self._problems: set[Problem] = set()
+        self._problems: set[ConfigProblem] = set()
         self.slo = NodeSLOConfig.initial(compat)
         self.colocation = ColocationState.initial(compat)
         self.normalization = NormalizationState(compat=compat)
@@ -60,7 +66,7 @@ class Configuration:
     def _states(self) -> tuple[object, ...]:
         return self.slo, self.colocation, self.normalization, self.amplification
 
-    def _say(self, config: ConfigMap, problem: Problem) -> None:
+    def _say(self, config: ConfigMap, problem: ConfigProblem) -> None:
         log.warning("configuration cannot be used", key=problem.key, reason=problem.reason, error=problem.message)
         about = reference_to(config, kind="ConfigMap", api_version="v1")
         self._recorder.publish(warning(about, problem.reason, problem.message))

@@ -12,7 +12,14 @@ from typing import Any
 from kubetide.api.values.quantity import Quantity
 from kubetide.kube.client.errors import NotFound
 from kubetide.log import get_logger
-from kubetide.slo.core.config import CPU_BURST_KEY, HOST_APPLICATION_KEY, QOS_KEY, SYSTEM_KEY, THRESHOLD_KEY, Problem
+from kubetide.slo.core.config import (
+    CPU_BURST_KEY,
+    HOST_APPLICATION_KEY,
+    QOS_KEY,
+    SYSTEM_KEY,
+    THRESHOLD_KEY,
+    ConfigProblem,
+)
 from kubetide.slo.core.observation import NodeDecision
 from kubetide.slo.core.overcommit.result import BATCH_CPU, MID_CPU
 from kubetide.telemetry import Telemetry
@@ -100,7 +107,7 @@ class SloInstruments:
         """Count a collect policy; `failed`: the text is bad, an existing policy stays."""
         self._parses[NODE_METRIC].labels(_status(failed), "getNodeMetricCollectPolicy").inc()
 
-    def config_problem(self, problem: Problem) -> None:
+    def config_problem(self, problem: ConfigProblem) -> None:
         """Count a text that could not be used."""
         self._problems.labels(problem.key, problem.reason).inc()
 

@@ -14,7 +14,7 @@ from kubetide.api.values.codec import decode, decode_raw
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.tls import Certificate, Pem
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.webhook import WebhookServer
 from kubetide.log import get_logger
 from kubetide.slo.core.amplify import amplified
@@ -94,7 +94,7 @@ class SloReviews:
 
 
 def webhook_server(
-    client: Client, settings: SloSettings, *, telemetry: Telemetry | None = None, limits: Limits | None = None
+    client: Client, settings: SloSettings, *, telemetry: Telemetry | None = None, limits: ConnectionLimits | None = None
 ) -> WebhookServer | None:
     """Return the server of the webhooks that are switched on, or None."""
     reviews = SloReviews(client, settings)

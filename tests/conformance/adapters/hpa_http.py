@@ -18,7 +18,7 @@ from kubetide.errors import KubetideError
 from kubetide.hpa.core.describe import selector_text
 from kubetide.hpa.core.samples import PodReading, external_reading, object_reading, pods_reading, resource_reading
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.discovery import DiscoveredResource
 from kubetide.kube.client.transport import Response
 from kubetide.kube.metrics import CustomMetrics, ExternalMetrics, ResourceMetrics
 from kubetide.kube.scale import ScaleClient, ScaleTarget
@@ -172,10 +172,10 @@ def _metric_selector(args: dict[str, Any]) -> str:
     return selector_text(convert({"name": args["metric"], "selector": args.get("metricSelector")}, MetricIdentifier))
 
 
-def _resource(args: dict[str, Any]) -> ApiResource:
+def _resource(args: dict[str, Any]) -> DiscoveredResource:
     plural, _, group = args["resource"].partition(".")
     kind = next(kind for kind, name in KINDS[group, "v1"].items() if name == plural)
-    return ApiResource(group=group, version="v1", plural=plural, kind=kind, namespaced=True)
+    return DiscoveredResource(group=group, version="v1", plural=plural, kind=kind, namespaced=True)
 
 
 def _is_discovery(path: str) -> bool:

@@ -47,7 +47,7 @@ from kubetide.hpa.core.replicas import INT32_MAX
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure, Reading
 from kubetide.hpa.core.status import same_status, status_body
 from kubetide.hpa.scale_writer import ScaleWriter
-from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.discovery import DiscoveredResource
 from kubetide.kube.client.errors import ApiError, Conflict
 from kubetide.kube.scale import ScaleTarget, group_of_reference
 
@@ -229,7 +229,9 @@ class _Writes:
 
     @staticmethod
     def _target(raw: dict[str, Any]) -> ScaleTarget:
-        resource = ApiResource(group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True)
+        resource = DiscoveredResource(
+            group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True
+        )
         return ScaleTarget(
             resource=resource,
             namespace="shop",

@@ -168,7 +168,7 @@ def apply_policy(case: Case) -> Iterable[str]:
     if given["pathValid"]:
         world.host.files[path] = before
     root = l3_cache.parse_schemata(given["rootSchemata"] or "")
-    cache = resctrl.Cache(
+    cache = resctrl.CacheFacts(
         cbm=given["cbm"] or 0,
         vendor=given["vendorID"] or "",
         cache_ids=tuple(l3_cache.cache_ids_of(root)),

@@ -206,7 +206,8 @@ def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["version", "-o", "json"], {"kubetide": __version__}),
         (["settings", "hpa", "-o", "json"], {"name": "sync_period", "section": "hpa", "default": "15s"}),
-        (["check", "hpa", "-o", "json"], {"subject": "server", "verdict": "WRONG"}),
+        (["check", "hpa", "-o", "json"], {"kind": "cluster", "id": "server-unreachable", "severity": "unknown"}),
+        (["doctor", "hpa", "-o", "json"], {"kind": "cluster", "remedy": "kubectl cluster-info"}),
     ],
 )
 def test_what_is_printed_for_people_is_printed_for_programs_too(
@@ -253,6 +254,6 @@ def test_the_namespace_stands_before_or_behind_the_verb(words: list[str], monkey
         asked.append(path)
         return {"told": "all"}
 
-    monkeypatch.setattr("kubetide.cli.explain.command.get_json", get_json)
+    monkeypatch.setattr("kubetide.cli.explain.numbers.get_json", get_json)
     assert run_cli([*words, "--address", "127.0.0.1:1", "-o", "json"]) == 0
     assert asked == ["/explain/hpa/shop/web"]

@@ -46,6 +46,29 @@ def test_a_guarded_decision_reports_what_is_wrong() -> None:
     assert "InvalidMetricValue" in text
 
 
+def test_rows_of_the_history_that_say_the_same_are_one() -> None:
+    decision = turn(observation(hpa(), 2, [reading(50, 50)]))
+    rows = [
+        {**shown_line(line_of(decision, None, wrote=False)), "at": f"2026-03-01T12:0{minute}:00.000Z"}
+        for minute in range(3)
+    ]
+    text = render(
+        {**traced(decision), "history": [*rows, {**rows[0], "at": "2026-03-01T12:03:00.000Z", "wrote": True}]}
+    )
+    _, _, told = text.partition("History (newest first)\n")
+    newest, alike = told.splitlines()
+    assert newest.startswith("  2026-03-01 12:03:00Z ")
+    assert alike.startswith("  2026-03-01 12:00:00Z to 12:02:00Z   3x")
+
+
+def test_memory_is_told_in_units_and_rules_in_words() -> None:
+    metric = {"type": "Resource", "description": "memory resource", "value": "476450463", "replicas": 2, "ratio": 1.0}
+    text = render({"metrics": [metric], "rule": "compute_replicas"})
+    assert "value 454Mi" in text
+    assert "the metrics give no size" in text
+    assert "compute_replicas" not in text
+
+
 def test_missing_history_is_said() -> None:
     trace = traced(turn(observation(hpa(), 2, [reading(50, 50)])))
     text = render({**trace, "recomputed": True})

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.hpa.scale_writer import ATTEMPTS, ScaleTaken, ScaleWriter
-from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.discovery import DiscoveredResource
 from kubetide.kube.client.errors import ApiError, Conflict, Forbidden
 from kubetide.kube.scale import ScaleTarget
 
 CONFLICT = Conflict(409, "Conflict", "the object has been modified")
 TARGET = ScaleTarget(
-    resource=ApiResource(group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True),
+    resource=DiscoveredResource(group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True),
     namespace="shop",
     name="web",
     spec_replicas=3,

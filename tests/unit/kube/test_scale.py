@@ -12,7 +12,7 @@ from kubetide.api.objects.meta import ObjectReference
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import SelectorError
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.discovery import ApiResource
+from kubetide.kube.client.discovery import DiscoveredResource
 from kubetide.kube.client.errors import Forbidden, NotFound
 from kubetide.kube.client.transport import Response
 from kubetide.kube.scale import (
@@ -26,7 +26,7 @@ from kubetide.kube.scale import (
     target_from,
 )
 
-DEPLOYMENTS = ApiResource(group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True)
+DEPLOYMENTS = DiscoveredResource(group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True)
 SCALE = {
     "apiVersion": "autoscaling/v1",
     "kind": "Scale",

@@ -14,7 +14,7 @@ from kubetide.api.values.codec import convert
 from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
 from kubetide.node.core.formats.processors import Processor
 from kubetide.node.core.formats.storage import StorageFacts
-from kubetide.node.core.hooks.context import Response
+from kubetide.node.core.hooks.context import HookResponse
 from kubetide.node.core.hooks.decide import HookDecider
 from kubetide.node.core.hooks.rules import DEFAULT_GATES, Plugins
 from kubetide.node.core.hooks.stages import Stage
@@ -140,8 +140,8 @@ def test_every_way_in_gives_a_pod_the_same_values(name: str) -> None:
         assert service.run_container(stage, asked).response == repaired
 
 
-def _together(responses: Any) -> Response:
-    merged = Response()
+def _together(responses: Any) -> HookResponse:
+    merged = HookResponse()
     for response in responses:
         merged = response.over(merged)
     return merged

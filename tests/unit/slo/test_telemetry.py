@@ -8,7 +8,7 @@ import pytest
 
 from kubetide.api.values.quantity import Quantity
 from kubetide.kube.client.errors import Conflict, NotFound
-from kubetide.slo.core.config import COLOCATION_NOT_ACCEPTABLE, QOS_KEY, Problem
+from kubetide.slo.core.config import COLOCATION_NOT_ACCEPTABLE, QOS_KEY, ConfigProblem
 from kubetide.slo.core.observation import NodeDecision, PluginProblem
 from kubetide.slo.core.overcommit.result import BATCH_CPU, BATCH_MEMORY, MID_CPU, ResourceItem
 from kubetide.slo.telemetry import NODE_METRIC, NODE_RESOURCE, NODE_SLO, SloInstruments
@@ -85,7 +85,7 @@ def test_every_part_of_a_spec_is_counted_and_the_part_with_a_bad_text_as_failed(
 
 def test_a_text_that_cannot_be_used_is_counted_by_key_and_reason() -> None:
     telemetry = Telemetry()
-    SloInstruments(telemetry).config_problem(Problem(COLOCATION_NOT_ACCEPTABLE, "colocation-config", "why"))
+    SloInstruments(telemetry).config_problem(ConfigProblem(COLOCATION_NOT_ACCEPTABLE, "colocation-config", "why"))
     assert shown(telemetry, "kubetide_slo_config_problems_total") == {
         ("colocation-config", "ColocationCfgNotAcceptable"): 1
     }

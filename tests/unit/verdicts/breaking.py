@@ -19,14 +19,15 @@ PATCH_HPA = "kubectl patch hpa web -n shop --type=merge -p "
 def set_path(raw: dict[str, Any], path: str, value: Any) -> None:
     """Set a member by its path; `None` removes it."""
     *steps, last = path.split(".")
+    at: Any = raw
     for step in steps:
-        raw = raw[int(step)] if isinstance(raw, list) else raw.setdefault(step, {})  # type: ignore[index]
+        at = at[int(step)] if isinstance(at, list) else at.setdefault(step, {})
     if value is None:
-        raw.pop(last, None)
-    elif isinstance(raw, list):
-        raw[int(last)] = value
+        at.pop(last, None)
+    elif isinstance(at, list):
+        at[int(last)] = value
     else:
-        raw[last] = value
+        at[last] = value
 
 
 def change(kind: str, **members: Any) -> Break:

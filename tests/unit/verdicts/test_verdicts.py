@@ -27,6 +27,7 @@ PREFLIGHT = frozenset(
         "server-old",
         "api-optional",
         "rival",
+        "component-absent",
         "component-ok",
     }
 )

@@ -23,7 +23,7 @@ FRESH = "2026-03-01T11:59:50Z"
 OLD = "2026-03-01T11:30:00Z"
 SHOP = "shop"
 
-_MEMBERS = {
+_MEMBERS: dict[str, tuple[str, type[Any]]] = {
     "Deployment": ("deployments", Deployment),
     "StatefulSet": ("stateful_sets", StatefulSet),
     "DaemonSet": ("daemon_sets", DaemonSet),
@@ -180,13 +180,14 @@ class Town:
         self.objects = [one for one in self.objects if one["kind"] != kind]
 
     def view(self) -> ClusterView:
-        lists: dict[str, list[Any]] = {member: [] for member, _ in _MEMBERS.values()}
+        lists: dict[str, Any] = {member: [] for member, _ in _MEMBERS.values()}
         for one in self.objects:
             member, struct = _MEMBERS[one["kind"]]
             lists[member].append(convert({key: value for key, value in one.items() if key != "kind"}, struct))
+        lists = {member: tuple(items) for member, items in lists.items()}
         return ClusterView(
             now=NOW,
             absent=frozenset(self.absent),
             unreadable=self.unreadable,
-            **{member: tuple(items) for member, items in lists.items()},
+            **lists,
         )

@@ -170,6 +170,14 @@ def readable(resource: str, text: QuantityText) -> str:
         return str(text)
 
 
+def plain_number(text: QuantityText) -> str:
+    """Return a quantity of no unit as people read it: 12.82 for 12820m."""
+    try:
+        return f"{float(parse_quantity(text)):.4g}"
+    except QuantityError:
+        return str(text)
+
+
 def cpu_millis(text: QuantityText) -> int:
     """Return thousandths of a unit, rounded away from zero; fast for `12345n`, `250m` and `2`."""
     if isinstance(text, str) and len(text) <= _SHORT and text.isascii():

@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kubetide.embedded.sim.ledger import Account, Ledger, Snapshot
+from kubetide.embedded.sim.ledger import Account, Ledger, WorkloadRow
 from kubetide.embedded.sim.narration import Line
 
 _STYLES = {"plain": "", "good": "green", "warn": "yellow", "bad": "bold red"}
@@ -25,7 +25,7 @@ class View(Protocol):
         """Show one change."""
         ...
 
-    def refresh(self, now: datetime, seen: list[Snapshot]) -> None:
+    def refresh(self, now: datetime, seen: list[WorkloadRow]) -> None:
         """Show how the cluster is doing."""
         ...
 
@@ -54,7 +54,7 @@ class PlainView:
     def tell(self, line: Line) -> None:
         self._write(line.render())
 
-    def refresh(self, now: datetime, seen: list[Snapshot]) -> None:
+    def refresh(self, now: datetime, seen: list[WorkloadRow]) -> None:
         """Plain output has no table in between."""
 
     def hint(self, text: str) -> None:
@@ -90,7 +90,7 @@ class LiveView:
         text.append(line.text, style=_STYLES[line.tone])
         self._console.print(text)
 
-    def refresh(self, now: datetime, seen: list[Snapshot]) -> None:
+    def refresh(self, now: datetime, seen: list[WorkloadRow]) -> None:
         self._table = make_table(now, seen)
         self._draw()
 
@@ -114,7 +114,7 @@ class LiveView:
         self._live.update(Group(*parts), refresh=True)
 
 
-def make_table(now: datetime, seen: list[Snapshot]) -> Table:
+def make_table(now: datetime, seen: list[WorkloadRow]) -> Table:
     """Return the table of workloads at this moment."""
     table = Table(title=f"{now:%A %H:%M}", title_justify="left", expand=False)
     for name in ("workload", "ready", "req/s", "latency", "cpu used", "cpu asked", "memory", "mem asked", "restarts"):

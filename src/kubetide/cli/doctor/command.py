@@ -9,8 +9,9 @@ from collections import Counter
 
 import click
 
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.codec import encode
-from kubetide.cli.doctor.preflight import examine
+from kubetide.cli.doctor.preflight import COMPONENT, NOT_INSTALLED, examine
 from kubetide.cli.doctor.sarif import sarif
 from kubetide.cli.explain.answer import COLOURS, styled
 from kubetide.cli.explain.numbers import client_of
@@ -20,6 +21,7 @@ from kubetide.errors import Unavailable
 from kubetide.install.objects import COMPONENTS
 from kubetide.kube.client.client import Client
 from kubetide.verdicts.cluster_reader import read_cluster
+from kubetide.verdicts.core.finding import found
 from kubetide.verdicts.core.judge import rows
 from kubetide.verdicts.core.verdict import Finding, Severity, worst_first
 
@@ -55,7 +57,9 @@ def command(invocation: Invocation, components: tuple[str, ...], output: str, ku
     everything = not components or "all" in components
     chosen = COMPONENTS if everything else tuple(dict.fromkeys(components))
     findings = asyncio.run(_examined(invocation, chosen, kubetide_namespace))
-    if not everything:
+    if everything:
+        findings = without_absent(findings)
+    else:
         kinds = {"cluster", "component", *(kind for name in chosen for kind in _OBJECTS.get(name, ()))}
         findings = [finding for finding in findings if finding.kind in kinds]
     code = exit_code(findings)
@@ -100,6 +104,21 @@ async def diagnose(
     return worst_first([*rows(view), *asked])
 
 
+def without_absent(findings: list[Finding]) -> list[Finding]:
+    """Return findings in which a component that nobody has installed is one note instead of many errors."""
+    by_component: dict[ObjectKey, list[Finding]] = {}
+    for finding in findings:
+        if finding.kind == COMPONENT and finding.severity not in (Severity.OK, Severity.NOTE):
+            by_component.setdefault(finding.key, []).append(finding)
+    absent = {
+        key: found("component-absent", COMPONENT, key, resource=", ".join(one.values["resource"] for one in group))
+        for key, group in by_component.items()
+        if all(finding.verdict.id in NOT_INSTALLED for finding in group)
+    }
+    kept = [finding for finding in findings if finding.kind != COMPONENT or finding.key not in absent]
+    return worst_first([*kept, *absent.values()])
+
+
 def exit_code(findings: list[Finding]) -> int:
     """Return the code to exit with."""
     if any(finding.severity.is_problem for finding in findings):
@@ -119,5 +138,9 @@ def _print(findings: list[Finding]) -> None:
         if finding.remedy:
             click.echo(f"{'':8} {'':<{width}}  FIX: {finding.remedy}")
     counts = Counter(finding.severity for finding in findings)
-    told = [f"{counts[one]} {one.value}" for one in Severity if one is not Severity.OK and counts[one]]
+    told = [
+        f"{counts[one]} {one.value}{'s' if counts[one] > 1 and one is not Severity.UNKNOWN else ''}"
+        for one in Severity
+        if one is not Severity.OK and counts[one]
+    ]
     click.echo(", ".join(told) if told else "nothing is wrong")

@@ -20,6 +20,8 @@ from kubetide.verdicts.core.finding import age, found
 from kubetide.verdicts.core.verdict import Finding, Severity
 
 COMPONENT = "component"
+NOT_INSTALLED = frozenset({"crd-missing", "namespace-missing"})
+"""What a component lacks that was never installed."""
 OLDEST_MINOR = 27
 OWN_ANNOTATIONS = "kubetide.io/"
 """A lease that kubetide holds carries annotations under this prefix."""

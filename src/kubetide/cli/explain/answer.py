@@ -1,10 +1,12 @@
 """An explanation in order: the verdict and its remedy, whatever else is wrong, the numbers, then the history."""
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from kubetide.cli.explain.history import render_events
 from kubetide.verdicts.core.verdict import Finding, Severity
 
 COLOURS = {
@@ -28,6 +30,17 @@ def with_verdict(trace: dict[str, Any], findings: Sequence[Finding]) -> dict[str
         "findings": [finding.row() for finding in findings],
         **trace,
     }
+
+
+def render_answer(renderer: str, trace: dict[str, Any], findings: Sequence[Finding]) -> str:
+    """Return an explanation for a person; `renderer` is the module that shows the numbers of this kind."""
+    parts = ["\n".join(verdict_lines(findings))]
+    if "unexplained" in trace:
+        parts.append(f"No numbers: {trace['unexplained']}")
+    else:
+        parts.append(importlib.import_module(renderer).render(trace).strip())
+    parts.append(render_events(trace.get("events") or []))
+    return "\n\n".join(part for part in parts if part)
 
 
 def verdict_lines(findings: Sequence[Finding]) -> list[str]:

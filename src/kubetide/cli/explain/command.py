@@ -4,7 +4,6 @@ The verdict is judged from the cluster, the numbers come from the running contro
 """
 
 import asyncio
-import importlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,8 +15,8 @@ from click.shell_completion import CompletionItem
 
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.values.codec import encode
-from kubetide.cli.explain.answer import listing, verdict_lines, with_verdict
-from kubetide.cli.explain.history import events_about, render_events, since
+from kubetide.cli.explain.answer import listing, render_answer, with_verdict
+from kubetide.cli.explain.history import events_about, since
 from kubetide.cli.explain.numbers import KINDS, client_of, explained
 from kubetide.cli.explain.workload import workload_trace
 from kubetide.cli.main import Invocation
@@ -130,16 +129,17 @@ def _span(text: str) -> timedelta | None:
         raise InvalidInput(error.message, field="--since") from error
 
 
-async def _show(produce: Callable[[], Awaitable[str]], *, again: bool) -> None:
+async def _show(produce: Callable[[], Awaitable[tuple[str, str]]], *, again: bool) -> None:
     """Print an explanation; with `again`, print it anew whenever it has changed, until interrupted."""
     shown = None
     while True:
-        text = await produce()
+        warning, text = await produce()
         if text != shown:
-            if shown is not None:
-                click.echo()
             if again:
                 click.clear()
+            if warning:
+                # Before the answer and in either form: numbers without history must not pass for the controller's own.
+                click.secho(warning, fg="yellow", bold=True, err=True)
             click.echo(text)
             shown = text
         if not again:
@@ -147,8 +147,8 @@ async def _show(produce: Callable[[], Awaitable[str]], *, again: bool) -> None:
         await asyncio.sleep(WATCH_SECONDS)
 
 
-async def _list(invocation: Invocation, kind: str | None, namespace: str, output: str) -> str:
-    """Return everything that has a problem."""
+async def _list(invocation: Invocation, kind: str | None, namespace: str, output: str) -> tuple[str, str]:
+    """Return no warning, and everything that has a problem."""
     client = client_of(invocation)
     try:
         view = await read_cluster(client, SystemClock(), namespace=namespace)
@@ -160,26 +160,18 @@ async def _list(invocation: Invocation, kind: str | None, namespace: str, output
         if (finding.severity.is_problem or finding.severity is Severity.UNKNOWN) and kind in (None, finding.kind)
     ]
     if output == "json":
-        return encode([finding.row() for finding in found]).decode()
+        return "", encode([finding.row() for finding in found]).decode()
     where = f"in namespace {namespace}" if namespace else "in any namespace"
-    return listing(found) if found else f"OK: nothing has a problem {where}"
+    return "", listing(found) if found else f"OK: nothing has a problem {where}"
 
 
-async def _text(question: Question, output: str) -> str:
-    """Return the explanation of one object."""
+async def _text(question: Question, output: str) -> tuple[str, str]:
+    """Return a warning where the numbers are recomputed, and the explanation of one object."""
     trace, findings = await _answer(question)
-    if trace.get("recomputed"):
-        # Before the answer and in either form: a number without its history must not pass for the controller's own.
-        click.secho(f"RECOMPUTED: {trace['warning']}", fg="yellow", bold=True, err=True)
+    warning = f"RECOMPUTED: {trace['warning']}" if trace.get("recomputed") else ""
     if output == "json":
-        return encode(with_verdict(trace, findings)).decode()
-    parts = ["\n".join(verdict_lines(findings))]
-    if "unexplained" in trace:
-        parts.append(f"No numbers: {trace['unexplained']}")
-    else:
-        parts.append(importlib.import_module(KINDS[question.kind].renderer).render(trace).rstrip())
-    parts.append(render_events(trace.get("events") or []))
-    return "\n\n".join(part for part in parts if part)
+        return warning, encode(with_verdict(trace, findings)).decode()
+    return warning, render_answer(KINDS[question.kind].renderer, trace, findings)
 
 
 async def _answer(question: Question) -> tuple[dict[str, Any], list[Finding]]:
@@ -204,7 +196,12 @@ async def _answer(question: Question) -> tuple[dict[str, Any], list[Finding]]:
     trace["events"] = since(events, question.since, now=now)
     if view is None:
         return trace, [found_verdict("server-unreachable", kind, key, message=problem)]
-    return trace, about(view, kind, key, trace)
+    findings = about(view, kind, key, trace)
+    if not findings:
+        # A controller may know what the cluster does not show: it is of another cluster, or the object has just gone.
+        values = {"resource": KINDS[kind].resource, "message": "there is no such object in this cluster"}
+        findings = [found_verdict("unreadable", kind, key, **values)]
+    return trace, findings
 
 
 async def _numbers(question: Question, view: ClusterView | None) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def render(trace: dict[str, Any]) -> str:
     lines.append(f"  Pods        {len(pods)}{wanted}, {ready} ready")
     for size in sorted({pod["requests"] for pod in pods}):
         count = sum(pod["requests"] == size for pod in pods)
-        lines.append(f"  Requests    {size}{f' ({count} pods)' if count != len(pods) else ' each'}")
+        lines.append(f"  Requests    {size}{f' ({count} of the pods)' if count != len(pods) else ' each'}")
     nodes = sorted({pod["node"] for pod in pods if pod["node"]})
     if nodes:
         lines.append(f"  Nodes       {', '.join(nodes)}")

@@ -128,7 +128,7 @@ async def answering(
     agents: Sequence[NodeAgent], port: int, *, telemetry: Telemetry | None = None, others: Explain | None = None
 ) -> AsyncIterator[int]:
     """Answer for the agents on loopback while the block lasts, and give the port."""
-    from kubetide.kube.connections import Limits
+    from kubetide.kube.connections import ConnectionLimits
     from kubetide.kube.listener import listening
 
     endpoints = NodeEndpoints(
@@ -138,5 +138,5 @@ async def answering(
         ready=lambda: all(agent.ready() for agent in agents),
         explain=explain_together(agents, others),
     )
-    async with listening(Limits().runner(endpoints.application()), "127.0.0.1", port) as taken:
+    async with listening(ConnectionLimits().runner(endpoints.application()), "127.0.0.1", port) as taken:
         yield taken

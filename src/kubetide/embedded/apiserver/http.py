@@ -23,7 +23,7 @@ from kubetide.embedded.apiserver.rest.requests import Answer, Request
 from kubetide.embedded.apiserver.rest.status import StatusError, bad_request, internal, timed_out, too_large
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.apiserver.server import ApiServer
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.listener import listening
 from kubetide.kube.wire import wire_seconds, wire_timeout, wire_timers
 from kubetide.log import get_logger
@@ -51,9 +51,9 @@ class ServerOptions:
     """Every watch holds one."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ConnectionLimits:
         """The limits of a connection. A body that is too long or too slow is refused here first, with a Status."""
-        return Limits(
+        return ConnectionLimits(
             header_seconds=self.header_seconds,
             idle_seconds=self.header_seconds,
             body_seconds=2 * self.body_seconds,

@@ -10,7 +10,7 @@ from typing import Protocol
 from kubetide.api.values.quantity import cpu_millis, memory_bytes
 from kubetide.embedded.apiserver.discovery import Listed
 from kubetide.embedded.apiserver.rest.render import answer_raw, wanted_form
-from kubetide.embedded.apiserver.rest.requests import Answer, Request, Target
+from kubetide.embedded.apiserver.rest.requests import Answer, Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import Raw, method_not_allowed, no_such_path, not_found
 
 METRICS = "metrics.k8s.io"
@@ -74,7 +74,7 @@ def listed(provider: MetricsProvider) -> dict[str, dict[str, list[Listed]]]:
     return {METRICS: {"v1beta1": usage}, CUSTOM: custom, EXTERNAL: {"v1beta1": external}}
 
 
-def answer(provider: MetricsProvider, request: Request, target: Target, now: datetime) -> Answer:
+def answer(provider: MetricsProvider, request: Request, target: RequestTarget, now: datetime) -> Answer:
     """Answer a read of one of the metrics APIs."""
     if request.method not in ("GET", "HEAD"):
         raise method_not_allowed(target.group, target.plural, request.method.lower())
@@ -86,7 +86,7 @@ def answer(provider: MetricsProvider, request: Request, target: Target, now: dat
     return _external(provider, request, target)
 
 
-def _usage(provider: MetricsProvider, request: Request, target: Target) -> Answer:
+def _usage(provider: MetricsProvider, request: Request, target: RequestTarget) -> Answer:
     selector = request.query.get("labelSelector", "")
     form = wanted_form(request.accept)
     if target.plural == "pods" and form != "table" and not (target.name or request.query):
@@ -134,7 +134,7 @@ def _metadata(item: Raw) -> Raw:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
-def _custom(provider: MetricsProvider, request: Request, target: Target) -> Answer:
+def _custom(provider: MetricsProvider, request: Request, target: RequestTarget) -> Answer:
     """`…/namespaces/NS/RESOURCE/NAME/METRIC`, or `…/namespaces/NS/metrics/METRIC` about the namespace itself."""
     if target.version not in ("v1beta1", "v1beta2"):
         raise no_such_path()
@@ -165,7 +165,7 @@ def _older(item: Raw) -> Raw:
     return shown
 
 
-def _external(provider: MetricsProvider, request: Request, target: Target) -> Answer:
+def _external(provider: MetricsProvider, request: Request, target: RequestTarget) -> Answer:
     if target.version != "v1beta1" or target.name:
         raise no_such_path()
     items = provider.external(target.namespace, target.plural, request.query.get("labelSelector", ""))

@@ -31,7 +31,7 @@ from kubetide.embedded.apiserver.nonresource import NonResource
 from kubetide.embedded.apiserver.resources import Registry
 from kubetide.embedded.apiserver.rest import strategy
 from kubetide.embedded.apiserver.rest.render import answer_raw
-from kubetide.embedded.apiserver.rest.requests import Answer, Request, Target, User, parse_target
+from kubetide.embedded.apiserver.rest.requests import Answer, Request, RequestTarget, User, parse_target
 from kubetide.embedded.apiserver.rest.status import (
     Raw,
     StatusError,
@@ -169,7 +169,7 @@ class ApiServer:
             raise method_not_allowed(target.group, target.plural, request.method.lower())
         return await self._write(request, target)
 
-    async def _above_resources(self, request: Request, target: Target | None) -> Answer:
+    async def _above_resources(self, request: Request, target: RequestTarget | None) -> Answer:
         if target is not None:
             service = self._api_service(target)
             if service is not None:
@@ -186,7 +186,7 @@ class ApiServer:
                 groups.setdefault(group, {})[version] = await discover(self.forward, entry.obj, group, version)
         return Extra(groups)
 
-    def _api_service(self, target: Target) -> Raw | None:
+    def _api_service(self, target: RequestTarget) -> Raw | None:
         """Return the APIService that takes over this group and version, if there is one with a server behind it."""
         if not target.group or not self._services:
             return None
@@ -198,7 +198,7 @@ class ApiServer:
             raise unavailable("this API server makes no network calls, so aggregated APIs are out of reach")
         return await self.forward(service, request)
 
-    def _read(self, request: Request, target: Target) -> Answer | WatchPlan:
+    def _read(self, request: Request, target: RequestTarget) -> Answer | WatchPlan:
         answer = self.verbs.read(request, target)
         if isinstance(answer, WatchPlan):
             if self.faults.concerns(target.plural):
@@ -208,7 +208,7 @@ class ApiServer:
                 answer.prepare = partial(self.conversions.show, answer.resource)
         return answer
 
-    async def _read_converted(self, request: Request, target: Target) -> Answer | WatchPlan:
+    async def _read_converted(self, request: Request, target: RequestTarget) -> Answer | WatchPlan:
         """Ask the conversion webhook first. What is read may change meanwhile, so it may take more than one call."""
         for _ in range(_MAX_ROUNDS):
             await self.conversions.show(self.verbs.resolve(target), self.verbs.entries_read(request, target))
@@ -225,7 +225,7 @@ class ApiServer:
     def _is_frozen(self) -> bool:
         return self.faults.frozen
 
-    async def _write(self, request: Request, target: Target) -> Answer:
+    async def _write(self, request: Request, target: RequestTarget) -> Answer:
         return await self._drive(self.verbs.write(request, target))
 
     async def _drive(self, steps: Steps) -> Answer:

@@ -35,7 +35,7 @@ from kubetide.embedded.sim.controllers.expiry import EVENT_TTL
 from kubetide.embedded.sim.controllers.registry import make_controllers
 from kubetide.embedded.sim.load.curves import DAY, Constant, Curve
 from kubetide.embedded.sim.load.manifests import node_manifest, workload_manifest
-from kubetide.embedded.sim.load.model import Model, WorkloadKey
+from kubetide.embedded.sim.load.model import LoadModel, WorkloadKey
 from kubetide.embedded.sim.load.profile import Profile
 from kubetide.embedded.sim.load.scenario import Amount, Scenario, make_curve, make_profile, seconds
 from kubetide.embedded.sim.load.scenario_events import play, set_node_outage
@@ -86,7 +86,7 @@ class SimCluster:
         self.kubelets = Kubelets(
             self.world, self.kernel, self.hosts, monotonic=self.elapsed, workload_of=self._workload_of
         )
-        self.model = Model(self.kernel, seed=self.seed, week_start=week_start, done=self.kubelets.complete)
+        self.model = LoadModel(self.kernel, seed=self.seed, week_start=week_start, done=self.kubelets.complete)
         self.kubelets.attach(self.model)
         metrics = self.scenario.metrics
         self.metrics = SimMetrics(

@@ -28,7 +28,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class WorkloadRow:
     """One workload at this moment, for a table."""
 
     workload: WorkloadKey
@@ -51,7 +51,7 @@ class Ledger:
     started: datetime
     accounts: dict[WorkloadKey, Account] = field(default_factory=dict)
 
-    def look(self) -> list[Snapshot]:
+    def look(self) -> list[WorkloadRow]:
         """Return every workload that runs at this moment, in order of name."""
         cluster = self.cluster
         cluster.kernel.refresh(cluster.elapsed())
@@ -74,7 +74,7 @@ class Ledger:
             work = cluster.model.work_of(workload)
             latency = sum(each.latency for each in work) / len(work) if work else 0.0
             result.append(
-                Snapshot(
+                WorkloadRow(
                     workload=workload,
                     pods=int(pods),
                     ready=int(ready),

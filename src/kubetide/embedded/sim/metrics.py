@@ -25,7 +25,7 @@ from kubetide.embedded.apiserver.rest.status import Raw, not_found, unavailable
 from kubetide.embedded.apiserver.rest.strategy import timestamp
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.load.curves import Curve, unit_hash
-from kubetide.embedded.sim.load.model import Model
+from kubetide.embedded.sim.load.model import LoadModel
 from kubetide.embedded.sim.node.kernel import Kernel
 from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.world import NODES, PODS, World
@@ -102,7 +102,7 @@ class SimMetrics:
         world: World,
         kernel: Kernel,
         kubelets: Kubelets,
-        model: Model,
+        model: LoadModel,
         *,
         seed: int,
         interval: float,

@@ -20,7 +20,7 @@ Amounts = dict[str, int]
 
 
 @dataclass(slots=True)
-class NodeState:
+class SchedulerNode:
     """One node as the scheduler keeps it: what it has, what is promised, who is on it."""
 
     name: str
@@ -108,7 +108,7 @@ def tolerates(tolerations: Iterable[Raw], taint: Raw) -> bool:
     return False
 
 
-def why_not(pod: Raw, amounts: Amounts, node: NodeState) -> str:
+def why_not(pod: Raw, amounts: Amounts, node: SchedulerNode) -> str:
     """Return why a pod cannot go to a node, in the scheduler's words; empty if it can."""
     spec = pod["spec"]
     tolerations = spec.get("tolerations") or ()
@@ -135,7 +135,7 @@ def why_not(pod: Raw, amounts: Amounts, node: NodeState) -> str:
     return ""
 
 
-def _term_matches(term: Raw, node: NodeState) -> bool:
+def _term_matches(term: Raw, node: SchedulerNode) -> bool:
     for rule in term.get("matchExpressions") or ():
         if not _rule_matches(rule, node.labels.get(rule.get("key", ""))):
             return False
@@ -164,11 +164,11 @@ def _rule_matches(rule: Raw, value: str | None) -> bool:
     return False
 
 
-def affinity_problem(pod: Raw, node: NodeState, nodes: Iterable[NodeState]) -> str:
+def affinity_problem(pod: Raw, node: SchedulerNode, nodes: Iterable[SchedulerNode]) -> str:
     """Return why required pod affinity or anti-affinity keeps a pod from a node; empty if it does not."""
     affinity = pod["spec"].get("affinity") or {}
     namespace = pod["metadata"]["namespace"]
-    peers: list[NodeState] | None = None
+    peers: list[SchedulerNode] | None = None
     for part, wanted in (("podAffinity", True), ("podAntiAffinity", False)):
         for term in (affinity.get(part) or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or ():
             selector = selector_from(convert(term.get("labelSelector") or {}, LabelSelector))
@@ -193,11 +193,11 @@ def _selected(pod: Raw, selector: Any, namespaces: list[str]) -> bool:
     return metadata["namespace"] in namespaces and bool(selector.matches(metadata.get("labels") or {}))
 
 
-def choose(pod: Raw, amounts: Amounts, nodes: Iterable[NodeState]) -> tuple[NodeState | None, str]:
+def choose(pod: Raw, amounts: Amounts, nodes: Iterable[SchedulerNode]) -> tuple[SchedulerNode | None, str]:
     """Return the best node, or None and the message that says how many nodes failed for which reason."""
     candidates = list(nodes)
     reasons: dict[str, int] = {}
-    best: NodeState | None = None
+    best: SchedulerNode | None = None
     best_score = -1.0
     picky = bool((pod["spec"].get("affinity") or {}).keys() & {"podAffinity", "podAntiAffinity"})
     for node in candidates:
@@ -216,7 +216,7 @@ def choose(pod: Raw, amounts: Amounts, nodes: Iterable[NodeState]) -> tuple[Node
     return None, f"0/{len(candidates)} nodes are available: {told or 'no nodes'}."
 
 
-def _free_share(node: NodeState, amounts: Amounts) -> float:
+def _free_share(node: SchedulerNode, amounts: Amounts) -> float:
     share = 0.0
     for name in ("cpu", "memory"):
         total = node.allocatable.get(name, 0)

@@ -8,7 +8,15 @@ important pods that make room on one node are deleted.
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.base import SimController
-from kubetide.embedded.sim.placement import Amounts, NodeState, amounts_of, choose, is_resizing, pod_amounts, why_not
+from kubetide.embedded.sim.placement import (
+    Amounts,
+    SchedulerNode,
+    amounts_of,
+    choose,
+    is_resizing,
+    pod_amounts,
+    why_not,
+)
 from kubetide.embedded.sim.world import NODES, PODS, World, condition_of, is_active, key_of, phase_of, with_condition
 
 NAME = "default-scheduler"
@@ -21,7 +29,7 @@ class Scheduler(SimController):
     name = NAME
 
     def __init__(self, world: World) -> None:
-        self.nodes: dict[str, NodeState] = {}
+        self.nodes: dict[str, SchedulerNode] = {}
         self._amounts: dict[str, tuple[str, Amounts]] = {}
         self._waiting: dict[StoreKey, None] = {}
         self._stuck: dict[StoreKey, None] = {}
@@ -40,7 +48,7 @@ class Scheduler(SimController):
         spec, status = new.get("spec") or {}, new.get("status") or {}
         state = self.nodes.get(name)
         if state is None:
-            state = self.nodes[name] = NodeState(name=name, labels={}, taints=[], allocatable={})
+            state = self.nodes[name] = SchedulerNode(name=name, labels={}, taints=[], allocatable={})
             self.nodes = dict(sorted(self.nodes.items()))
             for pod in self.world.all(PODS):
                 if pod["spec"].get("nodeName") == name:
@@ -176,11 +184,11 @@ class Scheduler(SimController):
 
 
 def _victims(
-    pod: Raw, amounts: Amounts, node: NodeState, priority: int, known: dict[str, tuple[str, Amounts]]
+    pod: Raw, amounts: Amounts, node: SchedulerNode, priority: int, known: dict[str, tuple[str, Amounts]]
 ) -> list[Raw]:
     lesser = [other for other in node.pods.values() if int(other["spec"].get("priority") or 0) < priority]
     lesser.sort(key=lambda other: (int(other["spec"].get("priority") or 0), other["metadata"]["name"]))
-    trial = NodeState(
+    trial = SchedulerNode(
         name=node.name, labels=node.labels, taints=node.taints, allocatable=node.allocatable,
         unschedulable=node.unschedulable, ready=node.ready, used=dict(node.used), pods=dict(node.pods),
     )  # fmt: skip

@@ -52,7 +52,7 @@ class Sender(Protocol):
     def __call__(self, request: Request) -> Awaitable[Answer]: ...
 
 
-class Rejected(StatusError):
+class WriteRejected(StatusError):
     """The API server refused what a controller of the simulation asked for."""
 
 
@@ -296,7 +296,7 @@ class World:
             options["gracePeriodSeconds"] = grace_seconds
         try:
             await self._ask("DELETE", resource, key.namespace, key.name, options, CONTROLLER_USER)
-        except Rejected as error:
+        except WriteRejected as error:
             if error.code not in (404, 409):
                 raise
 
@@ -304,7 +304,7 @@ class World:
         answer = await self._send(Request(method, path_of(resource, namespace, name), body=_encode(body), user=user))
         raw: Raw = _decode(answer.body)
         if answer.status >= 400:
-            raise Rejected(answer.status, raw.get("reason", ""), raw.get("message", ""))
+            raise WriteRejected(answer.status, raw.get("reason", ""), raw.get("message", ""))
         return raw
 
 

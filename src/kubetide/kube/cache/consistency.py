@@ -64,7 +64,7 @@ class Trail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collection(Generic[T]):
+class CachedCollection(Generic[T]):
     """What an informer caches, and from where."""
 
     client: Client
@@ -109,7 +109,7 @@ class Consistency(Generic[T]):
 
     def __init__(
         self,
-        collection: Collection[T],
+        collection: CachedCollection[T],
         store: Store[T],
         versions: Versions,
         *,

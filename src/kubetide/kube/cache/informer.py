@@ -23,7 +23,7 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import Resource
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
-from kubetide.kube.cache.consistency import Collection, Consistency
+from kubetide.kube.cache.consistency import CachedCollection, Consistency
 from kubetide.kube.cache.store import IndexFunction, Store
 from kubetide.kube.cache.versions import Versions, newer, went_back
 from kubetide.kube.client.client import LONGEST_RETRY_AFTER, Client, Listing
@@ -89,7 +89,7 @@ class Informer(Generic[T]):
         self._wrong = False
         """What is held was found to differ from the server, so that equal versions prove nothing."""
         self._consistency = Consistency(
-            Collection(
+            CachedCollection(
                 client=client,
                 resource=resource,
                 namespace=namespace,

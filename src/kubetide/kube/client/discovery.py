@@ -21,14 +21,14 @@ from kubetide.kube.client.transport import Response
 FRESH_SECONDS = 10.0
 
 
-class Request(Protocol):
+class SendRequest(Protocol):
     """The client's way to send a request."""
 
     def __call__(self, method: str, path: str, /, *, query: Mapping[str, str] | None = None) -> Awaitable[Response]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiResource:
+class DiscoveredResource:
     """One resource that a server serves."""
 
     group: str
@@ -98,13 +98,13 @@ class _ResourceList(ApiObject, frozen=True, kw_only=True, gc=False):
 class Discovery:
     """A cached view of what the server serves."""
 
-    def __init__(self, request: Request, *, clock: Clock, lifetime: timedelta = timedelta(minutes=5)) -> None:
+    def __init__(self, request: SendRequest, *, clock: Clock, lifetime: timedelta = timedelta(minutes=5)) -> None:
         self._request = request
         self._clock = clock
         self._lifetime = lifetime.total_seconds()
         self._groups: dict[str, tuple[str, ...]] | None = None
-        self._resources: dict[tuple[str, str], tuple[ApiResource, ...]] = {}
-        self._kinds: dict[tuple[str, str], tuple[ApiResource, ...]] = {}
+        self._resources: dict[tuple[str, str], tuple[DiscoveredResource, ...]] = {}
+        self._kinds: dict[tuple[str, str], tuple[DiscoveredResource, ...]] = {}
         self._loaded_at = 0.0
         self._lock = asyncio.Lock()
 
@@ -142,7 +142,7 @@ class Discovery:
         """Return whether a group version is served."""
         return version in await self.versions(group)
 
-    async def resources(self, group: str, version: str) -> tuple[ApiResource, ...]:
+    async def resources(self, group: str, version: str) -> tuple[DiscoveredResource, ...]:
         """Return the resources of one group version; none when it is not served."""
         await self.groups()
         if (group, version) not in self._resources:
@@ -158,7 +158,7 @@ class Discovery:
 
     async def resources_for(
         self, group: str, kind: str, *, max_age: timedelta | None = None
-    ) -> tuple[ApiResource, ...]:
+    ) -> tuple[DiscoveredResource, ...]:
         """Return the resources of a kind in a group, the preferred version first."""
         if (group, kind) in self._kinds and self._age() < self._limit(max_age):
             return self._kinds[group, kind]
@@ -168,7 +168,7 @@ class Discovery:
             found = await self._find(group, kind, max_age)
         return found
 
-    async def resolve(self, api_version: str, kind: str) -> ApiResource | None:
+    async def resolve(self, api_version: str, kind: str) -> DiscoveredResource | None:
         """Return the resource of an apiVersion and kind, or None when the server does not serve it."""
         group, slash, version = api_version.rpartition("/")
         group = group if slash else ""
@@ -184,8 +184,8 @@ class Discovery:
     def _limit(self, max_age: timedelta | None) -> float:
         return self._lifetime if max_age is None else min(self._lifetime, max_age.total_seconds())
 
-    async def _find(self, group: str, kind: str, max_age: timedelta | None) -> tuple[ApiResource, ...]:
-        found: list[ApiResource] = []
+    async def _find(self, group: str, kind: str, max_age: timedelta | None) -> tuple[DiscoveredResource, ...]:
+        found: list[DiscoveredResource] = []
         failure: ApiError | None = None
         for version in await self.versions(group, max_age=max_age):
             try:
@@ -200,7 +200,7 @@ class Discovery:
         return tuple(found)
 
 
-def _of_kind(resources: tuple[ApiResource, ...], kind: str) -> ApiResource | None:
+def _of_kind(resources: tuple[DiscoveredResource, ...], kind: str) -> DiscoveredResource | None:
     return next((each for each in resources if each.kind == kind), None)
 
 
@@ -210,7 +210,7 @@ def _preferred_first(group: _Group) -> tuple[str, ...]:
     return tuple(sorted(versions, key=lambda version: version != preferred))
 
 
-def _with_subresources(listed: tuple[_Resource, ...], group: str, version: str) -> tuple[ApiResource, ...]:
+def _with_subresources(listed: tuple[_Resource, ...], group: str, version: str) -> tuple[DiscoveredResource, ...]:
     subresources: dict[str, list[str]] = {}
     scales: dict[str, tuple[str, str]] = {}
     for each in listed:
@@ -222,7 +222,7 @@ def _with_subresources(listed: tuple[_Resource, ...], group: str, version: str) 
             wire = (each.group, each.version) if each.group and each.version else (group, version)
             scales[plural] = ("/".join(part for part in wire if part), each.kind)
     return tuple(
-        ApiResource(
+        DiscoveredResource(
             group=group,
             version=version,
             plural=each.name,

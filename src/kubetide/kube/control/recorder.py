@@ -35,7 +35,7 @@ COMBINED = "(combined from similar events): "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class EventSeries:
     """An event to write and how often it happened; `name` is set once it exists."""
 
     event: Event
@@ -57,10 +57,10 @@ class Correlator:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
-        self._series: OrderedDict[tuple[str, ...], Series] = OrderedDict()
+        self._series: OrderedDict[tuple[str, ...], EventSeries] = OrderedDict()
         self._buckets: OrderedDict[tuple[str, ...], TokenBucket] = OrderedDict()
 
-    def correlate(self, event: Event, *, now: datetime, monotonic: float) -> tuple[tuple[str, ...], Series] | None:
+    def correlate(self, event: Event, *, now: datetime, monotonic: float) -> tuple[tuple[str, ...], EventSeries] | None:
         """Return the key and the series to write, or None when the event is to be dropped."""
         combined = self._combine(event, monotonic)
         key = (*_similar_key(event), COMBINED if combined else event.message)
@@ -69,7 +69,7 @@ class Correlator:
         series = (
             replace(known, event=shown, count=known.count + 1, last=now)
             if known is not None
-            else Series(event=shown, count=1, first=now, last=now)
+            else EventSeries(event=shown, count=1, first=now, last=now)
         )
         self._remember(self._series, key, series)
         return (key, series) if self._bucket(event).allow(monotonic) else None
@@ -188,7 +188,7 @@ class EventRecorder:
                     raise
                 await asyncio.sleep(RETRY.delay(attempt, self._client.rng))
 
-    async def _write(self, series: Series) -> str:
+    async def _write(self, series: EventSeries) -> str:
         namespace = series.event.regarding.namespace or "default"
         if series.name:
             try:
@@ -201,7 +201,7 @@ class EventRecorder:
         name: str = body["metadata"]["name"]
         return name
 
-    def _body(self, series: Series, namespace: str) -> dict[str, Any]:
+    def _body(self, series: EventSeries, namespace: str) -> dict[str, Any]:
         event = series.event
         regarding = event.regarding
         reference = {
@@ -231,7 +231,7 @@ class EventRecorder:
         }
 
 
-def _repeat(series: Series) -> dict[str, Any]:
+def _repeat(series: EventSeries) -> dict[str, Any]:
     return {"count": series.count, "lastTimestamp": _seconds(series.last), "message": series.event.message}
 
 

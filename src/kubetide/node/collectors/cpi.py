@@ -11,7 +11,7 @@ from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Key
 from kubetide.node.core.series.store import key_of
 from kubetide.node.core.snapshot import ContainerState, PodState
-from kubetide.node.runtime.perf import CPI_EVENTS, CgroupCounters, Counting, Event
+from kubetide.node.runtime.perf import CPI_EVENTS, CgroupCounters, Counting, PerfEvent
 from kubetide.node.telemetry import RoundGauge
 
 _FIELDS = {"cycle": "cycles", "instruction": "instructions"}
@@ -23,7 +23,7 @@ class CpiCollector(BaseCollector):
     name = "CPICollector"
 
     def __init__(
-        self, context: Context, interval: float, *, window: float, events: Mapping[str, Event] = CPI_EVENTS
+        self, context: Context, interval: float, *, window: float, events: Mapping[str, PerfEvent] = CPI_EVENTS
     ) -> None:
         super().__init__(context, interval)
         self._window = window

@@ -16,7 +16,7 @@ UNRELEASED: Version = Version(1, 9)
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class NodeGate:
     """A switch, its stage, what it is by default, and the version that brought it."""
 
     default: bool
@@ -26,49 +26,49 @@ class Gate:
 
 ALPHA, BETA = "alpha", "beta"
 
-GATES: dict[str, Gate] = {
-    "AuditEvents": Gate(True, ALPHA),
-    "AuditEventsHTTPHandler": Gate(True, ALPHA),
-    "BECPUSuppress": Gate(True, BETA),
-    "BECPUManager": Gate(False, ALPHA),
-    "BECPUEvict": Gate(False, ALPHA),
-    "BEMemoryEvict": Gate(False, ALPHA),
-    "CPUBurst": Gate(True, BETA),
-    "SystemConfig": Gate(False, ALPHA),
-    "RdtResctrl": Gate(True, BETA),
-    "CgroupReconcile": Gate(False, ALPHA),
-    "NodeTopologyReport": Gate(True, BETA),
-    "Accelerators": Gate(False, ALPHA),
-    "CPICollector": Gate(False, ALPHA),
-    "Libpfm4": Gate(False, ALPHA),
-    "PSICollector": Gate(False, ALPHA),
-    "BlkIOReconcile": Gate(False, ALPHA),
-    "ColdPageCollector": Gate(False, ALPHA),
-    "HugePageReport": Gate(False, ALPHA),
-    "RDMADevices": Gate(False, ALPHA, V6),
-    "PodResourcesProxy": Gate(False, ALPHA, V6),
-    "CPUEvict": Gate(False, ALPHA, V7),
-    "MemoryEvict": Gate(False, ALPHA, V7),
-    "ResctrlCollector": Gate(False, ALPHA, V7),
-    "HamiCoreVGPUMonitor": Gate(False, ALPHA, V7),
-    "CPUAllocatableEvict": Gate(False, ALPHA, V8),
-    "MemoryAllocatableEvict": Gate(False, ALPHA, V8),
-    "PerCPUMetric": Gate(False, ALPHA, UNRELEASED),
-    "NodeMetricPromMetrics": Gate(False, ALPHA, UNRELEASED),
+GATES: dict[str, NodeGate] = {
+    "AuditEvents": NodeGate(True, ALPHA),
+    "AuditEventsHTTPHandler": NodeGate(True, ALPHA),
+    "BECPUSuppress": NodeGate(True, BETA),
+    "BECPUManager": NodeGate(False, ALPHA),
+    "BECPUEvict": NodeGate(False, ALPHA),
+    "BEMemoryEvict": NodeGate(False, ALPHA),
+    "CPUBurst": NodeGate(True, BETA),
+    "SystemConfig": NodeGate(False, ALPHA),
+    "RdtResctrl": NodeGate(True, BETA),
+    "CgroupReconcile": NodeGate(False, ALPHA),
+    "NodeTopologyReport": NodeGate(True, BETA),
+    "Accelerators": NodeGate(False, ALPHA),
+    "CPICollector": NodeGate(False, ALPHA),
+    "Libpfm4": NodeGate(False, ALPHA),
+    "PSICollector": NodeGate(False, ALPHA),
+    "BlkIOReconcile": NodeGate(False, ALPHA),
+    "ColdPageCollector": NodeGate(False, ALPHA),
+    "HugePageReport": NodeGate(False, ALPHA),
+    "RDMADevices": NodeGate(False, ALPHA, V6),
+    "PodResourcesProxy": NodeGate(False, ALPHA, V6),
+    "CPUEvict": NodeGate(False, ALPHA, V7),
+    "MemoryEvict": NodeGate(False, ALPHA, V7),
+    "ResctrlCollector": NodeGate(False, ALPHA, V7),
+    "HamiCoreVGPUMonitor": NodeGate(False, ALPHA, V7),
+    "CPUAllocatableEvict": NodeGate(False, ALPHA, V8),
+    "MemoryAllocatableEvict": NodeGate(False, ALPHA, V8),
+    "PerCPUMetric": NodeGate(False, ALPHA, UNRELEASED),
+    "NodeMetricPromMetrics": NodeGate(False, ALPHA, UNRELEASED),
 }
 
-HOOK_GATES: dict[str, Gate] = {
-    "GroupIdentity": Gate(True, BETA),
-    "CPUSetAllocator": Gate(True, BETA),
-    "GPUEnvInject": Gate(False, ALPHA),
-    "BatchResource": Gate(True, BETA),
-    "CPUNormalization": Gate(False, ALPHA),
-    "CoreSched": Gate(False, ALPHA),
-    "TerwayQoS": Gate(False, ALPHA, V5),
-    "TCNetworkQoS": Gate(False, ALPHA, V6),
-    "Resctrl": Gate(False, ALPHA, V6),
-    "RDMADeviceInject": Gate(False, ALPHA, V6),
-    "OOMScoreAdj": Gate(False, ALPHA, UNRELEASED),
+HOOK_GATES: dict[str, NodeGate] = {
+    "GroupIdentity": NodeGate(True, BETA),
+    "CPUSetAllocator": NodeGate(True, BETA),
+    "GPUEnvInject": NodeGate(False, ALPHA),
+    "BatchResource": NodeGate(True, BETA),
+    "CPUNormalization": NodeGate(False, ALPHA),
+    "CoreSched": NodeGate(False, ALPHA),
+    "TerwayQoS": NodeGate(False, ALPHA, V5),
+    "TCNetworkQoS": NodeGate(False, ALPHA, V6),
+    "Resctrl": NodeGate(False, ALPHA, V6),
+    "RDMADeviceInject": NodeGate(False, ALPHA, V6),
+    "OOMScoreAdj": NodeGate(False, ALPHA, UNRELEASED),
 }
 
 UNSUPPORTED: dict[str, str] = {
@@ -102,7 +102,7 @@ def switches(text: str, *, field: str, what: str = "extension") -> dict[str, boo
     return found
 
 
-def parse_gates(text: str, known: dict[str, Gate] = GATES, compat: Compat = NEWEST) -> dict[str, bool]:
+def parse_gates(text: str, known: dict[str, NodeGate] = GATES, compat: Compat = NEWEST) -> dict[str, bool]:
     """Return all gates as switched by `text`; raise SettingsError for an unknown gate or value."""
     wanted = switches(text, field="feature-gates", what="feature gate")
     for name in wanted:
@@ -117,7 +117,7 @@ def parse_gates(text: str, known: dict[str, Gate] = GATES, compat: Compat = NEWE
     return result
 
 
-def unsupported(text: str, known: dict[str, Gate] = GATES) -> list[str]:
+def unsupported(text: str, known: dict[str, NodeGate] = GATES) -> list[str]:
     """Return what does not work here of the gates that `text` names itself, one line each."""
     named = switches(text, field="feature-gates", what="feature gate")
     return [

@@ -36,7 +36,7 @@ _POLICY_HOT = "usageWithHotPageCache"
 _POLICY_PAGE_CACHE = "usageWithPageCache"
 
 
-class Series(Protocol):
+class UsageSeries(Protocol):
     """The store of samples."""
 
     def query(self, kind: str, properties: Mapping[str, str] | None, start: int, end: int) -> Points:
@@ -92,7 +92,7 @@ def report_interval(spec: Mapping[str, Any]) -> timedelta:
 class _Window:
     """Samples between two moments, turned into usage."""
 
-    series: Series
+    series: UsageSeries
     start: int
     end: int
 
@@ -141,7 +141,7 @@ def _with_devices(usage: dict[str, Any] | None, devices: list[dict[str, Any]]) -
 
 
 def _aggregated(
-    series: Series,
+    series: UsageSeries,
     end: int,
     duration: timedelta,
     cpu: str,
@@ -161,7 +161,7 @@ def _aggregated(
 
 
 def status(
-    series: Series,
+    series: UsageSeries,
     spec: Mapping[str, Any],
     *,
     now: datetime,

@@ -23,7 +23,7 @@ from kubetide.node.core.layout import Layout
 from kubetide.node.core.series.query import Points
 
 
-class Metrics(Protocol):
+class SampleReader(Protocol):
     """Recent samples, read by kind, properties and window."""
 
     def query(self, kind: str, properties: Mapping[str, str] | None = None, *, seconds: float) -> Points:
@@ -136,7 +136,7 @@ class Snapshot:
     pods: tuple[PodState, ...]
     slo: NodeSLOSpec | None
     """The NodeSLO completed with defaults and off values; None while there is no NodeSLO."""
-    metrics: Metrics
+    metrics: SampleReader
     """Recent samples, all in memory."""
     layout: Layout
     kernel: KernelValues = field(default_factory=KernelValues)

@@ -95,7 +95,7 @@ class Carried:
     protected: tuple[Eviction, ...] = ()
 
 
-class Evictor:
+class NodeEvictor:
     """Evicts through the API in the name of one node."""
 
     def __init__(

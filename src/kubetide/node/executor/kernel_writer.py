@@ -41,7 +41,7 @@ class Unsupported(KubetideError):
     """The kernel does not have the file."""
 
 
-class Gone(KubetideError):
+class CgroupGone(KubetideError):
     """The cgroup or file does not exist."""
 
 
@@ -181,7 +181,7 @@ class Executor:
     def _tried(self, write: Write, act: Callable[[Write], WriteStatus]) -> WriteOutcome:
         try:
             return WriteOutcome(write, act(write))
-        except Gone as error:
+        except CgroupGone as error:
             return WriteOutcome(write, WriteStatus.MISSING, str(error))
         except (Unsupported, NotOnThisVersion) as error:
             return WriteOutcome(write, WriteStatus.UNSUPPORTED, str(error))
@@ -261,7 +261,7 @@ class Executor:
             return self.host.read(path)
         except OSError as error:
             if is_gone(error):
-                raise Gone(f"{path} does not exist") from error
+                raise CgroupGone(f"{path} does not exist") from error
             raise
 
     def write_through(self, write: Write, *, value: str | None = None) -> WriteStatus:
@@ -293,7 +293,7 @@ class Executor:
             self.host.write(path, text)
         except OSError as error:
             if is_gone(error):
-                raise Gone(f"{path} does not exist") from error
+                raise CgroupGone(f"{path} does not exist") from error
             raise WriteFailed(f"writing {text!r} to {path}: {error}") from error
         self.counts.written += 1
         if self._auditor is not None:

@@ -16,9 +16,9 @@ import grpc.aio
 from grpc_reflection.v1alpha import reflection
 
 from kubetide.api.values.codec import encode
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.log import get_logger
-from kubetide.node.core.hooks.context import Response
+from kubetide.node.core.hooks.context import HookResponse
 from kubetide.node.core.hooks.stages import FailurePolicy, Stage, StageResult
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.protos import hooks_pb2 as pb
@@ -52,7 +52,7 @@ class HookServer:
         host_endpoint: str,
         config_directory: Path | None,
         failure_policy: FailurePolicy = FailurePolicy.IGNORE,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.name = "hook-server"
         self._service = service
@@ -60,7 +60,7 @@ class HookServer:
         self._host_endpoint = host_endpoint
         self._config_directory = config_directory
         self._failure_policy = failure_policy
-        self._limits = limits or Limits()
+        self._limits = limits or ConnectionLimits()
         self._serving = False
 
     def ready(self) -> bool:
@@ -172,7 +172,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not subscri
         return grpc.unary_unary_rpc_method_handler(handle)
 
 
-def _fill(resources: pb.LinuxContainerResources, response: Response) -> None:
+def _fill(resources: pb.LinuxContainerResources, response: HookResponse) -> None:
     """Put a response into resources; nothing is set, and so no message made, where the hooks set nothing."""
     if response.cpu_shares is not None:
         resources.cpu_shares = response.cpu_shares

@@ -26,7 +26,7 @@ from kubetide.node.host.worker import Inline, Worker
 log = get_logger("node.hooks")
 
 
-class HookFailed(KubetideError):
+class HookError(KubetideError):
     """A hook failed and its policy is to fail the runtime's call."""
 
 

@@ -15,9 +15,9 @@ import yaml
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
-from kubetide.node.core.hooks.context import PodRequest, Response
+from kubetide.node.core.hooks.context import HookResponse, PodRequest
 from kubetide.node.core.hooks.stages import Stage
-from kubetide.node.runtime.hook_service import HookFailed, HookService
+from kubetide.node.runtime.hook_service import HookError, HookService
 from kubetide.node.runtime.protos import nri_pb2 as pb
 from kubetide.node.runtime.ttrpc import MuxConnection, UnknownMethod
 
@@ -159,7 +159,7 @@ class NriPlugin:
         if event.event == RUN_POD_SANDBOX:
             result = self._service.run_pod(Stage.PRE_RUN_POD_SANDBOX, self._pod(event.pod))
             if result.failed:
-                raise HookFailed(result.error)
+                raise HookError(result.error)
         return pb.Empty().SerializeToString()
 
     def _create(self, payload: bytes) -> bytes:
@@ -181,13 +181,13 @@ class NriPlugin:
             answer.update.append(update)
         return answer.SerializeToString()
 
-    def _container(self, stage: Stage, pod: pb.PodSandbox, container: pb.Container) -> Response:
+    def _container(self, stage: Stage, pod: pb.PodSandbox, container: pb.Container) -> HookResponse:
         pairs = (entry.partition("=") for entry in container.env)
         env = {key: value for key, _, value in pairs if key and value}
         request = self._service.container(self._pod(pod), name=container.name, container_id=container.id, env=env)
         result = self._service.run_container(stage, request)
         if result.failed:
-            raise HookFailed(result.error)
+            raise HookError(result.error)
         return result.response
 
     def _pod(self, pod: pb.PodSandbox) -> PodRequest:
@@ -201,7 +201,7 @@ class NriPlugin:
         )
 
 
-def _fill(resources: pb.LinuxResources, response: Response) -> None:
+def _fill(resources: pb.LinuxResources, response: HookResponse) -> None:
     """Put a response into NRI's resources. An empty cpuset cannot be said in NRI: the field would mean "unchanged"."""
     if response.cpu_shares is not None:
         resources.cpu.shares.value = response.cpu_shares

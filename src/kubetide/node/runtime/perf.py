@@ -26,19 +26,19 @@ _ENABLE, _DISABLE = 0x2400, 0x2401
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PerfEvent:
     """What to count."""
 
     kind: int
     config: int
 
 
-CYCLES = Event(HARDWARE, 0)
-INSTRUCTIONS = Event(HARDWARE, 1)
-TASK_CLOCK = Event(SOFTWARE, 1)
-CONTEXT_SWITCHES = Event(SOFTWARE, 3)
+CYCLES = PerfEvent(HARDWARE, 0)
+INSTRUCTIONS = PerfEvent(HARDWARE, 1)
+TASK_CLOCK = PerfEvent(SOFTWARE, 1)
+CONTEXT_SWITCHES = PerfEvent(SOFTWARE, 3)
 
-CPI_EVENTS: dict[str, Event] = {"cycle": CYCLES, "instruction": INSTRUCTIONS}
+CPI_EVENTS: dict[str, PerfEvent] = {"cycle": CYCLES, "instruction": INSTRUCTIONS}
 
 
 class Counting(Protocol):
@@ -58,13 +58,13 @@ def scaled(value: int, enabled: int, running: int) -> float:
     return value / (running / enabled) if enabled and running else float(value)
 
 
-def _attribute(event: Event) -> bytes:
+def _attribute(event: PerfEvent) -> bytes:
     # type, size, config, period, sample_type, read_format, flags; the rest of the structure is zero.
     head = struct.pack("=IIQQQQQ", event.kind, _ATTR_BYTES, event.config, 0, 0, _READ_FORMAT, _DISABLED)
     return head.ljust(_ATTR_BYTES, b"\0")
 
 
-def _open(event: Event, cgroup: int, cpu: int) -> int:
+def _open(event: PerfEvent, cgroup: int, cpu: int) -> int:
     number = _SYSCALLS.get(platform.machine())
     if number is None:
         raise OSError(f"no performance counters on {platform.machine()}")
@@ -80,7 +80,7 @@ def _open(event: Event, cgroup: int, cpu: int) -> int:
 class CgroupCounters:
     """Counters of one cgroup on all CPUs."""
 
-    def __init__(self, directory: str, cpus: Iterable[int], events: Mapping[str, Event] = CPI_EVENTS) -> None:
+    def __init__(self, directory: str, cpus: Iterable[int], events: Mapping[str, PerfEvent] = CPI_EVENTS) -> None:
         self._descriptors: dict[str, list[int]] = {name: [] for name in events}
         cgroup = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:

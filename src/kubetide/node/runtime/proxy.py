@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from kubetide.api.values.codec import decode_raw
 from kubetide.errors import InvalidInput, KubetideError
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.log import get_logger
 from kubetide.node.core.hooks.stages import FailurePolicy, Stage
 from kubetide.node.runtime.cri import CriClient, resources_of
@@ -28,7 +28,7 @@ from kubetide.node.runtime.protos import cri_pb2 as cri
 from kubetide.node.runtime.protos import hooks_pb2 as hooks
 from kubetide.node.runtime.proxy_config import HookDirectory
 from kubetide.node.runtime.proxy_store import (
-    Store,
+    ProxyStore,
     StoredContainer,
     StoredPod,
     container_hook_request,
@@ -67,7 +67,7 @@ class RuntimeProxy:
         hook_timeout: float = HOOK_SECONDS,
     ) -> None:
         self.name = "runtime-proxy"
-        self.store = Store()
+        self.store = ProxyStore()
         self.version = ""
         self._endpoint = endpoint
         self._backend_socket = backend
@@ -117,7 +117,7 @@ class RuntimeProxy:
     async def _serve(self) -> None:
         self._endpoint.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._endpoint.unlink(missing_ok=True)
-        server = grpc.aio.server(options=[*UNLIMITED, *Limits().grpc_options()])
+        server = grpc.aio.server(options=[*UNLIMITED, *ConnectionLimits().grpc_options()])
         server.add_generic_rpc_handlers((_Handler(self),))
         server.add_insecure_port(f"unix://{self._endpoint}")
         await server.start()

@@ -38,7 +38,7 @@ class StoredContainer:
 
 
 @dataclass(slots=True)
-class Store:
+class ProxyStore:
     """Pods by sandbox id, containers by container id."""
 
     pods: dict[str, StoredPod] = field(default_factory=dict)

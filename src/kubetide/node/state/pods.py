@@ -42,7 +42,7 @@ class _PodList(msgspec.Struct, frozen=True):
     items: tuple[Pod, ...] | None = None
 
 
-class Pods:
+class NodePods:
     """All pods of the node with their classes and cgroups."""
 
     def __init__(

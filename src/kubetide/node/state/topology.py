@@ -32,7 +32,7 @@ from kubetide.node.state.kubelet import Kubelet
 log = get_logger("node.topology")
 
 
-class Topology(TypedObject, frozen=True, kw_only=True, gc=False):
+class ReportedTopology(TypedObject, frozen=True, kw_only=True, gc=False):
     """A NodeResourceTopology as far as it is compared."""
 
     topology_policies: list[str] | None = None
@@ -47,12 +47,12 @@ class Topology(TypedObject, frozen=True, kw_only=True, gc=False):
         }
 
 
-TOPOLOGIES: Resource[Topology] = Resource(
+TOPOLOGIES: Resource[ReportedTopology] = Resource(
     "topology.node.k8s.io",
     "v1alpha1",
     "noderesourcetopologies",
     "NodeResourceTopology",
-    Topology,
+    ReportedTopology,
     namespaced=False,
 )
 MANAGED_BY = {"app.kubernetes.io/managed-by": "Koordinator"}

@@ -95,7 +95,7 @@ def grid(rows: Rows, containers: Ints, *, start_seconds: int, steps: int, interv
 
 
 def _is_full(rows: Rows, containers: Ints, start_seconds: int, steps: int, interval_seconds: int) -> bool:
-    """Tell whether there is exactly one row for every interval of every container, container by container."""
+    """Return whether there is exactly one row for every interval of every container, container by container."""
     if len(rows) != containers.size * steps or not len(rows):
         return False
     if not (rows.containers.reshape(-1, steps) == containers[:, None]).all():

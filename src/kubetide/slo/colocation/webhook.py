@@ -22,7 +22,7 @@ from kubetide.clock import Clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
@@ -59,7 +59,7 @@ class ColocationWebhook(Controller):
         rng: random.Random,
         *,
         local: LocalWebhooks | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._client = client
         self._clock = clock

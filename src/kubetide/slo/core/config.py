@@ -75,7 +75,7 @@ _SELECTING = ("name", "nodeSelector")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """Something in the ConfigMap that cannot be used: becomes a Warning event on it."""
 
     reason: str
@@ -192,14 +192,14 @@ class NodeSLOConfig:
         """Return the defaults."""
         return cls({key: complete(key, {}, compat) for key in NODESLO_KEYS}, compat=compat)
 
-    def updated(self, data: Mapping[str, str] | None) -> tuple["NodeSLOConfig", tuple[Problem, ...]]:
+    def updated(self, data: Mapping[str, str] | None) -> tuple["NodeSLOConfig", tuple[ConfigProblem, ...]]:
         """Take in a state of the ConfigMap (None: it does not exist)."""
         keys: dict[str, Raw] = {}
         problems = []
         for key, called in NODESLO_KEYS.items():
             keys[key], error = merge_key(key, data, self.keys[key], self.compat)
             if error is not None:
-                problems.append(Problem(SLO_UNREADABLE, key, f"failed to unmarshal {called}, err: {error}"))
+                problems.append(ConfigProblem(SLO_UNREADABLE, key, f"failed to unmarshal {called}, err: {error}"))
         return replace(self, keys=keys, available=True), tuple(problems)
 
 
@@ -217,7 +217,7 @@ class ColocationState:
         """Return the defaults."""
         return cls(colocation_defaults(compat), compat=compat)
 
-    def updated(self, data: Mapping[str, str] | None) -> tuple["ColocationState", tuple[Problem, ...]]:
+    def updated(self, data: Mapping[str, str] | None) -> tuple["ColocationState", tuple[ConfigProblem, ...]]:
         """Take in a state of the ConfigMap (None: it does not exist)."""
         defaults = replace(self.initial(self.compat), available=True)
         if data is None:
@@ -229,11 +229,11 @@ class ColocationState:
             given = read(COLOCATION_KEY, text, self.compat)
         except DecodeError as error:
             message = f"failed to unmarshal colocation config, err: {error}"
-            return replace(self, error=True), (Problem(COLOCATION_UNREADABLE, COLOCATION_KEY, message),)
+            return replace(self, error=True), (ConfigProblem(COLOCATION_UNREADABLE, COLOCATION_KEY, message),)
         entries = given.pop("nodeConfigs", [])
         cluster = overlay(defaults.config, given)
         if problem := acceptance_problem(cluster, self.compat):
-            return replace(self, error=True), (Problem(COLOCATION_NOT_ACCEPTABLE, COLOCATION_KEY, problem),)
+            return replace(self, error=True), (ConfigProblem(COLOCATION_NOT_ACCEPTABLE, COLOCATION_KEY, problem),)
         nodes, problems = _complete_entries(cluster, entries, self.compat)
         config = {**cluster, **({"nodeConfigs": nodes} if nodes else {})}
         return replace(defaults, config=config), problems
@@ -247,7 +247,7 @@ class NormalizationState:
     available: bool = False
     compat: Compat = NEWEST
 
-    def updated(self, data: Mapping[str, str] | None) -> tuple["NormalizationState", tuple[Problem, ...]]:
+    def updated(self, data: Mapping[str, str] | None) -> tuple["NormalizationState", tuple[ConfigProblem, ...]]:
         """Take in a state of the ConfigMap (None: it does not exist)."""
         if data is None or CPU_NORMALIZATION_KEY not in data:
             return NormalizationState(available=True, compat=self.compat), ()
@@ -255,7 +255,7 @@ class NormalizationState:
             given = read(CPU_NORMALIZATION_KEY, data[CPU_NORMALIZATION_KEY], self.compat)
         except DecodeError as error:
             message = f"failed to unmarshal CPUNormalizationCfg, err: {error}"
-            problem = Problem(NORMALIZATION_UNREADABLE, CPU_NORMALIZATION_KEY, message)
+            problem = ConfigProblem(NORMALIZATION_UNREADABLE, CPU_NORMALIZATION_KEY, message)
             return replace(self, available=True), (problem,)
         entries = given.pop("nodeConfigs", [])
         cluster = merge_normalization({"enable": False}, given)
@@ -270,7 +270,7 @@ class AmplificationState:
     config: Raw = field(default_factory=lambda: {"enable": False})
     compat: Compat = NEWEST
 
-    def updated(self, data: Mapping[str, str] | None) -> tuple["AmplificationState", tuple[Problem, ...]]:
+    def updated(self, data: Mapping[str, str] | None) -> tuple["AmplificationState", tuple[ConfigProblem, ...]]:
         """Take in a state of the ConfigMap (None: it does not exist)."""
         default = AmplificationState(compat=self.compat)
         if data is None or AMPLIFICATION_KEY not in data or not self.compat.has(since.AMPLIFICATION_CONFIG):
@@ -279,7 +279,7 @@ class AmplificationState:
             given = read(AMPLIFICATION_KEY, data[AMPLIFICATION_KEY], self.compat)
         except DecodeError as error:
             message = f"failed to unmarshal ResourceAmplificationCfg, err: {error}"
-            return self, (Problem(AMPLIFICATION_UNREADABLE, AMPLIFICATION_KEY, message),)
+            return self, (ConfigProblem(AMPLIFICATION_UNREADABLE, AMPLIFICATION_KEY, message),)
         entries = given.pop("nodeConfigs", [])
         cluster = overlay(default.config, given)
         nodes = [_completed_entry(cluster, entry) for entry in entries]
@@ -293,14 +293,14 @@ def merge_normalization(base: Mapping[str, Any], over: Mapping[str, Any]) -> Raw
     return {**merged, "ratioModel": models} if models else merged
 
 
-def _complete_entries(cluster: Raw, entries: list[Raw], compat: Compat) -> tuple[list[Raw], tuple[Problem, ...]]:
+def _complete_entries(cluster: Raw, entries: list[Raw], compat: Compat) -> tuple[list[Raw], tuple[ConfigProblem, ...]]:
     nodes, problems = [], []
     for entry in entries:
         completed = _completed_entry(cluster, entry)
         if problem := acceptance_problem(own_fields(completed), compat):
             name = entry.get("name") or "without a name"
             message = f"node config {name}: {problem}; the cluster strategy applies instead"
-            problems.append(Problem(COLOCATION_NOT_ACCEPTABLE, COLOCATION_KEY, message))
+            problems.append(ConfigProblem(COLOCATION_NOT_ACCEPTABLE, COLOCATION_KEY, message))
             completed = {**_selecting(entry), **cluster}
         nodes.append(completed)
     return nodes, tuple(problems)

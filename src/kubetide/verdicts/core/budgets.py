@@ -16,8 +16,8 @@ def judge_pdb(view: ClusterView, pdb: PodDisruptionBudget) -> list[Finding]:
     if not pods:
         return [found("pdb-no-pods", KIND, key)]
     findings = []
-    for other in view.pdbs:
-        if other.metadata.namespace == key.namespace and other.metadata.name != key.name:
+    for other in view.by_namespace[key.namespace].pdbs:
+        if other.metadata.name != key.name:
             both = [pod for pod in pods if selector_of(other).matches(pod.metadata.labels)]
             if both:
                 name = other.metadata.name

@@ -13,6 +13,9 @@ _USUAL = {"cpu": "100m", "memory": "128Mi"}
 """What is suggested where nothing has been measured."""
 
 _MEBI = 1024**2
+_LEAST = {"cpu": Quantity.of_milli(50), "memory": Quantity.of(32 * _MEBI)}
+"""Below this a percentage of the request says nothing: an idle process moves it by more than its target."""
+
 _METRICS_SERVERS = ("metrics-server", "kubetide-metrics", "prometheus-adapter")
 
 
@@ -29,7 +32,7 @@ def measured_request(view: ClusterView, pods: Iterable[Pod], container: str, res
         for one in usage.containers or () if usage is not None else ():
             if one.name == container and resource in (one.usage or {}):
                 most = max(most, (amount_of((one.usage or {})[resource]) or ZERO))
-    return rounded(resource, most) if most else _USUAL.get(resource, "1")
+    return rounded(resource, max(most, _LEAST.get(resource, ZERO))) if most else _USUAL.get(resource, "1")
 
 
 def rounded(resource: str, amount: Quantity) -> str:

@@ -13,7 +13,7 @@ from kubetide.api.objects.meta import key_of
 from kubetide.api.objects.resources import is_sidecar
 from kubetide.api.objects.vpa import OFF, update_mode
 from kubetide.api.values.conditions import find_condition, is_true
-from kubetide.api.values.quantity import readable
+from kubetide.api.values.quantity import plain_number, readable
 from kubetide.hpa.core.decide import metrics_of
 from kubetide.hpa.core.takeover import BUILT_IN_MANAGER, DRY_RUN, FIELD_MANAGER
 from kubetide.hpa.core.zero import minimum_of
@@ -77,8 +77,9 @@ def _about_target(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[F
 def _about_rivals(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[Finding]:
     """Other autoscalers on the same pods, of either kind, and a second controller."""
     key, ref, target = key_of(hpa), hpa.spec.scale_target_ref, _target(view, hpa)
-    for other in view.hpas:
-        if other.metadata.namespace != key.namespace or other.metadata.name == key.name:
+    near = view.by_namespace[key.namespace]
+    for other in near.hpas:
+        if other.metadata.name == key.name:
             continue
         if (other.spec.scale_target_ref.kind, other.spec.scale_target_ref.name) == (ref.kind, ref.name):
             younger = max((hpa, other), key=lambda one: (str(one.metadata.creation_timestamp), one.metadata.name))
@@ -95,7 +96,7 @@ def _about_rivals(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[F
             own, own_selector = view.pods_of(other.spec.scale_target_ref.kind, key_of(theirs)), selector_of(target)
             if any(own_selector.matches(pod.metadata.labels) for pod in own):
                 yield found("hpa-overlapping-selectors", KIND, key, selector=own_selector, other=other.metadata.name)
-    for vpa in view.vpas:
+    for vpa in near.vpas:
         if update_mode(vpa) == OFF:
             continue
         both = contested(vpa, hpa)
@@ -293,7 +294,7 @@ def _figure(hpa: HorizontalPodAutoscaler, metric: MetricSpec) -> str:
     if other is None or value is None:
         return ""
     wanted = other.target.average_value if other.target.average_value is not None else other.target.value
-    return f"{other.metric.name} at {value}, target {wanted}"
+    return f"{other.metric.name} at {plain_number(value)}, target {wanted}"
 
 
 def _utilization(hpa: HorizontalPodAutoscaler, metric: MetricSpec) -> int | None:

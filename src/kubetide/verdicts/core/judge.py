@@ -5,11 +5,14 @@ about(view, "hpa", key, record)  what `explain` opens with: the verdict, then wh
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kubetide.api.objects.apps import PodDisruptionBudget
+from kubetide.api.objects.hpa import CrossVersionObjectReference as HpaReference
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import HasMetadata, ObjectKey, key_of
+from kubetide.api.objects.vpa import CrossVersionObjectReference as VpaReference
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.verdicts.core.budgets import judge_pdb
 from kubetide.verdicts.core.finding import found
@@ -23,6 +26,7 @@ from kubetide.verdicts.core.webhook import judge_webhook
 from kubetide.verdicts.core.workloads import judge_workload, kind_of
 
 Record = Mapping[str, Any]
+Reference = HpaReference | VpaReference
 
 _APPS = ("deployments.apps", "statefulsets.apps")
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -132,35 +136,28 @@ def _workload(kind: str) -> Callable[[ClusterView, ObjectKey, Record | None], li
     return judge
 
 
+@dataclass(frozen=True, slots=True)
 class Parts:
     """What belongs to one workload."""
 
-    def __init__(self, view: ClusterView, workload: Workload) -> None:
-        kind, key = kind_of(workload), key_of(workload)
-        self.hpas: list[HorizontalPodAutoscaler] = [
-            hpa
-            for hpa in view.hpas
-            if (hpa.spec.scale_target_ref.kind, ObjectKey(hpa.metadata.namespace, hpa.spec.scale_target_ref.name))
-            == (kind, key)
-        ]
-        self.vpas: list[VerticalPodAutoscaler] = [
-            vpa
-            for vpa in view.vpas
-            if vpa.spec.target_ref is not None
-            and (vpa.spec.target_ref.kind, ObjectKey(vpa.metadata.namespace, vpa.spec.target_ref.name)) == (kind, key)
-        ]
-        pods = view.pods_of(kind, key)
-        self.pdbs: list[PodDisruptionBudget] = [
-            pdb
-            for pdb in view.pdbs
-            if pdb.metadata.namespace == key.namespace
-            and any(selector_of(pdb).matches(pod.metadata.labels) for pod in pods)
-        ]
+    hpas: list[HorizontalPodAutoscaler]
+    vpas: list[VerticalPodAutoscaler]
+    pdbs: list[PodDisruptionBudget]
 
 
 def parts_of(view: ClusterView, workload: Workload) -> Parts:
     """Return the autoscalers and budgets of a workload."""
-    return Parts(view, workload)
+    kind, key = kind_of(workload), key_of(workload)
+    near, pods = view.by_namespace[key.namespace], view.pods_of(kind, key)
+
+    def is_target(ref: Reference | None) -> bool:
+        return ref is not None and (ref.kind, ref.name) == (kind, key.name)
+
+    return Parts(
+        [hpa for hpa in near.hpas if is_target(hpa.spec.scale_target_ref)],
+        [vpa for vpa in near.vpas if is_target(vpa.spec.target_ref)],
+        [pdb for pdb in near.pdbs if any(selector_of(pdb).matches(pod.metadata.labels) for pod in pods)],
+    )
 
 
 def _named(items: Iterable[Any], key: ObjectKey) -> Any:

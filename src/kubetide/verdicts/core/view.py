@@ -4,7 +4,7 @@ Nothing here is asked for later: what could not be read is named in `unreadable`
 `unknown`, never fine.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -16,7 +16,7 @@ from kubetide.api.objects.meta import ObjectKey, TypedObject, controller_of, key
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.objects.resources import Amounts, add, pod_requests, subtract
 from kubetide.api.objects.slo import NodeMetric
-from kubetide.api.objects.vpa import VerticalPodAutoscaler
+from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
 from kubetide.api.values.quantity import Quantity, QuantityText, parse_quantity
 from kubetide.api.values.selectors import NOTHING, Selector, selector_from
 from kubetide.errors import QuantityError, SelectorError
@@ -28,6 +28,16 @@ KIND_WORDS = {"Deployment": "deploy", "StatefulSet": "statefulset", "DaemonSet":
 
 PODS = "pods"
 _FINISHED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The objects of one namespace."""
+
+    hpas: list[HorizontalPodAutoscaler] = field(default_factory=list)
+    vpas: list[VerticalPodAutoscaler] = field(default_factory=list)
+    pdbs: list[PodDisruptionBudget] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +77,25 @@ class ClusterView:
         ):
             found |= {(kind, key_of(item)): item for item in items}
         return found
+
+    @cached_property
+    def by_namespace(self) -> Mapping[str, "Neighbours"]:
+        """What may concern each other: objects of one namespace. There may be thousands of namespaces."""
+        found: dict[str, Neighbours] = {}
+        for hpa in self.hpas:
+            found.setdefault(hpa.metadata.namespace, Neighbours()).hpas.append(hpa)
+        for vpa in self.vpas:
+            found.setdefault(vpa.metadata.namespace, Neighbours()).vpas.append(vpa)
+        for pdb in self.pdbs:
+            found.setdefault(pdb.metadata.namespace, Neighbours()).pdbs.append(pdb)
+        for workload in self.workloads.values():
+            found.setdefault(workload.metadata.namespace, Neighbours()).workloads.append(workload)
+        return found
+
+    @cached_property
+    def sizing_vpas(self) -> int:
+        """How many VPAs set the size of new pods."""
+        return sum(update_mode(vpa) != OFF for vpa in self.vpas)
 
     @cached_property
     def _pods_by_owner(self) -> Mapping[tuple[str, ObjectKey], list[Pod]]:
@@ -173,8 +202,3 @@ def selector_of(workload: Workload | PodDisruptionBudget) -> Selector:
         return selector_from(workload.spec.selector)
     except SelectorError:
         return NOTHING
-
-
-def in_namespace(items: Iterable[Workload], namespace: str) -> list[Workload]:
-    """Return the workloads of a namespace."""
-    return [item for item in items if item.metadata.namespace == namespace]

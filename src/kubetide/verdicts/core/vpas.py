@@ -78,9 +78,10 @@ def _about_target(view: ClusterView, vpa: VerticalPodAutoscaler) -> Iterator[Fin
 
 def _about_rivals(view: ClusterView, vpa: VerticalPodAutoscaler) -> Iterator[Finding]:
     key, ref = key_of(vpa), vpa.spec.target_ref
-    for other in view.vpas:
+    near = view.by_namespace[key.namespace]
+    for other in near.vpas:
         theirs = other.spec.target_ref
-        if ref is None or theirs is None or key_of(other) == key or other.metadata.namespace != key.namespace:
+        if ref is None or theirs is None or key_of(other) == key:
             continue
         if (theirs.kind, theirs.name) == (ref.kind, ref.name):
             younger = max((vpa, other), key=lambda one: (str(one.metadata.creation_timestamp), one.metadata.name))
@@ -95,7 +96,7 @@ def _about_rivals(view: ClusterView, vpa: VerticalPodAutoscaler) -> Iterator[Fin
             )
     if update_mode(vpa) == OFF:
         return
-    for hpa in view.hpas:
+    for hpa in near.hpas:
         if both := contested(vpa, hpa):
             yield found(
                 "vpa-hpa-conflict",

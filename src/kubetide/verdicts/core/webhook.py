@@ -33,7 +33,7 @@ def applies(vpa: VerticalPodAutoscaler) -> bool:
 
 def judge_webhook(view: ClusterView) -> list[Finding]:
     """Return what there is to say about the admission webhook; nothing where nobody needs it."""
-    sizing = sum(map(applies, view.vpas))
+    sizing = view.sizing_vpas
     lease = view.lease(ADMISSION_LEASE)
     if lease is None:
         return [found("webhook-missing", KIND, KEY, count=sizing)] if sizing else []

@@ -16,7 +16,6 @@ from kubetide.verdicts.core.view import (
     ClusterView,
     Workload,
     amount_of,
-    in_namespace,
     requests_of,
     selector_of,
     template_of,
@@ -47,7 +46,9 @@ def judge_workload(view: ClusterView, workload: Workload) -> list[Finding]:
         findings += _about_quotas(view, workload, room)
     if ready < count:
         findings.append(found("workload-unready", word, key, ready=ready, count=count, workload=argument))
-    if room is not None and room.shortage and room.fitting is not None:
+    # A pod of its own that waits already says so itself.
+    waits = any(not one.spec.node_name for one in view.pods_of(kind, key))
+    if room is not None and room.shortage and room.fitting is not None and not waits:
         findings.append(
             found(
                 "workload-no-room",
@@ -89,7 +90,7 @@ def _room_text(room: Room | None) -> str:
 def _about_selectors(view: ClusterView, workload: Workload) -> Iterator[Finding]:
     key, selector = key_of(workload), selector_of(workload)
     own = template_of(workload).metadata.labels or {}
-    for other in in_namespace(view.workloads.values(), key.namespace):
+    for other in view.by_namespace[key.namespace].workloads:
         if other is not workload and selector_of(other).matches(own) and selector.matches(own):
             yield found(
                 "workload-overlap",

@@ -16,7 +16,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.log import get_logger
-from kubetide.vpa.admission.core.mutate import Fitted, Limits, amounts_of, fit_pod
+from kubetide.vpa.admission.core.mutate import Fitted, SizeLimits, amounts_of, fit_pod
 from kubetide.vpa.admission.core.review import PodContext, shrinks_memory
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.core.boost import Boosted, boost, has_boost
@@ -93,13 +93,13 @@ class AdmissionView:
             return None
         ranges = self.targets.limits_in(namespace)
         if self._settings.upstream_behavior:
-            fitted = fit_pod(pod, vpa, ranges, Limits(limit_ratio=self._limit_ratio))
+            fitted = fit_pod(pod, vpa, ranges, SizeLimits(limit_ratio=self._limit_ratio))
             return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
         headroom = self._settings.memory_headroom
-        fitted = fit_pod(pod, vpa, ranges, Limits(nodes=self._nodes(), limit_ratio=self._limit_ratio))
+        fitted = fit_pod(pod, vpa, ranges, SizeLimits(nodes=self._nodes(), limit_ratio=self._limit_ratio))
         if headroom >= 0 and shrinks_memory(pod, fitted):
             usage = await self._usage_of(vpa, namespace)
-            limits = Limits(usage=usage, headroom=headroom, nodes=self._nodes(), limit_ratio=self._limit_ratio)
+            limits = SizeLimits(usage=usage, headroom=headroom, nodes=self._nodes(), limit_ratio=self._limit_ratio)
             fitted = fit_pod(pod, vpa, ranges, limits)
         return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
 

@@ -25,7 +25,7 @@ from kubetide.errors import KubetideError, SettingsError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
-from kubetide.kube.connections import Limits
+from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.lease import micro_time
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
@@ -74,7 +74,7 @@ class AdmissionController(Controller):
         rng: random.Random,
         *,
         local: LocalWebhooks | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._client = client
         self._clock = clock

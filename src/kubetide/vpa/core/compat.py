@@ -134,22 +134,22 @@ def compat_of(text: str, *, exactly: bool = False) -> Compat:
         raise SettingsError(str(error), field="compat") from error
 
 
-class Stage(Enum):
+class GateStage(Enum):
     """How far a feature is."""
 
     ALPHA = "alpha"
     REMOVED = "always on"
 
 
-GATES: dict[str, Stage] = {
-    "CPUStartupBoost": Stage.ALPHA,
-    "InPlace": Stage.ALPHA,
-    "InPlaceOrRecreate": Stage.REMOVED,
-    "NativeSidecar": Stage.ALPHA,
-    "PerVPAConfig": Stage.ALPHA,
-    "RequestToLimitRatio": Stage.ALPHA,
+GATES: dict[str, GateStage] = {
+    "CPUStartupBoost": GateStage.ALPHA,
+    "InPlace": GateStage.ALPHA,
+    "InPlaceOrRecreate": GateStage.REMOVED,
+    "NativeSidecar": GateStage.ALPHA,
+    "PerVPAConfig": GateStage.ALPHA,
+    "RequestToLimitRatio": GateStage.ALPHA,
 }
-_GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": None}
+_GROUPS = {"AllAlpha": GateStage.ALPHA, "AllBeta": None}
 
 
 def gate_enabled(gates: Sequence[str], name: str) -> bool:
@@ -162,7 +162,7 @@ def gate_enabled(gates: Sequence[str], name: str) -> bool:
             named = value
         elif key in _GROUPS and _GROUPS[key] is GATES[name]:
             grouped = value
-    if GATES[name] is Stage.REMOVED:
+    if GATES[name] is GateStage.REMOVED:
         return True
     return grouped if named is None else named
 

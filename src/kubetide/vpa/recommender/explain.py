@@ -12,6 +12,8 @@ from kubetide.api.values.quantity import readable, readable_bytes
 BARS = " ▏▎▍▌▋▊▉█"
 LINES = 12
 WIDTH = 32
+UNBOUNDED_MILLIS = 1e9
+"""No machine has a million cores: the factor of a history without confidence is infinite, and is cut there."""
 
 
 def render(trace: Mapping[str, Any]) -> str:
@@ -103,6 +105,8 @@ def _bar(share: float) -> str:
 
 
 def _millis(value: float) -> str:
+    if value >= UNBOUNDED_MILLIS:
+        return "unbounded"
     return f"{value:.0f}m" if value < 10_000 else f"{value / 1000:.1f}"
 
 

@@ -27,7 +27,7 @@ UPDATE_MODES = (OFF, INITIAL, RECREATE, AUTO, IN_PLACE_OR_RECREATE, IN_PLACE)
 FLAGS = ("false", "true")
 
 
-class Instruments(Protocol):
+class InstrumentFactory(Protocol):
     """Hands out instruments; `kubetide.telemetry.Telemetry` does."""
 
     def counter(self, name: str, help: str, labels: Any = ()) -> Any: ...  # noqa: A002
@@ -45,7 +45,7 @@ class Steady(Protocol):
 class RecommenderTelemetry:
     """Steps, objects, responses and quality."""
 
-    def __init__(self, instruments: Instruments) -> None:
+    def __init__(self, instruments: InstrumentFactory) -> None:
         self.objects = instruments.gauge(
             f"{PREFIX}vpa_objects_count",
             "VPA objects by state.",

@@ -15,13 +15,13 @@ from kubetide.vpa.updater.core import events
 from kubetide.vpa.updater.core.breaker import CLOSED
 from kubetide.vpa.updater.core.budget import Creator, creator_of
 from kubetide.vpa.updater.core.inplace import is_infeasible, may_evict, pod_resize_state
-from kubetide.vpa.updater.core.memory import Eviction, Memory, disruption_of
+from kubetide.vpa.updater.core.memory import Memory, PastEviction, disruption_of
 from kubetide.vpa.updater.core.plan import Judgement, Method, VpaPlan, new_requests
 from kubetide.vpa.updater.core.priority import actual_requests
 from kubetide.vpa.updater.core.resizing import Resize, fell_back, resize_of
 from kubetide.vpa.updater.core.step import Step
 from kubetide.vpa.updater.evictor import Attempt, Evictor
-from kubetide.vpa.updater.executor import UNANNOUNCED, Result
+from kubetide.vpa.updater.executor import UNANNOUNCED, AttemptResult
 from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
 from kubetide.vpa.updater.telemetry import UpdaterTelemetry
 
@@ -71,12 +71,12 @@ class Disruptor:
         """Return where the resize of a pod stood when it was last looked at."""
         return self._resizes.get(pod.metadata.uid)
 
-    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> AttemptResult:
         """Evict a pod, and remember it where it happened or may have happened."""
         fields = {"pod": str(key_of(pod)), "vpa": str(plan.key), "reason": reason}
         if not await self.announce(plan, pod):
             self._steps[key_of(pod)] = Step(Method.WAIT, UNANNOUNCED)
-            return Result.NOTHING
+            return AttemptResult.NOTHING
         eviction = self._eviction(plan, candidate, pod)
         # Before the request: nobody may think meanwhile that no replacement is awaited.
         self._memory.begin(eviction, judged=self._breakers.enabled)
@@ -91,7 +91,7 @@ class Disruptor:
             self._telemetry.count_failed_eviction(plan.key, pods=size, mode=plan.mode, reason="EvictionError")
             self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
             log.warning("could not evict", **fields, outcome=outcome.value, error=error)
-            return Result.COUNTS if outcome is Attempt.UNKNOWN else Result.NOTHING
+            return AttemptResult.COUNTS if outcome is Attempt.UNKNOWN else AttemptResult.NOTHING
         self._telemetry.count_eviction(plan.key, pods=size, mode=plan.mode)
         self._steps[key_of(pod)] = Step(Method.EVICT, reason)
         if plan.mode == IN_PLACE_OR_RECREATE:
@@ -99,9 +99,9 @@ class Disruptor:
         for event in events.evicted(pod, plan.vpa):
             self._recorder.publish(event)
         log.info("evicted", **fields)
-        return Result.COUNTS
+        return AttemptResult.COUNTS
 
-    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> AttemptResult:
         """Resize a pod in place; a rejection for good may ask for an eviction instead."""
         assert candidate.fitted is not None
         uid = pod.metadata.uid
@@ -125,7 +125,7 @@ class Disruptor:
             self._steps[key_of(pod)] = Step(Method.RESIZE, reason)
             self._recorder.publish(events.resized(pod))
             log.info("resized in place", **fields)
-            return Result.COUNTS
+            return AttemptResult.COUNTS
         refused = outcome in (Attempt.FAILED, Attempt.INFEASIBLE)
         never = outcome is Attempt.INFEASIBLE and plan.mode == IN_PLACE and compat.has(NODE_CAPACITY_INFEASIBLE)
         reason_of_failure = "InPlaceUpdateInfeasible" if never else "InPlaceUpdateError"
@@ -137,12 +137,12 @@ class Disruptor:
         if never and plan.targets is not None:
             self._memory.infeasible[uid] = plan.targets
         if not refused or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
-            return Result.COUNTS if outcome is Attempt.UNKNOWN else Result.NOTHING
+            return AttemptResult.COUNTS if outcome is Attempt.UNKNOWN else AttemptResult.NOTHING
         waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
         paused = self._memory.breakers.get(plan.key, CLOSED).paused
         if paused or not may_evict(pod, plan.budget.group_of(pod), waited=waited):
-            return Result.NOTHING
-        return Result.EVICT_INSTEAD
+            return AttemptResult.NOTHING
+        return AttemptResult.EVICT_INSTEAD
 
     async def announce(self, plan: VpaPlan, pod: Pod) -> bool:
         """Write down that a pod is about to be evicted; False when it must not be, because that failed."""
@@ -178,10 +178,10 @@ class Disruptor:
         """Keep what was decided about a pod."""
         self._steps[key_of(candidate.pod)] = step
 
-    def _eviction(self, plan: VpaPlan, candidate: Judgement, pod: Pod) -> Eviction:
+    def _eviction(self, plan: VpaPlan, candidate: Judgement, pod: Pod) -> PastEviction:
         meta, creator = pod.metadata, creator_of(pod)
         known = {each.metadata.uid for each in self._workload(creator)}
-        return Eviction(
+        return PastEviction(
             vpa=plan.key,
             creator=creator,
             disruption=disruption_of(name=meta.name, uid=meta.uid, at=self._clock.now(), evicted=True, known=known),

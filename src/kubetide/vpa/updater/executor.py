@@ -28,7 +28,7 @@ OUT_OF_TIME = "this loop ended before it"
 OUT_OF_BUDGET = "the disruption budget of the cluster is used up for this loop"
 
 
-class Result(Enum):
+class AttemptResult(Enum):
     """How an attempt ended."""
 
     COUNTS = "it happened, or may have happened"
@@ -39,11 +39,11 @@ class Result(Enum):
 class Effects(Protocol):
     """What a loop does to the cluster."""
 
-    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+    async def evict(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> AttemptResult:
         """Evict a pod and remember it."""
         ...
 
-    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> Result:
+    async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> AttemptResult:
         """Resize a pod and remember it."""
         ...
 
@@ -64,7 +64,7 @@ class Effects(Protocol):
         ...
 
 
-class Limiters:
+class DisruptionLimiters:
     """Everything that may hold a disruption back for a while."""
 
     def __init__(self, budget: DisruptionBudget, evictions: TokenBucket, resizes: TokenBucket) -> None:
@@ -98,7 +98,7 @@ class LoopExecution:
         plans: Iterable[VpaPlan],
         *,
         effects: Effects,
-        limiters: Limiters,
+        limiters: DisruptionLimiters,
         memory: Memory,
         pods: Store[Pod],
         workload: Callable[[Creator], list[Pod]],
@@ -223,15 +223,15 @@ class LoopExecution:
         finally:
             self._under_way -= 1
             self._returned.set()
-        if result is Result.NOTHING:
+        if result is AttemptResult.NOTHING:
             # Pods that nobody may touch must not use up the budget of others.
             self._limiters.give_back(step.method, now)
 
-    async def _disturb(self, plan: VpaPlan, candidate: Judgement, pod: Pod, step: Step) -> Result:
+    async def _disturb(self, plan: VpaPlan, candidate: Judgement, pod: Pod, step: Step) -> AttemptResult:
         if step.method is Method.EVICT:
             return await self._effects.evict(plan, candidate, pod, step.reason)
         result = await self._effects.resize(plan, candidate, pod, step.reason)
-        if result is not Result.EVICT_INSTEAD:
+        if result is not AttemptResult.EVICT_INSTEAD:
             return result
         # The resize that was counted did not happen; the eviction in its place uses its budget.
         return await self._effects.evict(plan, candidate, pod, "the resize in place was refused: evicted instead")

@@ -35,7 +35,7 @@ from kubetide.vpa.updater.core.plan import Judgement, Method, Observation, PlanR
 from kubetide.vpa.updater.core.priority import RankRules
 from kubetide.vpa.updater.core.settling import outstanding, replicas_to_wait_for
 from kubetide.vpa.updater.evictor import Evictor
-from kubetide.vpa.updater.executor import Limiters, LoopExecution
+from kubetide.vpa.updater.executor import DisruptionLimiters, LoopExecution
 from kubetide.vpa.updater.explain import trace
 from kubetide.vpa.updater.observer import ClusterView
 from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
@@ -280,11 +280,11 @@ class Updater(Controller):
         )
         return memory, watch, disruptor
 
-    def _new_limiters(self, now: datetime) -> Limiters:
+    def _new_limiters(self, now: datetime) -> DisruptionLimiters:
         settings = self._settings
         per_minute = 0 if settings.upstream_behavior else settings.disruptions_per_minute
         rate, burst = settings.eviction_rate_limit, settings.eviction_rate_burst
-        return Limiters(
+        return DisruptionLimiters(
             DisruptionBudget(per_minute=per_minute, burst=settings.disruption_burst, started=now),
             TokenBucket(rate=rate, burst=burst, now=now),
             TokenBucket(rate=rate, burst=burst, now=now),

@@ -28,7 +28,7 @@ from kubetide.kube.owners import ControllerKey
 from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.vpa.admission.core.heartbeat import ABSENT, Heartbeat, read_heartbeat
-from kubetide.vpa.admission.core.mutate import Limits
+from kubetide.vpa.admission.core.mutate import SizeLimits
 from kubetide.vpa.core.boost import has_boost
 from kubetide.vpa.core.matching import Candidate, controlling, pod_owner
 from kubetide.vpa.core.policy import recommendations
@@ -196,10 +196,12 @@ class ClusterView:
         now: datetime,
     ) -> Observation:
         ratio = self._settings.gate("RequestToLimitRatio")
-        limits = Limits(limit_ratio=ratio)
+        limits = SizeLimits(limit_ratio=ratio)
         if not self._settings.upstream_behavior:
             of_workload = None if usage is None else largest_usage(usage.get(key_of(pod), {}) for pod in pods)
-            limits = Limits(usage=of_workload, headroom=self._settings.memory_headroom, nodes=nodes, limit_ratio=ratio)
+            limits = SizeLimits(
+                usage=of_workload, headroom=self._settings.memory_headroom, nodes=nodes, limit_ratio=ratio
+            )
         creators = {creator_of(pod) for pod in pods}
         stated = {c: self.targets.stated_replicas(c.namespace, c.kind, c.name) for c in creators}
         not_ready = await self._not_ready(vpa, now=now)

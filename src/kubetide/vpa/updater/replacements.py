@@ -13,7 +13,7 @@ from kubetide.api.values.conditions import Condition
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.log import get_logger
 from kubetide.vpa.admission.core.heartbeat import Heartbeat
-from kubetide.vpa.admission.core.mutate import UNLIMITED, Limits, fit_pod
+from kubetide.vpa.admission.core.mutate import UNLIMITED, SizeLimits, fit_pod
 from kubetide.vpa.updater.core import events
 from kubetide.vpa.updater.core.breaker import (
     BreakerState,
@@ -234,7 +234,7 @@ def _expected(observation: Observation, pod: Pod) -> tuple[Targets, ...]:
     return tuple(_targets(observation, pod, each) for each in limits)
 
 
-def _targets(observation: Observation, pod: Pod, limits: Limits) -> Targets:
+def _targets(observation: Observation, pod: Pod, limits: SizeLimits) -> Targets:
     try:
         return new_requests(fit_pod(pod, observation.vpa, observation.ranges, limits))
     except InvalidInput:

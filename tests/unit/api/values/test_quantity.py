@@ -10,7 +10,10 @@ from kubetide.api.values.quantity import (
     memory_bytes,
     milli_text,
     parse_quantity,
+    plain_number,
     quantity_float,
+    readable,
+    readable_bytes,
 )
 from kubetide.errors import QuantityError
 
@@ -128,3 +131,27 @@ def test_as_a_double_it_is_mantissa_times_one_power_of_ten(text: str, number: fl
 def test_milli_values_print_as_statuses_show_them(millis: int, text: str) -> None:
     assert milli_text(millis) == text
     assert str(Quantity.of_milli(millis)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (476450463, "454Mi"),
+        (1536 * 1024**2, "1.5Gi"),
+        (17 * 1024, "17Ki"),
+        (0, "0"),
+        (1023, "1023"),
+        (-(2**30), "-1Gi"),
+    ],
+)
+def test_bytes_are_written_as_people_read_them(value: float, text: str) -> None:
+    assert readable_bytes(value) == text
+
+
+def test_quantities_are_readable_by_resource_and_rubbish_stays_as_it_is() -> None:
+    assert readable("memory", "476450463") == "454Mi"
+    assert readable("kubernetes.io/batch-memory", "1Gi") == "1Gi"
+    assert readable("cpu", "250m") == "250m"
+    assert readable("memory", "much") == "much"
+    assert plain_number("12820m") == "12.82"
+    assert plain_number("many") == "many"

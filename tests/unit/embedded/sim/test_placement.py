@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.sim.placement import NodeState, choose, pod_amounts, tolerates, why_not
+from kubetide.embedded.sim.placement import SchedulerNode, choose, pod_amounts, tolerates, why_not
 
 Raw = dict[str, Any]
 GIB = 2**30
 
 
-def make_state(name: str = "a", **changes: Any) -> NodeState:
-    state = NodeState(
+def make_state(name: str = "a", **changes: Any) -> SchedulerNode:
+    state = SchedulerNode(
         name=name,
         labels={"zone": "east", "disk": "5"},
         taints=[],
@@ -66,7 +66,7 @@ MATCH = "node(s) didn't match Pod's node affinity/selector"
         pytest.param(make(affinity("Lt", "disk", "4")), make_state(), MATCH, id="affinity-less"),
     ],
 )
-def test_a_node_is_refused_for_a_reason(pod: Raw, node: NodeState, reason: str) -> None:
+def test_a_node_is_refused_for_a_reason(pod: Raw, node: SchedulerNode, reason: str) -> None:
     assert why_not(pod, pod_amounts(pod), node) == reason
 
 

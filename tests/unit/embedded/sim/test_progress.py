@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from kubetide.embedded.sim.controllers.progress import Counts, judge
+from kubetide.embedded.sim.controllers.progress import ReplicaCounts, judge
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 Raw = dict[str, Any]
 
 
-def counts(total: int, updated: int, ready: int | None = None) -> Counts:
+def counts(total: int, updated: int, ready: int | None = None) -> ReplicaCounts:
     up = updated if ready is None else ready
-    return Counts(total=total, updated=updated, ready=up, available=up)
+    return ReplicaCounts(total=total, updated=updated, ready=up, available=up)
 
 
 def condition(status: str, reason: str, *, age: int = 0, replica_set: str = "web-2", text: str = "") -> Raw:
@@ -63,7 +63,7 @@ DONE = condition("True", "NewReplicaSetAvailable", text='ReplicaSet "web-2" has 
     ],
 )
 def test_a_rollout_is_judged_by_what_it_gained(
-    before: Raw | None, was: Counts, has: Counts, paused: bool, expected: tuple[str, str]
+    before: Raw | None, was: ReplicaCounts, has: ReplicaCounts, paused: bool, expected: tuple[str, str]
 ) -> None:
     found, _ = judge(
         before,

@@ -147,6 +147,17 @@ def test_windows_hold_a_drop() -> None:
     assert decision.memory.recommendations == (*(before.recommendations or ()), Recommendation(1, NOW))
 
 
+def test_a_size_that_comes_from_the_past_says_so() -> None:
+    before = Memory(recommendations=(Recommendation(9, NOW - timedelta(minutes=1)),))
+    decision = turn(observation(hpa(maximum=20), 4, [reading(50, 50, 50, 50)]), before)
+    assert (decision.current, decision.proposal, decision.rescale) == (4, 4, True)
+    assert decision.why, "a rescale without a reason cannot be understood"
+    (told,) = conclude(decision).events
+    assert told.message == (
+        f"New size: {decision.desired}; reason: A recommendation of 9 replicas is still inside its stabilization window"
+    )
+
+
 def test_a_new_key_starts_with_its_present_size() -> None:
     decision = turn(observation(hpa(), 4, [reading(1, 1, 1, 1)]), Memory(recommendations=None))
     assert [one.replicas for one in decision.memory.recommendations or ()] == [4, 1]

@@ -141,6 +141,14 @@ def test_failures_have_a_kind(running: list[Pod], found: PodReading, kind: Error
     assert caught.value.kind is kind
 
 
+def test_samples_of_pods_that_are_gone_are_not_mistaken_for_pods_that_request_nothing() -> None:
+    gone = PodReading(samples={"web-old": Sample(1)}, timestamp=NOW)
+    with pytest.raises(MetricFailure, match="the samples are of pods that are gone"):
+        utilization(gone, [pod("web-0")])
+    with pytest.raises(MetricFailure, match="request nothing"):
+        utilization(reading(1), [pod("web-0", cpu="0")])
+
+
 def test_counts_stay_within_32_bits() -> None:
     assert rounded_up(1e300) == INT32_MAX
     assert rounded_up(-1e300) == INT32_MIN

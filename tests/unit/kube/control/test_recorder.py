@@ -12,7 +12,7 @@ from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
-from kubetide.kube.control.recorder import Correlator, EventRecorder, Series
+from kubetide.kube.control.recorder import Correlator, EventRecorder, EventSeries
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 EVENTS = "/api/v1/events"
@@ -25,7 +25,7 @@ def event(message: str, name: str = "web") -> Event:
     return normal(about, "SuccessfulRescale", message)
 
 
-def correlate(correlator: Correlator, message: str, at: float, name: str = "web") -> Series | None:
+def correlate(correlator: Correlator, message: str, at: float, name: str = "web") -> EventSeries | None:
     now = START + timedelta(seconds=at)
     found = correlator.correlate(event(message, name), now=now, monotonic=at)
     return found[1] if found is not None else None

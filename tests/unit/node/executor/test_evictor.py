@@ -11,7 +11,7 @@ from kubetide.api.objects.events import Event
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
 from kubetide.node.core.plan import Counted, Eviction, EvictionTask, Notice, Plan
-from kubetide.node.executor.evictor import Evictor, Outcome, eviction_version
+from kubetide.node.executor.evictor import NodeEvictor, Outcome, eviction_version
 from kubetide.telemetry import Telemetry
 from nodeworld import TestClock
 
@@ -73,7 +73,7 @@ class World:
         self.audited: list[str] = []
         self.stopped: list[str] = []
         self.telemetry = Telemetry()
-        self.evictor = Evictor(
+        self.evictor = NodeEvictor(
             Client(self.api, clock=self.clock),
             clock=self.clock,
             node_name="n",

@@ -10,7 +10,7 @@ from kubetide.api.qos.cgroups import BEST_EFFORT, CgroupDriver
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput
-from kubetide.node.core.hooks.context import ContainerRequest, PodRequest, Response
+from kubetide.node.core.hooks.context import ContainerRequest, HookResponse, PodRequest
 from kubetide.node.core.hooks.decide import HookDecider
 from kubetide.node.core.hooks.normalization import shares_cpus
 from kubetide.node.core.hooks.rules import BATCH, CPUSET, GROUP_IDENTITY, NORMALIZATION, Plugins
@@ -241,22 +241,22 @@ def test_a_host_application_without_a_place_is_refused_not_written() -> None:
     assert not world.host.writes
 
 
-def failing(_: PodRequest) -> Response:
+def failing(_: PodRequest) -> HookResponse:
     raise InvalidInput("no")
 
 
 def test_with_policy_ignore_the_next_hook_runs() -> None:
     hooks = Hooks()
     hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "bad", failing)
-    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "good", lambda _: Response(cpu_shares=5))
+    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "good", lambda _: HookResponse(cpu_shares=5))
     result = hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, PodRequest())
     assert (result.failed, result.response.cpu_shares, result.error) == (False, 5, "bad: no")
 
 
 def test_a_hook_with_a_mistake_in_it_fails_by_its_policy_too() -> None:
     hooks = Hooks()
-    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "bad", lambda _: Response(cpu_shares=1 // 0))
-    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "good", lambda _: Response(cpu_shares=5))
+    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "bad", lambda _: HookResponse(cpu_shares=1 // 0))
+    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "good", lambda _: HookResponse(cpu_shares=5))
     result = hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, PodRequest())
     assert (result.failed, result.response.cpu_shares) == (False, 5)
     assert result.error.startswith("bad: ZeroDivisionError: ")
@@ -265,16 +265,16 @@ def test_a_hook_with_a_mistake_in_it_fails_by_its_policy_too() -> None:
 def test_with_policy_fail_the_run_stops() -> None:
     hooks = Hooks(policy=FailurePolicy.FAIL)
     hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "bad", failing)
-    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "good", lambda _: Response(cpu_shares=5))
+    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "good", lambda _: HookResponse(cpu_shares=5))
     result = hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, PodRequest())
     assert (result.failed, result.response.cpu_shares) == (True, None)
 
 
 def test_names_of_hooks_are_unique_and_policies_are_two() -> None:
     hooks = Hooks()
-    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "one", lambda _: Response())
+    hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "one", lambda _: HookResponse())
     with pytest.raises(InvalidInput):
-        hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "one", lambda _: Response())
+        hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, "one", lambda _: HookResponse())
     assert failure_policy("Fail") is FailurePolicy.FAIL
     with pytest.raises(InvalidInput):
         failure_policy("fail")

@@ -21,7 +21,7 @@ from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.strategy import Strategy
 from kubetide.node.core.qos.suppress import RECOVERED, USING, CpuSuppress
 from kubetide.node.enforcement import make_strategies
-from kubetide.node.executor.evictor import Evictor
+from kubetide.node.executor.evictor import NodeEvictor
 from kubetide.node.settings import NodeSettings
 from kubetide.node.strategy_runner import QosController
 from kubetide.telemetry import Telemetry
@@ -250,7 +250,7 @@ class _Evicting:
         self.api = FakeApi()
         clock: Clock = world.clock
         telemetry = Telemetry()
-        evictor = Evictor(
+        evictor = NodeEvictor(
             Client(self.api, clock=clock), clock=clock, node_name="n", publish=lambda event: None, telemetry=telemetry
         )
         self.controller = QosController(

@@ -16,10 +16,10 @@ from kubetide.api.values.conditions import Condition
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.errors import Unavailable
 from kubetide.testing.builders import make_container, make_pod, make_vpa
-from kubetide.vpa.admission.core.mutate import Limits
+from kubetide.vpa.admission.core.mutate import SizeLimits
 from kubetide.vpa.updater.core.breaker import CLOSED, BreakerState, condition_from
 from kubetide.vpa.updater.core.budget import Creator, creator_of
-from kubetide.vpa.updater.core.memory import Eviction, Memory, disruption_of
+from kubetide.vpa.updater.core.memory import Memory, PastEviction, disruption_of
 from kubetide.vpa.updater.core.plan import Observation
 from kubetide.vpa.updater.replacements import BreakerWatch
 
@@ -90,7 +90,7 @@ class World:
             vpa=convert(raw, VerticalPodAutoscaler),
             pods=tuple(self.pods),
             stated={self.creator: self.replicas},
-            limits=Limits(usage=self.usage),
+            limits=SizeLimits(usage=self.usage),
         )
         run_virtual(self.watch.begin_run([observation], None, now=now))
         return self.memory.breakers[KEY]
@@ -187,7 +187,7 @@ def test_memory_that_is_kept_because_its_usage_is_unknown_does_not_prove_the_web
     assert world.announce(NOW)
     gone = disruption_of(name="a", uid="a", at=NOW, evicted=True, known={"a", "b"})
     before: dict[str, Any] = {}
-    world.memory.begin(Eviction(vpa=KEY, creator=RS, disruption=gone, before=before, expected={}), judged=True)
+    world.memory.begin(PastEviction(vpa=KEY, creator=RS, disruption=gone, before=before, expected={}), judged=True)
     world.pods = [big[1], pod("c", minutes=1, memory="1Gi", cpu="300m")]
     assert world.run(NOW + timedelta(minutes=1)).strikes == 1
 
@@ -197,7 +197,7 @@ def test_an_eviction_that_needs_no_replacement_any_more_is_forgotten() -> None:
     world.run(NOW)
     assert world.announce(NOW)
     gone = disruption_of(name="x", uid="x", at=NOW, evicted=True, known={"x", "a", "b"})
-    world.memory.begin(Eviction(vpa=KEY, creator=RS, disruption=gone, before={}, expected={}), judged=True)
+    world.memory.begin(PastEviction(vpa=KEY, creator=RS, disruption=gone, before={}, expected={}), judged=True)
     assert world.run(NOW + timedelta(minutes=1)).awaited is not None
     world.memory.settle(RS, [])
     assert world.run(NOW + timedelta(minutes=2)) == CLOSED

@@ -15,7 +15,7 @@ _EVERYTHING = Selector()
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class WebhookRule:
     """Operations on resources."""
 
     operations: frozenset[str]
@@ -52,7 +52,7 @@ class Hook:
     name: str
     configuration: str
     mutating: bool
-    rules: tuple[Rule, ...]
+    rules: tuple[WebhookRule, ...]
     namespaces: Selector
     objects: Selector
     fails_closed: bool
@@ -124,8 +124,8 @@ def _selector(raw: Any) -> Selector:
     return selector_from(convert(raw, LabelSelector)) if raw else _EVERYTHING
 
 
-def _rule(raw: Raw) -> Rule:
-    return Rule(
+def _rule(raw: Raw) -> WebhookRule:
+    return WebhookRule(
         frozenset(raw.get("operations") or ()),
         frozenset(raw.get("apiGroups") or ()),
         frozenset(raw.get("apiVersions") or ()),

@@ -14,7 +14,7 @@ from kubetide.embedded.apiserver.apply.managers import manager_of
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest import strategy
 from kubetide.embedded.apiserver.rest.bodies import check_type
-from kubetide.embedded.apiserver.rest.requests import Request, Target
+from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import Cause, Raw, StatusError, bad_request
 from kubetide.embedded.apiserver.validation import strictness
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kubetide.embedded.apiserver.rest.verbs import Verbs
 
 
-def apply(verbs: "Verbs", request: Request, target: Target, resource: ApiResource, config: Raw) -> Steps:
+def apply(verbs: "Verbs", request: Request, target: RequestTarget, resource: ApiResource, config: Raw) -> Steps:
     """Create or change an object so that it has what `config` says."""
     if not request.query.get("fieldManager"):
         raise bad_request(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kubetide.embedded.apiserver.rest.requests import Request, Target, User
+from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget, User
 from kubetide.embedded.apiserver.rest.status import Raw, StatusError, qualified
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
 
@@ -38,7 +38,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def attributes_of(request: Request, target: Target | None) -> Attributes:
+def attributes_of(request: Request, target: RequestTarget | None) -> Attributes:
     """Return what a request wants to do."""
     if target is None or not target.plural:
         return Attributes(verb=request.method.lower(), path=request.path)
@@ -52,7 +52,7 @@ def attributes_of(request: Request, target: Target | None) -> Attributes:
     )
 
 
-def verb_of(request: Request, target: Target) -> str:
+def verb_of(request: Request, target: RequestTarget) -> str:
     """Return the API verb of a request."""
     match request.method:
         case "GET" | "HEAD":
@@ -76,7 +76,7 @@ class Authorizer:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def check_request(self, request: Request, target: Target | None) -> None:
+    def check_request(self, request: Request, target: RequestTarget | None) -> None:
         """Refuse a request that no rule allows; what it wants to do is found out only if somebody has to ask."""
         if not request.user.is_master:
             self.check(request.user, attributes_of(request, target))

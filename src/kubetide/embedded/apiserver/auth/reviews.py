@@ -2,7 +2,7 @@
 
 from kubetide.embedded.apiserver.auth.rbac import Attributes, Authorizer
 from kubetide.embedded.apiserver.auth.tokens import Tokens
-from kubetide.embedded.apiserver.rest.requests import Request, Target, User
+from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget, User
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.rest.verbs import VirtualResources
 
@@ -28,10 +28,10 @@ class Reviews:
             ("serviceaccounts", "token"): tokens.request_token,
         }
 
-    def _self_access(self, request: Request, target: Target, body: Raw) -> Raw:
+    def _self_access(self, request: Request, target: RequestTarget, body: Raw) -> Raw:
         return self._answer(body, request.user)
 
-    def _access(self, request: Request, target: Target, body: Raw) -> Raw:
+    def _access(self, request: Request, target: RequestTarget, body: Raw) -> Raw:
         spec = body.get("spec") or {}
         user = User(str(spec.get("user") or ""), tuple(spec.get("groups") or ()), str(spec.get("uid") or ""))
         return self._answer(body, user)
@@ -44,7 +44,7 @@ class Reviews:
             status["reason"] = "no RBAC rule allows it"
         return {**body, "metadata": body.get("metadata") or {}, "status": status}
 
-    def _rules(self, request: Request, target: Target, body: Raw) -> Raw:
+    def _rules(self, request: Request, target: RequestTarget, body: Raw) -> Raw:
         namespace = str((body.get("spec") or {}).get("namespace") or "default")
         everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
         rules = [everything] if request.user.is_master else list(self._authorizer.rules_for(request.user, namespace))
@@ -55,7 +55,7 @@ class Reviews:
         }
         return {**body, "metadata": body.get("metadata") or {}, "status": status}
 
-    def _who(self, request: Request, target: Target, body: Raw) -> Raw:
+    def _who(self, request: Request, target: RequestTarget, body: Raw) -> Raw:
         user = request.user
         info = {"username": user.name, "groups": list(user.groups), "uid": user.uid}
         return {**body, "metadata": body.get("metadata") or {}, "status": {"userInfo": info}}

@@ -16,7 +16,7 @@ import msgspec
 
 from kubetide.clock import Clock
 from kubetide.embedded.apiserver.auth.rbac import service_account
-from kubetide.embedded.apiserver.rest.requests import Request, Target, User
+from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget, User
 from kubetide.embedded.apiserver.rest.status import Raw, bad_request, not_found
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
 
@@ -79,7 +79,7 @@ class Tokens:
         body = f"{head}.{_encode(msgspec.json.encode(claims))}"
         return f"{body}.{_encode(self._sign(body))}", expires
 
-    def request_token(self, request: Request, target: Target, body: Raw) -> Raw:
+    def request_token(self, request: Request, target: RequestTarget, body: Raw) -> Raw:
         """Answer a TokenRequest."""
         seconds = (body.get("spec") or {}).get("expirationSeconds") or _DEFAULT
         if not isinstance(seconds, int) or seconds < _SHORTEST:
@@ -94,7 +94,7 @@ class Tokens:
             "status": {"token": token, "expirationTimestamp": stamp},
         }
 
-    def review(self, request: Request, target: Target, body: Raw) -> Raw:
+    def review(self, request: Request, target: RequestTarget, body: Raw) -> Raw:
         """Answer a TokenReview."""
         user = self.user_of(str((body.get("spec") or {}).get("token") or ""))
         if user is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kubetide.embedded.apiserver.cel.syntax import Node, parse
 from kubetide.embedded.apiserver.cel.values import CelError, binary, boolean, call, negative
-from kubetide.embedded.apiserver.validation.budget import Budget, OutOfBudget
+from kubetide.embedded.apiserver.validation.budget import OutOfBudget, WorkBudget
 from kubetide.embedded.apiserver.validation.patterns import PatternError
 
 _MAX_STEPS = 100_000
@@ -35,10 +35,10 @@ class CelCostExceeded(CelError):
     """An expression takes more steps than it may."""
 
 
-def evaluate(expression: str, variables: Mapping[str, Any], budget: Budget | None = None) -> Any:
+def evaluate(expression: str, variables: Mapping[str, Any], budget: WorkBudget | None = None) -> Any:
     """Return the value of an expression. `budget` is what several expressions may take together."""
     allowed = _MAX_STEPS if budget is None else min(_MAX_STEPS, budget.left)
-    steps = Budget(allowed)
+    steps = WorkBudget(allowed)
     try:
         return _Run(variables, steps).value(_parsed(expression))
     except OutOfBudget as error:
@@ -94,7 +94,7 @@ def _mentions(node: Node, name: str) -> bool:
 @dataclass(slots=True)
 class _Run:
     variables: Mapping[str, Any]
-    budget: Budget
+    budget: WorkBudget
 
     def value(self, node: Node) -> Any:
         self.budget.spend(1)

@@ -12,7 +12,7 @@ import msgspec
 from kubetide.embedded.apiserver.cel.evaluate import CelCostExceeded, evaluate, literal_patterns, mentions
 from kubetide.embedded.apiserver.cel.values import CelError
 from kubetide.embedded.apiserver.rest.status import Cause, Raw
-from kubetide.embedded.apiserver.validation.budget import Budget, CannotJudge
+from kubetide.embedded.apiserver.validation.budget import CannotJudge, WorkBudget
 from kubetide.embedded.apiserver.validation.schema import subschemas
 
 _STEPS_PER_OBJECT = 300_000
@@ -23,7 +23,7 @@ def evaluate_conditions(conditions: tuple[Raw, ...], request: Raw) -> bool:
     """Whether every condition holds for an admission request; one that is false decides over one that fails."""
     variables = {"request": request, "object": request.get("object"), "oldObject": request.get("oldObject")}
     trouble: CelError | None = None
-    budget = Budget(_STEPS_PER_OBJECT)
+    budget = WorkBudget(_STEPS_PER_OBJECT)
     for condition in conditions:
         try:
             if evaluate(str(condition.get("expression")), variables, budget) is not True:
@@ -53,10 +53,10 @@ def rule_patterns(schema: Raw, path: str) -> Iterator[tuple[str, str]]:
 
 
 def broken_rules(
-    value: Any, schema: Raw, path: str = "", old: Any = None, budget: Budget | None = None
+    value: Any, schema: Raw, path: str = "", old: Any = None, budget: WorkBudget | None = None
 ) -> Iterator[Cause]:
     """Yield the rules that a value breaks, at every level of its schema."""
-    budget = budget or Budget(_STEPS_PER_OBJECT)
+    budget = budget or WorkBudget(_STEPS_PER_OBJECT)
     for rule in schema.get(_RULES) or ():
         cause = _broken(value, rule, path, old, budget)
         if cause is not None:
@@ -84,7 +84,7 @@ def _identity(item: Any, keys: Sequence[str]) -> bytes | None:
     return msgspec.json.encode([item.get(key) for key in keys], order="deterministic")
 
 
-def _broken(value: Any, rule: Raw, path: str, old: Any, budget: Budget) -> Cause | None:
+def _broken(value: Any, rule: Raw, path: str, old: Any, budget: WorkBudget) -> Cause | None:
     expression = str(rule.get("rule") or "true")
     try:
         variables = {"self": value}
@@ -104,7 +104,7 @@ def _broken(value: Any, rule: Raw, path: str, old: Any, budget: Budget) -> Cause
     return Cause(where.lstrip("."), reason, f"Invalid value: {message}")
 
 
-def _message(rule: Raw, variables: Raw, budget: Budget) -> str:
+def _message(rule: Raw, variables: Raw, budget: WorkBudget) -> str:
     if rule.get("messageExpression"):
         told = evaluate(str(rule["messageExpression"]), variables, budget)
         if isinstance(told, str) and told.strip():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from kubetide.embedded.apiserver.validation.budget import Budget
+from kubetide.embedded.apiserver.validation.budget import WorkBudget
 from kubetide.embedded.apiserver.validation.patterns import compile_pattern
 from kubetide.errors import InvalidInput
 
@@ -34,7 +34,7 @@ def negative(value: Any) -> Any:
     return _number(-_operand(value))
 
 
-def binary(operator: str, left: Any, right: Any, budget: Budget) -> Any:
+def binary(operator: str, left: Any, right: Any, budget: WorkBudget) -> Any:
     """Return the value of an operator with two operands."""
     match operator:
         case "==":
@@ -51,7 +51,7 @@ def binary(operator: str, left: Any, right: Any, budget: Budget) -> Any:
     return _calculate(operator, _operand(left), _operand(right))
 
 
-def call(name: str, values: list[Any], budget: Budget) -> Any:
+def call(name: str, values: list[Any], budget: WorkBudget) -> Any:
     """Return the value of a function; the target of a method is its first argument."""
     function = _FUNCTIONS.get(name)
     if function is None:
@@ -61,7 +61,7 @@ def call(name: str, values: list[Any], budget: Budget) -> Any:
     return function(budget, *values)
 
 
-def same(left: Any, right: Any, budget: Budget) -> bool:
+def same(left: Any, right: Any, budget: WorkBudget) -> bool:
     """Compare as CEL does: true is not 1. Every pair of values inside takes two steps."""
     budget.spend(2)
     if isinstance(left, list) and isinstance(right, list):
@@ -75,7 +75,7 @@ def same(left: Any, right: Any, budget: Budget) -> bool:
     return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
-def _contains(holder: Any, wanted: Any, budget: Budget) -> bool:
+def _contains(holder: Any, wanted: Any, budget: WorkBudget) -> bool:
     if isinstance(holder, dict):
         return wanted in holder
     if not isinstance(holder, list):
@@ -83,7 +83,7 @@ def _contains(holder: Any, wanted: Any, budget: Budget) -> bool:
     return any(same(item, wanted, budget) for item in holder)
 
 
-def _compare(operator: str, left: Any, right: Any, budget: Budget) -> bool:
+def _compare(operator: str, left: Any, right: Any, budget: WorkBudget) -> bool:
     _check_ordered(left, right)
     budget.spend(min(_size(left), _size(right)) // _SIZE_PER_STEP)
     match operator:
@@ -146,24 +146,24 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def _matches(budget: Budget, text: str, pattern: str) -> bool:
+def _matches(budget: WorkBudget, text: str, pattern: str) -> bool:
     compiled = compile_pattern(pattern)
     budget.spend(compiled.cost(text) // _MATCHED_PER_STEP)
     return compiled.found_in(text)
 
 
-def _join(budget: Budget, items: list[str], separator: str = "") -> str:
+def _join(budget: WorkBudget, items: list[str], separator: str = "") -> str:
     budget.spend(sum(len(item) + len(separator) for item in items) // _SIZE_PER_STEP)
     return separator.join(items)
 
 
-def _replace(budget: Budget, text: str, old: str, new: str) -> str:
+def _replace(budget: WorkBudget, text: str, old: str, new: str) -> str:
     _check_texts(text, old, new)
     budget.spend(text.count(old) * len(new) // _SIZE_PER_STEP)
     return text.replace(old, new)
 
 
-def _contains_text(budget: Budget, text: str, part: str) -> bool:
+def _contains_text(budget: WorkBudget, text: str, part: str) -> bool:
     _check_texts(text, part)
     return part in text
 
@@ -174,14 +174,14 @@ def _check_texts(*values: Any) -> None:
             raise CelError(f"no such overload: {_kind(value)} is not a string")
 
 
-def _string(budget: Budget, value: Any) -> str:
+def _string(budget: WorkBudget, value: Any) -> str:
     if isinstance(value, (list, dict)) or value is None:
         raise CelError(f"no such overload: string({_kind(value)})")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _extreme(pick: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    def extreme(budget: Budget, items: list[Any]) -> Any:
+    def extreme(budget: WorkBudget, items: list[Any]) -> Any:
         for item in items:
             _check_ordered(items[0], item)
             budget.spend(_size(item) // _SIZE_PER_STEP)
@@ -190,7 +190,7 @@ def _extreme(pick: Callable[[list[Any]], Any]) -> Callable[..., Any]:
     return extreme
 
 
-def _is_sorted(budget: Budget, items: list[Any]) -> bool:
+def _is_sorted(budget: WorkBudget, items: list[Any]) -> bool:
     return all(_compare("<=", one, next_one, budget) for one, next_one in pairwise(items))
 
 

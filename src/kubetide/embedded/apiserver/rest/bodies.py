@@ -12,7 +12,7 @@ from kubetide.embedded.apiserver.protobuf.reader import MEDIA_TYPE as PROTOBUF
 from kubetide.embedded.apiserver.protobuf.reader import decode_protobuf
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.listing import parse_version
-from kubetide.embedded.apiserver.rest.requests import Answer, Request, Target
+from kubetide.embedded.apiserver.rest.requests import Answer, Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import Raw, StatusError, bad_request, conflict, unsupported_media
 from kubetide.errors import InvalidInput, PatchTooLarge
 
@@ -160,7 +160,7 @@ def patched(patch: Patch, current: Raw) -> Raw:
     return changed
 
 
-def check_preconditions(resource: ApiResource, target: Target, metadata: Raw, old: Raw) -> None:
+def check_preconditions(resource: ApiResource, target: RequestTarget, metadata: Raw, old: Raw) -> None:
     """Raise a conflict if a write is about another version or another object of that name."""
     was = old["metadata"]
     version = metadata.get("resourceVersion")
@@ -173,13 +173,13 @@ def check_preconditions(resource: ApiResource, target: Target, metadata: Raw, ol
         raise conflict(resource.group, resource.plural, target.name, why)
 
 
-def settle_name(target: Target, metadata: Raw) -> None:
+def settle_name(target: RequestTarget, metadata: Raw) -> None:
     """Give an object the name of its URL; it may have no other."""
     if metadata.setdefault("name", target.name) != target.name:
         raise bad_request("the name of the object does not match the name on the URL")
 
 
-def settle_namespace(resource: ApiResource, target: Target, metadata: Raw) -> None:
+def settle_namespace(resource: ApiResource, target: RequestTarget, metadata: Raw) -> None:
     """Give an object the namespace of its URL; it may have no other."""
     if not resource.namespaced:
         metadata.pop("namespace", None)

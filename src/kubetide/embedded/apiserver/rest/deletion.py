@@ -13,7 +13,7 @@ from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest import strategy
 from kubetide.embedded.apiserver.rest.bodies import decode_body, is_dry_run
 from kubetide.embedded.apiserver.rest.render import answer_list, make_view, unconverted
-from kubetide.embedded.apiserver.rest.requests import Request, Target
+from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import Cause, Raw, bad_request, conflict, forbidden, invalid
 from kubetide.embedded.apiserver.storage.objects import Entry
 
@@ -26,13 +26,13 @@ _PROTECTED = ("default", "kube-system", "kube-public", "kube-node-lease")
 _MAX_ATTEMPTS = 16
 
 
-def delete(verbs: "Verbs", request: Request, target: Target, resource: ApiResource) -> Steps:
+def delete(verbs: "Verbs", request: Request, target: RequestTarget, resource: ApiResource) -> Steps:
     """Delete one object."""
     options = delete_options(request)
     return delete_one(verbs, request, target, resource, options)
 
 
-def delete_one(verbs: "Verbs", request: Request, target: Target, resource: ApiResource, options: Raw) -> Steps:
+def delete_one(verbs: "Verbs", request: Request, target: RequestTarget, resource: ApiResource, options: Raw) -> Steps:
     """Delete one object under options that are already read."""
     dry_run = is_dry_run(request) or options.get("dryRun") == ["All"]
     for _ in range(_MAX_ATTEMPTS):
@@ -71,12 +71,12 @@ def delete_one(verbs: "Verbs", request: Request, target: Target, resource: ApiRe
     raise conflict(resource.group, resource.plural, target.name)
 
 
-def delete_collection(verbs: "Verbs", request: Request, target: Target, resource: ApiResource) -> Steps:
+def delete_collection(verbs: "Verbs", request: Request, target: RequestTarget, resource: ApiResource) -> Steps:
     """Delete everything that the selectors of the request match."""
     options = delete_options(request)
     entries = verbs.matching(resource, target, request)
     for entry in entries:
-        one = Target(
+        one = RequestTarget(
             target.group, target.version, target.plural, entry.key.namespace, entry.key.name, target.subresource
         )
         yield from delete_one(verbs, request, one, resource, options)

@@ -12,7 +12,7 @@ import msgspec
 
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.filters import Filter, Render, make_filter, shard_of_request
-from kubetide.embedded.apiserver.rest.requests import Request, Target
+from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import Cause, StatusError, bad_request, gone, invalid, timed_out
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.apiserver.storage.objects import Collection, Entry, ObjectStore, StoreKey
@@ -37,7 +37,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 def list_page(
-    store: ObjectStore, resource: ApiResource, target: Target, request: Request, *, sharded: bool = False
+    store: ObjectStore, resource: ApiResource, target: RequestTarget, request: Request, *, sharded: bool = False
 ) -> Page:
     """Return the part of a list that the request asks for; without `sharded` its shard selector is ignored."""
     query = request.query
@@ -87,7 +87,7 @@ def _state_at(collection: Collection, wanted: Filter, revision: int, expired: st
         raise gone(expired or error.message) from error
 
 
-def request_filter(resource: ApiResource, target: Target, request: Request, *, sharded: bool = False) -> Filter:
+def request_filter(resource: ApiResource, target: RequestTarget, request: Request, *, sharded: bool = False) -> Filter:
     """Return the filter of a list, watch or collection delete."""
     wanted = make_filter(
         resource, target.namespace, request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
@@ -102,7 +102,7 @@ def request_filter(resource: ApiResource, target: Target, request: Request, *, s
 def plan_watch(
     store: ObjectStore,
     resource: ApiResource,
-    target: Target,
+    target: RequestTarget,
     request: Request,
     render: Render,
     *,

@@ -7,7 +7,7 @@ from kubetide.embedded.apiserver.resources import ApiResource, Registry
 from kubetide.embedded.apiserver.rest import strategy, subresources
 from kubetide.embedded.apiserver.rest.listing import list_page, parse_version, plan_watch, request_filter, too_new
 from kubetide.embedded.apiserver.rest.render import View, answer_list, answer_object, answer_raw, make_view
-from kubetide.embedded.apiserver.rest.requests import Answer, Request, Target
+from kubetide.embedded.apiserver.rest.requests import Answer, Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import (
     Raw,
     bad_request,
@@ -30,7 +30,7 @@ class Reading:
         self.registry = registry
         self.clock = clock
 
-    def resolve(self, target: Target) -> ApiResource:
+    def resolve(self, target: RequestTarget) -> ApiResource:
         """Return the resource that a path names, or refuse."""
         resource = self.registry.find(target.group, target.version, target.plural)
         if resource is None or (target.namespace and not resource.namespaced):
@@ -39,7 +39,7 @@ class Reading:
             raise no_such_path()
         return resource
 
-    def read(self, request: Request, target: Target) -> Answer | WatchPlan:
+    def read(self, request: Request, target: RequestTarget) -> Answer | WatchPlan:
         """Answer a GET: one object, a list, or a watch."""
         resource = self.resolve(target)
         view = make_view(resource, request, self.clock.now())
@@ -64,14 +64,14 @@ class Reading:
                 metadata["remainingItemCount"] = page.remaining
         return answer_list(view, page.entries, metadata)
 
-    def entries_read(self, request: Request, target: Target) -> list[Entry]:
+    def entries_read(self, request: Request, target: RequestTarget) -> list[Entry]:
         """Return the entries that a GET would show."""
         resource = self.resolve(target)
         if target.name:
             return [self.existing(resource, target)]
         return list_page(self.store, resource, target, request, sharded=self._sharded).entries
 
-    def _get(self, request: Request, target: Target, resource: ApiResource, view: View) -> Answer:
+    def _get(self, request: Request, target: RequestTarget, resource: ApiResource, view: View) -> Answer:
         revision = parse_version(request.query.get("resourceVersion", ""))
         if revision > self.store.revision:
             raise too_new(revision, self.store.revision)
@@ -83,7 +83,7 @@ class Reading:
             return Answer(200, scale)
         return answer_object(view, entry)
 
-    def existing(self, resource: ApiResource, target: Target) -> Entry:
+    def existing(self, resource: ApiResource, target: RequestTarget) -> Entry:
         """Return the object that a path names, or refuse."""
         if resource.namespaced and not target.namespace:
             raise bad_request("an empty namespace may not be set when a resource name is provided")
@@ -103,7 +103,7 @@ class Reading:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             raise forbidden(resource.group, resource.plural, "", why)
 
-    def matching(self, resource: ApiResource, target: Target, request: Request) -> list[Entry]:
+    def matching(self, resource: ApiResource, target: RequestTarget, request: Request) -> list[Entry]:
         """Return the objects that a collection request is about."""
         wanted = request_filter(resource, target, request)
         entries = self.store.collection(resource.storage).entries(wanted.namespace)

@@ -62,7 +62,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """What the path of a resource request names. `rest` is what follows the subresource (proxy paths)."""
 
     group: str
@@ -80,7 +80,7 @@ class Target:
 
 
 @lru_cache(maxsize=8192)
-def parse_target(path: str) -> Target | None:
+def parse_target(path: str) -> RequestTarget | None:
     """Return what a path below /api or /apis names, or None for any other path."""
     quoted = path.split("/")
     if len(quoted) < 3 or quoted[0]:
@@ -96,12 +96,12 @@ def parse_target(path: str) -> Target | None:
         case _:
             return None
     if not rest:
-        return Target(group, version)
+        return RequestTarget(group, version)
     namespace = ""
     if rest[0] == "namespaces" and len(rest) >= 3 and not (not group and _is_namespace_subresource(rest)):
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource, *more = [*rest, "", "", ""][: max(len(rest), 3)]
-    return Target(group, version, plural, namespace, name, subresource, "/".join(more))
+    return RequestTarget(group, version, plural, namespace, name, subresource, "/".join(more))
 
 
 def _is_namespace_subresource(rest: list[str]) -> bool:

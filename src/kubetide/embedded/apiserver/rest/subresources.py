@@ -10,7 +10,7 @@ from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest import deletion, strategy
 from kubetide.embedded.apiserver.rest.bodies import decode_body, is_dry_run, with_warnings
 from kubetide.embedded.apiserver.rest.render import answer_raw
-from kubetide.embedded.apiserver.rest.requests import Request, Target
+from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import (
     Cause,
     Raw,
@@ -73,7 +73,7 @@ def not_found_scale(resource: ApiResource, name: str) -> StatusError:
 def update_scale(
     verbs: "Verbs",
     request: Request,
-    target: Target,
+    target: RequestTarget,
     resource: ApiResource,
     transform: Callable[[Raw], Raw],
     *,
@@ -120,7 +120,7 @@ def update_scale(
     raise conflict(resource.group, resource.plural, target.name)
 
 
-def _check_scale(resource: ApiResource, target: Target, before: Raw, after: Raw) -> int:
+def _check_scale(resource: ApiResource, target: RequestTarget, before: Raw, after: Raw) -> int:
     metadata = after.get("metadata") or {}
     if metadata.get("name", target.name) != target.name:
         raise bad_request("the name of the scale does not match the name on the URL")
@@ -163,7 +163,7 @@ def set_path(obj: Raw, path: tuple[str, ...], value: Any) -> None:
 # -- eviction
 
 
-def evict(verbs: "Verbs", request: Request, target: Target, resource: ApiResource) -> Steps:
+def evict(verbs: "Verbs", request: Request, target: RequestTarget, resource: ApiResource) -> Steps:
     """Delete a pod if its disruption budgets allow it."""
     body = decode_body(request)
     strictness.check_part(request, "policy/v1", "Eviction", body)
@@ -198,7 +198,7 @@ def evict(verbs: "Verbs", request: Request, target: Target, resource: ApiResourc
         {key: value for key, value in request.query.items() if key == "dryRun"},
         user=request.user,
     )
-    pod = Target(target.group, target.version, target.plural, target.namespace, target.name)
+    pod = RequestTarget(target.group, target.version, target.plural, target.namespace, target.name)
     options.pop("dryRun", None)
     yield from deletion.delete_one(verbs, plain, pod, resource, options)
     return answer_raw({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
@@ -281,7 +281,7 @@ def _unready_may_go(spec: Raw, status: Raw) -> bool:
 # -- binding
 
 
-def bind(verbs: "Verbs", request: Request, target: Target, resource: ApiResource) -> Steps:
+def bind(verbs: "Verbs", request: Request, target: RequestTarget, resource: ApiResource) -> Steps:
     """Assign a pod to a node."""
     body = decode_body(request)
     strictness.check_part(request, "v1", "Binding", body)

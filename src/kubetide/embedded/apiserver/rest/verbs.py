@@ -44,7 +44,7 @@ from kubetide.embedded.apiserver.rest.render import (
     unconverted,
     wanted_form,
 )
-from kubetide.embedded.apiserver.rest.requests import Answer, Request, Target
+from kubetide.embedded.apiserver.rest.requests import Answer, Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import (
     SUCCESS,
     Raw,
@@ -62,7 +62,7 @@ from kubetide.embedded.apiserver.validation.strictness import check_shape, check
 _MAX_ATTEMPTS = 16
 
 Transform = Callable[[Raw], Raw]
-VirtualCreate = Callable[[Request, Target, Raw], Raw]
+VirtualCreate = Callable[[Request, RequestTarget, Raw], Raw]
 VirtualResources = Mapping[tuple[str, str], VirtualCreate]
 """Resources that exist only as an answer, such as access reviews, by group and plural."""
 
@@ -90,7 +90,7 @@ class Verbs(Reading):
         self._answers = virtual
         self._asks_webhooks = asks_webhooks
 
-    def write(self, request: Request, target: Target) -> Steps:
+    def write(self, request: Request, target: RequestTarget) -> Steps:
         """Carry out a POST, PUT, PATCH or DELETE."""
         resource = self.resolve(target)
         wanted_form(request.accept)  # what cannot be answered is not done either
@@ -109,7 +109,7 @@ class Verbs(Reading):
                 return deletion.delete_collection(self, request, target, resource)
         raise method_not_allowed(resource.group, resource.plural, request.method.lower())
 
-    def _post(self, request: Request, target: Target, resource: ApiResource) -> Steps:
+    def _post(self, request: Request, target: RequestTarget, resource: ApiResource) -> Steps:
         if target.name:
             match target.subresource:
                 case "eviction":
@@ -125,14 +125,14 @@ class Verbs(Reading):
             return subresources.bind(self, request, target, resource)
         return self._create(request, target, resource)
 
-    def _virtual(self, request: Request, target: Target, resource: ApiResource, make: VirtualCreate) -> Steps:
+    def _virtual(self, request: Request, target: RequestTarget, resource: ApiResource, make: VirtualCreate) -> Steps:
         yield from ()
         body = decode_body(request)
         body.setdefault("apiVersion", resource.api_version)
         body.setdefault("kind", resource.kind)
         return answer_raw(make(request, target, body), 201)
 
-    def _create(self, request: Request, target: Target, resource: ApiResource) -> Steps:
+    def _create(self, request: Request, target: RequestTarget, resource: ApiResource) -> Steps:
         body = decode_body(request)
         check_type(resource, body)
         noticed = strictness.check_body(request, resource, body)
@@ -141,7 +141,7 @@ class Verbs(Reading):
     def create_object(
         self,
         request: Request,
-        target: Target,
+        target: RequestTarget,
         resource: ApiResource,
         body: Raw,
         *,
@@ -209,7 +209,7 @@ class Verbs(Reading):
         answer = yield from self.answer(make_view(resource, request, self.clock.now()), entry, 201)
         return with_warnings(answer, warnings)
 
-    def _put(self, request: Request, target: Target, resource: ApiResource) -> Steps:
+    def _put(self, request: Request, target: RequestTarget, resource: ApiResource) -> Steps:
         body = decode_body(request)
         if target.subresource == "scale":
             noticed = strictness.check_part(request, *subresources.SCALE, body)
@@ -224,7 +224,7 @@ class Verbs(Reading):
         versioned = bool(metadata.get("resourceVersion"))
         return self.modify(request, target, resource, body, versioned=versioned, noticed=noticed)
 
-    def _patch(self, request: Request, target: Target, resource: ApiResource) -> Steps:
+    def _patch(self, request: Request, target: RequestTarget, resource: ApiResource) -> Steps:
         media = request.content_type.partition(";")[0].strip()
         if media not in PATCH_TYPES:
             raise unsupported_media(media, PATCH_TYPES)
@@ -242,7 +242,7 @@ class Verbs(Reading):
     def modify(
         self,
         request: Request,
-        target: Target,
+        target: RequestTarget,
         resource: ApiResource,
         change: Transform | Raw,
         *,

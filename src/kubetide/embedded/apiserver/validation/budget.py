@@ -15,7 +15,7 @@ class OutOfBudget(Exception):
     """The work would take more steps than are left."""
 
 
-class Budget:
+class WorkBudget:
     """Steps that may still be taken."""
 
     __slots__ = ("left",)

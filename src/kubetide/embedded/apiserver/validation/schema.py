@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kubetide.embedded.apiserver.rest.status import Cause, Raw
-from kubetide.embedded.apiserver.validation.budget import Budget, CannotJudge, OutOfBudget
+from kubetide.embedded.apiserver.validation.budget import CannotJudge, OutOfBudget, WorkBudget
 from kubetide.embedded.apiserver.validation.patterns import PatternError, compile_pattern
 
 _EMBEDDED = ("apiVersion", "kind", "metadata")
@@ -79,9 +79,9 @@ def _settle(holder: Any, place: Any, schema: Raw, *, absent: bool = False) -> No
         default(present, schema)
 
 
-def problems(value: Any, schema: Raw, path: str = "", budget: Budget | None = None) -> Iterator[Cause]:
+def problems(value: Any, schema: Raw, path: str = "", budget: WorkBudget | None = None) -> Iterator[Cause]:
     """Yield everything that breaks the schema; raise CannotJudge where that cannot be said."""
-    budget = budget or Budget(_MATCHING_STEPS)
+    budget = budget or WorkBudget(_MATCHING_STEPS)
     if value is None:
         if not schema.get("nullable"):
             yield _type_cause(path, schema.get("type") or "object", "null")
@@ -107,11 +107,11 @@ def problems(value: Any, schema: Raw, path: str = "", budget: Budget | None = No
         yield _invalid(path, value, "must not validate the schema (not)")
 
 
-def _fits(value: Any, schema: Raw, path: str, budget: Budget) -> bool:
+def _fits(value: Any, schema: Raw, path: str, budget: WorkBudget) -> bool:
     return next(problems(value, schema, path, budget), None) is None
 
 
-def _value_problems(value: Any, schema: Raw, path: str, budget: Budget) -> Iterator[Cause]:
+def _value_problems(value: Any, schema: Raw, path: str, budget: WorkBudget) -> Iterator[Cause]:
     if "enum" in schema and value not in schema["enum"]:
         allowed = ", ".join(f'"{item}"' if isinstance(item, str) else str(item) for item in schema["enum"])
         yield Cause(path, "FieldValueNotSupported", f"Unsupported value: {_text(value)}: supported values: {allowed}")
@@ -121,7 +121,7 @@ def _value_problems(value: Any, schema: Raw, path: str, budget: Budget) -> Itera
         yield from _number_problems(value, schema, path)
 
 
-def _string_problems(value: str, schema: Raw, path: str, budget: Budget) -> Iterator[Cause]:
+def _string_problems(value: str, schema: Raw, path: str, budget: WorkBudget) -> Iterator[Cause]:
     if len(value) < schema.get("minLength", 0):
         yield _invalid(path, value, f"should be at least {schema['minLength']} chars long")
     if len(value) > schema.get("maxLength", len(value)):
@@ -133,7 +133,7 @@ def _string_problems(value: str, schema: Raw, path: str, budget: Budget) -> Iter
         yield _invalid(path, value, "must be of type date-time")
 
 
-def _matches(value: str, pattern: str, path: str, budget: Budget) -> bool:
+def _matches(value: str, pattern: str, path: str, budget: WorkBudget) -> bool:
     try:
         compiled = compile_pattern(pattern)
         budget.spend(compiled.cost(value) // _MATCHED_PER_STEP)
@@ -158,7 +158,7 @@ def _number_problems(value: float, schema: Raw, path: str) -> Iterator[Cause]:
         yield _invalid(path, value, f"should be a multiple of {step}")
 
 
-def _object_problems(value: Raw, schema: Raw, path: str, budget: Budget) -> Iterator[Cause]:
+def _object_problems(value: Raw, schema: Raw, path: str, budget: WorkBudget) -> Iterator[Cause]:
     for name in schema.get("required") or ():
         if name not in value:
             yield Cause(f"{path}.{name}" if path else name, "FieldValueRequired", "Required value")
@@ -173,7 +173,7 @@ def _object_problems(value: Raw, schema: Raw, path: str, budget: Budget) -> Iter
             yield from problems(member, below, f"{path}.{key}" if path else key, budget)
 
 
-def _list_problems(value: list[Any], schema: Raw, path: str, budget: Budget) -> Iterator[Cause]:
+def _list_problems(value: list[Any], schema: Raw, path: str, budget: WorkBudget) -> Iterator[Cause]:
     if len(value) > schema.get("maxItems", len(value)):
         yield Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {schema['maxItems']} items")
     if len(value) < schema.get("minItems", 0):

@@ -54,7 +54,7 @@ def without_owner(obj: Raw, uid: str) -> Raw:
     return metadata
 
 
-class Claims:
+class Adoption:
     """The claims of one kind of set on one kind of object."""
 
     def __init__(

@@ -3,12 +3,12 @@
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers import revisions
-from kubetide.embedded.sim.controllers.adoption import Claims
+from kubetide.embedded.sim.controllers.adoption import Adoption
 from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.deployments import scaled, template_hash
 from kubetide.embedded.sim.controllers.replicas import pod_from
 from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
-from kubetide.embedded.sim.placement import NodeState, why_not
+from kubetide.embedded.sim.placement import SchedulerNode, why_not
 from kubetide.embedded.sim.world import (
     DAEMON_SETS,
     NODES,
@@ -39,7 +39,7 @@ class DaemonSets(SimController):
     name = "daemonset-controller"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, DAEMON_SETS, PODS, self.enqueue)
+        self._claims = Adoption(self.world, DAEMON_SETS, PODS, self.enqueue)
         self.world.on(DAEMON_SETS, self._changed)
         self.world.on(PODS, self._pod_changed)
         self.world.on(NODES, self._node_changed)
@@ -85,7 +85,7 @@ class DaemonSets(SimController):
         pod = {"metadata": {"namespace": owner["metadata"]["namespace"]}, "spec": spec}
         names = []
         for node in self.world.all(NODES):
-            state = NodeState(
+            state = SchedulerNode(
                 name=node["metadata"]["name"],
                 labels=node["metadata"].get("labels") or {},
                 taints=(node.get("spec") or {}).get("taints") or [],

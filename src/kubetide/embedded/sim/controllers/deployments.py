@@ -7,9 +7,9 @@ from typing import Any
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.adoption import Claims
+from kubetide.embedded.sim.controllers.adoption import Adoption
 from kubetide.embedded.sim.controllers.base import SimController
-from kubetide.embedded.sim.controllers.progress import Counts, counts_in, judge
+from kubetide.embedded.sim.controllers.progress import ReplicaCounts, counts_in, judge
 from kubetide.embedded.sim.controllers.replicas import wanted_replicas
 from kubetide.embedded.sim.world import (
     DEPLOYMENTS,
@@ -98,7 +98,7 @@ class Deployments(SimController):
     name = "deployment-controller"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, DEPLOYMENTS, REPLICA_SETS, self.enqueue)
+        self._claims = Adoption(self.world, DEPLOYMENTS, REPLICA_SETS, self.enqueue)
         self._timed: set[StoreKey] = set()
         self.world.on(DEPLOYMENTS, self._changed)
         self.world.on(REPLICA_SETS, self._set_changed)
@@ -265,7 +265,7 @@ class Deployments(SimController):
         progressing, wait = judge(
             next((c for c in old_status.get("conditions") or () if c.get("type") == "Progressing"), None),
             was=counts_in(old_status),
-            now_has=Counts(total=total, updated=updated, ready=ready, available=available),
+            now_has=ReplicaCounts(total=total, updated=updated, ready=ready, available=available),
             wanted=wanted,
             replica_set=set_name,
             paused=bool(deployment["spec"].get("paused")),

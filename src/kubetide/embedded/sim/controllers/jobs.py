@@ -4,7 +4,7 @@ from datetime import datetime
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.adoption import Claims
+from kubetide.embedded.sim.controllers.adoption import Adoption
 from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.replicas import pod_from
 from kubetide.embedded.sim.world import (
@@ -25,7 +25,7 @@ class Jobs(SimController):
     name = "job-controller"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, JOBS, PODS, self.enqueue)
+        self._claims = Adoption(self.world, JOBS, PODS, self.enqueue)
         self.world.on(JOBS, self._changed)
         self.world.on(PODS, self._pod_changed)
 

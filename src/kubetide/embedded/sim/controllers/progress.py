@@ -18,7 +18,7 @@ PAUSED = "DeploymentPaused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class ReplicaCounts:
     """The pods of a Deployment."""
 
     total: int
@@ -26,7 +26,7 @@ class Counts:
     ready: int
     available: int
 
-    def is_ahead_of(self, before: "Counts") -> bool:
+    def is_ahead_of(self, before: "ReplicaCounts") -> bool:
         return (
             self.updated > before.updated
             or self.total - self.updated < before.total - before.updated
@@ -35,9 +35,9 @@ class Counts:
         )
 
 
-def counts_in(status: Raw) -> Counts:
+def counts_in(status: Raw) -> ReplicaCounts:
     """Return the counts that a status reports."""
-    return Counts(
+    return ReplicaCounts(
         total=int(status.get("replicas") or 0),
         updated=int(status.get("updatedReplicas") or 0),
         ready=int(status.get("readyReplicas") or 0),
@@ -48,8 +48,8 @@ def counts_in(status: Raw) -> Counts:
 def judge(
     before: Raw | None,
     *,
-    was: Counts,
-    now_has: Counts,
+    was: ReplicaCounts,
+    now_has: ReplicaCounts,
     wanted: int,
     replica_set: str,
     paused: bool,

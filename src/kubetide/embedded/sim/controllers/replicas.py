@@ -9,7 +9,7 @@ from datetime import datetime
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
-from kubetide.embedded.sim.controllers.adoption import Claims, selects
+from kubetide.embedded.sim.controllers.adoption import Adoption, selects
 from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.world import (
     PODS,
@@ -34,7 +34,7 @@ class ReplicaController(SimController):
     kind = "ReplicaSet"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, self.resource, PODS, self.enqueue, _could_take)
+        self._claims = Adoption(self.world, self.resource, PODS, self.enqueue, _could_take)
         self.world.on(self.resource, self._set_changed)
         self.world.on(PODS, self._pod_changed)
 

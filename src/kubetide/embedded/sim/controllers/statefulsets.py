@@ -6,7 +6,7 @@ Each template is kept as a ControllerRevision, which pods carry in a label.
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers import revisions
-from kubetide.embedded.sim.controllers.adoption import Claims, selects
+from kubetide.embedded.sim.controllers.adoption import Adoption, selects
 from kubetide.embedded.sim.controllers.base import SimController
 from kubetide.embedded.sim.controllers.replicas import count_available, pod_from, wanted_replicas
 from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
@@ -28,7 +28,7 @@ class StatefulSets(SimController):
     name = "statefulset-controller"
 
     def watch(self) -> None:
-        self._claims = Claims(self.world, STATEFUL_SETS, PODS, self.enqueue, _could_take)
+        self._claims = Adoption(self.world, STATEFUL_SETS, PODS, self.enqueue, _could_take)
         self.world.on(STATEFUL_SETS, self._changed)
         self.world.on(PODS, self._pod_changed)
 

@@ -2,13 +2,13 @@
 
 from kubetide.api.values.quantity import Quantity, cpu_millis, memory_bytes, parse_quantity
 from kubetide.embedded.apiserver.rest.status import Raw
-from kubetide.embedded.sim.load.scenario import Amount, WorkloadSpec
+from kubetide.embedded.sim.load.scenario import Amount, ScenarioWorkload
 
 NODE_RESERVED_CPU_MILLIS = 100
 NODE_RESERVED_MEMORY = 256 * 2**20
 
 
-def workload_manifest(spec: WorkloadSpec) -> Raw:
+def workload_manifest(spec: ScenarioWorkload) -> Raw:
     """Return the object that runs a workload of a scenario."""
     labels = {"app": spec.name, **spec.labels}
     container: Raw = {"name": "main", "image": f"sim/{spec.name}:1"}

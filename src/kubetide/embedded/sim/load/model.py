@@ -32,7 +32,7 @@ class Task:
 
 
 @dataclass(slots=True)
-class Group:
+class LoadGroup:
     """The containers of one workload that behave alike."""
 
     workload: WorkloadKey
@@ -42,7 +42,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Columns:
+class TaskColumns:
     """All tasks of all groups side by side; `group` and `share` say whose level and whose share of it they have."""
 
     rows: npt.NDArray[np.intp]
@@ -82,7 +82,7 @@ class PodWork:
     latency: float
 
 
-class Model:
+class LoadModel:
     """All workloads. `done` gets the rows of batch containers whose work is finished."""
 
     def __init__(self, kernel: Kernel, *, seed: int, week_start: float, done: Callable[[int], None]) -> None:
@@ -90,9 +90,9 @@ class Model:
         self._seed = seed
         self._week_start = week_start
         self._done = done
-        self._groups: dict[tuple[WorkloadKey, Profile], Group] = {}
-        self._by_row: dict[int, Group] = {}
-        self._columns: Columns | None = None
+        self._groups: dict[tuple[WorkloadKey, Profile], LoadGroup] = {}
+        self._by_row: dict[int, LoadGroup] = {}
+        self._columns: TaskColumns | None = None
         self.profiles: dict[WorkloadKey, Profile] = {}
 
     def profile_of(self, workload: WorkloadKey) -> Profile:
@@ -120,7 +120,7 @@ class Model:
 
     def start(self, row: int, *, workload: WorkloadKey, pod: str, profile: Profile, now: float, seed: int) -> None:
         """A container began to run."""
-        group = self._groups.setdefault((workload, profile), Group(workload, profile))
+        group = self._groups.setdefault((workload, profile), LoadGroup(workload, profile))
         swing = 2 * unit_hash(self._seed, seed) - 1
         group.tasks[row] = Task(row=row, pod=pod, started=now, weight=1 + profile.imbalance * swing)
         self._columns = None
@@ -186,7 +186,7 @@ class Model:
                 group.level = level
         return np.array([group.level for group in self._groups.values()], dtype=np.float64)
 
-    def _lay_out(self) -> Columns:
+    def _lay_out(self) -> TaskColumns:
         """Put all tasks side by side. A workload's load is shared by all its ready pods, whatever their profile."""
         weight: dict[WorkloadKey, float] = {}
         for group in self._groups.values():
@@ -208,7 +208,7 @@ class Model:
         starting = column(lambda p: p.start_cpu if p.work is None else p.threads)
         profiles = [group.profile for group in self._groups.values()]
         leaks = any(profile.leak_per_hour for profile in profiles)
-        return Columns(
+        return TaskColumns(
             rows=np.array([task.row for _, _, task, _ in tasks], dtype=np.intp),
             group=owner,
             share=np.array(

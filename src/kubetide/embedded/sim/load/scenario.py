@@ -52,7 +52,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A piece of a scenario; unknown fields are mistakes."""
 
 
-class NodeSpec(_Part, frozen=True, kw_only=True):
+class ScenarioNodes(_Part, frozen=True, kw_only=True):
     """`count` equal machines, named `name` or `name-1`, `name-2` …"""
 
     name: str
@@ -101,7 +101,7 @@ class MemorySpec(_Part, frozen=True, kw_only=True):
     cache: Amount = "16Mi"
 
 
-class WorkloadSpec(_Part, frozen=True, kw_only=True):
+class ScenarioWorkload(_Part, frozen=True, kw_only=True):
     """One workload and how it behaves."""
 
     name: str
@@ -162,8 +162,8 @@ class Scenario(_Part, frozen=True, kw_only=True):
     seed: int = 0
     duration: str = "24h"
     tick: str = "5s"
-    nodes: list[NodeSpec] = []
-    workloads: list[WorkloadSpec] = []
+    nodes: list[ScenarioNodes] = []
+    workloads: list[ScenarioWorkload] = []
     objects: list[Raw] = []
     events: list[EventSpec] = []
     metrics: MetricsSpec = MetricsSpec()
@@ -307,7 +307,7 @@ def make_curve(spec: LoadSpec, *, where: str = "load", subject: str = "", seed: 
     return curve
 
 
-def make_profile(spec: WorkloadSpec, *, where: str = "workload", subject: str = "", seed: int = 0) -> Profile:
+def make_profile(spec: ScenarioWorkload, *, where: str = "workload", subject: str = "", seed: int = 0) -> Profile:
     """Return how the containers of a workload behave."""
 
     def number(value: Amount, name: str) -> float:

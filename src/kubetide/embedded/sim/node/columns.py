@@ -43,7 +43,7 @@ class _Live:
         return cls(rows, block[_COUNTED, :rows], block[_RATED, :rows], np.zeros((len(COUNTERS), rows)))
 
 
-class Columns:
+class KernelColumns:
     """The block, and its columns by name."""
 
     usage: Column

@@ -23,7 +23,7 @@ ERROR = "Error"
 
 
 @dataclass(slots=True)
-class Container:
+class SimContainer:
     """One container: its spec's part, its process if it runs, its history."""
 
     name: str

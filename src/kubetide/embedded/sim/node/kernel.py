@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.embedded.sim.node.columns import Column, Columns
+from kubetide.embedded.sim.node.columns import Column, KernelColumns
 from kubetide.embedded.sim.node.disks import Disks
 from kubetide.embedded.sim.node.groups import CGroup, GroupTree
 from kubetide.embedded.sim.node.memory import MemoryView, OomKill, find_kills, squeeze_cache
@@ -101,7 +101,7 @@ _LEAST = 1e-12
 """Stands for a quota or limit of nothing, by which nothing can be divided."""
 
 
-class Kernel(Columns):
+class Kernel(KernelColumns):
     """The table of processes and the machines they run on."""
 
     def __init__(self, rows: int = 256) -> None:

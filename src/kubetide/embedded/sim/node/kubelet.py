@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.load.model import Model, WorkloadKey
+from kubetide.embedded.sim.load.model import LoadModel, WorkloadKey
 from kubetide.embedded.sim.load.profile import Profile, from_annotations
 from kubetide.embedded.sim.node.containers import (
     COMPLETED,
     ERROR,
     OOM_KILLED,
-    Container,
+    SimContainer,
     is_sidecar,
     oom_adjust,
     resources_of,
@@ -25,7 +25,7 @@ from kubetide.embedded.sim.node.containers import (
 )
 from kubetide.embedded.sim.node.hosts import SimHost
 from kubetide.embedded.sim.node.kernel import Kernel
-from kubetide.embedded.sim.node.limits import Limits
+from kubetide.embedded.sim.node.limits import GroupLimits
 from kubetide.embedded.sim.node.podruns import PodRun, pod_status
 from kubetide.embedded.sim.node.resizes import Resizes
 from kubetide.embedded.sim.world import PODS, World, key_of, phase_of, stable_hash
@@ -57,22 +57,22 @@ class Kubelets:
         self._workload_of = workload_of
         self._runs: dict[str, PodRun] = {}
         self._by_node: dict[str, dict[str, PodRun]] = {}
-        self._by_row: dict[int, tuple[PodRun, Container]] = {}
+        self._by_row: dict[int, tuple[PodRun, SimContainer]] = {}
         self._addresses: dict[str, int] = {}
-        self._model: Model | None = None
-        self.limits = Limits(kernel, hosts)
+        self._model: LoadModel | None = None
+        self.limits = GroupLimits(kernel, hosts)
         self._resizes = Resizes(self, world, kernel, hosts, monotonic=monotonic)
         self.stopped_nodes: set[str] = set()
         self.version = 0
         """Counts every start and end of a container and every change of labels, for those who cache."""
 
-    def attach(self, model: Model) -> None:
+    def attach(self, model: LoadModel) -> None:
         """Begin to work; the model hears of every process."""
         self._model = model
         self._world.on(PODS, self._pod_changed)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> LoadModel:
         if self._model is None:
             raise RuntimeError("the kubelets have no model yet")
         return self._model
@@ -125,7 +125,7 @@ class Kubelets:
         """Return every pod that has a place on a node, oldest first."""
         return list(self._runs.values())
 
-    def container_of(self, row: int) -> tuple[PodRun, Container] | None:
+    def container_of(self, row: int) -> tuple[PodRun, SimContainer] | None:
         return self._by_row.get(row)
 
     # -- pods come and go
@@ -169,7 +169,7 @@ class Kubelets:
             key=key_of(pod), uid=metadata["uid"], node=node, group=host.paths.pod(qos, metadata["uid"]), qos=qos,
             workload=workload, profile=profile,
             containers=[
-                Container(
+                SimContainer(
                     name=spec["name"], image=spec.get("image") or "", allocated=resources_of(spec),
                     actual=resources_of(spec), sidecar=is_sidecar(spec),
                 )
@@ -207,7 +207,7 @@ class Kubelets:
         self._world.record(pod, "Started", f"Started container {names}", component=NAME)
         self.report(run)
 
-    def _launch(self, run: PodRun, container: Container) -> None:
+    def _launch(self, run: PodRun, container: SimContainer) -> None:
         host = self._hosts[run.node]
         digest = stable_hash([run.uid, container.name, container.restarts])
         container.container_id = f"containerd://{digest:016x}{digest * 0x9E3779B97F4A7C15 % 2**192:048x}"
@@ -272,7 +272,7 @@ class Kubelets:
                         self._ended(run, container, reason=ERROR, exit_code=exit_code)
                         return
 
-    def stop_process(self, run: PodRun, container: Container) -> None:
+    def stop_process(self, run: PodRun, container: SimContainer) -> None:
         row = container.row
         if row is None:
             return
@@ -286,7 +286,7 @@ class Kubelets:
         machine.tree.remove(group)
         container.row = None
 
-    def _ended(self, run: PodRun, container: Container, *, reason: str, exit_code: int) -> None:
+    def _ended(self, run: PodRun, container: SimContainer, *, reason: str, exit_code: int) -> None:
         self.stop_process(run, container)
         container.end(reason=reason, exit_code=exit_code, now=self._world.stamp())
         pod = self._world.get(PODS, run.key)
@@ -304,7 +304,7 @@ class Kubelets:
         if run.phase in ("Failed", "Succeeded"):
             self._forget(run.uid)
 
-    def _back_off(self, run: PodRun, container: Container) -> None:
+    def _back_off(self, run: PodRun, container: SimContainer) -> None:
         """Report that a dead container waits; that it was terminated has been seen by then."""
         if run.stopping or run.uid not in self._runs or container.running:
             return
@@ -315,7 +315,7 @@ class Kubelets:
             self._world.record(pod, "BackOff", message, kind="Warning", component=NAME)
         self.report(run)
 
-    def restart(self, run: PodRun, container: Container) -> None:
+    def restart(self, run: PodRun, container: SimContainer) -> None:
         if run.stopping or run.uid not in self._runs or container.running:
             return
         container.restarts += 1

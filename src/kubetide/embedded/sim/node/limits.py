@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kubetide.embedded.sim.node.containers import Container, cpu_quota_us, cpu_shares, memory_limit, shares_of
+from kubetide.embedded.sim.node.containers import SimContainer, cpu_quota_us, cpu_shares, memory_limit, shares_of
 from kubetide.embedded.sim.node.hosts import SimHost
 from kubetide.embedded.sim.node.kernel import Kernel
 from kubetide.embedded.sim.node.podruns import PodRun
@@ -10,14 +10,14 @@ from kubetide.embedded.sim.node.resizes import held_by
 from kubetide.embedded.sim.placement import amounts_of
 
 
-class Limits:
+class GroupLimits:
     """Brings resources of containers, pods and tiers into force."""
 
     def __init__(self, kernel: Kernel, hosts: dict[str, SimHost]) -> None:
         self._kernel = kernel
         self._hosts = hosts
 
-    def apply_to_container(self, run: PodRun, container: Container) -> None:
+    def apply_to_container(self, run: PodRun, container: SimContainer) -> None:
         """Write a container's resources into its cgroup."""
         if container.row is None:
             return

@@ -7,7 +7,7 @@ from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.load.model import WorkloadKey
 from kubetide.embedded.sim.load.profile import Profile
-from kubetide.embedded.sim.node.containers import Container
+from kubetide.embedded.sim.node.containers import SimContainer
 from kubetide.embedded.sim.world import with_condition
 
 _RESIZE_CONDITIONS = ("PodResizePending", "PodResizeInProgress")
@@ -24,7 +24,7 @@ class PodRun:
     qos: str
     workload: WorkloadKey
     profile: Profile
-    containers: list[Container]
+    containers: list[SimContainer]
     start_time: str
     pod_ip: str
     timers: list[asyncio.TimerHandle] = field(default_factory=list)

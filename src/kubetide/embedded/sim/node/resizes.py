@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 from dataclasses import dataclass
 from typing import Literal
 
-from kubetide.embedded.sim.node.containers import Container, resources_of, running_containers
+from kubetide.embedded.sim.node.containers import SimContainer, resources_of, running_containers
 
 # In-place resize: whether new resources can be had now, later, or never, and what must restart for them.
 
@@ -72,7 +72,7 @@ def needs_restart(spec: Raw, before: Raw, after: Raw) -> bool:
     return False
 
 
-def held_by(containers: list[Container]) -> Amounts:
+def held_by(containers: list[SimContainer]) -> Amounts:
     """Return what a pod's containers hold: what they were allocated."""
     total: Amounts = {}
     for container in containers:

@@ -60,7 +60,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class EvictionLimits:
     """The thresholds of one feature, checked: percent at which it acts, percent it goes down to, highest priority."""
 
     block: ResourceThresholdStrategy
@@ -86,14 +86,14 @@ def switched_on(block: ResourceThresholdStrategy | None) -> bool:
     return block.enable
 
 
-def limits_of(feature: str, block: ResourceThresholdStrategy | None) -> Limits:
+def limits_of(feature: str, block: ResourceThresholdStrategy | None) -> EvictionLimits:
     """Return the thresholds of a feature; raise Unusable when it is off or they are not usable."""
     if block is None or not switched_on(block):
         raise Unusable("not enabled by the NodeSLO")
     if feature == BE_CPU:
         if not _satisfaction(block).valid:
             raise Unusable("the satisfaction band is missing or not usable")
-        return Limits(block=block)
+        return EvictionLimits(block=block)
     ceiling = 0
     if feature in _ALLOCATABLE:
         threshold, lower = _allocatable_bounds(feature, block)
@@ -112,7 +112,7 @@ def limits_of(feature: str, block: ResourceThresholdStrategy | None) -> Limits:
         raise Unusable("no usable threshold")
     if lower is None or lower >= threshold:
         raise Unusable("the lower bound is not below the threshold")
-    return Limits(block=block, threshold=threshold, lower=lower, ceiling=ceiling)
+    return EvictionLimits(block=block, threshold=threshold, lower=lower, ceiling=ceiling)
 
 
 def _usage_bounds(feature: str, block: ResourceThresholdStrategy) -> tuple[int | None, int | None]:
@@ -190,7 +190,7 @@ def allocatable_due(feature: str, requested: int, allocatable: int, *, threshold
     return int((share - lower / 100) * allocatable)
 
 
-def _be_cpu(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -> Wanted | str:
+def _be_cpu(feature: str, snapshot: Snapshot, limits: EvictionLimits, pods: PodsOf) -> Wanted | str:
     collect = snapshot.collect_interval
     block = limits.block
     window = block.cpu_evict_time_window_seconds
@@ -231,7 +231,7 @@ def _best_effort_cpu(snapshot: Snapshot, seconds: float, aggregate: str) -> Best
     )
 
 
-def _memory_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -> Wanted | str:
+def _memory_usage(feature: str, snapshot: Snapshot, limits: EvictionLimits, pods: PodsOf) -> Wanted | str:
     capacity = _capacity(snapshot, resources.MEMORY)
     used = snapshot.metrics.last(kinds.NODE_MEMORY)
     if capacity <= 0 or used is None:
@@ -239,7 +239,7 @@ def _memory_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf
     return _by_usage(feature, limits, resources.MEMORY, int(used), capacity, pods)
 
 
-def _cpu_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -> Wanted | str:
+def _cpu_usage(feature: str, snapshot: Snapshot, limits: EvictionLimits, pods: PodsOf) -> Wanted | str:
     window = limits.block.cpu_evict_time_window_seconds
     seconds = snapshot.collect_interval if window is None else max(float(window), snapshot.collect_interval)
     used = snapshot.metrics.query(kinds.NODE_CPU, seconds=seconds).aggregate(AVG)
@@ -251,7 +251,7 @@ def _cpu_usage(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -
 
 def _by_usage(
     feature: str,
-    limits: Limits,
+    limits: EvictionLimits,
     resource: str,
     used: int,
     capacity: int,
@@ -298,7 +298,7 @@ _ALLOCATABLE = {
 }
 
 
-def _by_allocatable(feature: str, snapshot: Snapshot, limits: Limits, pods: PodsOf) -> Wanted | str:
+def _by_allocatable(feature: str, snapshot: Snapshot, limits: EvictionLimits, pods: PodsOf) -> Wanted | str:
     kind, names = _ALLOCATABLE[feature]
     allocatable = _allocatable(snapshot)
     counted = [pod for pod in pods() if pod.priority_value <= limits.ceiling]
@@ -343,7 +343,7 @@ def _allocatable(snapshot: Snapshot) -> dict[str, int]:
     return {name: quantity.value for name, quantity in found.items()}
 
 
-_ASK: Mapping[str, Callable[[str, Snapshot, Limits, PodsOf], Wanted | str]] = {
+_ASK: Mapping[str, Callable[[str, Snapshot, EvictionLimits, PodsOf], Wanted | str]] = {
     BE_CPU: _be_cpu,
     BE_MEMORY: _memory_usage,
     CPU_USAGE: _cpu_usage,

@@ -18,7 +18,7 @@ from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import decode_folded
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.node.core.formats.cpu import milli_to_quota, milli_to_shares, normalized_quota
-from kubetide.node.core.hooks.context import BatchResources, ContainerRequest, PodRequest, Response
+from kubetide.node.core.hooks.context import BatchResources, ContainerRequest, HookResponse, PodRequest
 
 
 class _ExtendedSpec(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -94,25 +94,25 @@ def batch_from_spec(pod: Pod) -> dict[str, BatchResources] | None:
     return found or None
 
 
-def pod_values(request: PodRequest, rule: BatchRule) -> Response:
+def pod_values(request: PodRequest, rule: BatchRule) -> HookResponse:
     """Return shares, quota and memory limit of a best-effort pod."""
     if request.qos != "BE" or request.batch is None:
-        return Response()
+        return HookResponse()
     containers = list(request.batch.values())
     shares = milli_to_shares(sum(max(c.cpu_request or 0, 0) for c in containers))
-    return Response(
+    return HookResponse(
         cpu_shares=shares,
         cfs_quota=_quota(_total(c.cpu_limit for c in containers), rule),
         memory_limit=_total(c.memory_limit for c in containers),
     )
 
 
-def container_values(request: ContainerRequest, rule: BatchRule) -> Response:
+def container_values(request: ContainerRequest, rule: BatchRule) -> HookResponse:
     """Return shares, quota and memory limit of a container of a best-effort pod."""
     if request.pod.qos != "BE" or request.batch is None:
-        return Response()
+        return HookResponse()
     batch = request.batch
-    return Response(
+    return HookResponse(
         cpu_shares=milli_to_shares(batch.cpu_request or 0),
         cfs_quota=_quota(_total([batch.cpu_limit]), rule),
         memory_limit=_total([batch.memory_limit]),

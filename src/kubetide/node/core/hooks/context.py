@@ -111,7 +111,7 @@ class HostAppRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class HookResponse:
     """What hooks want; None leaves a value alone."""
 
     cpu_shares: int | None = None
@@ -122,7 +122,7 @@ class Response:
     cpu_idle: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def over(self, earlier: "Response") -> "Response":
+    def over(self, earlier: "HookResponse") -> "HookResponse":
         """Return the earlier response with everything that this one sets."""
         changes = {
             name: value
@@ -134,4 +134,4 @@ class Response:
     @property
     def empty(self) -> bool:
         """Return whether nothing is set."""
-        return self == Response()
+        return self == HookResponse()

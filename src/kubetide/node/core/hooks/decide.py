@@ -21,7 +21,7 @@ from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
 from kubetide.node.core.files import Root, SystemFile
-from kubetide.node.core.hooks.context import Response
+from kubetide.node.core.hooks.context import HookResponse
 from kubetide.node.core.hooks.cookies import CookieMemory
 from kubetide.node.core.hooks.core_sched import group_of
 from kubetide.node.core.hooks.oom_score import HIGHEST, LOWEST, wanted_score
@@ -105,7 +105,11 @@ class HookDecider:
             return Plan()
         subject = Subject(type="node", name=snapshot.node.metadata.name if snapshot.node else "")
         write = Write(
-            file=files.SCHED_GROUP_IDENTITY, value="1", target=Target.SYSTEM, reason=GROUP_IDENTITY, subject=subject
+            file=files.SCHED_GROUP_IDENTITY,
+            value="1",
+            target=Target.SYSTEM,
+            reason=GROUP_IDENTITY,
+            subject=subject,
         )
         return Plan(batches=(Batch.flat(write, cached=False),))
 
@@ -242,7 +246,7 @@ class HookDecider:
             for plugin, response in self._answers(pod.key, questions):
                 inside += self._with_effect(plugin, place, container_writes(one, response))
 
-    def _answers(self, subject: str, questions: Iterable[Question]) -> Iterable[tuple[str, Response]]:
+    def _answers(self, subject: str, questions: Iterable[Question]) -> Iterable[tuple[str, HookResponse]]:
         """Yield the answers of the plugins; one that fails for this object is noted, and the others are asked."""
         for plugin, ask in questions:
             try:

@@ -15,9 +15,9 @@ from kubetide.node.core.files import CgroupFile
 from kubetide.node.core.hooks.batch_resource import batch_from_annotation, batch_from_spec
 from kubetide.node.core.hooks.context import (
     ContainerRequest,
+    HookResponse,
     HostAppRequest,
     PodRequest,
-    Response,
     container_origin,
     pod_origin,
 )
@@ -71,7 +71,7 @@ def host_app_request(app: HostApplication, paths: CgroupPaths) -> HostAppRequest
     return HostAppRequest(name=app.name, qos=app.qos, cgroup_parent=host_application_directory(app, paths))
 
 
-def pod_writes(request: PodRequest, response: Response) -> list[Write]:
+def pod_writes(request: PodRequest, response: HookResponse) -> list[Write]:
     """Return the writes for a pod's cgroup."""
     subject = Subject(type="pod", namespace=request.namespace, name=request.name)
     values = (
@@ -84,7 +84,7 @@ def pod_writes(request: PodRequest, response: Response) -> list[Write]:
     return _writes(values, request.cgroup_parent, Target.POD, subject)
 
 
-def container_writes(request: ContainerRequest, response: Response) -> list[Write]:
+def container_writes(request: ContainerRequest, response: HookResponse) -> list[Write]:
     """Return the writes for a container's cgroup; none while its directory is not known."""
     if not request.cgroup_parent:
         return []
@@ -99,13 +99,13 @@ def container_writes(request: ContainerRequest, response: Response) -> list[Writ
     return _writes(values, request.cgroup_parent, Target.CONTAINER, subject)
 
 
-def tier_writes(directory: str, response: Response) -> list[Write]:
+def tier_writes(directory: str, response: HookResponse) -> list[Write]:
     """Return the writes for a QoS directory."""
     values = ((files.CPU_BVT, response.cpu_bvt), (files.CPU_IDLE, response.cpu_idle))
     return _writes(values, directory, Target.TIER, Subject(type="group", name=directory))
 
 
-def host_app_writes(request: HostAppRequest, response: Response) -> list[Write]:
+def host_app_writes(request: HostAppRequest, response: HookResponse) -> list[Write]:
     """Return the writes for a host application."""
     values = ((files.CPUSET, response.cpuset or None), (files.CPU_BVT, response.cpu_bvt))
     return _writes(values, request.cgroup_parent, Target.HOST_APPLICATION, Subject(type="group", name=request.name))

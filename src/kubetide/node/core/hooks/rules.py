@@ -21,7 +21,7 @@ from kubetide.api.values.compat import Compat
 from kubetide.errors import InvalidInput
 from kubetide.node.core.compat import NEWEST, POD_CPU_QOS
 from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
-from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest, Response
+from kubetide.node.core.hooks.context import ContainerRequest, HookResponse, HostAppRequest, KubeQosRequest, PodRequest
 from kubetide.node.core.hooks.core_sched import CoreSchedRule
 from kubetide.node.core.hooks.cpuset import CpusetRule
 from kubetide.node.core.hooks.normalization import NormalizationRule
@@ -39,14 +39,14 @@ DEFAULT_GATES: dict[str, bool] = {
     CORE_SCHED: False,
     OOM_SCORE: False,
 }
-Question = tuple[str, Callable[[], Response]]
+Question = tuple[str, Callable[[], HookResponse]]
 """A plugin and what asks it; a plugin that cannot answer must not keep the others from being asked."""
 
 _CONTAINER_STAGES = (Stage.PRE_CREATE_CONTAINER, Stage.PRE_UPDATE_CONTAINER_RESOURCES)
 
 
 @dataclass(slots=True)
-class Rules:
+class HookRules:
     """The current rules of all plugins; None before the first word about them."""
 
     bvt: group_identity.BvtRule | None = None
@@ -73,7 +73,7 @@ class Plugins:
         self.keep_quota = keep_quota
         """Whether pods with CPUs of their own keep their CPU quota."""
         self.gates = {**DEFAULT_GATES, **(gates or {})}
-        self.rules = Rules()
+        self.rules = HookRules()
         self.bvt_ready = bvt_ready
         """Whether the kernel has group identity and it is switched on."""
         self.hooks = Hooks(policy=policy, disabled=disabled)
@@ -130,7 +130,7 @@ class Plugins:
         if self.on(GROUP_IDENTITY):
             yield GROUP_IDENTITY, lambda: self._pod_bvt(request)
         if self.on(CPUSET) and condition in (qos.LSE, qos.LSR):
-            yield CPUSET, lambda: Response(cfs_quota=self._lifted_quota(request))
+            yield CPUSET, lambda: HookResponse(cfs_quota=self._lifted_quota(request))
         if self.on(BATCH) and condition == qos.BE:
             yield BATCH, lambda: self._batch_pod(request)
         if self.on(NORMALIZATION) and condition in (qos.LS, qos.NONE):
@@ -154,30 +154,32 @@ class Plugins:
         """Yield what each plugin may want for a QoS directory."""
         bvt, core = self.rules.bvt, self.rules.core_sched
         if self.on(GROUP_IDENTITY) and bvt is not None and self.bvt_ready:
-            yield GROUP_IDENTITY, lambda: Response(cpu_bvt=group_identity.directory_bvt(bvt, request.kube_qos))
+            yield GROUP_IDENTITY, lambda: HookResponse(cpu_bvt=group_identity.directory_bvt(bvt, request.kube_qos))
         if self.on(CORE_SCHED) and core is not None:
-            yield CORE_SCHED, lambda: Response(cpu_idle=int(core.for_pod("", request.kube_qos).idle))
+            yield CORE_SCHED, lambda: HookResponse(cpu_idle=int(core.for_pod("", request.kube_qos).idle))
 
     def host_app(self, request: HostAppRequest) -> Iterable[Question]:
         """Yield what each plugin may want for a host application."""
         bvt = self.rules.bvt
         if self.on(GROUP_IDENTITY) and bvt is not None and self.bvt_ready:
-            yield GROUP_IDENTITY, lambda: Response(cpu_bvt=group_identity.host_app_bvt(bvt, request.qos))
+            yield GROUP_IDENTITY, lambda: HookResponse(cpu_bvt=group_identity.host_app_bvt(bvt, request.qos))
         if self.on(CPUSET) and request.qos == qos.LS:
-            yield CPUSET, lambda: Response(cpuset=cpuset.host_app_cpuset(request, self.rules.cpuset))
+            yield CPUSET, lambda: HookResponse(cpuset=cpuset.host_app_cpuset(request, self.rules.cpuset))
 
     def _register(self) -> None:
         if self.on(GROUP_IDENTITY):
             self.hooks.add_pod(Stage.PRE_RUN_POD_SANDBOX, GROUP_IDENTITY, self._pod_bvt)
         if self.on(CPUSET):
             self.hooks.add_pod(
-                Stage.PRE_RUN_POD_SANDBOX, CPUSET, lambda request: Response(cfs_quota=self._lifted_quota(request))
+                Stage.PRE_RUN_POD_SANDBOX, CPUSET, lambda request: HookResponse(cfs_quota=self._lifted_quota(request))
             )
             for stage in _CONTAINER_STAGES:
                 self.hooks.add_container(
                     stage,
                     CPUSET,
-                    lambda request: Response(cpuset=self._cpuset(request), cfs_quota=self._lifted_quota(request.pod)),
+                    lambda request: HookResponse(
+                        cpuset=self._cpuset(request), cfs_quota=self._lifted_quota(request.pod)
+                    ),
                 )
         if self.on(GPU):
             self.hooks.add_container(Stage.PRE_CREATE_CONTAINER, GPU, _gpu)
@@ -188,20 +190,20 @@ class Plugins:
                     stage, BATCH, lambda request: batch_resource.container_values(request, self.rules.batch)
                 )
 
-    def _pod_bvt(self, request: PodRequest) -> Response:
+    def _pod_bvt(self, request: PodRequest) -> HookResponse:
         if self.rules.bvt is None or not self.bvt_ready:
-            return Response()
+            return HookResponse()
         own = group_identity.own_cpu_qos(request.annotations) if self.compat.has(POD_CPU_QOS) else None
-        return Response(cpu_bvt=group_identity.pod_bvt(self.rules.bvt, request.qos, request.kube_qos, own))
+        return HookResponse(cpu_bvt=group_identity.pod_bvt(self.rules.bvt, request.qos, request.kube_qos, own))
 
-    def _batch_pod(self, request: PodRequest) -> Response:
+    def _batch_pod(self, request: PodRequest) -> HookResponse:
         values = batch_resource.pod_values(request, self.rules.batch)
         # Without any container the sum of limits is 0, and a memory limit of 0 would kill the pod.
         return replace(values, memory_limit=-1) if values.memory_limit == 0 else values
 
-    def _container_cpus(self, request: ContainerRequest, *, owning: bool) -> Response:
+    def _container_cpus(self, request: ContainerRequest, *, owning: bool) -> HookResponse:
         quota = self._lifted_quota(request.pod) if owning else None
-        return Response(cpuset=self._cpuset(request), cfs_quota=quota)
+        return HookResponse(cpuset=self._cpuset(request), cfs_quota=quota)
 
     def _lifted_quota(self, request: PodRequest) -> int | None:
         return None if self.keep_quota else cpuset.unset_quota(request)
@@ -214,9 +216,9 @@ class Plugins:
             be_cpu_manager=self.gates.get("BECPUManager", False),
         )
 
-    def _normalized(self, pod: PodRequest, original: int | None, restoring: bool) -> Response:
+    def _normalized(self, pod: PodRequest, original: int | None, restoring: bool) -> HookResponse:
         rule = NormalizationRule(enable=True, ratio=1.0) if restoring else self.rules.normalization
-        return Response(cfs_quota=normalization.normalized_quota(pod, original, rule))
+        return HookResponse(cfs_quota=normalization.normalized_quota(pod, original, rule))
 
 
 def kube_qos_requests(directories: Mapping[str, str]) -> list[KubeQosRequest]:
@@ -239,6 +241,6 @@ def _condition(request: PodRequest) -> str:
         return qos.NONE
 
 
-def _gpu(request: ContainerRequest) -> Response:
+def _gpu(request: ContainerRequest) -> HookResponse:
     devices = gpu.visible_devices(request.pod.annotations)
-    return Response(env={gpu.VISIBLE_DEVICES: devices} if devices is not None else {})
+    return HookResponse(env={gpu.VISIBLE_DEVICES: devices} if devices is not None else {})

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from kubetide.errors import InvalidInput, KubetideError
-from kubetide.node.core.hooks.context import ContainerRequest, PodRequest, Response
+from kubetide.node.core.hooks.context import ContainerRequest, HookResponse, PodRequest
 
 
 class Stage(StrEnum):
@@ -51,8 +51,8 @@ def failure_policy(text: str) -> FailurePolicy:
         raise InvalidInput(f"{text!r} is neither Fail nor Ignore", field="failure-policy") from error
 
 
-PodHook = Callable[[PodRequest], Response]
-ContainerHook = Callable[[ContainerRequest], Response]
+PodHook = Callable[[PodRequest], HookResponse]
+ContainerHook = Callable[[ContainerRequest], HookResponse]
 Request = TypeVar("Request", PodRequest, ContainerRequest)
 
 
@@ -60,7 +60,7 @@ Request = TypeVar("Request", PodRequest, ContainerRequest)
 class StageResult:
     """What the hooks of a stage want, which of them failed, and whether the runtime's call must fail."""
 
-    response: Response = field(default_factory=Response)
+    response: HookResponse = field(default_factory=HookResponse)
     errors: tuple[tuple[str, str], ...] = ()
     failed: bool = False
 
@@ -103,8 +103,8 @@ class Hooks:
         """Run the hooks of a container stage."""
         return self._run(self._containers.get(stage, {}) if stage not in self.disabled else {}, request)
 
-    def _run(self, hooks: dict[str, Callable[[Request], Response]], request: Request) -> StageResult:
-        response = Response()
+    def _run(self, hooks: dict[str, Callable[[Request], HookResponse]], request: Request) -> StageResult:
+        response = HookResponse()
         errors: list[tuple[str, str]] = []
         for name, hook in hooks.items():
             try:

@@ -41,7 +41,7 @@ ROOT_SCHEMATA = resctrl_file("", "schemata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
+class CacheFacts:
     """What the machine reports about its caches."""
 
     cbm: int
@@ -121,11 +121,11 @@ class Resctrl:
             self._vendor = cpu_model(text).vendor
         return self._supported
 
-    def _cache(self, snapshot: Snapshot) -> Cache:
+    def _cache(self, snapshot: Snapshot) -> CacheFacts:
         mask = _text(snapshot.kernel, files.RESCTRL_CBM_MASK).strip()
         if not self._cache_ids:
             self._cache_ids = tuple(check_root(_text(snapshot.kernel, ROOT_SCHEMATA)))
-        return Cache(
+        return CacheFacts(
             cbm=int(mask, 16),
             vendor=self._vendor,
             cache_ids=self._cache_ids,
@@ -157,7 +157,7 @@ def _bound(snapshot: Snapshot, strategy: ResourceQOSStrategy) -> Iterable[tuple[
             yield group, pod
 
 
-def pod_writes(group: str, pod: PodState, cache: Cache, kernel: KernelValues) -> list[Write]:
+def pod_writes(group: str, pod: PodState, cache: CacheFacts, kernel: KernelValues) -> list[Write]:
     """Return the lines and threads that a pod's own group lacks; raise InvalidInput when it cannot be read."""
     wanted = pod_schemata(annotation_of(pod), cache_ids=cache.cache_ids, cbm=cache.cbm, vendor=cache.vendor)
     if not wanted:
@@ -173,7 +173,7 @@ def pod_writes(group: str, pod: PodState, cache: Cache, kernel: KernelValues) ->
 
 
 def policy_line(
-    kind: str, strategy: ResourceQOSStrategy | None, group: str, cache: Cache, kernel: KernelValues
+    kind: str, strategy: ResourceQOSStrategy | None, group: str, cache: CacheFacts, kernel: KernelValues
 ) -> str | None:
     """Return the schemata line of a group, None when there is nothing to write; raise when it cannot be made.
 
@@ -217,7 +217,7 @@ def new_tasks(pod: PodState, known: Collection[int], kernel: KernelValues) -> li
     return [task for directory in directories for task in threads_of(kernel, directory) if task not in known]
 
 
-def _value(kind: str, config: ResctrlQOS, cache: Cache) -> str | None:
+def _value(kind: str, config: ResctrlQOS, cache: CacheFacts) -> str | None:
     if kind == MB:
         return mba_value(config.mba_percent, cache.vendor)
     if config.cat_range_start_percent is None or config.cat_range_end_percent is None:

@@ -34,7 +34,7 @@ class _Row:
 
 
 @dataclass(slots=True)
-class Group:
+class SeriesGroup:
     """Series that are sampled together."""
 
     capacity: int
@@ -116,15 +116,15 @@ class Ring:
 
     def __init__(self, retention_seconds: float = 2100.0) -> None:
         self.retention_seconds = retention_seconds
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, SeriesGroup] = {}
         self._by_kind: dict[str, dict[Properties, str]] = {}
 
-    def group(self, name: str, interval_seconds: float) -> Group:
+    def group(self, name: str, interval_seconds: float) -> SeriesGroup:
         """Return a group, made for samples every `interval_seconds` on the first call."""
         found = self.groups.get(name)
         if found is None:
             capacity = max(int(self.retention_seconds / max(interval_seconds, 0.1)), 16)
-            found = self.groups[name] = Group(capacity)
+            found = self.groups[name] = SeriesGroup(capacity)
         return found
 
     def append(self, name: str, interval_seconds: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
@@ -141,7 +141,7 @@ class Ring:
                 forgotten += 1
         return forgotten
 
-    def matching(self, kind: str, properties: Mapping[str, str] | None = None) -> Iterator[tuple[Key, Group]]:
+    def matching(self, kind: str, properties: Mapping[str, str] | None = None) -> Iterator[tuple[Key, SeriesGroup]]:
         """Yield the series of a kind that have the given properties."""
         given = properties or {}
         check_query(kind, given)

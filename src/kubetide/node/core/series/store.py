@@ -17,7 +17,7 @@ from kubetide.node.core.series.query import LAST, Points
 from kubetide.node.core.series.ring import Key, Ring, series_key
 
 
-class Journal(Protocol):
+class SeriesJournal(Protocol):
     """Keeps batches beyond the life of the process."""
 
     def append(self, producer: str, interval: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
@@ -47,7 +47,7 @@ class SeriesStore:
     """Samples in, windows out."""
 
     ring: Ring
-    journal: Journal | None = None
+    journal: SeriesJournal | None = None
     facts: Facts = field(default_factory=Facts)
     dropped: int = 0
 

@@ -33,7 +33,7 @@ HPA = (
         "NOT SCALING: container <container> requests no <resource>, so utilization has no base",
         _SET_REQUEST,
         "A target in percent is a percentage of what containers request; one container without a request is enough "
-        "to make it unknown. The amount is what the container uses now, where that is known.",
+        "to make it unknown. The amount is what the container uses now, where that is known, and 50m or 32Mi at least.",
     ),
     Verdict(
         "hpa-two-on-target",

@@ -146,6 +146,14 @@ CLUSTER = (
         "The component works without it, with less.",
     ),
     Verdict(
+        "component-absent",
+        _NOTE,
+        "NOT INSTALLED: it lacks <resource>",
+        "kubetide doctor <name>",
+        "Nobody has installed the component. The remedy says what it needs; a component that is named on the command "
+        "line is meant to run, and what it lacks is an error.",
+    ),
+    Verdict(
         "rival",
         _NOTE,
         "BESIDE: <holder> holds <lease>, renewed <age> ago",

@@ -32,7 +32,7 @@ Operation = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SizeLimits:
     """What a recommendation is fitted to beside policy and LimitRanges; by default nothing (upstream behaviour)."""
 
     usage: Usage | None = None
@@ -44,7 +44,7 @@ class Limits:
     """Whether a policy may derive limits from requests (gate RequestToLimitRatio)."""
 
 
-UNLIMITED = Limits()
+UNLIMITED = SizeLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def amounts_of(pod: Pod) -> list[ContainerAmounts]:
     return [container_amounts(c.name, reported.get(c.name, c.resources)) for c in pod.spec.containers or ()]
 
 
-def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limits: Limits = UNLIMITED) -> Fitted:
+def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limits: SizeLimits = UNLIMITED) -> Fitted:
     """Return what the containers of a pod get from this VPA."""
     containers = amounts_of(pod)
     given = recommendations(vpa.status.recommendation if vpa.status is not None else None)
@@ -154,7 +154,7 @@ def annotation_path(key: str) -> str:
     return f"/metadata/annotations/{escape_step(key)}"
 
 
-def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], limits: Limits) -> Adjusted:
+def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], limits: SizeLimits) -> Adjusted:
     """Raise memory targets to what is in use plus headroom."""
     if limits.usage is None:
         return adjusted
@@ -175,7 +175,7 @@ def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], lim
     return Adjusted(tuple(held), notes)
 
 
-def _within_nodes(adjusted: Adjusted, pod: Pod, containers: Sequence[ContainerAmounts], limits: Limits) -> Adjusted:
+def _within_nodes(adjusted: Adjusted, pod: Pod, containers: Sequence[ContainerAmounts], limits: SizeLimits) -> Adjusted:
     """Scale targets down until the pod fits some node."""
     if not limits.nodes:
         return adjusted

@@ -28,7 +28,7 @@ from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
 from kubetide.vpa.recommender.core.entities import Mark, VpaState, Window
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.recommend import CHUNK, Merged, Row, merge_rows, rows_of
+from kubetide.vpa.recommender.core.recommend import CHUNK, MergedRows, Row, merge_rows, rows_of
 
 WINDOWS_ANNOTATION = "kubetide.io/open-windows"
 # Annotations of an object may not pass 256 KiB together; beyond this the windows stay behind.
@@ -128,7 +128,7 @@ def _checkpoints(
 
 
 def _changed(
-    merged: Merged, rows: Sequence[Row], running: "_Running", stored: Callable[[ObjectKey, str, Mark], bool]
+    merged: MergedRows, rows: Sequence[Row], running: "_Running", stored: Callable[[ObjectKey, str, Mark], bool]
 ) -> list[int]:
     """Return the rows with an open window, or with content that is not stored yet."""
     numbers: list[list[Any]] = [merged.first.tolist(), merged.last.tolist(), merged.count.tolist()]

@@ -51,14 +51,14 @@ class LabelSet:
     labels: Mapping[str, str]
     text: str
     aggregates: dict[str, int] = field(default_factory=dict)
-    pods: dict[ObjectKey, "PodState"] = field(default_factory=dict)
+    pods: dict[ObjectKey, "PodRecord"] = field(default_factory=dict)
     vpas: dict[ObjectKey, "VpaState"] = field(default_factory=dict)
     requests: Requests | None = None
     """What its pods request; None when one of them changed since it was looked up."""
 
 
 @dataclass(eq=False, slots=True)
-class PodState:
+class PodRecord:
     """A pod as far as the model knows it; `containers` maps names to rows of the container table."""
 
     key: ObjectKey

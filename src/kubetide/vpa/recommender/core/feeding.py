@@ -30,7 +30,7 @@ from kubetide.vpa.recommender.core.samples import NO_AGGREGATE, Mask
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class UsageBatch:
     """Usage of many containers: rows of the container table, times, millicores, bytes."""
 
     rows: Ints
@@ -42,12 +42,12 @@ class Batch:
     refused: Mapping[RefusalReason, "Refused"] = field(default_factory=dict)
     """Samples that cannot be true."""
 
-    def without(self, rows: Iterable[int]) -> "Batch":
+    def without(self, rows: Iterable[int]) -> "UsageBatch":
         """Return the batch without some containers."""
         kept = ~np.isin(self.rows, np.fromiter(rows, dtype=np.int64))
         return self.keeping(kept)
 
-    def keeping(self, kept: Mask) -> "Batch":
+    def keeping(self, kept: Mask) -> "UsageBatch":
         """Return the batch with some of its samples only."""
         return replace(self, rows=self.rows[kept], times=self.times[kept], cpu=self.cpu[kept], memory=self.memory[kept])
 
@@ -144,7 +144,7 @@ def gather(
     now: datetime,
     init: Mapping[ObjectKey, frozenset[str]],
     bounds: Bounds = NO_BOUNDS,
-) -> Batch:
+) -> UsageBatch:
     """Return the usage of known containers as arrays: a missing resource is 0, what cannot be true is left out."""
     rows: list[int] = []
     times: list[int] = []
@@ -187,7 +187,7 @@ def gather(
     orphans = set(found[model.containers.aggregate[found] == NO_AGGREGATE].tolist())
     if orphans:
         _adopt(model, orphans, now)
-    batch = Batch(found, _ints(times), _ints(cpu), _ints(memory), unknown, refused)
+    batch = UsageBatch(found, _ints(times), _ints(cpu), _ints(memory), unknown, refused)
     if found.size and np.bincount(found).max() > 1:
         batch = _without_repeated(model, usage, batch, refused)
     possible = bounds.possible(model.pods.values(), batch.rows, batch.cpu, batch.memory)
@@ -200,8 +200,8 @@ def gather(
 
 
 def _without_repeated(
-    model: Model, usage: Iterable[PodMetrics], batch: Batch, refused: dict[RefusalReason, Refused]
-) -> Batch:
+    model: Model, usage: Iterable[PodMetrics], batch: UsageBatch, refused: dict[RefusalReason, Refused]
+) -> UsageBatch:
     """Leave out the pods that list a container more than once; one that occurs in several items is another matter."""
     rows: set[int] = set()
     for pod in usage:
@@ -225,7 +225,7 @@ def _adopt(model: Model, rows: set[int], now: datetime) -> None:
                 model.row(pod.key, name, now=now)
 
 
-def feed(model: Model, batch: Batch) -> Fed:
+def feed(model: Model, batch: UsageBatch) -> Fed:
     """Add a batch to the model."""
     return Fed(
         cpu=model.containers.add_cpu(batch.rows, batch.times, batch.cpu),

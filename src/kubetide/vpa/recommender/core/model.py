@@ -24,7 +24,7 @@ from kubetide.vpa.recommender.core.entities import (
     GENERATED,
     Dropped,
     LabelSet,
-    PodState,
+    PodRecord,
     VpaState,
     label_text,
     oldest,
@@ -44,7 +44,7 @@ class Model:
     def __init__(self, tuning: Tuning | None = None, compat: Compat = FOLLOWED) -> None:
         self.aggregates = Aggregates(tuning or Tuning())
         self.containers = Containers(self.aggregates, oom_age_from_window=not compat.has(OOM_AGE_FROM_LAST_SAMPLE))
-        self.pods: dict[ObjectKey, PodState] = {}
+        self.pods: dict[ObjectKey, PodRecord] = {}
         self.vpas: dict[ObjectKey, VpaState] = {}
         self._sets: dict[tuple[str, str], LabelSet] = {}
         self._sets_by_pair: dict[tuple[str, str, str], dict[int, LabelSet]] = {}
@@ -62,7 +62,7 @@ class Model:
         pod = self.pods.get(key)
         if pod is None:
             found = self._label_set(key.namespace, labels)
-            pod = PodState(key, found, phase, uid)
+            pod = PodRecord(key, found, phase, uid)
             self.pods[key] = pod
             self._join(pod, found)
             return
@@ -105,12 +105,12 @@ class Model:
             self.containers.aggregate[row] = self._aggregate(pod.labels, name, now)
         return row
 
-    def _join(self, pod: PodState, labels: LabelSet) -> None:
+    def _join(self, pod: PodRecord, labels: LabelSet) -> None:
         labels.pods[pod.key], labels.requests = pod, None
         for vpa in labels.vpas.values():
             vpa.pod_count += 1
 
-    def _leave(self, pod: PodState) -> None:
+    def _leave(self, pod: PodRecord) -> None:
         del pod.labels.pods[pod.key]
         pod.labels.requests = None
         for vpa in pod.labels.vpas.values():

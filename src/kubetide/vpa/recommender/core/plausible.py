@@ -16,7 +16,7 @@ from kubetide.api.objects.capacity import UNKNOWN, Capacity
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.stats.buckets import Ints
 from kubetide.vpa.core.policy import CPU, MEMORY
-from kubetide.vpa.recommender.core.entities import PodState
+from kubetide.vpa.recommender.core.entities import PodRecord
 from kubetide.vpa.recommender.core.samples import Mask
 
 UNCOUNTABLE = 2**62
@@ -45,7 +45,7 @@ class Bounds:
         """Return whether a sample is dated too far ahead."""
         return at - now > self.skew
 
-    def possible(self, pods: Iterable[PodState], rows: Ints, cpu: Ints, memory: Ints) -> Mask:
+    def possible(self, pods: Iterable[PodRecord], rows: Ints, cpu: Ints, memory: Ints) -> Mask:
         """Return which amounts (millicores, bytes) the nodes of their containers can have; looks twice only if needed.
 
         Nearly all samples are below what the smallest node has.

@@ -68,7 +68,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Merged:
+class MergedRows:
     """The merged state of rows: metadata and one histogram per row and resource."""
 
     first: Ints
@@ -76,7 +76,7 @@ class Merged:
     count: Ints
     blocks: dict[str, list[tuple[Ints, Block]]]
 
-    def select(self, which: Sequence[int]) -> "Merged":
+    def select(self, which: Sequence[int]) -> "MergedRows":
         """Return the state of some rows, in the order given."""
         at = np.array(which, dtype=np.int64)
         place = np.full(self.first.size, -1, dtype=np.int64)
@@ -88,7 +88,7 @@ class Merged:
                 kept = np.flatnonzero(place[members] >= 0)
                 if kept.size:
                     blocks[resource].append((place[members[kept]], block.select(kept)))
-        return Merged(self.first[at], self.last[at], self.count[at], blocks)
+        return MergedRows(self.first[at], self.last[at], self.count[at], blocks)
 
 
 def rows_of(vpas: Iterable[VpaState], *, with_off: bool = False) -> list[Row]:
@@ -100,7 +100,7 @@ def rows_of(vpas: Iterable[VpaState], *, with_off: bool = False) -> list[Row]:
     return rows
 
 
-def merge_rows(aggregates: Aggregates, rows: Sequence[Row]) -> Merged:
+def merge_rows(aggregates: Aggregates, rows: Sequence[Row]) -> MergedRows:
     """Merge the aggregates of each row; nothing that is merged is changed."""
     fed = [row.vpa.fed()[row.container] for row in rows]
     slot = np.fromiter(chain.from_iterable(fed), dtype=np.int64)
@@ -120,7 +120,7 @@ def merge_rows(aggregates: Aggregates, rows: Sequence[Row]) -> Merged:
         CPU: aggregates.cpu.merged(slot, group, [tuning.cpu_half_life for tuning in tunings]),
         MEMORY: aggregates.memory.merged(slot, group, [tuning.memory_half_life for tuning in tunings]),
     }
-    return Merged(first, last, count, blocks)
+    return MergedRows(first, last, count, blocks)
 
 
 def recommend(
@@ -182,7 +182,7 @@ def _found(
     return found
 
 
-def _estimate(merged: Merged, rows: Sequence[Row], options: Options) -> Ints:
+def _estimate(merged: MergedRows, rows: Sequence[Row], options: Options) -> Ints:
     """Return one line of amounts per row, in the order of `COLUMNS`."""
     shared = np.array([row.shared_by for row in rows], dtype=np.int64)
     default = options.estimation

@@ -38,7 +38,7 @@ from kubetide.vpa.recommender.core.estimator import (
     with_margin,
 )
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.recommend import Merged, Options, Row, merge_rows, recommend, rows_of
+from kubetide.vpa.recommender.core.recommend import MergedRows, Options, Row, merge_rows, recommend, rows_of
 
 
 def trace(
@@ -87,7 +87,7 @@ def trace(
 def _container(
     row: Row,
     i: int,
-    merged: Merged,
+    merged: MergedRows,
     options: Options,
     counted: int,
     found: Sequence[Recommended],
@@ -135,7 +135,7 @@ def _column(parts: Iterable[tuple[Any, Block]], i: int) -> tuple[Block, int]:
 
 
 def _resource(
-    resource: str, block: Block, merged: Merged, i: int, estimation: Estimation, counted: int
+    resource: str, block: Block, merged: MergedRows, i: int, estimation: Estimation, counted: int
 ) -> dict[str, Any]:
     at = np.array([i])
     trust = confidence(merged.first[at], merged.last[at], merged.count[at], estimation.interval(resource))

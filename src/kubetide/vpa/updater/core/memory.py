@@ -17,7 +17,7 @@ from kubetide.vpa.updater.core.settling import Disruption
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class PastEviction:
     """An eviction whose replacement has not been looked at yet."""
 
     vpa: ObjectKey
@@ -50,24 +50,24 @@ class Memory:
     skips: dict[str, Targets] = field(default_factory=dict)
     """By pod uid: the infeasible recommendation that has been reported."""
     disruptions: dict[Creator, list[Disruption]] = field(default_factory=dict)
-    evictions: dict[ObjectKey, list[Eviction]] = field(default_factory=dict)
+    evictions: dict[ObjectKey, list[PastEviction]] = field(default_factory=dict)
     """By VPA, oldest first."""
     inherited: dict[ObjectKey, Inherited] = field(default_factory=dict)
     breakers: dict[ObjectKey, BreakerState] = field(default_factory=dict)
 
-    def begin(self, eviction: Eviction, *, judged: bool) -> None:
+    def begin(self, eviction: PastEviction, *, judged: bool) -> None:
         """Remember an eviction that is about to be asked for; `judged` when its replacement will be looked at."""
         if judged:
             self.evictions.setdefault(eviction.vpa, []).append(eviction)
         self.record(eviction.creator, eviction.disruption)
 
-    def undo(self, eviction: Eviction) -> None:
+    def undo(self, eviction: PastEviction) -> None:
         """Forget an eviction that did not happen."""
         self.drop(eviction)
         left = [done for done in self.disruptions.get(eviction.creator, ()) if done is not eviction.disruption]
         self.settle(eviction.creator, left)
 
-    def drop(self, eviction: Eviction) -> None:
+    def drop(self, eviction: PastEviction) -> None:
         """Forget an eviction whose replacement has been looked at, or will never come."""
         left = [each for each in self.evictions.get(eviction.vpa, ()) if each is not eviction]
         if left:

@@ -27,7 +27,7 @@ from kubetide.api.objects.vpa import (
 )
 from kubetide.api.values.compat import Compat
 from kubetide.errors import InvalidInput
-from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, Limits, fit_pod
+from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, SizeLimits, fit_pod
 from kubetide.vpa.core.boost import boosted_containers, expired, unboost
 from kubetide.vpa.core.capping import NewResources
 from kubetide.vpa.core.compat import FOLLOWED, RESIZE_ERROR_DEFERRED
@@ -88,7 +88,7 @@ class Observation:
     """Its live pods: on a node, neither finished nor being deleted."""
     stated: Mapping[Creator, int | None] = field(default_factory=dict)
     ranges: NamespaceLimits = field(default_factory=NamespaceLimits)
-    limits: Limits = UNLIMITED
+    limits: SizeLimits = UNLIMITED
     not_ready: str = ""
     """Why the recommendation must not be acted on yet."""
 

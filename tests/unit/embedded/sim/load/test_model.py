@@ -3,7 +3,7 @@
 import pytest
 
 from kubetide.embedded.sim.load.curves import Constant, Step
-from kubetide.embedded.sim.load.model import Model
+from kubetide.embedded.sim.load.model import LoadModel
 from kubetide.embedded.sim.load.profile import WORST_LATENCY, Profile
 from kubetide.embedded.sim.node.kernel import Kernel
 
@@ -17,7 +17,7 @@ class Bench:
         self.kernel = Kernel()
         self.machine = self.kernel.add_machine("node", cpus=16, memory_bytes=2.0**36)
         self.finished: list[int] = []
-        self.model = Model(self.kernel, seed=1, week_start=0.0, done=self.finished.append)
+        self.model = LoadModel(self.kernel, seed=1, week_start=0.0, done=self.finished.append)
         self._count = 0
 
     def start(self, profile: Profile, *, ready: bool = True, now: float = 0.0) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kubetide.embedded.sim.node.containers import (
-    Container,
+    SimContainer,
     cpu_quota_us,
     cpu_shares,
     memory_limit,
@@ -18,8 +18,8 @@ Raw = dict[str, Any]
 GIB = 2**30
 
 
-def make() -> Container:
-    return Container(
+def make() -> SimContainer:
+    return SimContainer(
         name="main", image="app:1", allocated={"requests": {"cpu": "1"}}, actual={"requests": {"cpu": "1"}}
     )
 

@@ -10,7 +10,7 @@ from kubetide.api.values.codec import convert
 from kubetide.api.values.patch import JsonPatch
 from kubetide.errors import InvalidInput
 from kubetide.testing.builders import make_container, make_pod, make_vpa
-from kubetide.vpa.admission.core.mutate import UNLIMITED, Limits, fit_pod, pod_patch
+from kubetide.vpa.admission.core.mutate import UNLIMITED, SizeLimits, fit_pod, pod_patch
 from kubetide.vpa.core.limits import LimitItem, NamespaceLimits
 from kubetide.vpa.core.policy import amounts
 
@@ -21,7 +21,7 @@ def vpa(target: dict[str, str], **given: Any) -> VerticalPodAutoscaler:
     return convert(make_vpa("web", recommendation={"main": target}, mode="Recreate", **given), VerticalPodAutoscaler)
 
 
-def patched(raw: dict[str, Any], given: VerticalPodAutoscaler, limits: Limits = UNLIMITED) -> dict[str, Any]:
+def patched(raw: dict[str, Any], given: VerticalPodAutoscaler, limits: SizeLimits = UNLIMITED) -> dict[str, Any]:
     pod = convert(raw, Pod)
     fitted = fit_pod(pod, given, NamespaceLimits(), limits)
     patch = pod_patch(pod, fitted.containers, mode="Recreate", vpa_name=given.metadata.name)
@@ -83,14 +83,14 @@ def test_a_container_that_the_server_would_refuse_is_left_alone_and_reports_it()
 
 def test_memory_in_use_is_kept() -> None:
     raw = make_pod("p", containers=[make_container(cpu="100m", memory="1Gi")])
-    after = patched(raw, vpa({"cpu": "100m", "memory": "300Mi"}), Limits(usage={"main": 500 * MIB}))
+    after = patched(raw, vpa({"cpu": "100m", "memory": "300Mi"}), SizeLimits(usage={"main": 500 * MIB}))
     assert resources(after)["requests"]["memory"] == "600Mi"
     assert "memory kept at usage plus 20%" in after["metadata"]["annotations"]["vpaUpdates"]
 
 
 def test_a_pod_is_not_made_larger_than_the_largest_node() -> None:
     raw = make_pod("p", containers=[make_container(cpu="1"), make_container("side", cpu="1")])
-    limits = Limits(nodes=[amounts({"cpu": "8", "memory": "8Gi"})])
+    limits = SizeLimits(nodes=[amounts({"cpu": "8", "memory": "8Gi"})])
     after = patched(raw, vpa({"cpu": "20"}), limits)
     assert resources(after)["requests"]["cpu"] == "7"
     assert "capped to what the largest node offers" in after["metadata"]["annotations"]["vpaUpdates"]
@@ -142,7 +142,7 @@ def test_a_policy_may_derive_the_limit_from_the_request(rule: dict[str, Any], ga
     entry = {"containerName": "main", "requestToLimitRatio": {"cpu": rule}}
     made = make_vpa("web", recommendation={"main": {"cpu": "300m"}}, mode="Recreate")
     made["spec"]["resourcePolicy"] = {"containerPolicies": [entry]}
-    after = patched(raw, convert(made, VerticalPodAutoscaler), Limits(limit_ratio=gate))
+    after = patched(raw, convert(made, VerticalPodAutoscaler), SizeLimits(limit_ratio=gate))
     assert resources(after) == {"requests": {"cpu": "300m"}, "limits": {"cpu": limit}}
 
 
@@ -152,5 +152,5 @@ def test_a_derived_limit_stays_within_the_limit_range_and_needs_no_limit_before(
     made = make_vpa("web", recommendation={"main": {"cpu": "300m"}}, mode="Recreate")
     made["spec"]["resourcePolicy"] = {"containerPolicies": [entry]}
     ranges = NamespaceLimits(container=LimitItem(maximum=amounts({"cpu": "1"})))
-    fitted = fit_pod(convert(raw, Pod), convert(made, VerticalPodAutoscaler), ranges, Limits(limit_ratio=True))
+    fitted = fit_pod(convert(raw, Pod), convert(made, VerticalPodAutoscaler), ranges, SizeLimits(limit_ratio=True))
     assert str(fitted.containers[0].limits["cpu"]) == "1"

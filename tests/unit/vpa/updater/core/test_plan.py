@@ -13,11 +13,11 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.api.values.codec import convert
 from kubetide.testing.builders import make_container, make_pod, make_vpa
-from kubetide.vpa.admission.core.mutate import Limits
+from kubetide.vpa.admission.core.mutate import SizeLimits
 from kubetide.vpa.core.policy import texts
 from kubetide.vpa.updater.core.breaker import BreakerState
 from kubetide.vpa.updater.core.budget import Creator
-from kubetide.vpa.updater.core.memory import Eviction, Inherited, Memory, disruption_of
+from kubetide.vpa.updater.core.memory import Inherited, Memory, PastEviction, disruption_of
 from kubetide.vpa.updater.core.plan import Method, Observation, PlanRules, VpaPlan, plan
 from kubetide.vpa.updater.core.step import Step, next_step
 
@@ -88,7 +88,7 @@ def test_a_third_eviction_waits_until_the_replacements_of_two_have_been_looked_a
     for uid in ("x", "y"):
         assert next_step(made, made.candidates[0], pods[0], pods, memory, now=NOW).method is Method.EVICT
         gone = disruption_of(name=uid, uid=uid, at=NOW, evicted=True, known={uid})
-        memory.begin(Eviction(vpa=key, creator=RS, disruption=gone, before={}, expected={}), judged=True)
+        memory.begin(PastEviction(vpa=key, creator=RS, disruption=gone, before={}, expected={}), judged=True)
     step = next_step(made, made.candidates[0], pods[0], pods, memory, now=NOW)
     assert step == Step(Method.WAIT, "the replacements of evicted pods have not been looked at yet")
     memory.undo(memory.evictions[key][0])
@@ -160,9 +160,9 @@ def test_mode_in_place_and_a_budget_that_is_used_up(settle: bool, expected: Meth
 def test_memory_that_is_in_use_is_no_reason_to_change_a_pod() -> None:
     large = [make_container(cpu="300m", memory="1Gi")]
     pods = [pod("a", containers=large), pod("b", containers=large)]
-    held = plan(observe(pods, limits=Limits(usage={"main": 2**30})), Memory(), PlanRules(), now=NOW)
+    held = plan(observe(pods, limits=SizeLimits(usage={"main": 2**30})), Memory(), PlanRules(), now=NOW)
     assert held.candidates == ()
-    free = plan(observe(pods, limits=Limits(usage={"main": 2**20})), Memory(), PlanRules(), now=NOW)
+    free = plan(observe(pods, limits=SizeLimits(usage={"main": 2**20})), Memory(), PlanRules(), now=NOW)
     assert len(free.candidates) == 2
 
 

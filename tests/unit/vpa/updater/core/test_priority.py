@@ -158,3 +158,9 @@ def test_one_container_that_meets_the_requirements_lets_the_pod_go(second: dict[
     recommended = {**fitting(), "big": replace(fitting()["main"], container="big")}
     higher = [EvictionRequirement(resources=("cpu",), change_requirement="TargetHigherThanRequests")]
     assert admitted(convert(make_pod("web", containers=containers), Pod), recommended, higher) is expected
+
+
+@pytest.mark.parametrize("oom_after", [None, 5.0])
+def test_a_pod_without_a_recommendation_is_not_said_to_be_within_its_range(oom_after: float | None) -> None:
+    ranked = rank(pod(oom_after=oom_after), {}, RankRules(), scaled=lambda _: True, now=NOW)
+    assert (ranked.accepted, ranked.reason) == (False, "there is no recommendation that its containers could take")

@@ -16,7 +16,7 @@ Form = dict[str, list[float | None]]
 NO_SAMPLE: Final = float("nan")
 
 
-class Columns:
+class FleetColumns:
     """Arrays of `rows[name]` rows and one column per container."""
 
     def __init__(self, size: int, rows: Mapping[str, int], *, empty: Mapping[str, float] | None = None) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, Columns
+from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, FleetColumns
 from kubetide.vpa.recommender.core.adaptive.mixture import FLEET_DECISIONS, charge, keep, weights
 
 Mask = npt.NDArray[np.bool_]
@@ -56,7 +56,7 @@ class CpuSizer:
 
     def __init__(self, size: int) -> None:
         count = len(RULES)
-        self.columns = Columns(
+        self.columns = FleetColumns(
             size,
             {
                 "peaks": HOURS,
@@ -73,7 +73,7 @@ class CpuSizer:
             },
             empty={"peaks": NO_SAMPLE, "high": NO_SAMPLE, "days": NO_SAMPLE, "today": NO_SAMPLE, "scale": NO_SAMPLE},
         )
-        self.fleet = Columns(1, {"regret": count, "spread": count, "hours": 1, "horizon": 1, "decisions": 1})
+        self.fleet = FleetColumns(1, {"regret": count, "spread": count, "hours": 1, "horizon": 1, "decisions": 1})
         self._prior = np.zeros((count, 1))
         self._prior[_PRIOR] = 1.0
 

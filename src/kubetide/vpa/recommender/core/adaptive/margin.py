@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.adaptive.columns import Columns
+from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns
 from kubetide.vpa.recommender.core.adaptive.windows import Closed, Windows
 
 Mask = npt.NDArray[np.bool_]
@@ -48,8 +48,8 @@ class MarginSizer:
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
-        self.columns = Columns(windows.columns.size, {"base": 1, "movement": 1, "request": 1})
-        self.fleet = Columns(1, {"hour jumps": len(GRID) + 1, "day jumps": len(GRID) + 1, "mean peak": 1})
+        self.columns = FleetColumns(windows.columns.size, {"base": 1, "movement": 1, "request": 1})
+        self.fleet = FleetColumns(1, {"hour jumps": len(GRID) + 1, "day jumps": len(GRID) + 1, "mean peak": 1})
 
     def observe(self, closed: Closed) -> None:
         """Learn how far the windows that just closed went beyond what was known before them."""

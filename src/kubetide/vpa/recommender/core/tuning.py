@@ -104,11 +104,11 @@ def _out_of_order(entry: ContainerResourcePolicy, estimation: Estimation) -> Ite
     """Yield where the target of a policy lies outside the bounds in force: allowed, but hardly what was meant."""
     if entry.recommendation_percentiles is None:
         return
-    for resource, field_name in ((CPU, "targetCPU"), (MEMORY, "targetMemory")):
+    for resource, name in ((CPU, "targetCPU"), (MEMORY, "targetMemory")):
         target, lower, upper = estimation.percentiles(resource)
         if not lower <= target <= upper:
-            shown = f"{round(lower * 100)} to {round(upper * 100)}"
-            yield f"recommendationPercentiles: {field_name} {round(target * 100)} lies outside the bounds ({shown}); used"
+            given, bounds = f"{name} {round(target * 100)}", f"{round(lower * 100)} to {round(upper * 100)}"
+            yield f"recommendationPercentiles: {given} lies outside the bounds ({bounds}); used"
 
 
 def _annotated(

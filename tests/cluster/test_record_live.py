@@ -77,7 +77,8 @@ def test_the_recording_holds_what_happened(hour: Path) -> None:
 def test_the_command_line_agrees(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["replay", str(hour), "--audit"]) == 0
     assert "decisions came out the same" in capsys.readouterr().out
-    assert run_cli(["replay", str(hour), "--policy", "vpa", "--policy", "hpa:60", "--every", "15m", "-o", "json"]) == 0
+    policies = ["--policy", "vpa", "--policy", "hpa:60", "--every", "15m", "--period", "3600"]
+    assert run_cli(["replay", str(hour), *policies, "-o", "json"]) == 0
     outcomes = json.loads(capsys.readouterr().out)["outcomes"]
     assert outcomes[0]["figures"]["memory_footprint"] > 0
     assert outcomes[1]["figures"]["replica_hours"] > 0

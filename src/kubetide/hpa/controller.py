@@ -114,7 +114,12 @@ class HpaController(Controller):
             observer=Observer(scales, clock, settings, pods, self._claims, self._metrics, targets, owners=owners),
             headrooms=HeadroomStore(writer, clock, settings.options.downscale_window),
             built_in=self._built_in,
-            writer=DecisionWriter(writer, ScaleWriter(scales, rng, field_manager=FIELD_MANAGER), recorder),
+            writer=DecisionWriter(
+                writer,
+                ScaleWriter(scales, rng, field_manager=FIELD_MANAGER),
+                recorder,
+                status_interval=settings.status_interval,
+            ),
             own_writes=self._own_writes,
             history=self._history,
             instruments=self._instruments,

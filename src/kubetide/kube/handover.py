@@ -7,14 +7,16 @@ replaces, and where that is of another release than `--compat` names, it says so
                             just behind it (`/version`)
     a Deployment            the tag of its image, or its version label; one that is scaled to 0 counts, because that is
                             how people hand over
+    a pod on the node       the tag of its image
 
 What cannot be found or read is no difference: nothing is known of it.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ApiObject
 from kubetide.api.objects.scheme import DEPLOYMENTS
 from kubetide.api.values.codec import decode, decode_raw
@@ -85,11 +87,27 @@ def release_of(version: str) -> str:
     return "" if found is None else f"{int(found[1])}.{int(found[2])}"
 
 
+def program_of(image: str) -> str:
+    """Return the last part of an image's name, without tag and digest."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
 def image_version(image: str) -> str:
     """Return the tag of an image; empty when it has none, or one that is no version."""
     name, _, _ = image.partition("@")
     _, colon, tag = name.rpartition("/")[2].partition(":")
     return tag if colon and release_of(tag) else ""
+
+
+def running(pods: Iterable[Pod], program: str) -> AtWork | None:
+    """Return the first of the pods, by name, that runs this program now."""
+    for pod in sorted(pods, key=lambda one: (one.metadata.namespace, one.metadata.name)):
+        if pod.status.phase != "Running" or pod.metadata.deletion_timestamp is not None:
+            continue
+        for container in pod.spec.containers or ():
+            if program_of(container.image) == program:
+                return AtWork(f"pod {pod.metadata.namespace}/{pod.metadata.name}", image_version(container.image))
+    return None
 
 
 async def in_cluster(client: Client) -> AtWork | None:
@@ -112,7 +130,7 @@ async def deployed(client: Client, program: str, namespace: str) -> AtWork | Non
         return None
     for item in listed.items or ():
         for container in item.spec.template.spec.containers or ():
-            if container.image.partition("@")[0].rpartition("/")[2].partition(":")[0] == program:
+            if program_of(container.image) == program:
                 version = image_version(container.image) or (item.metadata.labels or {}).get(VERSION_LABEL, "")
                 return AtWork(f"Deployment {namespace}/{item.metadata.name}", version)
     return None

@@ -2,13 +2,25 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from kubetide.api.objects.core import Pod
+from kubetide.api.values.codec import convert
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.handover import AtWork, compare_deployed, deployed, difference, image_version, in_cluster, release_of
+from kubetide.kube.handover import (
+    AtWork,
+    compare_deployed,
+    deployed,
+    difference,
+    image_version,
+    in_cluster,
+    release_of,
+    running,
+)
 from kubetide.testing.builders import make_deployment
 from simulated.cluster import run
 
@@ -89,3 +101,20 @@ def test_built_in_controllers_are_of_the_release_of_the_cluster() -> None:
         assert release_of(found.version)
 
     run(main)
+
+
+def pod(name: str, *images: str, phase: str = "Running", **meta: Any) -> Pod:
+    containers = [{"name": str(number), "image": image} for number, image in enumerate(images)]
+    raw = {"metadata": {"name": name, "namespace": "k", **meta}, "spec": {"containers": containers}}
+    return convert({**raw, "status": {"phase": phase}}, Pod)
+
+
+def test_only_a_pod_that_runs_the_program_is_at_work() -> None:
+    others = [
+        pod("ended", "r/koordlet:v1.4.0", phase="Succeeded"),
+        pod("leaving", "r/koordlet:v1.4.0", deletionTimestamp="2026-01-01T00:00:00Z"),
+        pod("other", "r/koordlet-tools:v1.4.0"),
+    ]
+    assert running(others, "koordlet") is None
+    both = [pod("b", "proxy:v9", "r/koordlet:v1.6.2"), pod("a", "r:5000/x/koordlet:v1.7.0@sha256:ab"), *others]
+    assert running(both, "koordlet") == AtWork("pod k/a", "v1.7.0")

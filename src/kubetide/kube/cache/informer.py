@@ -28,7 +28,7 @@ from kubetide.kube.cache.consistency import CachedCollection, Consistency
 from kubetide.kube.cache.store import IndexFunction, Store
 from kubetide.kube.cache.versions import Versions, newer, went_back
 from kubetide.kube.client.client import LONGEST_RETRY_AFTER, Client, Listing
-from kubetide.kube.client.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify, uid_of
+from kubetide.kube.client.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify, uid_of, version_of
 from kubetide.kube.client.errors import ApiError, Gone
 from kubetide.kube.pacing import Backoff, Retry
 from kubetide.log import get_logger
@@ -262,7 +262,7 @@ class Informer(Generic[T]):
             seen.add(key)
             old = self.store.get(key)
             # Equal versions are equal objects: handlers hear of a list only what really changed.
-            if trusted and old is not None and version and identify(old)[1] == version:
+            if trusted and old is not None and version and version_of(old) == version:
                 continue
             self._put(key, item)
         for key in [key for key in self.store.keys() if key not in seen]:  # noqa: SIM118 - a Store is no dict
@@ -316,7 +316,7 @@ class Informer(Generic[T]):
         # Each key takes only newer versions, so that a line which is repeated or overtaken cannot bring the past back;
         # for a key that is gone, `Versions` remembers the version of its deletion.
         current = self.store.get(event.key)
-        known = identify(current)[1] if current is not None else ""
+        known = version_of(current) if current is not None else ""
         if not self._versions.accept(event.key, event.resource_version, known, deleted=event.type == DELETED):
             if went_back(event.resource_version, self._versions.listed):
                 self._consistency.doubt()

@@ -302,15 +302,24 @@ class Client:
         dry_run: bool = False,
     ) -> T:
         """Change an object by a merge, JSON or strategic merge patch."""
+        query = write_options(field_manager, dry_run=dry_run)
+        body = await self.send_patch(resource, name, patch, namespace=namespace, subresource=subresource, query=query)
+        return decode(body, resource.type, what=resource.path(namespace=namespace, name=name, subresource=subresource))
+
+    async def send_patch(
+        self,
+        resource: Resource[Any],
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Patch an object and return the answer as it came: for callers to whom it is enough that it was written."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        response = await self.request(
-            "PATCH",
-            path,
-            query=write_options(field_manager, dry_run=dry_run),
-            body=patch.encode(),
-            content_type=patch.content_type,
-        )
-        return decode(response.body, resource.type, what=path)
+        kind, body = patch.content_type, patch.encode()
+        return (await self.request("PATCH", path, query=query, body=body, content_type=kind)).body
 
     async def delete(
         self,
@@ -357,6 +366,11 @@ class Client:
         other.answers = self.answers
         other._not_found = self._not_found
         return other
+
+    @property
+    def qps(self) -> float:
+        """Return how many requests a second may be sent; 0 where only the server sets the pace."""
+        return self._bucket.qps if self._bucket is not None else 0.0
 
     def announce(self, part: object) -> None:
         """Hand a part that works with this client to whoever shows the machinery of this process."""

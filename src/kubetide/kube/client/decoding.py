@@ -71,6 +71,14 @@ def uid_of(obj: object) -> str:
     return uid
 
 
+def version_of(obj: object) -> str:
+    """Return the resource version of a decoded object, struct or dict."""
+    if isinstance(obj, dict):
+        return (obj.get("metadata") or {}).get("resourceVersion") or ""
+    version: str = obj.metadata.resource_version  # type: ignore[attr-defined]  # every struct of a Resource has metadata
+    return version
+
+
 _line_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 

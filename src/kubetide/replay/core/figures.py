@@ -67,8 +67,8 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
     """Add one cell of every container to the sums."""
     width = sums.shape[1]
 
-    def add(name: str, amounts: Floats) -> None:
-        sums[SUMS[name]] += np.bincount(workloads, weights=amounts, minlength=width)
+    def add(name: str, amounts: npt.ArrayLike) -> None:
+        sums[SUMS[name]] += np.bincount(workloads, weights=np.asarray(amounts), minlength=width)
 
     steps = cell.cpu.shape[0]
     hours = cell.interval_seconds / 3600.0

@@ -66,7 +66,7 @@ class Learner:
         self._report_refused(await load_history(history, self._model, self._bounds({})))
 
     def load_pods(self) -> None:
-        """Bring the model's pods up to date, and take the OOM kills that happened before anybody looked."""
+        """Bring the model's pods up to date, with the memory windows that were open before a restart."""
         now = self._clock.now()
         # With tracking limited to matched pods, a change of VPAs may make any pod interesting.
         again = not self._feed.track_all
@@ -77,6 +77,10 @@ class Learner:
         if not self._settings.followed.has(PODS_LEAVE_AFTER_SAMPLES):
             self.delete_removed_pods()
         claim_windows(self._model)
+
+    def take_early(self) -> None:
+        """Take the OOM kills that happened before anybody looked."""
+        now = self._clock.now()
         early = [*self._held, *self._observer.take_early()]
         self._held = [oom for oom in early if self._history_unknown(oom)]
         ready = [oom for oom in early if not self._history_unknown(oom)]

@@ -24,7 +24,6 @@ from kubetide.kube.scale import ScaleClient
 from kubetide.log import get_logger
 from kubetide.vpa.core.scope import checkpoint_name, groups_of, is_group, scope_of, vpa_name
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
-from kubetide.vpa.recommender.core import events
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint
 from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target
 from kubetide.vpa.recommender.core.decisions import (
@@ -39,6 +38,7 @@ from kubetide.vpa.recommender.core.groups import group_keys, group_selector, gro
 from kubetide.vpa.recommender.core.history.healing import Present, healed
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Floor
+from kubetide.vpa.recommender.core.status import healed_checkpoint, invalid_tuning, unreadable_checkpoint
 from kubetide.vpa.recommender.core.tuning import tuned
 from kubetide.vpa.recommender.observer import ResolvedTarget, resolve
 from kubetide.vpa.recommender.settings import PROMETHEUS, HpaConflicts, RecommenderSettings
@@ -202,7 +202,7 @@ class VpaLoader:
         if tuning.problems != state.tuning_problems:
             state.tuning_problems = tuning.problems
             for text in tuning.problems:
-                self._recorder.publish(events.invalid_tuning(vpa, text))
+                self._recorder.publish(invalid_tuning(vpa, text))
         return state
 
     def _take_groups(self, vpa: VerticalPodAutoscaler, state: VpaState) -> None:
@@ -248,7 +248,7 @@ class VpaLoader:
                 continue
             for name, one in found.items():
                 state, vpa = states[name], mine[ObjectKey(namespace, vpa_name(name))]
-                state.loaded = True
+                state.loaded, state.checkpoint_written = True, one.oldest
                 for loaded in one.loaded:
                     self._restore(vpa, state, loaded.content, loaded.floor)
                 for checkpoint, problem in one.problems.items():
@@ -263,7 +263,7 @@ class VpaLoader:
         content, problem = healed(content, tuning, present)
         if problem:
             log.warning("checkpoint lies in the future, brought back", vpa=str(key), checkpoint=name, found=problem)
-            self._recorder.publish(events.healed_checkpoint(vpa, name, problem))
+            self._recorder.publish(healed_checkpoint(vpa, name, problem))
         try:
             self._model.restore(
                 state,
@@ -286,4 +286,4 @@ class VpaLoader:
 
     def _report(self, vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> None:
         log.warning("checkpoint cannot be read, keeping it", vpa=str(key_of(vpa)), checkpoint=checkpoint, error=problem)
-        self._recorder.publish(events.unreadable_checkpoint(vpa, checkpoint, problem))
+        self._recorder.publish(unreadable_checkpoint(vpa, checkpoint, problem))

@@ -110,6 +110,7 @@ class Recommender(Controller):
             settings=settings,
             options=self.options,
             telemetry=self._telemetry,
+            pods=self._observer.pods.store.get,
         )
         self._checkpoints = CheckpointPublisher(store, self._vpas, self.model, clock=clock, settings=settings)
         self._looped = False
@@ -161,6 +162,10 @@ class Recommender(Controller):
                 await self._vpas.load()
             async with self._step("LoadPods"):
                 self._learner.load_pods()
+                self._checkpoints.note_restored(self._statuses)
+                self._learner.take_early()
+                if not self._looped:
+                    self._announce_cold_start()
             async with self._step("LoadMetrics", self.settings.step_timeout):
                 await self._learner.load_metrics()
             async with self._step("DeleteRemovedPods"):
@@ -175,6 +180,18 @@ class Recommender(Controller):
                 self._learner.collect_garbage()
         self._telemetry.aggregates.set(self.model.aggregate_count())
         self._looped = True
+
+    def _announce_cold_start(self) -> None:
+        """Log how much the first loops have to write, and how long that takes: for VPAs that nothing is known of."""
+        vpas = self.model.vpas.values()
+        statuses = sum(vpa.loaded and vpa.recommendation is None for vpa in vpas)
+        missing = 0
+        if self._history is None:
+            missing = sum(len(vpa.fed().keys() - vpa.checkpoints.keys()) for vpa in vpas)
+        if statuses or missing:
+            pace = self._client.qps
+            seconds = {"seconds": round((statuses + missing) / pace)} if pace else {}
+            log.info("cold start", statuses=statuses, checkpoints=missing, requests_per_second=pace, **seconds)
 
     @asynccontextmanager
     async def _step(self, name: str, timeout: timedelta | None = None) -> AsyncIterator[None]:

@@ -21,6 +21,7 @@ from kubetide.api.objects.vpa import (
     RECOMMENDATION_PROVIDED,
     CrossVersionObjectReference,
     VerticalPodAutoscaler,
+    VerticalPodAutoscalerStatus,
 )
 from kubetide.api.values.conditions import Condition, is_true, set_condition, without_condition
 from kubetide.errors import KubetideError
@@ -33,19 +34,22 @@ from kubetide.vpa.recommender.core.conflicts import HPA_CONFLICT, REASON, messag
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.estimator import Estimation
 from kubetide.vpa.recommender.core.recommend import Options
-from kubetide.vpa.recommender.core.status import change, conditions_after, groups_body
+from kubetide.vpa.recommender.core.significance import can_wait
+from kubetide.vpa.recommender.core.status import change, conditions_after, groups_body, says
 from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
 
 
 @dataclass(frozen=True, slots=True)
 class StatusDecision:
-    """What the status of a VPA becomes; `status` is the body to write, or None when it is there already."""
+    """What the status of a VPA becomes; `status` is the body to write; None: it is there, or can wait."""
 
     recommendation: tuple[Recommended, ...]
     conditions: tuple[Condition, ...]
     status: Mapping[str, Any] | None
     groups: str | None = None
     """The annotation with the groups, where it has to change; empty: it has to go."""
+    waits: bool = False
+    """Whether the status differs, by nothing that anybody decides on."""
 
 
 def judge(
@@ -58,10 +62,12 @@ def judge(
     now: datetime,
     groups: Mapping[str, tuple[Recommended, ...]] | None = None,
     dropped: Collection[str] = (),
+    may_wait: bool = False,
 ) -> StatusDecision:
     """Return what the status of a VPA becomes, given the recommendation found for it.
 
-    `groups` are the recommendations of a scoped VPA, `dropped` fields of the status that the CRD does not know.
+    `groups` are the recommendations of a scoped VPA, `dropped` fields of the status that the CRD does not know. With
+    `may_wait`, what differs without changing any decision is left for later.
     """
     if state.problem is not None:
         found = stored_recommendation(current) or found
@@ -78,11 +84,17 @@ def judge(
     policy = (
         pod_policy(current) if settings.gate("VPAPodLevelResources") and "podRecommendation" not in dropped else None
     )
+    old, generation = current.status, current.metadata.generation
+    # Recommendations for whole pods and for groups have other readers than the bounds of one: they do not wait.
+    if may_wait and groups is None and policy is None and old is not None and says(old, conditions, generation):
+        written = _published(old, state)
+        if written is not None and can_wait(written, found, state.label_sets.values()):
+            return StatusDecision(found, conditions, None, waits=written != found)
     status = change(
-        current.status,
+        old,
         found,
         conditions,
-        current.metadata.generation,
+        generation,
         whole=None if policy is None else whole_pod(found, policy),
         groups=None if "groups" in dropped else groups,
     )
@@ -106,6 +118,19 @@ def _stored_groups(current: VerticalPodAutoscaler) -> dict[str, tuple[Recommende
         }
     except KubetideError:
         return {}
+
+
+def _published(status: VerticalPodAutoscalerStatus, state: VpaState) -> tuple[Recommended, ...] | None:
+    """Return the recommendation as it is written, read once for each time it is written."""
+    given = status.recommendation
+    if given is None:
+        return None
+    if state.published is None or state.published[0] is not given:
+        try:
+            state.published = given, recommendations(given) or ()
+        except KubetideError:
+            return None
+    return state.published[1]
 
 
 def fetching(current: VerticalPodAutoscaler, *, now: datetime) -> Mapping[str, Any] | None:

@@ -14,6 +14,7 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.vpa import (
     RECREATE,
     CrossVersionObjectReference,
+    PodRecommendation,
     PodResourcePolicy,
     VerticalPodAutoscaler,
 )
@@ -38,6 +39,10 @@ GENERATED = frozenset(
 """Labels that Kubernetes itself gives to the pods of one Job, or to a single pod."""
 
 
+Requests = Mapping[tuple[str, str], Sequence[int]]
+"""The distinct requests of containers by name and resource, sorted, in billionths."""
+
+
 @dataclass(eq=False, slots=True)
 class LabelSet:
     """Pods of one namespace with equal labels."""
@@ -48,6 +53,8 @@ class LabelSet:
     aggregates: dict[str, int] = field(default_factory=dict)
     pods: dict[ObjectKey, "PodRecord"] = field(default_factory=dict)
     vpas: dict[ObjectKey, "VpaState"] = field(default_factory=dict)
+    requests: Requests | None = None
+    """What its pods request; None when one of them changed since it was looked up."""
 
 
 @dataclass(eq=False, slots=True)
@@ -206,6 +213,12 @@ class VpaState:
     said_missing: datetime | None = None
     checkpoints: dict[str, StoredCheckpoint] = field(default_factory=dict)
     checkpoint_written: datetime | None = None
+    published: tuple[PodRecommendation, tuple[Recommended, ...]] | None = None
+    """The recommendation as it is written, and read."""
+    waits_since: datetime | None = None
+    """When the recommendation first differed from what is written, by so little that it can wait."""
+    saved: bytes | None = None
+    """The amounts that its checkpoints lead to; None while they are not known."""
 
     _fed: dict[str, list[int]] | None = None
 

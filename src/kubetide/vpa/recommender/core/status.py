@@ -1,4 +1,4 @@
-"""What the recommender reports about a VPA: conditions and the status it writes.
+"""What the recommender reports about a VPA: conditions, the status it writes, and events.
 
     RecommendationProvided   True with at least one container recommendation, else False, with the reason why if known
     NoPodsMatched            True when no pod of the model matches; gone otherwise
@@ -14,6 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from kubetide.api.objects.core import ResourceList
+from kubetide.api.objects.events import Event, reference_to, warning
+from kubetide.api.objects.meta import ObjectReference
 from kubetide.api.objects.vpa import (
     CONFIG_DEPRECATED,
     CONFIG_UNSUPPORTED,
@@ -23,6 +25,7 @@ from kubetide.api.objects.vpa import (
     GroupRecommendation,
     PodLevelRecommendation,
     PodRecommendation,
+    VerticalPodAutoscaler,
     VerticalPodAutoscalerStatus,
 )
 from kubetide.api.values.conditions import Condition, find_condition, is_true, set_condition, without_condition
@@ -31,6 +34,9 @@ from kubetide.errors import QuantityError
 from kubetide.vpa.core.policy import Amounts, Recommended, amounts
 
 NO_PODS_MESSAGE = "No pods match this VPA object"
+UNREADABLE_CHECKPOINT = "UnreadableCheckpoint"
+HEALED_CHECKPOINT = "HealedCheckpoint"
+INVALID_TUNING = "InvalidTuning"
 
 
 def conditions_after(
@@ -132,8 +138,7 @@ def change(
     listed = None if groups is None else groups_body(groups)
     if (
         old is not None
-        and (old.observed_generation or 0) == generation
-        and _same_conditions(old.conditions or (), conditions)
+        and says(old, conditions, generation)
         and _same_recommendation(old.recommendation, body)
         and _same_groups(old.groups, listed)
     ):
@@ -147,6 +152,11 @@ def change(
     if generation:
         written["observedGeneration"] = generation
     return written
+
+
+def says(old: VerticalPodAutoscalerStatus, conditions: Sequence[Condition], generation: int) -> bool:
+    """Tell whether a status has these conditions and this generation already."""
+    return (old.observed_generation or 0) == generation and _same_conditions(old.conditions or (), conditions)
 
 
 def _same_conditions(old: Sequence[Condition], new: Sequence[Condition]) -> bool:
@@ -203,3 +213,24 @@ def _same(old: ResourceList | None, new: Mapping[str, str] | None) -> bool:
     except QuantityError:
         # What is stored cannot be read, so it is certainly not the same.
         return False
+
+
+def unreadable_checkpoint(vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> Event:
+    """Return the event about a checkpoint that is kept but cannot be used."""
+    message = f"Checkpoint {checkpoint} cannot be read and is left as it is: {problem}"
+    return warning(_reference(vpa), UNREADABLE_CHECKPOINT, message)
+
+
+def healed_checkpoint(vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> Event:
+    """Return the event about a checkpoint that lay in the future."""
+    message = f"Checkpoint {checkpoint} lies in the future ({problem}): its amounts are kept and count as of now"
+    return warning(_reference(vpa), HEALED_CHECKPOINT, message)
+
+
+def invalid_tuning(vpa: VerticalPodAutoscaler, problem: str) -> Event:
+    """Return the event about an annotation that cannot be used; the general setting applies instead."""
+    return warning(_reference(vpa), INVALID_TUNING, problem)
+
+
+def _reference(vpa: VerticalPodAutoscaler) -> ObjectReference:
+    return reference_to(vpa, kind="VerticalPodAutoscaler", api_version="autoscaling.k8s.io/v1")

@@ -112,7 +112,7 @@ class Option:
         if low is not None and high is not None:
             return f"between {low:g} and {high:g}{unit}"
         if low is not None:
-            return f"{low:g}{unit} or more"
+            return f"{low:g}{unit.rstrip('s') if low == 1 else unit} or more"
         return f"{high:g}{unit} or less" if high is not None else ""
 
     def show(self, value: Any) -> str:

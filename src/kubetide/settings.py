@@ -59,7 +59,8 @@ class ProcessSettings(Settings, frozen=True, kw_only=True):
         int,
         Doc(
             "Connections per port at most. The next one takes the place of the one that has waited longest for a "
-            "request; if all are being answered, it is closed."
+            "request; if all are being answered, it is closed.",
+            minimum=1,
         ),
     ] = 512
     config: Annotated[str, Doc("A YAML file with settings, one section per component.")] = ""

@@ -42,7 +42,7 @@ async def test_a_server_in_another_time_is_refused_with_the_remedy(by: timedelta
         client = Client(HttpTransport(access), clock=SystemClock())
         try:
             if refused:
-                with pytest.raises(KubetideError, match=r"clock is 7\d\d\d s away .*; fix: .*--speed 1"):
+                with pytest.raises(KubetideError, match=r"clock is 7\d\d\d s away .*; fix: .*up --sim .*--with"):
                     await refuse_other_time(client, SystemClock())
             else:
                 await refuse_other_time(client, SystemClock())

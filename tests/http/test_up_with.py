@@ -148,6 +148,8 @@ def test_controllers_work_in_the_time_of_the_simulation_and_explain_themselves(t
         decided = datetime.fromisoformat(told["at"])
         assert decided > datetime.now(UTC) + timedelta(seconds=30), "the time of the simulation, which is ahead"
         assert not explained(cluster, "vpa", "default/worker").get("recomputed")
+        # As installed: doctor must not say that a controller that runs lacks its namespace.
+        assert cluster.get("/api/v1/namespaces/koordinator-system")["status"]["phase"] == "Active"
         assert explained(cluster, "node", "node-1")["node"] == "node-1"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import click
+import msgspec
 
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import EVENTS
@@ -17,6 +18,7 @@ from kubetide.cli.explain.numbers import KINDS
 from kubetide.cli.explain.workload import workload_trace
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.embedded.sim.load.scenario import Scenario, ScenarioWorkload
 from kubetide.verdicts.cluster_reader import read_cluster
 from kubetide.verdicts.core.judge import about
 from simulated.cluster import run
@@ -45,19 +47,27 @@ async def explained(cluster: SimCluster, controllers: Controllers) -> dict[str, 
     """Return the explanation of every object of every kind, as `kubetide explain` prints it."""
     client = cluster.client()
     view = await read_cluster(client, cluster.clock)
-    listed = {"hpa": view.hpas, "vpa": view.vpas, "pod": view.pods, "node": view.nodes, "deploy": view.deployments}
+    listed = {"hpa": view.hpas, "vpa": view.vpas, "pod": view.pods, "node": view.nodes}
+    listed |= {"deploy": view.deployments, "statefulset": view.stateful_sets}
     texts = {}
     for kind, items in listed.items():
         for key in map(key_of, items):
             resource = KINDS[kind].resource
-            if kind == "deploy":
-                trace = workload_trace(view, "Deployment", ObjectKey(*key))
+            if kind in ("deploy", "statefulset"):
+                trace = workload_trace(view, resource.kind, ObjectKey(*key))
             else:
                 agent = next((one for each in controllers.agents if (one := each.explain(kind, str(key)))), None)
                 trace = join(kind, controllers.explain(kind, str(key)), agent) or {"unexplained": "nobody knows it"}
             trace = {**trace, "events": await events_about(client, [(resource.kind, key)])}
             texts[f"{kind} {key}"] = render_answer(KINDS[kind].renderer, trace, about(view, kind, key, trace))
     return texts
+
+
+def webshop() -> Scenario:
+    """Return the day of the demo, with a workload of the one kind that it lacks."""
+    orders = ScenarioWorkload(name="orders", namespace="shop", kind="StatefulSet", replicas=2, requests={"cpu": "100m"})
+    scenario = scenarios.load("webshop")
+    return msgspec.structs.replace(scenario, workloads=[*scenario.workloads, orders])
 
 
 def test_nothing_internal_reaches_a_person_on_a_simulated_day() -> None:
@@ -72,11 +82,11 @@ def test_nothing_internal_reaches_a_person_on_a_simulated_day() -> None:
         messages = [event.message for event in (await cluster.client().list(EVENTS)).items]
         return looks, messages
 
-    looks, messages = run(main, scenario=scenarios.load("webshop"), seed=1)
+    looks, messages = run(main, scenario=webshop(), seed=1)
     found = {fault for look in looks for text in look.values() for fault in faults(text)}
     assert not found, "\n".join(sorted(found))
     for look in looks:
-        assert {name.split()[0] for name in look} == {"hpa", "vpa", "pod", "node", "deploy"}
+        assert {name.split()[0] for name in look} == set(KINDS)
         for name, text in look.items():
             head = click.unstyle(text).splitlines()[0]
             assert re.match(r"[A-Z][A-Z ]+: .", head), f"{name} does not open with a verdict: {head}"

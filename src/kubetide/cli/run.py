@@ -276,7 +276,7 @@ async def refuse_other_time(client: Client, clock: Clock) -> None:
         return
     apart = abs((told.astimezone(UTC) - clock.now()).total_seconds())
     if apart > MAX_SKEW.total_seconds():
-        fix = "set the clocks right; beside a simulation run it at --speed 1"
+        fix = "set the clocks right; in a simulation, run it inside: kubetide up --sim FILE --with NAME,... --speed N"
         raise KubetideError(f"the API server's clock is {apart:.0f} s away from this machine's; fix: {fix}")
 
 

@@ -57,9 +57,10 @@ def _lines(trace: dict[str, Any]) -> Iterable[str]:
 def _size(target: dict[str, Any]) -> str:
     if target.get("replicas") is None:
         return "its scale could not be read"
+    wanted, pods = target["replicas"], target.get("pods")
     return (
-        f"{target['replicas']} replicas wanted, {target.get('observedReplicas')} observed, "
-        f"{target.get('pods')} pods match {target.get('selector') or 'no selector'}"
+        f"{wanted} {'replica' if wanted == 1 else 'replicas'} wanted, {target.get('observedReplicas')} observed, "
+        f"{pods} {'pod matches' if pods == 1 else 'pods match'} {target.get('selector') or 'no selector'}"
     )
 
 
@@ -201,7 +202,7 @@ def _history(trace: dict[str, Any]) -> Iterable[str]:
         when = _time(newest.get("at")) if len(alike) == 1 else _span(oldest.get("at"), newest.get("at"))
         wrote, sizes, proposal, text = _told(newest)
         count = f"{len(alike)}x" if len(alike) > 1 else ""
-        yield f"  {when:<32} {count:>4}  {wrote:5}  {sizes:>10}  asked for {proposal:>3}  {text}".rstrip()
+        yield f"  {when:<33} {count:>4}  {wrote:5}  {sizes:>10}  asked for {proposal:>3}  {text}".rstrip()
 
 
 def _told(entry: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -65,6 +65,7 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         Doc(
             "How many autoscalers are evaluated at once. More is faster and loads the API server more.",
             flag="concurrent-horizontal-pod-autoscaler-syncs",
+            minimum=1,
         ),
     ] = 5
     feature_gates: Annotated[

@@ -50,21 +50,29 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     kubelet_root_dir: Annotated[str, Doc("The kubelet's state directory.")] = "/var/lib/kubelet"
     var_lib_kubelet_dir: Annotated[str, Doc("The same, by its upstream name; wins when it is given.")] = ""
     cgroup_prefix: Annotated[str, Doc("The kubelet's --cgroup-root: the pods' cgroups lie under this one.")] = ""
-    cgroup_driver: Annotated[str, Doc("systemd or cgroupfs. Empty: found out at start.")] = ""
+    cgroup_driver: Annotated[
+        str, Doc("systemd or cgroupfs. Empty: found out at start.", choices=("", "systemd", "cgroupfs"))
+    ] = ""
     host_mode: Annotated[bool, Doc("The agent runs on the host itself: tools are run without nsenter.")] = True
 
     collect_res_used_interval: Annotated[
-        timedelta, Doc("How often usage is sampled. Shorter sees shorter peaks and costs more CPU.")
+        timedelta, Doc("How often usage is sampled. Shorter sees shorter peaks and costs more CPU.", minimum=1)
     ] = _seconds(1)
     collect_sys_metric_outdated_interval: Annotated[
         timedelta, Doc("Parts older than this are not used for the system's usage.")
     ] = _seconds(10)
-    collect_node_cpu_info_interval: Annotated[timedelta, Doc("How often CPU and NUMA facts are read.")] = _seconds(60)
-    collect_node_storage_info_interval: Annotated[timedelta, Doc("How often disks are listed.")] = _seconds(1)
-    cpi_collector_interval: Annotated[timedelta, Doc("How often cycles and instructions are counted.")] = _seconds(60)
+    collect_node_cpu_info_interval: Annotated[timedelta, Doc("How often CPU and NUMA facts are read.", minimum=1)] = (
+        _seconds(60)
+    )
+    collect_node_storage_info_interval: Annotated[timedelta, Doc("How often disks are listed.", minimum=1)] = _seconds(
+        1
+    )
+    cpi_collector_interval: Annotated[timedelta, Doc("How often cycles and instructions are counted.", minimum=1)] = (
+        _seconds(60)
+    )
     collect_cpi_timewindow: Annotated[timedelta, Doc("How long counters run for one sample.")] = _seconds(10)
-    psi_collector_interval: Annotated[timedelta, Doc("How often pressure is read.")] = _seconds(10)
-    coldpage_collector_interval: Annotated[timedelta, Doc("How often cold memory is read.")] = _seconds(5)
+    psi_collector_interval: Annotated[timedelta, Doc("How often pressure is read.", minimum=1)] = _seconds(10)
+    coldpage_collector_interval: Annotated[timedelta, Doc("How often cold memory is read.", minimum=1)] = _seconds(5)
     enable_resctrl_collector: Annotated[
         bool, Doc("Sample the counters of resctrl groups; needs the gate ResctrlCollector too.")
     ] = False
@@ -79,13 +87,15 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     kubelet_preferred_address_type: Annotated[str, Doc("Which address of the node the kubelet is asked at.")] = (
         "InternalIP"
     )
-    kubelet_sync_interval: Annotated[timedelta, Doc("How often the kubelet is asked for its pods.")] = _seconds(10)
-    kubelet_sync_timeout: Annotated[timedelta, Doc("How long the kubelet may take to answer.")] = _seconds(3)
+    kubelet_sync_interval: Annotated[timedelta, Doc("How often the kubelet is asked for its pods.", minimum=1)] = (
+        _seconds(10)
+    )
+    kubelet_sync_timeout: Annotated[timedelta, Doc("How long the kubelet may take to answer.", minimum=1)] = _seconds(3)
     kubelet_insecure_tls: Annotated[bool, Doc("Ask the kubelet's read-only port over plain HTTP.")] = False
     kubelet_read_only_port: Annotated[int, Doc("The kubelet's read-only port.", maximum=65535)] = 10255
-    node_topology_sync_interval: Annotated[timedelta, Doc("How often the NodeResourceTopology is calculated.")] = (
-        _seconds(3)
-    )
+    node_topology_sync_interval: Annotated[
+        timedelta, Doc("How often the NodeResourceTopology is calculated.", minimum=1)
+    ] = _seconds(3)
     disable_query_kubelet_config: Annotated[bool, Doc("Do not ask the kubelet for its configuration.")] = False
     enable_node_metric_report: Annotated[bool, Doc("Write the status of the NodeMetric.")] = True
 
@@ -95,13 +105,15 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     metric_history_retention: Annotated[timedelta, Doc("How long samples are kept on disk.")] = timedelta(hours=12)
     metric_history_max_mb: Annotated[int, Doc("How large the history may grow, in MiB.")] = 100
     metric_memory_window: Annotated[
-        timedelta, Doc("How far back samples are kept in memory; the longest aggregate duration must fit.")
+        timedelta, Doc("How far back samples are kept in memory; the longest aggregate duration must fit.", minimum=1)
     ] = timedelta(minutes=35)
 
     prediction_checkpoint_filepath: Annotated[
         str, Doc("Directory of the prediction models. Empty: models are not saved.")
     ] = ""
-    prediction_training_interval: Annotated[timedelta, Doc("How often models are trained.")] = timedelta(minutes=1)
+    prediction_training_interval: Annotated[timedelta, Doc("How often models are trained.", minimum=1)] = timedelta(
+        minutes=1
+    )
     prediction_cold_start_duration: Annotated[timedelta, Doc("Younger pods are not predicted.")] = timedelta(hours=24)
     prediction_model_expiration_duration: Annotated[timedelta, Doc("Models without samples go after this.")] = (
         timedelta(minutes=30)
@@ -111,9 +123,11 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     )
     prediction_model_checkpoint_max_per_step: Annotated[int, Doc("Models saved per minute.")] = 12
     prediction_safety_margin_percent: Annotated[int, Doc("Added to every predicted peak.")] = 10
-    prediction_cpu_histogram_decay_halflife: Annotated[timedelta, Doc("Half-life of CPU.")] = timedelta(hours=12)
-    prediction_memory_histogram_decay_halflife: Annotated[timedelta, Doc("Half-life of memory samples.")] = timedelta(
-        hours=24
+    prediction_cpu_histogram_decay_halflife: Annotated[timedelta, Doc("Half-life of CPU.", minimum=1)] = timedelta(
+        hours=12
+    )
+    prediction_memory_histogram_decay_halflife: Annotated[timedelta, Doc("Half-life of memory samples.", minimum=1)] = (
+        timedelta(hours=24)
     )
 
     resource_force_update_seconds: Annotated[
@@ -146,10 +160,10 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
         str, Doc("Directory in which a runtime proxy looks for hook servers; without it no hook server is started.")
     ] = "/etc/runtime/hookserver.d"
     runtime_hooks_failure_policy: Annotated[
-        str, Doc("Ignore or Fail: what a failing hook server means to the runtime proxy.")
+        str, Doc("Ignore or Fail: what a failing hook server means to the runtime proxy.", choices=("Ignore", "Fail"))
     ] = "Ignore"
     runtime_hooks_plugin_failure_policy: Annotated[
-        str, Doc("Ignore or Fail: whether a failing hook plugin fails the runtime's call.")
+        str, Doc("Ignore or Fail: whether a failing hook plugin fails the runtime's call.", choices=("Ignore", "Fail"))
     ] = "Ignore"
     runtime_hooks_disable_stages: Annotated[tuple[str, ...], Doc("Stages at which no hook runs.")] = ()
     enable_nri_runtime_hook: Annotated[bool, Doc("Register as an NRI plugin at the container runtime.")] = True
@@ -166,15 +180,15 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     runtime_hooks_nri_backoff_cap: Annotated[timedelta, Doc("Longest pause before registering again.")] = _seconds(30)
     disable_unset_cpu_quota: Annotated[bool, Doc("Pods with CPUs of their own keep their CPU quota.")] = False
     runtime_hooks_reconcile_interval: Annotated[
-        timedelta, Doc("How often hook values are repaired even when nothing changed.")
+        timedelta, Doc("How often hook values are repaired even when nothing changed.", minimum=1)
     ] = _seconds(10)
     default_runtime_type: Annotated[str, Doc("Runtime of containers whose id does not say it.")] = "containerd"
 
     audit_log_dir: Annotated[str, Doc("Directory of the audit log. Empty: not kept.")] = "/var/log/kubetide-node"
     audit_verbose: Annotated[int, Doc("Events above this level are dropped; 0 keeps all.")] = 3
     audit_max_disk_space_mb: Annotated[int, Doc("Size of the audit log, in MiB.")] = 16
-    audit_max_concurrent_readers: Annotated[int, Doc("Open audit queries.")] = 4
-    audit_max_events_limit: Annotated[int, Doc("Events in one answer at most.")] = 2048
+    audit_max_concurrent_readers: Annotated[int, Doc("Open audit queries.", minimum=1)] = 4
+    audit_max_events_limit: Annotated[int, Doc("Events in one answer at most.", minimum=1)] = 2048
 
     @property
     def version(self) -> Compat:

@@ -92,7 +92,8 @@ class SloSettings(Settings, frozen=True, kw_only=True):
         int,
         Doc(
             "Let batch resources grow by at most this share of the node's capacity per update, so that allocatable "
-            "does not swing. They still shrink at once. 0: no limit, as upstream."
+            "does not swing. They still shrink at once. 0: no limit, as upstream.",
+            maximum=100,
         ),
     ] = 0
     gradual_release: Annotated[

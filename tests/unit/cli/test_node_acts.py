@@ -91,3 +91,8 @@ def test_a_name_that_does_not_exist_is_refused_before_a_cluster_is_looked_for(
     assert result.exit_code != 0
     assert isinstance(result.exception, SettingsError)
     assert name in str(result.exception)
+
+
+def test_what_concerns_no_pod_is_of_the_node() -> None:
+    line = node_audit.as_line({"createdAt": "2026-01-05T06:36:30Z", "reason": "Suppress", "type": "unknown"})
+    assert line.split()[2:] == ["Suppress", "node"]

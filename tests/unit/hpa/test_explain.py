@@ -57,6 +57,7 @@ def test_rows_of_the_history_that_say_the_same_are_one() -> None:
     )
     _, _, told = text.partition("History (newest first)\n")
     newest, alike = told.splitlines()
+    assert newest.index("asked for") == alike.index("asked for")
     assert newest.startswith("  2026-03-01 12:03:00Z ")
     assert alike.startswith("  2026-03-01 12:00:00Z to 12:02:00Z   3x")
 

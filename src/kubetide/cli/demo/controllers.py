@@ -18,6 +18,7 @@ import msgspec
 from kubetide.cli.node.simulated import answering, make_agent
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import InvalidInput
+from kubetide.install.rbac import LOCAL
 from kubetide.kube.control.manager import Component, Manager, running
 from kubetide.node.agent import NodeAgent
 from kubetide.settings import COMPONENTS
@@ -64,6 +65,8 @@ class Controllers:
         self, cluster: SimCluster, names: Sequence[str], *, agent_interval: timedelta
     ) -> AsyncIterator[None]:
         """Run the named controllers on a cluster while the block lasts; what fails ends it."""
+        for namespace in sorted({local.namespace for name in names for local in LOCAL[name] if local.namespace}):
+            await cluster.ensure_namespace(namespace)  # as the manifests would
         with TemporaryDirectory(prefix="kubetide-audit-") as audit:
             components = [part for name in names if name != NODE for part in self._build(cluster, name)]
             if NODE in names:

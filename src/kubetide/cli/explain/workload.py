@@ -70,5 +70,6 @@ def _room(room: dict[str, Any] | None) -> str:
     if room is None:
         return "unknown: nodes or pods could not be read"
     if room["copies"]:
-        return f"for {room['copies']} more pods on the nodes, each {room['needs']}"
+        needs = "which request nothing" if room["needs"] == shown_list({}) else f"each {room['needs']}"
+        return f"for {room['copies']} more pods on the nodes, {needs}"
     return f"for no other pod: it needs {room['needs']}, {room['shortage']}"

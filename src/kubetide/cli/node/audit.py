@@ -125,8 +125,9 @@ def as_line(event: dict[str, Any]) -> str:
     with contextlib.suppress(ValueError):
         at = datetime.fromisoformat(at).strftime("%Y-%m-%d %H:%M:%S")
     parts = (event.get("namespace"), event.get("name"), event.get("container"))
-    subject = "/".join(part for part in parts if part)
-    return f"{at}  {event.get('reason', ''):<28} {subject or event.get('type', ''):<32} {event.get('message', '')}"
+    kind = event.get("type", "")
+    subject = "/".join(part for part in parts if part) or ("node" if kind == "unknown" else kind)
+    return f"{at}  {event.get('reason', ''):<28} {subject:<32} {event.get('message', '')}"
 
 
 def as_json(event: dict[str, Any]) -> str:

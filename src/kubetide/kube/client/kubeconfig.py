@@ -248,7 +248,8 @@ def _merge(merged: _Merged, path: Path) -> None:
 
 def _entry(entries: Mapping[str, tuple[Raw, Path]], name: str, what: str) -> tuple[Raw, Path]:
     if name not in entries:
-        raise KubeconfigError(f"the {what} is called {name!r} and is not there", field=what)
+        known = ", ".join(sorted(entries)) or "none"
+        raise KubeconfigError(f"there is no {what} {name!r}; there are: {known}")
     return entries[name]
 
 

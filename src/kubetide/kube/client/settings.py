@@ -42,7 +42,8 @@ class KubeSettings(Settings, frozen=True, kw_only=True):
         int,
         Doc(
             "The longest answer accepted, in bytes. A longer one is refused without being kept, "
-            "so that one list cannot take all memory."
+            "so that one list cannot take all memory.",
+            minimum=1,
         ),
     ] = 256 * 1024 * 1024
     cache_check_interval: Annotated[

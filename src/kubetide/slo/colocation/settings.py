@@ -38,7 +38,7 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = True
     host: Annotated[str, Doc("Address to listen on; empty: all.")] = ""
-    port: Annotated[int, Doc("Port of the webhook.")] = 9877
+    port: Annotated[int, Doc("Port of the webhook.", maximum=65535)] = 9877
     address: Annotated[str, Doc("Where metrics and health are served when the webhook runs alone.")] = ":8946"
     webhook_cert_dir: Annotated[
         str,
@@ -58,7 +58,9 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         "kubetide-colocation"
     )
     webhook_address: Annotated[str, Doc("An address to register instead of the Service, such as 10.0.0.5.")] = ""
-    webhook_timeout_seconds: Annotated[int, Doc("How long the API server waits for the webhook.")] = 5
+    webhook_timeout_seconds: Annotated[
+        int, Doc("How long the API server waits for the webhook.", minimum=1, maximum=30)
+    ] = 5
     webhook_failure_policy_fail: Annotated[
         bool,
         Doc(
@@ -67,8 +69,8 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = True
     register_webhook: Annotated[bool, Doc("Write the webhook configurations.")] = True
-    refresh_period: Annotated[timedelta, Doc("How often certificates and registration are checked.")] = timedelta(
-        seconds=10
+    refresh_period: Annotated[timedelta, Doc("How often certificates and registration are checked.", minimum=1)] = (
+        timedelta(seconds=10)
     )
     namespace: Annotated[
         str,

@@ -56,7 +56,12 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     webhook_address: Annotated[str, Doc("Host or https:// URL for --register-by-url.")] = ""
     webhook_port: Annotated[str, Doc("Port for --register-by-url; empty: that of the webhook.")] = ""
     webhook_timeout_seconds: Annotated[
-        int, Doc("How long the API server waits for the webhook. 30 upstream: creating pods would wait as long.")
+        int,
+        Doc(
+            "How long the API server waits for the webhook. 30 upstream: creating pods would wait as long.",
+            minimum=1,
+            maximum=30,
+        ),
     ] = 5
     register_webhook: Annotated[bool, Doc("Write the webhook configuration.")] = True
     register_by_url: Annotated[bool, Doc("Register an address instead of a Service.")] = False

@@ -47,7 +47,10 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     ] = timedelta(minutes=1)
     min_checkpoints: Annotated[int, Doc("Accepted for compatibility; has no effect.")] = 10
     update_worker_count: Annotated[
-        int, Doc("How many statuses or checkpoints are written at once. More is faster and loads the server more.")
+        int,
+        Doc(
+            "How many statuses or checkpoints are written at once. More is faster and loads the server more.", minimum=1
+        ),
     ] = 10
     storage: Annotated[
         str,
@@ -85,13 +88,17 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         bool, Doc("Track only pods that some VPA matches. Saves memory; a new VPA then starts without history.")
     ] = False
     memory_aggregation_interval: Annotated[
-        timedelta, Doc("Length of a memory window: one peak per container and window counts.")
+        timedelta, Doc("Length of a memory window: one peak per container and window counts.", minimum=1)
     ] = _DAY
     memory_aggregation_interval_count: Annotated[
-        int, Doc("Number of windows after which an aggregate without samples is forgotten.")
+        int, Doc("Number of windows after which an aggregate without samples is forgotten.", minimum=1)
     ] = 8
-    memory_histogram_decay_half_life: Annotated[timedelta, Doc("After this time a memory peak counts half.")] = _DAY
-    cpu_histogram_decay_half_life: Annotated[timedelta, Doc("After this time a CPU sample counts half.")] = _DAY
+    memory_histogram_decay_half_life: Annotated[
+        timedelta, Doc("After this time a memory peak counts half.", minimum=1)
+    ] = _DAY
+    cpu_histogram_decay_half_life: Annotated[timedelta, Doc("After this time a CPU sample counts half.", minimum=1)] = (
+        _DAY
+    )
     oom_bump_up_ratio: Annotated[float, Doc("Factor on memory after a container ran out of it.", minimum=1)] = 1.2
     oom_min_bump_up_bytes: Annotated[float, Doc("Least memory added after a container ran out of it.")] = 104857600.0
     margin_fraction: Annotated[
@@ -138,11 +145,11 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
             maximum=1,
         ),
     ] = 0.95
-    confidence_interval_cpu: Annotated[timedelta, Doc("Length of history at which CPU bounds are trusted fully.")] = (
-        _DAY
-    )
+    confidence_interval_cpu: Annotated[
+        timedelta, Doc("Length of history at which CPU bounds are trusted fully.", minimum=1)
+    ] = _DAY
     confidence_interval_memory: Annotated[
-        timedelta, Doc("Length of history at which memory bounds are trusted fully.")
+        timedelta, Doc("Length of history at which memory bounds are trusted fully.", minimum=1)
     ] = _DAY
     round_cpu_millicores: Annotated[int, Doc("Round CPU up to a multiple of this many millicores.", minimum=1)] = 1
     round_memory_bytes: Annotated[int, Doc("Round memory up to a multiple of this many bytes.", minimum=1)] = 1
@@ -241,7 +248,7 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     oom_floor: Annotated[
         bool, Doc("After an OOM keep memory at the raised value, which then decays slowly, so it is not shrunk again.")
     ] = False
-    oom_floor_half_life: Annotated[timedelta, Doc("How fast the OOM floor decays.")] = timedelta(days=7)
+    oom_floor_half_life: Annotated[timedelta, Doc("How fast the OOM floor decays.", minimum=1)] = timedelta(days=7)
     hpa_conflicts: Annotated[
         HpaConflicts,
         Doc(

@@ -15,7 +15,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
 
     interval: Annotated[
         timedelta,
-        Doc("How often all pods are looked at; also the deadline of one loop.", flag="updater-interval"),
+        Doc("How often all pods are looked at; also the deadline of one loop.", flag="updater-interval", minimum=1),
     ] = timedelta(minutes=1)
     min_replicas: Annotated[
         int,
@@ -127,7 +127,7 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
         float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.", minimum=None)
     ] = 0.2
     fit_nodes: Annotated[bool, Doc("Never make a pod larger than every node.")] = True
-    concurrency: Annotated[int, Doc("Evictions and resizes that are under way at once.")] = 10
+    concurrency: Annotated[int, Doc("Evictions and resizes that are under way at once.", minimum=1)] = 10
 
     def gate(self, name: str) -> bool:
         """Return whether a feature gate is switched on."""

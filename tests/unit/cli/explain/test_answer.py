@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.cli.explain import node
+from kubetide.cli.explain import node, workload
 from kubetide.cli.explain.answer import listing, render_answer, with_verdict
 from kubetide.cli.explain.history import MOST, render_events, since
 from kubetide.verdicts.core.finding import age, found
@@ -103,3 +103,10 @@ def test_facts_of_a_node_are_told_in_words_with_units() -> None:
     ]
     skipped = {"qos": {"strategies": {"resctrl": {"skipped": "no cache allocation"}}}}
     assert node.render(skipped).startswith("resctrl: nothing to do: no cache allocation")
+
+
+def test_room_for_pods_that_request_nothing_is_told_as_such() -> None:
+    room = {"needs": "nothing", "copies": 9, "shortage": ""}
+    trace = {"kind": "Deployment", "namespace": "shop", "name": "web", "replicas": 1, "pods": [], "room": room}
+    text = workload.render({**trace, "hpas": [], "vpas": [], "pdbs": []})
+    assert "  Room        for 9 more pods on the nodes, which request nothing" in text.splitlines()

@@ -143,7 +143,7 @@ def test_what_cannot_be_used_is_named(
 def test_missing_pieces_are_named(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="cannot be read"):
         from_files([tmp_path / "missing"], clock=CLOCK)
-    with pytest.raises(KubeconfigError, match="'other'"):
+    with pytest.raises(KubeconfigError, match="there is no context 'other'; there are: "):
         from_files([write(tmp_path / "config")], clock=CLOCK, context="other")
     with pytest.raises(KubeconfigError, match="no context"):
         from_files([write(tmp_path / "config", current=False)], clock=CLOCK)

@@ -10,7 +10,7 @@ from kubetide.cli.main import run_cli
 from kubetide.errors import InvalidInput
 from kubetide.recording.core.pseudonyms import Pseudonyms
 from kubetide.recording.reader import Recording
-from kubetide.replay.audit import audit_autoscaler, audit_recommender
+from kubetide.replay.audit import audit_autoscaler, audit_recommender, recorded_cluster
 from simulated.recording import record
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
@@ -100,6 +100,4 @@ def test_a_recording_without_objects_cannot_be_audited(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "csv.tide")
     assert audit_recommender(recording).made == 0
     with pytest.raises(InvalidInput, match="not a live recording"):
-        from kubetide.replay.audit import recorded_cluster
-
         recorded_cluster(recording)

@@ -336,7 +336,8 @@ class LiveRecorder:
 async def write_objects(client: Client, clock: Clock, writer: Writer, namespace: str | None) -> None:
     """Write the autoscalers as they are now; what cannot be listed is noted."""
     now = microseconds(clock.now())
-    for resource in (HPAS, VPAS):
+    followed: tuple[Resource[Any], ...] = (HPAS, VPAS)
+    for resource in followed:
         try:
             listed = await client.list(resource, namespace=namespace)
         except KubetideError as error:

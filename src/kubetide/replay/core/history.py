@@ -132,8 +132,8 @@ def _window(sample: SeenSample) -> str:
     return format_duration(timedelta(seconds=seconds)) if seconds == seconds else ""
 
 
-def _amounts(sample: SeenSample) -> dict[str, str]:
-    amounts = {}
+def _amounts(sample: SeenSample) -> dict[str, str | int | float]:
+    amounts: dict[str, str | int | float] = {}
     if sample.cpu_micros >= 0:
         amounts["cpu"] = f"{sample.cpu_micros}u"
     if sample.memory_bytes >= 0:

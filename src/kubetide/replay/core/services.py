@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -146,7 +146,9 @@ class LoadFigures:
     @classmethod
     def of(cls, services: Services) -> "LoadFigures":
         """Return figures of nothing."""
-        return cls(services.names, services.pod_cores, *(np.zeros(len(services.names)) for _ in range(9)))
+        fields = ("seconds", "under", "work", "late", "lost", "replicas", "least", "reversals", "changes")
+        nothing: dict[str, Any] = {name: np.zeros(len(services.names)) for name in fields}
+        return cls(names=services.names, pod_cores=services.pod_cores, **nothing)
 
     def figures(self, drawn: Sequence[int] | None = None) -> dict[str, float]:
         """Return the figures of all services, or of those drawn."""

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 @click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes. Default: as many as there are CPUs.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option("--charts", is_flag=True, help="Under the table: the charts of the report, as text.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write an HTML report: policies beside the clairvoyant, the worst workloads, replicas, money.",
+)
 def command(
     recording: Path | None,
     kind: str | None,
@@ -52,6 +59,8 @@ def command(
     price_memory: float,
     workers: int | None,
     output: str,
+    charts: bool,
+    report: Path | None,
 ) -> None:
     """Replay a recording under policies and compare what they reserve and what goes wrong.
 
@@ -71,13 +80,20 @@ def command(
         return
     if not policies:
         raise click.UsageError("Give at least one --policy, or --audit.")
+    from kubetide.charts.page import page
+    from kubetide.cli.reports import show_charts, write_report
     from kubetide.replay.core.figures import Prices
+    from kubetide.replay.pictures import sections, with_clairvoyant
     from kubetide.replay.report import as_csv, as_json
     from kubetide.replay.run import Options, load_policy, run, with_cadence
 
     specs = [load_policy(name) if every is None else with_cadence(load_policy(name), every) for name in policies]
     if len({spec.name for spec in specs}) < len(specs):
         raise click.UsageError("Two policies have the same name.")
+    if charts and output != "table":
+        raise click.UsageError("--charts goes with the table.")
+    if charts or report is not None:
+        specs = with_clairvoyant(specs)
     options = Options(
         interval_seconds=interval,
         period_seconds=period,
@@ -92,6 +108,13 @@ def command(
         click.echo(as_csv(outcomes), nl=False)
     else:
         _show(recording, outcomes)
+    if not charts and report is None:
+        return
+    parts = sections(recording, specs, outcomes, options)
+    if charts:
+        show_charts(parts)
+    if report is not None:
+        write_report(report, page(f"Replay of {recording.name}", parts))
 
 
 def _audit(path: Path) -> None:

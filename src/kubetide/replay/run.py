@@ -50,6 +50,8 @@ class Outcome:
     intervals: Mapping[str, tuple[float, float]]
     workloads: Sequence[str]
     sums: Floats
+    load: LoadFigures | None = None
+    """What was counted per service, for policies with replicas."""
 
 
 def load_policy(name: str) -> PolicySpec:
@@ -170,10 +172,7 @@ def recorded_of(recording: Recording, block: int, options: Options) -> Recorded:
     members = np.flatnonzero(who.block == block).tolist()
     column = {member: place for place, member in enumerate(members)}
     numbers: dict[str, int] = {}
-    workloads = [
-        numbers.setdefault(f"{who.namespace[m]}/{who.kind[m]}/{who.workload[m]}/{who.container[m]}", len(numbers))
-        for m in members
-    ]
+    workloads = [numbers.setdefault(who.unit_of(member), len(numbers)) for member in members]
     sizes: dict[int, list[tuple[int, float, float, float]]] = {}
     rows = recording.rows("sizes")
     names = ("container_id", "time", "cpu_request_millis", "memory_request_bytes", "memory_limit_bytes")
@@ -222,11 +221,14 @@ def _with_load(sizes: Outcome | None, name: str, found: LoadFigures, options: Op
     if options.prices.core:
         mine["replica_money"] = options.prices.core * mine["replica_core_hours"]
     if sizes is None:
-        return Outcome(policy=name, figures=mine, intervals=drawn, workloads=found.names, sums=np.zeros((0, 0)))
+        return Outcome(
+            policy=name, figures=mine, intervals=drawn, workloads=found.names, sums=np.zeros((0, 0)), load=found
+        )
     return Outcome(
         policy=name,
         figures={**sizes.figures, **mine},
         intervals={**sizes.intervals, **drawn},
         workloads=sizes.workloads,
         sums=sizes.sums,
+        load=found,
     )

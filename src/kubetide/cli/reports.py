@@ -1,0 +1,32 @@
+"""Reports on their way out: as a file, and small on the terminal."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from kubetide.charts import to_text
+from kubetide.charts.page import Section
+from kubetide.errors import InvalidInput
+
+_HEIGHT = 12
+
+
+def show_charts(sections: Sequence[Section]) -> None:
+    """Print the charts of a report, each under the heading of its section."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    for section in sections:
+        if section.charts:
+            click.echo(f"\n{section.heading}\n")
+            for chart in section.charts:
+                click.echo(to_text(chart, width=width, height=_HEIGHT) + "\n")
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a report; say where it is on standard error, so that standard output stays the result."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror}", subject=str(path)) from error
+    click.echo(f"report: {path}", err=True)

@@ -3,14 +3,10 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kubetide.replay.stdio import SESSIONS, make_session, serve
-
-if TYPE_CHECKING:
-    from kubetide.replay.run import Outcome
 
 
 @click.command("replay", short_help="What a policy would have decided, fed with what happened.")
@@ -81,10 +77,10 @@ def command(
     if not policies:
         raise click.UsageError("Give at least one --policy, or --audit.")
     from kubetide.charts.page import page
-    from kubetide.cli.reports import show_charts, write_report
+    from kubetide.cli.reports import show_charts, show_table, write_report
     from kubetide.replay.core.figures import Prices
     from kubetide.replay.pictures import sections, with_clairvoyant
-    from kubetide.replay.report import as_csv, as_json
+    from kubetide.replay.report import as_csv, as_json, table
     from kubetide.replay.run import Options, load_policy, run, with_cadence
 
     specs = [load_policy(name) if every is None else with_cadence(load_policy(name), every) for name in policies]
@@ -107,7 +103,7 @@ def command(
     elif output == "csv":
         click.echo(as_csv(outcomes), nl=False)
     else:
-        _show(recording, outcomes)
+        show_table(f"{recording.name}: open loop, 95 % intervals by workload", *table(outcomes))
     if not charts and report is None:
         return
     parts = sections(recording, specs, outcomes, options)
@@ -133,21 +129,6 @@ def _audit(path: Path) -> None:
         different |= bool(found.differences)
     if different:
         click.get_current_context().exit(1)
-
-
-def _show(recording: Path, outcomes: "list[Outcome]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from kubetide.replay.report import table
-
-    headings, rows = table(outcomes)
-    shown = Table(title=f"{recording.name}: open loop, 95 % intervals by workload")
-    for place, heading in enumerate(headings):
-        shown.add_column(heading, justify="right" if place else "left")
-    for row in rows:
-        shown.add_row(*row)
-    Console().print(shown)
 
 
 def _progress(done: int, total: int) -> None:

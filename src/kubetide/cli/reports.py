@@ -13,6 +13,19 @@ from kubetide.errors import InvalidInput
 _HEIGHT = 12
 
 
+def show_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; its first column names the rows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=title)
+    for place, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if place else "left")
+    for row in rows:
+        shown.add_row(*row)
+    Console().print(shown)
+
+
 def show_charts(sections: Sequence[Section]) -> None:
     """Print the charts of a report, each under the heading of its section."""
     width = min(shutil.get_terminal_size().columns, 100)

@@ -171,7 +171,7 @@ def follow_services(
             continue
         some = _only(services, np.array([place[name] for name in names], dtype=np.int64))
         counts = np.array(replay_services(some, policy.replicas, keep=True).counts, dtype=np.float64)
-        times = services.start_seconds + np.arange(len(counts)) * float(STEP_SECONDS)
+        times: Floats = (services.start_seconds + np.arange(len(counts)) * STEP_SECONDS).astype(np.float64)
         for column, name in enumerate(names):
             seconds, wanted = recorded.get(name, (np.zeros(0), np.zeros(0)))
             known = ~np.isnan(some.demand[:, column])

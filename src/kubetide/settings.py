@@ -29,8 +29,9 @@ class ProcessSettings(Settings, frozen=True, kw_only=True):
     listen: Annotated[
         str,
         Doc(
-            "Where metrics, health and explain are served, such as :8080 or 127.0.0.1:9000. "
-            "Empty: the address of the component, or of the first one named when several share the process."
+            "Where metrics, health and explain are served, such as :8080, 127.0.0.1:9000 or just a port. "
+            "Empty: the address of the component, or of the first one named when several share the process.",
+            aliases=("status-port",),
         ),
     ] = ""
     explain_token: Annotated[
@@ -62,6 +63,21 @@ class ProcessSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = 512
     config: Annotated[str, Doc("A YAML file with settings, one section per component.")] = ""
+    dry_run: Annotated[
+        bool,
+        Doc(
+            "Decide as always, print what would be done and why (-o json: as JSON lines), and write nothing: "
+            "no object, no event, no Lease, no kernel file. Reading is all the permission it needs."
+        ),
+    ] = False
+    compare: Annotated[
+        bool,
+        Doc(
+            "Run hpa, recommender or updater beside the upstream controller, report every decision in which kubetide "
+            "would differ, and write nothing."
+        ),
+    ] = False
+    once: Annotated[bool, Doc("With --dry-run of the node agent: end after every strategy has decided once.")] = False
 
 
 COMPONENTS: dict[str, type[Settings]] = {

@@ -6,20 +6,45 @@ simulation: they differ in the client and the clock that they are given.
 """
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
+import msgspec
+
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import Clock
 from kubetide.config import Settings
 from kubetide.errors import SettingsError
 from kubetide.kube.client.client import Client
+from kubetide.kube.client.dry_run import DryRunTransport, HeldWrite
 from kubetide.kube.connections import ConnectionLimits
+from kubetide.kube.control.announcement import Announcement
 from kubetide.kube.control.manager import Component, Manager
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.endpoints import Endpoints
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
+
+
+class DryRun(Protocol):
+    """Who hears what components would do, instead of the cluster."""
+
+    def decided(self, key: ObjectKey, decision: Any) -> None:
+        """Hear a decision of the horizontal autoscaler."""
+        ...
+
+    async def judged(self, traces: Iterable[dict[str, Any]], problem: str) -> None:
+        """Hear what the updater would do to every pod, and why it would do nothing."""
+        ...
+
+    def holder(self, component: str) -> Callable[[HeldWrite], None]:
+        """Return who hears of the writes that a component's transport holds back."""
+        ...
+
+
+WITHOUT_DRY_RUN = ("admission", "colocation")
+"""Webhooks: unregistered they are asked nothing, and registering is a write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +59,8 @@ class Dependencies:
     """In-process webhooks of the embedded API server, where there is one."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     """What a client may cost the servers that components open."""
+    dry_run: DryRun | None = None
+    """With one, nothing is written and no Lease is taken."""
 
 
 Builder = Callable[[Dependencies, Any], list[Component]]
@@ -43,7 +70,21 @@ def build(name: str, deps: Dependencies, settings: Settings) -> list[Component]:
     """Build one component with what it needs beside it, in the order in which they start."""
     if name not in _BUILDERS:
         raise SettingsError(f"unknown component {name!r} (known: {', '.join(_BUILDERS)})")
+    if deps.dry_run is not None:
+        deps, settings = _without_writes(name, deps, settings, deps.dry_run)
     return _BUILDERS[name](deps, settings)
+
+
+def _without_writes(
+    name: str, deps: Dependencies, settings: Settings, dry_run: DryRun
+) -> tuple[Dependencies, Settings]:
+    """Return what a component gets that must not write: a transport that holds writes back, and no election."""
+    if name in WITHOUT_DRY_RUN:
+        raise SettingsError(f"{name} has no dry run: a webhook that is not registered is asked nothing")
+    transport = DryRunTransport(deps.client.transport, dry_run.holder(name))
+    changes = {"leader_elect": False, "dry_run": True}
+    known = {field: value for field, value in changes.items() if hasattr(settings, field)}
+    return replace(deps, client=deps.client.over(transport)), msgspec.structs.replace(settings, **known)
 
 
 def default_address(name: str) -> str:
@@ -71,10 +112,12 @@ def process(
     health_address: str = "",
     explain_token: str = "",
     limits: ConnectionLimits | None = None,
+    announcement: Announcement | None = None,
 ) -> Manager:
     """Return the manager of a process: its endpoints first, so that health can be asked from the start.
 
-    With a `health_address` the same is served there too, for probes that look for health on a port of its own.
+    With a `health_address` the same is served there too, for probes that look for health on a port of its own. The
+    `announcement` learns where it is served.
     """
     manager = Manager(name="kubetide")
     work = Manager(name="components")
@@ -97,6 +140,8 @@ def process(
             limits=limits,
         )
         manager.add(endpoints, wait_ready=True)
+        if announcement is not None and where is address:
+            announcement.serving(endpoints)
     manager.add(work)
     return manager
 
@@ -128,11 +173,13 @@ def _with_recorder(deps: Dependencies, component: str, make: Callable[[EventReco
 def _hpa(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.hpa.controller import HpaController
 
-    return _with_recorder(
-        deps,
-        "horizontal-pod-autoscaler",
-        lambda recorder: HpaController(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
-    )
+    def make(recorder: EventRecorder) -> Component:
+        controller = HpaController(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng)
+        if deps.dry_run is not None:
+            controller.on_decision(deps.dry_run.decided)
+        return controller
+
+    return _with_recorder(deps, "horizontal-pod-autoscaler", make)
 
 
 def _recommender(deps: Dependencies, settings: Any) -> list[Component]:
@@ -148,10 +195,11 @@ def _recommender(deps: Dependencies, settings: Any) -> list[Component]:
 def _updater(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.vpa.updater.loop import Updater
 
+    judged = None if deps.dry_run is None else deps.dry_run.judged
     return _with_recorder(
         deps,
         "vpa-updater",
-        lambda recorder: Updater(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
+        lambda recorder: Updater(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng, judged=judged),
     )
 
 
@@ -188,9 +236,10 @@ def _slo(deps: Dependencies, settings: Any) -> list[Component]:
 
 
 def _colocation(deps: Dependencies, settings: Any) -> list[Component]:
+    from kubetide.slo.colocation.pending_pods import PendingPods
     from kubetide.slo.colocation.webhook import ColocationWebhook
 
-    return _with_recorder(
+    components = _with_recorder(
         deps,
         "colocation-webhook",
         lambda recorder: ColocationWebhook(
@@ -204,6 +253,16 @@ def _colocation(deps: Dependencies, settings: Any) -> list[Component]:
             limits=deps.limits,
         ),
     )
+    if not settings.gate("ColocationProfileController"):
+        return components
+    return [
+        *components,
+        *_with_recorder(
+            deps,
+            "colocation-profiles",
+            lambda recorder: PendingPods(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
+        ),
+    ]
 
 
 _BUILDERS: dict[str, Builder] = {

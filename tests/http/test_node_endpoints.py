@@ -11,8 +11,10 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
+from kubetide.cli.main import Invocation
 from kubetide.cli.node.command import complete, drop_ignored
 from kubetide.cli.node.status import fetch, table
+from kubetide.cli.places import Place
 from kubetide.errors import Unavailable
 from kubetide.node.endpoints import NodeEndpoints
 from kubetide.node.executor.audit_log import Audit
@@ -141,9 +143,9 @@ async def test_the_status_table_is_fetched_and_shown() -> None:
     from rich.console import Console
 
     async with serving(None) as address:
-        found = await fetch(address, "self", "")
+        found = await fetch(Invocation(), Place(address), "self", "")
         with pytest.raises(Unavailable):
-            await fetch(address, "other", "")
+            await fetch(Invocation(), Place(address), "other", "")
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(table(found))
     text = console.export_text()
@@ -154,7 +156,7 @@ async def test_the_status_table_is_fetched_and_shown() -> None:
 
 async def test_nobody_there_is_said_in_one_line() -> None:
     with pytest.raises(Unavailable, match="nothing answers"):
-        await fetch("127.0.0.1:1", "self", "")
+        await fetch(Invocation(), Place("127.0.0.1:1"), "self", "")
 
 
 def test_flags_of_upstream_without_meaning_are_split_off() -> None:

@@ -1,6 +1,7 @@
 """`kubetide node` as a process of its own: started with flags, asked, stopped by a signal."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -15,7 +16,9 @@ import aiohttp
 from kernel.tree import Tree, cgroup_tree
 from kubetide import crds
 from kubetide.api.objects.scheme import CRDS, NODES
+from kubetide.cli.main import Invocation
 from kubetide.cli.node.status import fetch
+from kubetide.cli.places import Place
 from kubetide.clock import SystemClock
 from kubetide.errors import Unavailable
 from kubetide.kube.client.client import Client
@@ -72,7 +75,7 @@ async def answered(address: str, agent: asyncio.subprocess.Process) -> dict[str,
     async with asyncio.timeout(PATIENCE):
         while agent.returncode is None:
             try:
-                status = await fetch(address, "self", "")
+                status = await fetch(Invocation(), Place(address), "self", "")
                 if status["cpuCores"] is not None:
                     return status
             except Unavailable:
@@ -117,3 +120,32 @@ async def test_the_agent_runs_answers_and_stops_on_a_signal(tmp_path: Path) -> N
                 async with asyncio.timeout(PATIENCE):
                     assert await agent.wait() == 0
         assert (tmp_path / "history" / "samples.sqlite").exists()
+
+
+async def test_a_dry_run_says_once_what_would_be_written_and_writes_nothing(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    with cgroup_tree() as tree:
+        tree.tiers()
+        async with process("up", "--bare", "--port", "0", "--kubeconfig", str(kubeconfig)) as api:
+            assert api.stdout is not None
+            async with asyncio.timeout(PATIENCE):
+                await api.stdout.readline()
+            await seed(kubeconfig)
+            given = [*flags(tree, free_port(), tmp_path), "--dry-run", "--once", "-o", "json"]
+            async with process("--kubeconfig", str(kubeconfig), "node", *given) as agent:
+                assert agent.stdout is not None
+                async with asyncio.timeout(PATIENCE):
+                    told = await agent.stdout.read()
+                    assert await agent.wait() == 0
+        lines = [json.loads(line) for line in told.decode().splitlines()]
+        assert lines
+        assert all(line["component"] == "node" for line in lines)
+        assert still_as_told(lines)
+    assert not (tmp_path / "audit").exists()
+    assert not (tmp_path / "history").exists()
+
+
+def still_as_told(lines: list[dict[str, Any]]) -> bool:
+    """Whether every file still has what it had when it was said that it would change."""
+    writes = [line for line in lines if line.get("action") == "write"]
+    return all(Path(line["object"]).read_text().strip("\n") == line["changes"][0]["from"] for line in writes)

@@ -33,7 +33,6 @@ async def get_json(
     Raises `Unavailable` where nobody answers, and `KubetideError` for an answer that is a refusal.
     """
     import aiohttp
-    import msgspec
 
     from kubetide.kube.client.http import why
 
@@ -50,16 +49,23 @@ async def get_json(
         raise Unavailable(f"nothing answers at {url} within {seconds:g} s") from error
     except aiohttp.ClientError as error:
         raise Unavailable(f"nothing answers at {url}: {why(error)}") from error
+    return read_json(url, status, body)
+
+
+def read_json(where: str, status: int, body: bytes) -> Any:
+    """Return the content of an answer, None where it says that the question concerns nothing known there."""
+    import msgspec
+
     if status == 404:
         return None
     if status in (401, 403):
-        raise KubetideError(f"{url} answers on loopback only, or to its token: pass --token")
+        raise KubetideError(f"{where} answers on loopback only, or to its token: pass --token")
     if status != 200:
-        raise KubetideError(f"{url} answers {status}: {body.decode(errors='replace')[:200]}")
+        raise KubetideError(f"{where} answers {status}: {body.decode(errors='replace')[:200]}")
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise KubetideError(f"{url} is not a kubetide: its answer is not JSON") from error
+        raise KubetideError(f"{where} is not a kubetide: its answer is not JSON") from error
 
 
 def join(kind: str, controller: dict[str, Any] | None, agent: dict[str, Any] | None) -> dict[str, Any] | None:

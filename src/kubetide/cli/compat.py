@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import click
 
+from kubetide.api.values.codec import encode
 from kubetide.settings import COMPAT, CompatTable
 
 _HEAD = """# Compatible releases
@@ -19,9 +20,13 @@ This page is generated: `make docs`.
 @click.command("compat", short_help="Which behaviour holds from which upstream release.")
 @click.argument("component", required=False, metavar="[COMPONENT]", type=click.Choice(list(COMPAT)))
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True)
-def command(component: str | None, form: str) -> None:
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(component: str | None, form: str, output: str) -> None:
     """Print the rules of all components, or of COMPONENT, with the release that brought each."""
     chosen = (component,) if component else tuple(COMPAT)
+    if output == "json":
+        click.echo(encode([_fields(name, *rule) for name in chosen for rule in COMPAT[name].rules]))
+        return
     if form == "markdown":
         click.echo(reference(chosen), nl=False)
         return
@@ -31,6 +36,10 @@ def command(component: str | None, form: str) -> None:
         for rule, since, when, meaning in table.rules:
             click.echo(f"  {since}  {rule} ({when})")
             click.echo(f"      {meaning}")
+
+
+def _fields(component: str, rule: str, since: str, when: str, meaning: str) -> dict[str, str]:
+    return {"component": component, "rule": rule, "since": since, "holds": when, "meaning": meaning}
 
 
 def reference(components: tuple[str, ...] = tuple(COMPAT)) -> str:

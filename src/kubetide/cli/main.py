@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,19 +45,28 @@ VERBS = {
 }
 
 
-CLUSTER_VERBS = frozenset({"check", "doctor", "explain"})
-"""Verbs that take the options about a cluster behind them too; `run` and `node` have flags of these names."""
-
-
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Which cluster, and how to log: what may stand before the verb, and behind it where people type it there."""
+    """Which cluster, what of it, and in which form: what may stand before any verb and behind it."""
 
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
     log_format: str = "text"
     verbosity: int = 0
+    all_namespaces: bool = False
+    output: str = ""
+
+    def with_options(self, given: Mapping[str, Any]) -> "Invocation":
+        """Return this one with what stood behind the verb, where something did."""
+        return replace(
+            self,
+            kubeconfig=given.get("kubeconfig") or self.kubeconfig,
+            context=given.get("context_name") or self.context,
+            namespace=given.get("namespace") or self.namespace,
+            all_namespaces=given.get("all_namespaces") or self.all_namespaces,
+            output=given.get("output") or self.output,
+        )
 
     def configure_logging(self, verbosity: int | None = None) -> None:
         """Send logs to standard error in the chosen form."""
@@ -75,7 +85,7 @@ class _LazyVerbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(VERBS[cmd_name][0]).command
-        return accept_globals(command) if cmd_name in CLUSTER_VERBS else command
+        return accept_globals(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -93,33 +103,36 @@ class _LazyVerbs(click.Group):
             formatter.write_dl([(name, VERBS[name][1]) for name in sorted(VERBS)])
 
 
-def _cluster_options() -> list[click.Option]:
+def _complete_namespaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from kubetide.cli.name_completion import complete_namespaces  # a shell asks; a cold start does not
+
+    return complete_namespaces(ctx, param, incomplete)
+
+
+def _global_options() -> list[click.Option]:
     return [
         click.Option(["--kubeconfig"], type=click.Path(path_type=Path, dir_okay=False), hidden=True),
         click.Option(["--context", "context_name"], hidden=True),
-        click.Option(["-n", "--namespace"], hidden=True),
+        click.Option(["-n", "--namespace"], hidden=True, shell_complete=_complete_namespaces),
+        click.Option(["-A", "--all-namespaces"], is_flag=True, hidden=True),
+        # A verb that prints in several forms has an option of its own.
+        click.Option(["-o", "--output"], type=click.Choice(["text"]), hidden=True),
     ]
 
 
 def accept_globals(command: click.Command) -> click.Command:
-    """Let a verb take the options about the cluster behind it as well, as people type them for kubectl."""
+    """Let a verb take the options before it behind it as well, as people type them for kubectl."""
     taken = {name for param in command.params for name in param.opts}
-    extra = [option for option in _cluster_options() if not taken & set(option.opts)]
+    extra = [option for option in _global_options() if not taken & set(option.opts)]
     inner = command.callback
-    if not extra or inner is None:
-        return command
+    if not extra or inner is None or command.context_settings.get("ignore_unknown_options"):
+        return command  # `run` reads its flags itself
 
-    def callback(**values: Any) -> Any:
+    def callback(*words: Any, **values: Any) -> Any:
         ctx = click.get_current_context()
         given = {str(option.name): values.pop(str(option.name)) for option in extra}
-        own: Invocation = ctx.obj or Invocation()
-        ctx.obj = replace(
-            own,
-            kubeconfig=given.get("kubeconfig") or own.kubeconfig,
-            context=given.get("context_name") or own.context,
-            namespace=given.get("namespace") or own.namespace,
-        )
-        return inner(**values)
+        ctx.obj = (ctx.obj or Invocation()).with_options(given)
+        return ctx.invoke(inner, *words, **values)
 
     command.params.extend(extra)
     command.callback = callback
@@ -133,7 +146,14 @@ def accept_globals(command: click.Command) -> click.Command:
     help="Which cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's own identity.",
 )
 @click.option("--context", "context_name", help="Context of the kubeconfig.")
-@click.option("-n", "--namespace", help="Namespace to look at; default is the context's, or all.")
+@click.option(
+    "-n",
+    "--namespace",
+    shell_complete=_complete_namespaces,
+    help="Namespace to look at; default is the context's, or all.",
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Look at all namespaces.")
+@click.option("-o", "--output", help="Form of the output, such as json, for verbs that have several.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", "verbosity", count=True, help="More log lines; twice for debugging.")
 @click.version_option(__version__, "--version", message="%(prog)s %(version)s", help="Print the version.")
@@ -143,11 +163,17 @@ def cli(
     kubeconfig: Path | None,
     context_name: str | None,
     namespace: str | None,
+    all_namespaces: bool,
+    output: str | None,
     log_format: str,
     verbosity: int,
 ) -> None:
     """Keep Kubernetes workloads the right size: how many pods, how big each pod, how much of a node is shared."""
-    ctx.obj = Invocation(kubeconfig, context_name, namespace, log_format, verbosity)
+    ctx.obj = Invocation(kubeconfig, context_name, namespace, log_format, verbosity, all_namespaces, output or "")
+    named = {"kubeconfig": kubeconfig, "namespace": namespace, "all_namespaces": all_namespaces, "output": output}
+    given = {name: value for name, value in named.items() if value}
+    # What stands before a verb is the default of the verb's own option of that name.
+    ctx.default_map = {**dict.fromkeys(VERBS, given), "node": {"status": given, "audit": given}}
 
 
 def main(arguments: list[str] | None = None) -> None:

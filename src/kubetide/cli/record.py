@@ -12,8 +12,8 @@ import msgspec
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.cli.asking import get_json
-from kubetide.cli.explain.numbers import ask, client_of, places
 from kubetide.cli.main import Invocation
+from kubetide.cli.places import Place, ask_quietly, client_of, find_places
 from kubetide.clock import SystemClock
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
@@ -213,10 +213,12 @@ async def _record_live(
     clock, client = SystemClock(), client_of(invocation)
     seconds = _whole(step)
 
+    known = [Place(address)] if address else await find_places(invocation, token=token)
+
     async def explain(kind: str, key: ObjectKey) -> dict[str, Any] | None:
-        for each in (address,) if address else places(invocation):
-            found = await ask(each, kind, key, token, required=False)
-            if found is not None:
+        for place in known:
+            found = await ask_quietly(invocation, place, f"/explain/{kind}/{key}", token=token)
+            if isinstance(found, dict):
                 return found
         return None
 

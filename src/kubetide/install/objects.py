@@ -3,7 +3,7 @@
 from typing import Any
 
 from kubetide import crds
-from kubetide.install.rbac import CLUSTER, LOCAL
+from kubetide.install.rbac import CLUSTER, LOCAL, read_only, read_only_local
 from kubetide.install.slo_webhook import SloWebhook, switch_on, webhook_objects
 
 Raw = dict[str, Any]
@@ -77,6 +77,47 @@ def manifests(
     return objects
 
 
+DRY_RUN = ("hpa", "recommender", "updater", "slo", "node")
+"""Components that can say what they would do."""
+
+
+def dry_run_manifests(components: tuple[str, ...], *, namespace: str, image: str) -> list[Raw]:
+    """Return what lets components look and write nothing: objects of their own, beside those that act.
+
+    Custom resource definitions are not among them: without its objects a component would have nothing to say.
+    """
+    objects = [_object("v1", "Namespace", namespace)] if namespace not in ("kube-system", "default") else []
+    for component in components:
+        local: dict[str, list[Raw]] = {}
+        for each in read_only_local(component):
+            local.setdefault(each.namespace or namespace, []).append(each.right.rule())
+        name = f"{account(component)}-dry-run"
+        objects += _bound(name, namespace, [permission.rule() for permission in read_only(component)], local)
+        objects.append(_looking(component, namespace, image))
+    return objects
+
+
+def _looking(component: str, namespace: str, image: str) -> Raw:
+    """Return the workload of a component that only looks."""
+    acting = _daemon_set(namespace, image) if component == "node" else _deployment(component, namespace, image, 1)
+    name, labels = f"{account(component)}-dry-run", _labels(f"{component}-dry-run")
+    acting["metadata"]["name"] = name
+    spec = acting["spec"]["template"]["spec"]
+    spec["serviceAccountName"] = name
+    (container,) = spec["containers"]
+    # What an agent keeps for itself is not kept, and the host is mounted so that it could not be written.
+    kept = ("--metric-history-path", "--prediction-checkpoint-filepath", "--audit-log-dir")
+    container["args"] = [*(arg for arg in container["args"] if not arg.startswith(kept)), "--dry-run"]
+    if component == "node":
+        own = ("state", "audit")
+        spec["volumes"] = [each for each in spec["volumes"] if each["name"] not in own]
+        mounts = [each for each in container["volumeMounts"] if each["name"] not in own]
+        container["volumeMounts"] = [{**each, "readOnly": True} for each in mounts]
+    acting["spec"]["selector"]["matchLabels"] = labels
+    acting["spec"]["template"]["metadata"]["labels"] = labels
+    return acting
+
+
 def required_crds(component: str) -> list[tuple[str, str]]:
     """Return the custom resources a component needs, as (plural, full name)."""
     return [(name, crds.load(name)["metadata"]["name"]) for name in _CRDS.get(component, ())]
@@ -88,25 +129,26 @@ def account(component: str) -> str:
 
 
 def _access(component: str, namespace: str) -> list[Raw]:
-    name = account(component)
+    by_namespace: dict[str, list[Raw]] = {}
+    for local in LOCAL[component]:
+        by_namespace.setdefault(local.namespace or namespace, []).append(local.right.rule())
+    return _bound(account(component), namespace, [right.rule() for right in CLUSTER[component]], by_namespace)
+
+
+def _bound(name: str, namespace: str, rules: list[Raw], by_namespace: dict[str, list[Raw]]) -> list[Raw]:
+    """Return a service account, its rules in the cluster and in single namespaces, and what binds them."""
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     objects = [
         _object("v1", "ServiceAccount", name, namespace),
-        {
-            **_object("rbac.authorization.k8s.io/v1", "ClusterRole", name),
-            "rules": [right.rule() for right in CLUSTER[component]],
-        },
+        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", name), "rules": rules},
         {
             **_object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name),
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
             "subjects": [subject],
         },
     ]
-    by_namespace: dict[str, list[Raw]] = {}
-    for local in LOCAL[component]:
-        by_namespace.setdefault(local.namespace or namespace, []).append(local.right.rule())
-    for where, rules in by_namespace.items():
-        objects.append({**_object("rbac.authorization.k8s.io/v1", "Role", name, where), "rules": rules})
+    for where, local_rules in by_namespace.items():
+        objects.append({**_object("rbac.authorization.k8s.io/v1", "Role", name, where), "rules": local_rules})
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
         binding = _object("rbac.authorization.k8s.io/v1", "RoleBinding", name, where)
         objects.append({**binding, "roleRef": role, "subjects": [subject]})
@@ -138,8 +180,15 @@ def _deployment(component: str, namespace: str, image: str, replicas: int) -> Ra
     container = {
         **_container(component, image),
         "args": ["run", component],
-        # Webhooks look there for its lease, its certificate and its Service.
-        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        # Webhooks look there for its lease, its certificate and its Service; leases announce the pod.
+        "env": [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in (
+                ("NAMESPACE", "metadata.namespace"),
+                ("POD_NAME", "metadata.name"),
+                ("POD_IP", "status.podIP"),
+            )
+        ],
         "ports": ports,
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -14,7 +14,7 @@ from kubetide.api.values.codec import decode
 from kubetide.errors import InvalidInput, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
-from kubetide.vpa.recommender.core.prometheus_queries import PrometheusAnswer
+from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 
 NAMES = ("prometheus-operated", "prometheus-k8s", "prometheus-server", "prometheus", "kube-prometheus-stack-prometheus")
 _LABEL = "app.kubernetes.io/name"

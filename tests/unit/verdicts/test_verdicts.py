@@ -19,6 +19,7 @@ SITUATIONS = {**AUTOSCALERS, **OTHERS}
 PREFLIGHT = frozenset(
     {
         "server-unreachable",
+        "upstream-differs",
         "api-missing",
         "crd-missing",
         "metrics-missing",

@@ -11,11 +11,12 @@ import click
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.codec import encode
+from kubetide.cli.compare import differences
 from kubetide.cli.doctor.preflight import COMPONENT, NOT_INSTALLED, examine
 from kubetide.cli.doctor.sarif import sarif
 from kubetide.cli.explain.answer import COLOURS, styled
-from kubetide.cli.explain.numbers import client_of
 from kubetide.cli.main import Invocation
+from kubetide.cli.places import client_of
 from kubetide.clock import Clock, SystemClock
 from kubetide.errors import Unavailable
 from kubetide.install.objects import COMPONENTS
@@ -75,7 +76,7 @@ def command(invocation: Invocation, components: tuple[str, ...], output: str, ku
 async def _examined(invocation: Invocation, components: tuple[str, ...], own_namespace: str) -> list[Finding]:
     client = client_of(invocation)
     try:
-        return await diagnose(
+        findings = await diagnose(
             client,
             components,
             SystemClock(),
@@ -84,6 +85,17 @@ async def _examined(invocation: Invocation, components: tuple[str, ...], own_nam
         )
     finally:
         await client.close()
+    return worst_first([*findings, *(_differs(one) for one in await differences(invocation))])
+
+
+def _differs(one: dict[str, str]) -> Finding:
+    """Return the finding about a decision in which a running comparison differs from upstream."""
+    kinds = {"HorizontalPodAutoscaler": "hpa", "VerticalPodAutoscaler": "vpa", "Pod": "pod"}
+    kind, _, name = one["object"].partition(" ")
+    key = ObjectKey("", one["component"])
+    explained = f"{kinds.get(kind, kind.lower())} {name}"
+    texts = {"object": one["object"], "upstream": one["upstream"], "ours": one["kubetide"], "explained": explained}
+    return found("upstream-differs", "component", key, **texts)
 
 
 async def diagnose(

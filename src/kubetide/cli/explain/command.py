@@ -17,9 +17,11 @@ from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.values.codec import encode
 from kubetide.cli.explain.answer import listing, render_answer, with_verdict
 from kubetide.cli.explain.history import events_about, since
-from kubetide.cli.explain.numbers import KINDS, client_of, explained
+from kubetide.cli.explain.numbers import KINDS, explained
 from kubetide.cli.explain.workload import workload_trace
 from kubetide.cli.main import Invocation
+from kubetide.cli.name_completion import complete_objects
+from kubetide.cli.places import client_of
 from kubetide.clock import SystemClock
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput, KubetideError
@@ -78,7 +80,7 @@ class Question:
 
 @click.command("explain", short_help="What is wrong with an object, the fix, and why it is the size it is.")
 @click.argument("kind", type=_KindName(), required=False)
-@click.argument("name", metavar="[[NAMESPACE/]NAME]", required=False)
+@click.argument("name", metavar="[[NAMESPACE/]NAME]", required=False, shell_complete=complete_objects)
 @click.option("-A", "--all-namespaces", is_flag=True, help="List what has a problem, in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--since", default="", help="Only the history of this time, such as 1h.")

@@ -4,7 +4,6 @@ The running controller knows best: it has the history. A recomputed decision say
 the history is missing.
 """
 
-import asyncio
 import importlib
 import os
 from dataclasses import dataclass
@@ -15,14 +14,12 @@ from kubetide.api.objects.scheme import DEPLOYMENTS, HPAS, NODES, PODS, STATEFUL
 from kubetide.api.values.codec import decode_raw
 from kubetide.cli.asking import get_json, join
 from kubetide.cli.main import Invocation
+from kubetide.cli.places import ask_everywhere, client_of
 from kubetide.clock import SystemClock
 from kubetide.config import Settings, load
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.connect import connect
 from kubetide.kube.client.errors import NotFound
-from kubetide.kube.client.kubeconfig import load as access
-from kubetide.kube.client.settings import KubeSettings
 from kubetide.settings import COMPONENTS
 
 
@@ -49,18 +46,6 @@ COLOCATION = Kind("colocation", PODS, "kubetide.slo.colocation.explain", "kubeti
 """What a pod became at creation; noted on the pod, so that no controller has to be asked."""
 
 
-_PORTS = (8941, 8942, 8943, 8944, 8080, 9316)
-"""The ports of the components, the SLO controller's and the agent's last."""
-
-
-def client_of(invocation: Invocation) -> Client:
-    """Return a client of the cluster that a command line names."""
-    flags = {} if invocation.kubeconfig is None else {"kubeconfig": str(invocation.kubeconfig)}
-    if invocation.context:
-        flags["context"] = invocation.context
-    return connect(load(KubeSettings, flags=flags, env=os.environ), clock=SystemClock())[0]
-
-
 async def explained(
     invocation: Invocation,
     kind: str,
@@ -85,19 +70,6 @@ async def explained(
         return await _explain(invocation, kind, found, key, address, token, recompute=recompute)
 
 
-def places(invocation: Invocation) -> tuple[str, ...]:
-    """Return where a kubetide may be running here: where the kubeconfig says, then the ports of the components.
-
-    Several components may share one process, on the port of whichever was named first, so all ports are tried.
-    """
-    try:
-        announced = access(clock=SystemClock(), path=invocation.kubeconfig, context=invocation.context or "").explain
-    except KubetideError:
-        announced = ""
-    ports = tuple(f"127.0.0.1:{port}" for port in _PORTS)
-    return tuple(dict.fromkeys((announced, *ports))) if announced else ports
-
-
 async def _explain(
     invocation: Invocation,
     kind: str,
@@ -108,17 +80,17 @@ async def _explain(
     *,
     recompute: bool,
 ) -> dict[str, Any]:
+    problems: list[str] = []
     if not recompute:
-        addresses = (address,) if address else places(invocation)
-        answers = await asyncio.gather(*(ask(each, kind, key, token, required=bool(address)) for each in addresses))
-        halves = [answer for answer in answers if answer is not None]
+        halves = await _ask(invocation, kind, key, address, token, problems)
         controller = next((half for half in halves if not _is_of_agent(kind, half)), None)
         agent = next((half for half in halves if _is_of_agent(kind, half)), None)
         if (trace := join(kind, controller, agent)) is not None:
             return trace
         if address:
             raise KubetideError(f"{address} does not know {kind} {key}")
-    return await _recompute(invocation, kind, found, key)
+    trace = await _recompute(invocation, kind, found, key)
+    return {**trace, "warning": "; ".join((trace["warning"], *problems))}
 
 
 def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
@@ -126,15 +98,18 @@ def _is_of_agent(kind: str, answer: dict[str, Any]) -> bool:
     return ("cgroup" in answer and "vpa" not in answer) if kind == "pod" else (kind == "node" and "node" in answer)
 
 
-async def ask(address: str, kind: str, key: ObjectKey, token: str | None, *, required: bool) -> dict[str, Any] | None:
-    """Ask a controller; None if it does not know the object, or nobody answers though nobody has to."""
-    try:
-        found = await get_json(address, f"/explain/{kind}/{key}", token=token or "", seconds=5)
-    except KubetideError:
-        if required:
-            raise
-        return None  # any other program may listen on a port of ours
-    return found if isinstance(found, dict) else None
+async def _ask(
+    invocation: Invocation, kind: str, key: ObjectKey, address: str | None, token: str | None, problems: list[str]
+) -> list[dict[str, Any]]:
+    """Ask the process at the address, or without one everybody who may know; note who could not be asked, and why."""
+    path = f"/explain/{kind}/{key}"
+    if address:
+        found = [await get_json(address, path, token=token or "", seconds=5)]
+    else:
+        node, pod = (key.name if kind == "node" else ""), (key if kind == "pod" else None)
+        answers = await ask_everywhere(invocation, path, token=token or "", node=node, pod=pod, problems=problems)
+        found = [answer for _, answer in answers]
+    return [answer for answer in found if isinstance(answer, dict)]
 
 
 async def _exists(client: Client, kind: str, found: Kind, key: ObjectKey) -> None:

@@ -5,14 +5,18 @@ Asks a running agent, or reads the files of one that is gone.
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import click
 
-from kubetide.cli.asking import get_json
+from kubetide.cli.main import Invocation
+from kubetide.cli.name_completion import complete_nodes
+from kubetide.cli.node.status import no_agent
+from kubetide.cli.places import Place, ask_at, ask_everywhere
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
 
@@ -20,7 +24,14 @@ PAGE = 256
 
 
 @click.command("audit", short_help="What the agent of a node did, newest first.")
-@click.option("--address", default="127.0.0.1:9316", show_default=True, help="Where the agent answers.")
+@click.option("--address", help="Where the agent answers. Default: it is looked for, here and in the cluster.")
+@click.option(
+    "--node",
+    "node_name",
+    default="",
+    shell_complete=complete_nodes,
+    help="The agent of this node, where it is looked for in the cluster.",
+)
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -33,8 +44,11 @@ PAGE = 256
 )
 @click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", help="Bearer token, for an agent that is not here.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_obj
 def command(
-    address: str,
+    invocation: Invocation,
+    address: str | None,
+    node_name: str,
     directory: Path | None,
     reason: str | None,
     pod: str | None,
@@ -43,7 +57,8 @@ def command(
     output: str,
 ) -> None:
     """Show what the agent of a node did, newest first."""
-    events = read_files(directory) if directory is not None else asyncio.run(_ask(address, limit, token))
+    asked = (address, node_name, limit, token or "")
+    events = read_files(directory) if directory is not None else asyncio.run(_ask(invocation, *asked))
     shown = 0
     for event in events:
         if not matches(event, reason=reason, pod=pod):
@@ -69,21 +84,29 @@ def read_files(directory: Path) -> Iterator[dict[str, Any]]:
             return
 
 
-async def _ask(address: str, limit: int, bearer: str | None) -> list[dict[str, Any]]:
+async def _ask(
+    invocation: Invocation, address: str | None, node: str, limit: int, bearer: str
+) -> Iterable[dict[str, Any]]:
     """Return the events of a running agent, page by page."""
+    place = Place(address) if address else await _find(invocation, node, bearer)
     found: list[dict[str, Any]] = []
     token = ""
     while True:
         query = {"size": str(PAGE), **({"pageToken": token} if token else {})}
-        page = await get_json(address, "/events", token=bearer or "", query=query, seconds=30)
+        page = await ask_at(invocation, place, f"/events?{urlencode(query)}", token=bearer)
         if page is None:
-            raise KubetideError(
-                f"{address} keeps no audit log: see --audit-log-dir and the gate AuditEventsHTTPHandler"
-            )
+            raise KubetideError(f"{place} keeps no audit log: see --audit-log-dir and the gate AuditEventsHTTPHandler")
         found += page.get("Events") or []
         token = page.get("NextPageToken") or ""
         if not token or (limit and len(found) >= limit * 20):
             return found
+
+
+async def _find(invocation: Invocation, node: str, bearer: str) -> Place:
+    for place, found in await ask_everywhere(invocation, "/events?size=1", token=bearer, node=node):
+        if isinstance(found, dict) and "Events" in found:
+            return place
+    raise no_agent(node)
 
 
 def matches(event: dict[str, Any], *, reason: str | None, pod: str | None) -> bool:

@@ -15,8 +15,10 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from kubetide.cli.completion import Known, complete_flag, complete_value
-from kubetide.cli.main import Invocation
-from kubetide.cli.run import asks_for_help, describe_flags, run_until_signal
+from kubetide.cli.dry_run import Report
+from kubetide.cli.go_flags import asks_for_help, describe_flags, take_globals
+from kubetide.cli.main import Invocation, accept_globals
+from kubetide.cli.run import dry_form, run_until_signal
 from kubetide.cli.settings_file import read_process
 from kubetide.clock import SystemClock
 from kubetide.config import load, options
@@ -74,7 +76,7 @@ class _AgentGroup(click.Group):
         if cmd_name not in _SUBCOMMANDS:
             return None
         found: click.Command = importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command
-        return found
+        return accept_globals(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -96,6 +98,7 @@ def command(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
         click.echo(describe_flags(known_flags()), nl=False)
         return
+    invocation, flags = take_globals(invocation, flags, known_flags())
     kept, ignored = drop_ignored(flags)
     parsed = parse_flags(kept, known_flags())
     if parsed.words:
@@ -114,7 +117,11 @@ def command(ctx: click.Context) -> None:
     if not connection.qps:
         connection = msgspec.structs.replace(connection, qps=_DEFAULT_QPS, burst=_DEFAULT_BURST)
     refuse_unknown_names(settings)
-    asyncio.run(_run(settings, connection, own))
+    if own.compare:
+        raise SettingsError("is for run hpa, recommender and updater", field="flag --compare")
+    if own.once and not own.dry_run:
+        raise SettingsError("goes with --dry-run", field="flag --once")
+    asyncio.run(_run(settings, connection, own, dry_form(invocation, own)))
 
 
 def refuse_unknown_names(settings: NodeSettings) -> None:
@@ -123,9 +130,9 @@ def refuse_unknown_names(settings: NodeSettings) -> None:
     from kubetide.node.enforcement import installed_extensions
 
     version = settings.version
-    parse_gates(settings.feature_gates, compat=version)
-    parse_gates(settings.runtime_hooks, HOOK_GATES, version)
-    without = [*unsupported(settings.feature_gates), *unsupported(settings.runtime_hooks, HOOK_GATES)]
+    gates = parse_gates(settings.feature_gates, compat=version)
+    hooks = parse_gates(settings.runtime_hooks, HOOK_GATES, version)
+    without = [*unsupported(gates), *unsupported(hooks)]
     if without:
         log.warning("feature gates without effect here", gates="; ".join(without))
     switched_on(settings.qos_extension_plugins, installed_extensions())
@@ -169,7 +176,8 @@ def complete(settings: NodeSettings, environment: dict[str, str], *, exists: Any
     return msgspec.structs.replace(settings, **changes) if changes else settings
 
 
-async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSettings) -> None:
+async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSettings, form: str = "text") -> None:
+    from kubetide.cli.node.dry_run import DryRunAgent
     from kubetide.kube.control.instruments import Instruments
     from kubetide.node.agent import NodeAgent
     from kubetide.node.endpoints import NodeEndpoints
@@ -192,6 +200,10 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
     host = LinuxHost(nsenter=nsenter, keep_open=(*roots, settings.proc_root_dir.rstrip("/") + "/meminfo"))
     kernel, disk = WorkerThread("host"), WorkerThread("disk")
     kubelet = None
+    dry_run = None
+    if own.dry_run:
+        dry_run = DryRunAgent(Report(click.echo, clock, telemetry, form == "json"), kernel)
+        client, settings = dry_run.client(client), dry_run.settings(settings)
     try:
         await _check_identity(client, settings)
         try:
@@ -211,16 +223,17 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
                 client,
                 clock,
                 settings,
-                host,
+                host if dry_run is None else dry_run.host(host),
                 telemetry,
                 layout=layout,
                 commands=host,
                 kubelet=kubelet,
                 gpus=gpus(),
-                modules=make_modules,
+                modules=make_modules if dry_run is None else dry_run.modules,
                 kernel=kernel,
                 disk=disk,
                 inotify=True,
+                auditor=dry_run,
             )
 
         # Which collectors and modules there are depends on what the host has, so they are made where it is read.
@@ -242,7 +255,11 @@ async def _run(settings: NodeSettings, connection: KubeSettings, own: ProcessSet
         manager = Manager(name="node")
         manager.add(endpoints, wait_ready=True)
         manager.add(agent)
-        await run_until_signal(manager)
+        if dry_run is None:
+            await run_until_signal(manager)
+        else:
+            done = partial(dry_run.decided, agent) if own.once else None
+            await run_until_signal(manager, done=done, stopping=dry_run.stop)
     finally:
         if kubelet is not None:
             await kubelet.close()

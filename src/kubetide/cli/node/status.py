@@ -8,15 +8,23 @@ from typing import Any
 
 import click
 
-from kubetide.cli.asking import get_json
+from kubetide.cli.main import Invocation
+from kubetide.cli.name_completion import complete_nodes
+from kubetide.cli.places import Place, ask_at, ask_everywhere
 from kubetide.errors import Unavailable
 
 _MI = 1024 * 1024
 
 
 @click.command("status", short_help="Pods by QoS class with usage, limits, throttling, pressure and predictions.")
-@click.option("--address", default="127.0.0.1:9316", show_default=True, help="Where the agent serves.")
-@click.option("--node", "node_name", default="self", help="One node, where one process serves several. Default: all.")
+@click.option("--address", help="Where the agent serves. Default: it is looked for, here and in the cluster.")
+@click.option(
+    "--node",
+    "node_name",
+    default="self",
+    shell_complete=complete_nodes,
+    help="One node, where one process serves several, or of the cluster. Default: all of that process.",
+)
 @click.option("--token", default="", help="The agent's explain token, from another machine.")
 @click.option("--watch", "-w", is_flag=True, help="Show it again and again.")
 @click.option(
@@ -27,18 +35,23 @@ _MI = 1024 * 1024
     help="Seconds between two looks.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(address: str, node_name: str, token: str, watch: bool, interval: float, output: str) -> None:
+@click.pass_obj
+def command(
+    invocation: Invocation, address: str | None, node_name: str, token: str, watch: bool, interval: float, output: str
+) -> None:
     """Show the pods of a node by QoS class."""
-    asyncio.run(_show(address, node_name, token, watch, interval, output))
+    asyncio.run(_show(invocation, address, node_name, token, watch, interval, output))
 
 
-async def _show(address: str, node_name: str, token: str, watch: bool, interval: float, output: str) -> None:
+async def _show(
+    invocation: Invocation, address: str | None, node_name: str, token: str, watch: bool, interval: float, output: str
+) -> None:
     import msgspec
     from rich.console import Console, Group
     from rich.live import Live
 
     console = Console()
-    status = await fetch(address, node_name, token)
+    place, status = await find(invocation, address, node_name, token)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(status)).decode())
         return
@@ -49,18 +62,38 @@ async def _show(address: str, node_name: str, token: str, watch: bool, interval:
         while True:
             await asyncio.sleep(interval)
             try:
-                status, problem = await fetch(address, node_name, token), ""
+                status, problem = await fetch(invocation, place, node_name, token), ""
             except Unavailable as error:
                 problem = str(error)
             live.update(Group(tables(status), problem) if problem else tables(status), refresh=True)
 
 
-async def fetch(address: str, node_name: str, token: str) -> dict[str, Any]:
+async def find(invocation: Invocation, address: str | None, node_name: str, token: str) -> tuple[Place, dict[str, Any]]:
+    """Return where the agent is, and its first answer."""
+    if address:
+        return Place(address), await fetch(invocation, Place(address), node_name, token)
+    node = "" if node_name == "self" else node_name
+    for place, found in await ask_everywhere(invocation, f"/explain/status/{node_name}", token=token, node=node):
+        if isinstance(found, dict) and ("nodes" in found or "pods" in found):
+            return place, found
+    raise no_agent(node)
+
+
+async def fetch(invocation: Invocation, place: Place, node_name: str, token: str) -> dict[str, Any]:
     """Ask the agent."""
-    found = await get_json(address, f"/explain/status/{node_name}", token=token)
+    found = await ask_at(invocation, place, f"/explain/status/{node_name}", token=token)
     if not isinstance(found, dict):
-        raise Unavailable(f"{address} answers for no node {'' if node_name == 'self' else node_name}".rstrip())
+        raise Unavailable(f"{place} answers for no node {'' if node_name == 'self' else node_name}".rstrip())
     return found
+
+
+def no_agent(node: str) -> Unavailable:
+    """Return what to say when nobody was found; with the ways to be found."""
+    about = f"for node {node} " if node else ""
+    more = "" if node else ", --node for one in the cluster"
+    return Unavailable(
+        f"no agent answers {about}at the address in the kubeconfig or on 127.0.0.1:9316; --address{more}"
+    )
 
 
 def tables(status: dict[str, Any]) -> Any:

@@ -114,6 +114,28 @@ class HttpTransport:
                 raise error_from(failed)
             presented = await self._access.credentials.present()
 
+    @asynccontextmanager
+    async def socket(
+        self, path: str, query: Mapping[str, str], protocol: str
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a WebSocket; raises the ApiError of an answer that is no upgrade."""
+        presented = await self._access.credentials.present()
+        try:
+            with _as_unavailable(f"GET {path}"):
+                stream = await self._connected().ws_connect(
+                    self._url(path, query),
+                    protocols=(protocol,),
+                    headers=dict(presented.headers),
+                    max_msg_size=self._body_limit,
+                    **self._options(presented),
+                )
+        except ConnectionLost as error:
+            if isinstance(error.__cause__, aiohttp.WSServerHandshakeError):
+                raise error_from(Response(error.__cause__.status)) from error
+            raise
+        async with stream:
+            yield stream
+
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
@@ -150,10 +172,30 @@ class HttpTransport:
         presented: Presented,
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._paused_until:
+            await asyncio.sleep(self._paused_until - loop.time())
+        try:
+            return await self._connected().request(
+                method,
+                self._url(path, query),
+                data=body,
+                headers=[*headers.items(), *presented.headers],
+                timeout=timeout,
+                allow_redirects=False,
+                **self._options(presented),
+            )
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._pause(error, loop.time())
+            raise
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
         # Names arrive escaped, so the URL is taken as it is.
         text = self._access.server + path
-        if query:
-            text += "?" + urlencode(query, quote_via=quote)
+        return URL(f"{text}?{urlencode(query, quote_via=quote)}" if query else text, encoded=True)
+
+    def _options(self, presented: Presented) -> dict[str, Any]:
         options: dict[str, Any] = {}
         if self._tls is not None:
             options["ssl"] = self._tls.context(presented.certificate)
@@ -161,23 +203,7 @@ class HttpTransport:
                 options["server_hostname"] = self._access.tls_server_name
         if self._proxy:
             options["proxy"] = self._proxy
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._paused_until:
-            await asyncio.sleep(self._paused_until - loop.time())
-        try:
-            return await self._connected().request(
-                method,
-                URL(text, encoded=True),
-                data=body,
-                headers=[*headers.items(), *presented.headers],
-                timeout=timeout,
-                allow_redirects=False,
-                **options,
-            )
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._pause(error, loop.time())
-            raise
+        return options
 
     def _pause(self, error: OSError, now: float) -> None:
         self._paused_until = now + PAUSE_SECONDS

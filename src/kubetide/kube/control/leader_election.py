@@ -21,6 +21,7 @@ from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.client.transport import Response, Transport
+from kubetide.kube.control.announcement import announced_in
 from kubetide.kube.control.lease import Move, Sighting, claim, next_move, released, see
 from kubetide.log import get_logger
 
@@ -52,6 +53,8 @@ class LeaderElector:
         self.identity = identity
         self.lease_name = lease_name
         self.name = f"leader/{lease_name}"
+        self.annotations: Callable[[], Mapping[str, str]] = dict
+        """What the holder says of itself in the Lease, asked at every renewal."""
         self._client = client
         self._clock = clock
         self._namespace = namespace
@@ -186,16 +189,20 @@ class LeaderElector:
             body = {
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
-                "metadata": {"name": self.lease_name, "namespace": self._namespace},
+                "metadata": announced_in({"name": self.lease_name, "namespace": self._namespace}, self.annotations()),
                 "spec": spec,
             }
             await self._client.create(LEASES, body, namespace=self._namespace)
             self._sighting = see(None, "", convert(spec, LeaseSpec), now=self._clock.monotonic())
             return
         # The whole object goes back, with its resource version: what others wrote in it stays, and a race is lost.
-        body = {**self._raw, "spec": {**(self._raw.get("spec") or {}), **spec}}
+        body = self._body(spec, self.annotations())
         lease = await self._client.update(LEASES, self.lease_name, body, namespace=self._namespace)
         self._sighting = see(None, lease.metadata.resource_version, lease.spec, now=self._clock.monotonic())
+
+    def _body(self, spec: dict[str, Any], annotations: Mapping[str, str]) -> dict[str, Any]:
+        metadata = announced_in(self._raw.get("metadata") or {}, annotations)
+        return {**self._raw, "metadata": metadata, "spec": {**(self._raw.get("spec") or {}), **spec}}
 
     def _note(self, raw: dict[str, Any], now: float) -> None:
         spec = convert(raw.get("spec") or {}, LeaseSpec, what=f"lease {self.lease_name}")
@@ -214,7 +221,7 @@ class LeaderElector:
                 if self._sighting is None or self.holder != self.identity:
                     return
                 spec = released(self._sighting.spec, now=self._clock.now())
-                body = {**self._raw, "spec": {**(self._raw.get("spec") or {}), **spec}}
+                body = self._body(spec, {})
                 await self._client.update(LEASES, self.lease_name, body, namespace=self._namespace)
                 self._log.info("released the lease")
         except (KubetideError, TimeoutError) as error:

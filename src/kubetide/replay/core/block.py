@@ -44,7 +44,8 @@ class SizeReplay:
         assert spec.sizes is not None
         self._recorded = recorded
         interval = recorded.interval_seconds
-        self._steps = max(1, (spec.every_seconds or interval) // interval)
+        every = recorded.period_seconds if spec.every_seconds is None else spec.every_seconds
+        self._steps = max(1, every // interval)
         width = recorded.workloads.size
         self._fleet = Fleet(
             size=width,

@@ -67,8 +67,8 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
     """Add one cell of every container to the sums."""
     width = sums.shape[1]
 
-    def add(name: str, amounts: Floats) -> None:
-        sums[SUMS[name]] += np.bincount(workloads, weights=amounts, minlength=width)
+    def add(name: str, amounts: npt.ArrayLike) -> None:
+        sums[SUMS[name]] += np.bincount(workloads, weights=np.asarray(amounts), minlength=width)
 
     steps = cell.cpu.shape[0]
     hours = cell.interval_seconds / 3600.0
@@ -76,9 +76,9 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
     if (memory := _counted(cell.memory, cell.memory_request)) is not None:
         have, used, requested = memory
         limit = np.where(np.isnan(cell.memory_limit), requested, np.fmax(cell.memory_limit, requested))
-        reserved = requested.sum(axis=0)
-        add("cells", have.any(axis=0).astype(np.float64))
-        add("overruns", (used > limit).any(axis=0).astype(np.float64))
+        reserved: Floats = np.add.reduce(requested, axis=0)
+        add("cells", np.logical_or.reduce(have, axis=0).astype(np.float64))
+        add("overruns", np.logical_or.reduce(used > limit, axis=0).astype(np.float64))
         add("memory_reserved", reserved)
         add("memory_used", np.minimum(used, requested).sum(axis=0))
         add("memory_peaks", used.max(axis=0) * have.sum(axis=0))
@@ -86,7 +86,7 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
         parts.append((have, used > requested))
     if (cpu := _counted(cell.cpu, cell.cpu_request)) is not None:
         have, used, requested = cpu
-        reserved, work = requested.sum(axis=0), used.sum(axis=0)
+        reserved, work = np.add.reduce(requested, axis=0), np.add.reduce(used, axis=0)
         add("cpu_reserved", reserved)
         add("cpu_used", np.minimum(used, requested).sum(axis=0))
         add("cpu_work", work)

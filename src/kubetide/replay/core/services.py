@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from kubetide.hpa.core.behavior import complete_rules
-from kubetide.hpa.core.columns import AutoscalerColumns, PodColumns, propose_utilization
 from kubetide.hpa.core.headroom.advice import Headroom, Terms
+from kubetide.hpa.core.quick.columns import AutoscalerColumns, PodColumns, propose_utilization
 from kubetide.hpa.core.replicas import Tolerance
 from kubetide.replay.core.spec import Replicas
 from kubetide.stats.buckets import Floats, Ints

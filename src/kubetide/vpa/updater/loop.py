@@ -8,6 +8,7 @@ candidates                                               -> evictions and resize
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -22,6 +23,7 @@ from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.leader_election import Leadership
+from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.core.heartbeat import Heartbeat
@@ -58,8 +60,13 @@ class Updater(Controller):
         telemetry: Telemetry,
         recorder: Recorder,
         rng: random.Random,
+        *,
+        judged: Callable[[Iterable[dict[str, Any]], str], Awaitable[None]] | None = None,
     ) -> None:
+        """With `judged`, nothing is changed: it gets what would be done to every pod, and why nothing would."""
+        self._judged = judged
         self._clock = clock
+        self._client = client
         self._settings = settings.checked()
         self._recorder = recorder
         self._rng = rng
@@ -78,7 +85,8 @@ class Updater(Controller):
         self._evictor = Evictor(leadership.writer, rng=rng)
         self._telemetry = UpdaterTelemetry(telemetry, clock=clock)
         self._rules = _rules(settings)
-        self._loop = PeriodicLoop("loop", self.run_once, clock=clock, interval=settings.interval)
+        once = self.run_once if judged is None else self._report_once
+        self._loop = PeriodicLoop("loop", once, clock=clock, interval=settings.interval)
         super().__init__("updater", clock=clock, caches=(self._view,), loops=(self._loop,), leadership=leadership)
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(clock.now())
@@ -95,6 +103,15 @@ class Updater(Controller):
 
     async def started_leading(self) -> None:
         """Start without memory: a new leader knows nothing of what the last one did in the past minute."""
+        settings = self._settings
+        log.info("updating pods", compat=settings.compat, feature_gates=list(settings.feature_gates))
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="vpa-updater",
+            namespace=settings.leader_elect_resource_namespace,
+            follows=str(settings.followed.version),
+        )
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(self._clock.now())
 
@@ -138,6 +155,12 @@ class Updater(Controller):
             self._memory.breakers[key_of(observation.vpa)] = known
         await self._plan(observations)
 
+    async def _report_once(self) -> None:
+        await self.look_once()
+        if self._judged is not None:
+            traces = (self.explain("pod", str(key)) for key in self._plans)
+            await self._judged((found for found in traces if found is not None), self._problem)
+
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return what would be done to a pod now, and why or why not."""
         if kind != "pod":
@@ -154,7 +177,7 @@ class Updater(Controller):
             resize=self._disruptor.resize_of(judgement.pod),
             run_at=self._loop.last_run or self._clock.now(),
             problem=self._problem,
-        )
+        ) | {"compat": str(self._settings.followed.version)}
 
     async def _heartbeat(self) -> Heartbeat | None:
         if not self._settings.use_admission_controller_status:

@@ -254,3 +254,27 @@ def test_periods_that_would_let_two_lead_are_refused() -> None:
             )
 
     run_virtual(main())
+
+
+def test_the_lease_says_where_its_holder_serves() -> None:
+    """What is announced is written at every renewal, so that a new port is found, and goes with the holder."""
+
+    async def main() -> None:
+        api = FaultyApi()
+        holder = Candidate(api, "a")
+        announced = {"kubetide.io/status-address": "10.0.0.1:8941"}
+        holder.elector.annotations = lambda: announced
+        task = asyncio.get_running_loop().create_task(holder.run())
+        await asyncio.sleep(1)
+        lease = api.objects(LEASES)[KEY]
+        assert lease["metadata"]["annotations"] == announced
+        notes = {**announced, "team": "shop"}
+        api.put(LEASES, {**lease, "metadata": {**lease["metadata"], "annotations": notes}})
+        announced = {"kubetide.io/status-address": "10.0.0.1:9000"}
+        await asyncio.sleep(5)
+        assert api.objects(LEASES)[KEY]["metadata"]["annotations"] == {"team": "shop", **announced}
+        task.cancel()
+        await asyncio.wait({task})
+        assert api.objects(LEASES)[KEY]["metadata"]["annotations"] == {"team": "shop"}
+
+    run_virtual(main())

@@ -139,6 +139,13 @@ CLUSTER = (
         "It may work; nobody has looked.",
     ),
     Verdict(
+        "upstream-differs",
+        _NOTE,
+        "DIFFERS: <object>: upstream <upstream>, kubetide <ours>",
+        "kubetide explain <explained>",
+        "A `kubetide run … --compare` beside the upstream controller would have decided otherwise.",
+    ),
+    Verdict(
         "api-optional",
         _NOTE,
         "ABSENT: <resource> is not served: <message>",

@@ -157,7 +157,7 @@ def _scenario(source: str) -> "Scenario":
 
 
 async def _live(invocation: Invocation, name: str, load: _Load, cpu_per_request: str) -> "Scenario":
-    from kubetide.cli.explain.numbers import client_of
+    from kubetide.cli.places import client_of
     from kubetide.simulate.live import scenario_of_hpa
 
     namespace, slash, rest = name.partition("/")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kubetide.embedded.sim.load.scenario_file import load_scenario as load_scenario
     from kubetide.simulate.runs import Options as Options
-    from kubetide.simulate.runs import Outcome as Outcome
+    from kubetide.simulate.runs import Simulated as Simulated
     from kubetide.simulate.runs import run as run
     from kubetide.simulate.variants import Variant as Variant
 
 _HOMES = {
     "Options": "kubetide.simulate.runs",
-    "Outcome": "kubetide.simulate.runs",
+    "Simulated": "kubetide.simulate.runs",
     "Variant": "kubetide.simulate.variants",
     "load_scenario": "kubetide.embedded.sim.load.scenario_file",
     "run": "kubetide.simulate.runs",

@@ -14,7 +14,7 @@ from kubetide.charts.page import Section, Table
 from kubetide.errors import InvalidInput
 from kubetide.recording.arrow import arrow, parquet
 from kubetide.simulate.core.counting import COLUMNS
-from kubetide.simulate.runs import Outcome
+from kubetide.simulate.runs import Simulated
 
 SHOWN = {
     "time_to_cover": ("time to cover a step", "{:.0f} s"),
@@ -30,7 +30,7 @@ SHOWN = {
 _WHOLE = frozenset({"wanted", "pods", "ready"})
 
 
-def table(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
+def table(outcomes: Sequence[Simulated]) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows: a figure each, a column per policy."""
     rows = []
     for name, (label, form) in SHOWN.items():
@@ -40,7 +40,7 @@ def table(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
     return ["", *(each.run.policy for each in outcomes)], rows
 
 
-def as_json(outcomes: Sequence[Outcome]) -> bytes:
+def as_json(outcomes: Sequence[Simulated]) -> bytes:
     """Return all figures, and the digest of what was left at the end."""
     content = [
         {
@@ -54,7 +54,7 @@ def as_json(outcomes: Sequence[Outcome]) -> bytes:
     return msgspec.json.format(msgspec.json.encode({"outcomes": content}), indent=2)
 
 
-def write_series(path: Path, outcomes: Sequence[Outcome]) -> None:
+def write_series(path: Path, outcomes: Sequence[Simulated]) -> None:
     """Write one row per policy, workload and look: Parquet where the name says so, CSV otherwise."""
     try:
         if path.suffix == ".parquet":
@@ -65,7 +65,7 @@ def write_series(path: Path, outcomes: Sequence[Outcome]) -> None:
         raise InvalidInput(f"cannot be written: {error.strerror or error}", subject=str(path)) from error
 
 
-def series_csv(outcomes: Sequence[Outcome]) -> str:
+def series_csv(outcomes: Sequence[Simulated]) -> str:
     """Return the series of all runs as CSV."""
     target = io.StringIO()
     writer: Any = csv.writer(target, lineterminator="\n")
@@ -78,7 +78,7 @@ def series_csv(outcomes: Sequence[Outcome]) -> str:
     return target.getvalue()
 
 
-def _write_parquet(path: Path, outcomes: Sequence[Outcome]) -> None:
+def _write_parquet(path: Path, outcomes: Sequence[Simulated]) -> None:
     pa = arrow()
     columns: dict[str, list[Any]] = {"policy": [], "workload": []}
     parts: dict[str, list[Any]] = {name: [np.zeros(0)] for name in COLUMNS}
@@ -92,7 +92,7 @@ def _write_parquet(path: Path, outcomes: Sequence[Outcome]) -> None:
     parquet().write_table(pa.table({**columns, **whole}), str(path), compression="zstd")
 
 
-def sections(outcomes: Sequence[Outcome], slo_seconds: float) -> list[Section]:
+def sections(outcomes: Sequence[Simulated], slo_seconds: float) -> list[Section]:
     """Return the report: figures and their trade-off, then every workload under every policy."""
     headings, rows = table(outcomes)
     parts = [
@@ -109,7 +109,7 @@ def sections(outcomes: Sequence[Outcome], slo_seconds: float) -> list[Section]:
     return parts
 
 
-def _trade_off(outcomes: Sequence[Outcome]) -> list[Chart]:
+def _trade_off(outcomes: Sequence[Simulated]) -> list[Chart]:
     placed = [each for each in outcomes if each.figures["slo_missed"] == each.figures["slo_missed"]]
     across = "money" if all("money" in each.figures for each in placed) else "core_hours"
     if not placed:
@@ -126,7 +126,7 @@ def _trade_off(outcomes: Sequence[Outcome]) -> list[Chart]:
     return [Chart(title=f"{SHOWN[across][0].capitalize()} against SLO missed", x=x, y=y, layers=[points])]
 
 
-def _charts(outcome: Outcome, workload: str, slo_seconds: float) -> list[Chart]:
+def _charts(outcome: Simulated, workload: str, slo_seconds: float) -> list[Chart]:
     series = outcome.run.series.get(workload)
     if series is None:
         return []

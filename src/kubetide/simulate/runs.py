@@ -43,7 +43,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class Simulated:
     """A run and its figures."""
 
     run: Run
@@ -56,7 +56,7 @@ def run(
     options: Options | None = None,
     *,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Outcome]:
+) -> list[Simulated]:
     """Simulate a scenario under every policy; an outcome each, in the order given."""
     options = options or Options()
     length = options.duration or parse_duration(scenario.duration)
@@ -68,7 +68,7 @@ def run(
     items = [(applied(scenario, variant), variant, seed, length, options.slo) for variant in variants]
     outcomes = []
     for found in _in_processes(items, options.workers):
-        outcomes.append(Outcome(run=found, figures=figures(found, options.prices)))
+        outcomes.append(Simulated(run=found, figures=figures(found, options.prices)))
         if progress is not None:
             progress(len(outcomes), len(items))
     return outcomes

@@ -1,6 +1,7 @@
 """Scenarios from recordings, from a live cluster, and from a line of text."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -105,7 +106,7 @@ class FakePrometheus:
         self.series = series
         self.asked: dict[str, str] = {}
 
-    async def post(self, path: str, form: dict[str, str]) -> bytes:
+    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
         self.asked = dict(form)
         result = [{"metric": {"n": str(at)}, "values": each} for at, each in enumerate(self.series)]
         return msgspec.json.encode({"status": "success", "data": {"resultType": "matrix", "result": result}})

@@ -34,6 +34,8 @@ from kubetide.replay.stdio import SESSIONS, make_session, serve
 @click.option("--price-cpu", type=float, default=0.0, metavar="MONEY", help="Price of a core for an hour.")
 @click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes. Default: as many as there are CPUs.")
+@click.option("--scheduler", default="", metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://10.0.0.1:8786.")
+@click.option("--resume", is_flag=True, help="Go on with a replay that Ctrl-C ended: what was done has been kept.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option("--charts", is_flag=True, help="Under the table: the charts of the report, as text.")
 @click.option(
@@ -54,6 +56,8 @@ def command(
     price_cpu: float,
     price_memory: float,
     workers: int | None,
+    scheduler: str,
+    resume: bool,
     output: str,
     charts: bool,
     report: Path | None,
@@ -77,8 +81,9 @@ def command(
     if not policies:
         raise click.UsageError("Give at least one --policy, or --audit.")
     from kubetide.charts.page import page
-    from kubetide.cli.reports import show_charts, show_table, write_report
+    from kubetide.cli.reports import progress_bar, show_charts, show_table, write_report
     from kubetide.replay.core.figures import Prices
+    from kubetide.replay.parts import parts_file
     from kubetide.replay.pictures import sections, with_clairvoyant
     from kubetide.replay.report import as_csv, as_json, table
     from kubetide.replay.run import Options, load_policy, run, with_cadence
@@ -95,9 +100,17 @@ def command(
         period_seconds=period,
         warmup_periods=warmup,
         workers=workers or len(os.sched_getaffinity(0)),
+        scheduler=scheduler,
+        resume=resume,
         prices=Prices(core=price_cpu, gib=price_memory),
     )
-    outcomes = run(recording, specs, options, progress=_progress if sys.stderr.isatty() else None)
+    with progress_bar("replaying") as progress:
+        try:
+            outcomes = run(recording, specs, options, progress=progress)
+        except KeyboardInterrupt:
+            if parts_file(recording).exists():
+                click.echo(f"\nwhat is done is kept in {parts_file(recording)}; go on with --resume", err=True)
+            raise
     if output == "json":
         click.echo(as_json(outcomes))
     elif output == "csv":
@@ -129,7 +142,3 @@ def _audit(path: Path) -> None:
         different |= bool(found.differences)
     if different:
         click.get_current_context().exit(1)
-
-
-def _progress(done: int, total: int) -> None:
-    click.echo(f"\rreplaying {done}/{total}", nl=done == total, err=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -53,6 +52,7 @@ _STEP = 60
 @click.option("--price-cpu", type=float, default=0.0, metavar="MONEY", help="Price of a core for an hour.")
 @click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
 @click.option("--workers", type=click.IntRange(1), help="Processes. Default: as many as there are CPUs.")
+@click.option("--scheduler", default="", metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://10.0.0.1:8786.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option(
     "--series",
@@ -82,6 +82,7 @@ def command(
     price_cpu: float,
     price_memory: float,
     workers: int | None,
+    scheduler: str,
     output: str,
     series: Path | None,
     charts: bool,
@@ -93,7 +94,7 @@ def command(
     the autoscaler, its target and its VPA from the cluster, and needs --load or --load-from. Nothing is written there.
     """
     from kubetide.charts.page import page
-    from kubetide.cli.reports import show_charts, show_table, write_report
+    from kubetide.cli.reports import progress_bar, show_charts, show_table, write_report
     from kubetide.replay.core.figures import Prices
     from kubetide.simulate import report as reports
     from kubetide.simulate.runs import Options, run
@@ -117,9 +118,11 @@ def command(
         seed=seed,
         slo=slo,
         workers=workers or len(os.sched_getaffinity(0)),
+        scheduler=scheduler,
         prices=Prices(core=price_cpu, gib=price_memory),
     )
-    outcomes = run(scenario, _variants(policies, vs), options, progress=_progress if sys.stderr.isatty() else None)
+    with progress_bar("simulating") as progress:
+        outcomes = run(scenario, _variants(policies, vs), options, progress=progress)
     if output == "json":
         click.echo(reports.as_json(outcomes))
     elif output == "csv":
@@ -219,7 +222,3 @@ def _documents(path: Path) -> list[Any]:
         raise InvalidInput(f"cannot be read: {error.strerror}", subject=str(path)) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidInput(f"is not YAML: {' '.join(str(error).split())}", subject=str(path)) from error
-
-
-def _progress(done: int, total: int) -> None:
-    click.echo(f"\rsimulating {done}/{total}", nl=done == total, err=True)

@@ -5,12 +5,10 @@ A run depends on the scenario, the policy and the seed alone: results are the sa
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
-from multiprocessing import get_context
 
 import msgspec
 
@@ -23,6 +21,7 @@ from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.decoding import tune_gc
 from kubetide.replay.core.figures import Prices
+from kubetide.replay.workers import Workers, spread
 from kubetide.simulate.controllers import ALL, Controllers
 from kubetide.simulate.core.counting import Run, figures
 from kubetide.simulate.observer import SeriesObserver
@@ -39,6 +38,8 @@ class Options:
     seed: int | None = None
     slo: timedelta = timedelta(seconds=1)
     workers: int = 1
+    scheduler: str = ""
+    """A Dask scheduler whose workers do it, instead of processes here."""
     prices: Prices = field(default_factory=Prices)
 
 
@@ -66,24 +67,16 @@ def run(
     seed = scenario.seed if options.seed is None else options.seed
     # Mistakes are found before the first process starts.
     items = [(applied(scenario, variant), variant, seed, length, options.slo) for variant in variants]
-    outcomes = []
-    for found in _in_processes(items, options.workers):
-        outcomes.append(Simulated(run=found, figures=figures(found, options.prices)))
+    workers = Workers(processes=options.workers, scheduler=options.scheduler, fresh=True)
+    runs: dict[int, Run] = {}
+    for place, found in spread(_once, items, workers):
+        runs[place] = found
         if progress is not None:
-            progress(len(outcomes), len(items))
-    return outcomes
+            progress(len(runs), len(items))
+    return [Simulated(run=each, figures=figures(each, options.prices)) for _, each in sorted(runs.items())]
 
 
 _Item = tuple[Scenario, Variant, int, timedelta, timedelta]
-
-
-def _in_processes(items: Sequence[_Item], workers: int) -> Iterator[Run]:
-    with ProcessPoolExecutor(min(workers, len(items)), mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        try:
-            yield from pool.map(_once, items)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _once(item: _Item) -> Run:

@@ -30,8 +30,8 @@ def parts_file(recording: Path) -> Path:
     return recording.with_name(recording.name + ".parts")
 
 
-def fingerprint(recording: Path, policy: PolicySpec, how: tuple[int, int, int]) -> str:
-    """Return what stands for all that a part depends on besides its block; `how` is interval, period and warm-up."""
+def fingerprint(recording: Path, policy: PolicySpec, how: tuple[int, ...]) -> str:
+    """Return what stands for all that a part depends on besides its block; `how` is how samples are counted."""
     found = sha256(f"{__version__} {how} {list(SUMS)}".encode())
     try:
         with recording.open("rb") as file:

@@ -37,6 +37,8 @@ class Options:
     interval_seconds: int | None = None
     period_seconds: int | None = None
     warmup_periods: int | None = None
+    days: int | None = None
+    """Replay no more than so many days from the start."""
     workers: int = 1
     scheduler: str = ""
     """A Dask scheduler whose workers do it, instead of processes here."""
@@ -134,6 +136,7 @@ def _parts(
         options.interval_seconds or manifest.interval_seconds,
         options.period_seconds or manifest.period_seconds,
         manifest.warmup_periods if options.warmup_periods is None else options.warmup_periods,
+        options.days or 0,
     )
     marks = [fingerprint(path, policy, how) for policy in policies]
     done = kept(parts_file(path)) if options.resume else {}
@@ -183,7 +186,9 @@ def replay_block(
     """Replay one block under every policy of sizes; return its workloads and each policy's sums."""
     recorded = recorded_of(recording, block, options)
     replays = [SizeReplay(policy, recorded) for policy in policies]
-    for grid in recording.grids(block, interval_seconds=recorded.interval_seconds):
+    for day, grid in enumerate(recording.grids(block, interval_seconds=recorded.interval_seconds)):
+        if options.days is not None and day >= options.days:
+            break
         plans = clairvoyant_plans(grid.cpu, recorded)
         for each in replays:
             each.feed(grid.cpu, grid.memory, grid.throttled, grid.start_seconds, plans)

@@ -12,7 +12,7 @@ from kubetide.cli.record import DURATION
 from kubetide.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from kubetide.replay.tune import Tuned
+    from kubetide.replay.tune import TunedNumbers
 
 
 @click.command("tune", short_help="Search the recommender's numbers on a recording.")
@@ -85,7 +85,7 @@ def command(
         write_report(report, page(f"Tuned on {recording.name}", sections(found)))
 
 
-def _write(folder: Path, found: "Sequence[Tuned]", text: Any) -> None:
+def _write(folder: Path, found: "Sequence[TunedNumbers]", text: Any) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for each in found:

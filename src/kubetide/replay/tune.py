@@ -35,7 +35,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class TunedNumbers:
     """What was found for a class of workloads."""
 
     workload_class: str
@@ -55,7 +55,7 @@ def tune(
     options: Options | None = None,
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Tuned]:
+) -> list[TunedNumbers]:
     """Return the best numbers for every class of workloads."""
     recording, options = Recording(path), replace(options or Options(), draws=0, resume=False)
     manifest = recording.manifest
@@ -109,7 +109,7 @@ def tune(
         sound = [each for each in (defaults, *finalists) if not np.isnan(each.held_out).any()]
         if sound:
             chosen = min(sound, key=lambda each: cost(each.held_out))
-            found.append(Tuned(workload_class=name, chosen=chosen, defaults=defaults, finalists=finalists))
+            found.append(TunedNumbers(workload_class=name, chosen=chosen, defaults=defaults, finalists=finalists))
     if not found:
         raise InvalidInput("has nothing to count in the held-out days", subject=str(path))
     return found

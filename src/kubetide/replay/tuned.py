@@ -9,7 +9,7 @@ import yaml
 from kubetide.charts import Axis, Chart, Points, Role, Unit
 from kubetide.charts.page import Section, Table
 from kubetide.replay.core.search import annotations, cost, flags, policy_of, written
-from kubetide.replay.tune import Candidate, Tuned
+from kubetide.replay.tune import Candidate, TunedNumbers
 
 _HEADINGS = ["", "footprint", "wrong", "cost", "held out: footprint", "wrong", "cost", "numbers"]
 _SHORT = {
@@ -21,7 +21,7 @@ _SHORT = {
 }
 
 
-def table(found: Tuned) -> tuple[list[str], list[list[str]]]:
+def table(found: TunedNumbers) -> tuple[list[str], list[list[str]]]:
     """Return the front, and the defaults before it, with the days searched on and the days held out side by side."""
     rows = [_row("defaults", found.defaults)]
     for number, each in enumerate(found.finalists, 1):
@@ -41,7 +41,7 @@ def _row(label: str, each: Candidate) -> list[str]:
     return [label, *cells, numbers]
 
 
-def in_force(found: Tuned) -> list[str]:
+def in_force(found: TunedNumbers) -> list[str]:
     """Return what to type: annotations for a namespace's VPAs, flags for the recommender of all."""
     if found.chosen is found.defaults:
         return [f"{found.workload_class}: on the held-out days no candidate is better than the defaults"]
@@ -51,14 +51,14 @@ def in_force(found: Tuned) -> list[str]:
     return [f"kubectl annotate vpa --all -n {found.workload_class} --overwrite {given}", "# needs --per-vpa-tuning"]
 
 
-def policy_file(found: Tuned) -> str:
+def policy_file(found: TunedNumbers) -> str:
     """Return the chosen policy as a file that `kubetide replay --policy` reads, with what puts it in force."""
     lines = [f"# {line.removeprefix('# ')}" for line in in_force(found)]
     policy = policy_of(found.chosen.numbers, f"tuned-{found.workload_class}")
     return "\n".join([*lines, yaml.safe_dump(msgspec.to_builtins(policy), sort_keys=False)])
 
 
-def sections(found: Sequence[Tuned]) -> list[Section]:
+def sections(found: Sequence[TunedNumbers]) -> list[Section]:
     """Return the report: a section per class."""
     parts = []
     for each in found:
@@ -74,7 +74,7 @@ def sections(found: Sequence[Tuned]) -> list[Section]:
     return parts
 
 
-def _chart(found: Tuned) -> Chart:
+def _chart(found: TunedNumbers) -> Chart:
     """Return the front on both sides of the split, with the defaults."""
 
     def points(label: str, values: Sequence[tuple[float, float]], role: Role, names: Sequence[str] = ()) -> Points:

@@ -21,7 +21,7 @@ from kubetide.replay.tune import members_of, tune
 from kubetide.replay.tuned import in_force, table
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.estimator import Estimation
-from kubetide.vpa.recommender.core.tuning import _annotated
+from kubetide.vpa.recommender.core.tuning import tuned
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
 T0, HOUR, MIB = 1_700_006_400, 3600, 2**20
@@ -60,8 +60,9 @@ def test_flags_are_accepted_by_the_command(capsys: pytest.CaptureFixture[str]) -
 def test_annotations_are_understood_by_the_recommender() -> None:
     numbers = {"target_memory": 0.8, "target_cpu": 0.7, "memory_half_life": 48, "cpu_half_life": 12, "margin": 0.05}
     given = dict(text.split("=") for text in annotations(numbers))
-    tuning, estimation, problems = _annotated(given, Tuning(), Estimation())
-    assert problems == []
+    read = tuned(None, given, tuning=Tuning(), estimation=Estimation(), policies=False, by_annotation=True)
+    assert read.problems == ()
+    tuning, estimation = read.tunings["*"], read.estimations["*"]
     assert (tuning.memory_half_life, tuning.cpu_half_life) == (timedelta(hours=48), timedelta(hours=12))
     assert (estimation.target_memory, estimation.target_cpu, estimation.margin) == (0.8, 0.7, 0.05)
 

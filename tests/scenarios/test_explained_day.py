@@ -9,7 +9,6 @@ import click
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import EVENTS
 from kubetide.cli.asking import join
-from kubetide.cli.demo.controllers import ALL, Controllers
 from kubetide.cli.demo.day import AGENT_INTERVAL
 from kubetide.cli.explain.answer import render_answer
 from kubetide.cli.explain.history import events_about
@@ -17,6 +16,7 @@ from kubetide.cli.explain.numbers import KINDS
 from kubetide.cli.explain.workload import workload_trace
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.simulate.controllers import ALL, Controllers
 from kubetide.verdicts.cluster_reader import read_cluster
 from kubetide.verdicts.core.judge import about
 from simulated.cluster import run

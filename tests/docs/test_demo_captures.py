@@ -4,13 +4,13 @@ import io
 from datetime import timedelta
 from pathlib import Path
 
-from kubetide.cli.demo.controllers import ALL
 from kubetide.cli.demo.showing import Showing
 from kubetide.cli.demo.view import PlainView
 from kubetide.dashboard.screen import render, text_of
 from kubetide.durations import parse_duration
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.time.loop import run_virtual
+from kubetide.simulate.controllers import ALL
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "reference"
 AT = timedelta(hours=3, minutes=4)

@@ -15,10 +15,11 @@ PAGES = sorted((ROOT / "docs" / "library").glob("*.md"))
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 PUBLIC = {
-    "kubetide": "__version__ hpa node testing vpa",
+    "kubetide": "__version__ hpa node simulate testing vpa",
     "kubetide.hpa": "HorizontalPodAutoscaler Memory Observation Options Pod PodReading Sample ScaleDecision ScaleView "
     "ValueReading convert decide",
     "kubetide.node": "Batch Plan Snapshot Strategy Write",
+    "kubetide.simulate": "Options Simulated Variant load_scenario run",
     "kubetide.testing": "Cluster make_config_map make_container make_cron_job make_daemon_set make_deployment make_hpa "
     "make_job make_limit_range make_node make_pdb make_pod make_stateful_set make_vpa virtual_time",
     "kubetide.vpa": "Estimation Options Recommendation Recommender Size Tuning",
@@ -51,7 +52,7 @@ def test_every_exported_name_is_on_its_page(module: str) -> None:
 
 
 def test_importing_kubetide_loads_nothing_else() -> None:
-    code = "import sys, kubetide, kubetide.hpa, kubetide.vpa, kubetide.node, kubetide.testing; print(*sys.modules)"
+    code = f"import sys, {', '.join(PUBLIC)}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     modules = set(loaded.stdout.split())
     assert {name for name in modules if name.startswith("kubetide")} == set(PUBLIC)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kubetide.cli.demo.controllers import ALL
 from kubetide.cli.demo.showing import Showing
 from kubetide.cli.demo.summary import make_summary
 from kubetide.cli.demo.view import PlainView
 from kubetide.embedded.sim.load.scenario_file import load_scenario
 from kubetide.embedded.sim.time.loop import run_virtual
+from kubetide.simulate.controllers import ALL
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "scenarios").glob("*.yaml"))
 

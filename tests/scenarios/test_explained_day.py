@@ -10,7 +10,6 @@ import msgspec
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import EVENTS
 from kubetide.cli.asking import join
-from kubetide.cli.demo.controllers import ALL, Controllers
 from kubetide.cli.demo.day import AGENT_INTERVAL
 from kubetide.cli.explain.answer import render_answer
 from kubetide.cli.explain.history import events_about
@@ -19,6 +18,7 @@ from kubetide.cli.explain.workload import workload_trace
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.scenario import Scenario, ScenarioWorkload
+from kubetide.simulate.controllers import ALL, Controllers
 from kubetide.verdicts.cluster_reader import read_cluster
 from kubetide.verdicts.core.judge import about
 from simulated.cluster import run

@@ -17,7 +17,6 @@ import pytest
 import yaml
 from rich.console import Console
 
-from kubetide.cli.demo.controllers import ALL
 from kubetide.cli.demo.showing import Ports, Showing
 from kubetide.cli.demo.summary import make_summary
 from kubetide.cli.demo.view import LiveView, PlainView, View
@@ -25,6 +24,7 @@ from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.ledger import Account
 from kubetide.embedded.sim.load.model import WorkloadKey
 from kubetide.embedded.sim.time.loop import run_virtual
+from kubetide.simulate.controllers import ALL
 
 Lived = tuple[str, str, dict[WorkloadKey, Account]]
 LENGTH = timedelta(minutes=6)

@@ -24,10 +24,10 @@ async def record(hours: int, log: IO[bytes] | None) -> None:
     """Run the web shop with every controller; print one line for each hour."""
     import msgspec
 
-    from kubetide.cli.demo.controllers import ALL, Controllers
     from kubetide.cli.demo.day import AGENT_INTERVAL
     from kubetide.embedded.sim import scenarios
     from kubetide.embedded.sim.cluster import SimCluster
+    from kubetide.simulate.controllers import ALL, Controllers
 
     scenario = scenarios.load("webshop")
     digest, changes = hashlib.sha256(), 0

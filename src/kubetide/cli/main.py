@@ -38,6 +38,8 @@ VERBS = {
     "run": ("kubetide.cli.run", "Run controllers against a cluster."),
     "runtime-proxy": ("kubetide.cli.node.runtime_proxy", "Stand between the kubelet and the container runtime."),
     "settings": ("kubetide.cli.settings", "All settings with flags, variables, defaults and meaning."),
+    "simulate": ("kubetide.cli.simulate", "Compare policies in a closed loop, on a simulated cluster."),
+    "tune": ("kubetide.cli.tune", "Search the recommender's numbers on a recording."),
     "up": ("kubetide.cli.up", "An embedded Kubernetes API server; kubectl works on it."),
     "verdicts": ("kubetide.cli.doctor.verdicts", "Every verdict of explain and doctor, with its remedy."),
     "version": ("kubetide.cli.main", "Print the version."),

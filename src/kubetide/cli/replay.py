@@ -3,14 +3,10 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kubetide.replay.stdio import SESSIONS, make_session, serve
-
-if TYPE_CHECKING:
-    from kubetide.replay.run import Outcome
 
 
 @click.command("replay", short_help="What a policy would have decided, fed with what happened.")
@@ -38,7 +34,16 @@ if TYPE_CHECKING:
 @click.option("--price-cpu", type=float, default=0.0, metavar="MONEY", help="Price of a core for an hour.")
 @click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes. Default: as many as there are CPUs.")
+@click.option("--scheduler", default="", metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://10.0.0.1:8786.")
+@click.option("--resume", is_flag=True, help="Go on with a replay that Ctrl-C ended: what was done has been kept.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option("--charts", is_flag=True, help="Under the table: the charts of the report, as text.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write an HTML report: policies beside the clairvoyant, the worst workloads, replicas, money.",
+)
 def command(
     recording: Path | None,
     kind: str | None,
@@ -51,7 +56,11 @@ def command(
     price_cpu: float,
     price_memory: float,
     workers: int | None,
+    scheduler: str,
+    resume: bool,
     output: str,
+    charts: bool,
+    report: Path | None,
 ) -> None:
     """Replay a recording under policies and compare what they reserve and what goes wrong.
 
@@ -71,27 +80,50 @@ def command(
         return
     if not policies:
         raise click.UsageError("Give at least one --policy, or --audit.")
+    from kubetide.charts.page import page
+    from kubetide.cli.reports import progress_bar, show_charts, show_table, write_report
     from kubetide.replay.core.figures import Prices
-    from kubetide.replay.report import as_csv, as_json
+    from kubetide.replay.parts import parts_file
+    from kubetide.replay.pictures import sections, with_clairvoyant
+    from kubetide.replay.report import as_csv, as_json, table
     from kubetide.replay.run import Options, load_policy, run, with_cadence
 
     specs = [load_policy(name) if every is None else with_cadence(load_policy(name), every) for name in policies]
     if len({spec.name for spec in specs}) < len(specs):
         raise click.UsageError("Two policies have the same name.")
+    if charts and output != "table":
+        raise click.UsageError("--charts goes with the table.")
+    if charts or report is not None:
+        specs = with_clairvoyant(specs)
     options = Options(
         interval_seconds=interval,
         period_seconds=period,
         warmup_periods=warmup,
         workers=workers or len(os.sched_getaffinity(0)),
+        scheduler=scheduler,
+        resume=resume,
         prices=Prices(core=price_cpu, gib=price_memory),
     )
-    outcomes = run(recording, specs, options, progress=_progress if sys.stderr.isatty() else None)
+    with progress_bar("replaying") as progress:
+        try:
+            outcomes = run(recording, specs, options, progress=progress)
+        except KeyboardInterrupt:
+            if parts_file(recording).exists():
+                click.echo(f"\nwhat is done is kept in {parts_file(recording)}; go on with --resume", err=True)
+            raise
     if output == "json":
         click.echo(as_json(outcomes))
     elif output == "csv":
         click.echo(as_csv(outcomes), nl=False)
     else:
-        _show(recording, outcomes)
+        show_table(f"{recording.name}: open loop, 95 % intervals by workload", *table(outcomes))
+    if not charts and report is None:
+        return
+    parts = sections(recording, specs, outcomes, options)
+    if charts:
+        show_charts(parts)
+    if report is not None:
+        write_report(report, page(f"Replay of {recording.name}", parts))
 
 
 def _audit(path: Path) -> None:
@@ -110,22 +142,3 @@ def _audit(path: Path) -> None:
         different |= bool(found.differences)
     if different:
         click.get_current_context().exit(1)
-
-
-def _show(recording: Path, outcomes: "list[Outcome]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from kubetide.replay.report import table
-
-    headings, rows = table(outcomes)
-    shown = Table(title=f"{recording.name}: open loop, 95 % intervals by workload")
-    for place, heading in enumerate(headings):
-        shown.add_column(heading, justify="right" if place else "left")
-    for row in rows:
-        shown.add_row(*row)
-    Console().print(shown)
-
-
-def _progress(done: int, total: int) -> None:
-    click.echo(f"\rreplaying {done}/{total}", nl=done == total, err=True)

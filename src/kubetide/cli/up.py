@@ -154,7 +154,7 @@ def _names(text: str, *, agents: bool) -> tuple[str, ...]:
     """Return the controllers to run beside the cluster."""
     if not text and not agents:
         return ()
-    from kubetide.cli.demo.controllers import NODE, parse_with
+    from kubetide.simulate.controllers import NODE, parse_with
 
     named = parse_with(text) if text else ()
     return (*named, NODE) if agents and NODE not in named else named
@@ -227,10 +227,11 @@ async def _serve(
             from kubetide.embedded.sim.cluster import SimCluster
 
             if names:
-                from kubetide.cli.demo.controllers import Controllers
+                from kubetide.cli.node.simulated import answering
+                from kubetide.simulate.controllers import Controllers
 
                 controllers = Controllers()
-                explain = await stack.enter_async_context(controllers.answering(status_port))
+                explain = await stack.enter_async_context(answering(controllers, status_port))
             cluster = await stack.enter_async_context(SimCluster(scenario, api=api, event_ttl=event_ttl))
             if names:
                 await stack.enter_async_context(controllers.at_work(cluster, names, agent_interval=AGENT_INTERVAL))

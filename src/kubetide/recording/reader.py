@@ -37,6 +37,11 @@ class Containers:
     def __len__(self) -> int:
         return int(self.block.size)
 
+    def unit_of(self, container: int) -> str:
+        """Return what is sized together: the container of that name in all pods of a workload."""
+        who = self.namespace, self.kind, self.workload, self.container
+        return "/".join(part[container] for part in who)
+
 
 class Recording:
     """A recording on disk."""

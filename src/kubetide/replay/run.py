@@ -5,10 +5,9 @@ workers. `run` returns plain values, for the command line and for notebooks.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from kubetide.replay.core.figures import Prices, empty, figures, intervals
 from kubetide.replay.core.services import LoadFigures, replay_services
 from kubetide.replay.core.spec import BUILT_IN_NAMES, PolicySpec, built_in, read_policy
 from kubetide.replay.demand import services_of
+from kubetide.replay.parts import fingerprint, keep, kept, parts_file
+from kubetide.replay.workers import Workers, spread
 from kubetide.stats.buckets import Floats
 
 SEED = 1
@@ -36,7 +37,13 @@ class Options:
     interval_seconds: int | None = None
     period_seconds: int | None = None
     warmup_periods: int | None = None
+    days: int | None = None
+    """Replay no more than so many days from the start."""
     workers: int = 1
+    scheduler: str = ""
+    """A Dask scheduler whose workers do it, instead of processes here."""
+    resume: bool = False
+    """Go on from the parts that an interrupted replay has kept."""
     prices: Prices = field(default_factory=Prices)
     draws: int = DRAWS
 
@@ -50,6 +57,8 @@ class Outcome:
     intervals: Mapping[str, tuple[float, float]]
     workloads: Sequence[str]
     sums: Floats
+    load: LoadFigures | None = None
+    """What was counted per service, for policies with replicas."""
 
 
 def load_policy(name: str) -> PolicySpec:
@@ -89,18 +98,11 @@ def run(
     recording, options = Recording(path), options or Options()
     _check(recording, options)
     sizes = [policy for policy in policies if policy.sizes is not None]
-    names: list[str] = []
-    parts: list[list[Floats]] = [[] for _ in sizes]
-    if sizes:
-        blocks = recording.blocks
-        for done, (found, sums) in enumerate(_blocks(path, blocks, sizes, options), 1):
-            names += found
-            for place, each in enumerate(sums):
-                parts[place].append(each)
-            if progress is not None:
-                progress(done, len(blocks))
+    found = _parts(recording, sizes, options, progress) if sizes else {}
+    names = [name for block in recording.blocks for name in found[block][0]] if sizes else []
     by_policy: dict[str, Outcome] = {}
-    for policy, part in zip(sizes, parts, strict=True):
+    for place, policy in enumerate(sizes):
+        part = [found[block][1][place] for block in recording.blocks]
         whole = np.concatenate(part, axis=1) if part else empty(0)
         by_policy[policy.name] = _outcome(policy.name, names, whole, options)
     counted = [policy for policy in policies if policy.replicas is not None]
@@ -122,33 +124,60 @@ def _check(recording: Recording, options: Options) -> None:
         raise InvalidInput(f"{period} s must be a multiple of the interval and divide a day", field="--period")
 
 
-def _blocks(
-    path: Path, blocks: Sequence[int], policies: Sequence[PolicySpec], options: Options
-) -> Iterator[tuple[list[str], list[Floats]]]:
-    """Yield the workloads and the sums of every block, in order."""
-    if options.workers <= 1 or len(blocks) <= 1:
-        recording = Recording(path)
-        for block in blocks:
-            yield replay_block(recording, block, policies, options)
-        return
-    with ProcessPoolExecutor(
-        min(options.workers, len(blocks)), mp_context=get_context("spawn"), initializer=_open, initargs=(path,)
-    ) as pool:
-        tasks = [pool.submit(_in_process, block, policies, options) for block in blocks]
-        for task in tasks:
-            yield task.result()
+def _parts(
+    recording: Recording,
+    policies: Sequence[PolicySpec],
+    options: Options,
+    progress: Callable[[int, int], None] | None,
+) -> dict[int, tuple[list[str], list[Floats]]]:
+    """Return the workloads and the sums of every block; what is done when it is interrupted is kept."""
+    path, manifest = recording.path, recording.manifest
+    how = (
+        options.interval_seconds or manifest.interval_seconds,
+        options.period_seconds or manifest.period_seconds,
+        manifest.warmup_periods if options.warmup_periods is None else options.warmup_periods,
+        options.days or 0,
+    )
+    marks = [fingerprint(path, policy, how) for policy in policies]
+    done = kept(parts_file(path)) if options.resume else {}
+    items = [
+        (path, block, missing, options)
+        for block in recording.blocks
+        if (missing := [p for p, mark in zip(policies, marks, strict=True) if (block, mark) not in done])
+    ]
+    by_name = dict(zip((policy.name for policy in policies), marks, strict=True))
+    before = total = len(recording.blocks)
+    before -= len(items)
+    try:
+        for number, (place, (names, sums)) in enumerate(
+            spread(_replay_item, items, Workers(processes=options.workers, scheduler=options.scheduler)), 1
+        ):
+            _, block, missing, _ = items[place]
+            for policy, each in zip(missing, sums, strict=True):
+                done[block, by_name[policy.name]] = (names, each)
+            if progress is not None:
+                progress(before + number, total)
+    except KeyboardInterrupt:
+        if done:
+            keep(parts_file(path), done)
+        raise
+    if options.resume:
+        parts_file(path).unlink(missing_ok=True)
+    return {block: (done[block, marks[0]][0], [done[block, mark][1] for mark in marks]) for block in recording.blocks}
 
 
-_opened: dict[str, Recording] = {}
-"""The recording of this worker process."""
+_Item = tuple[Path, int, list[PolicySpec], Options]
 
 
-def _open(path: Path) -> None:
-    _opened["recording"] = Recording(path)
+def _replay_item(item: _Item) -> tuple[list[str], list[Floats]]:
+    path, block, policies, options = item
+    return replay_block(_opened(path), block, policies, options)
 
 
-def _in_process(block: int, policies: Sequence[PolicySpec], options: Options) -> tuple[list[str], list[Floats]]:
-    return replay_block(_opened["recording"], block, policies, options)
+@lru_cache(maxsize=1)
+def _opened(path: Path) -> Recording:
+    """Return the recording of this worker process."""
+    return Recording(path)
 
 
 def replay_block(
@@ -157,7 +186,9 @@ def replay_block(
     """Replay one block under every policy of sizes; return its workloads and each policy's sums."""
     recorded = recorded_of(recording, block, options)
     replays = [SizeReplay(policy, recorded) for policy in policies]
-    for grid in recording.grids(block, interval_seconds=recorded.interval_seconds):
+    for day, grid in enumerate(recording.grids(block, interval_seconds=recorded.interval_seconds)):
+        if options.days is not None and day >= options.days:
+            break
         plans = clairvoyant_plans(grid.cpu, recorded)
         for each in replays:
             each.feed(grid.cpu, grid.memory, grid.throttled, grid.start_seconds, plans)
@@ -170,10 +201,7 @@ def recorded_of(recording: Recording, block: int, options: Options) -> Recorded:
     members = np.flatnonzero(who.block == block).tolist()
     column = {member: place for place, member in enumerate(members)}
     numbers: dict[str, int] = {}
-    workloads = [
-        numbers.setdefault(f"{who.namespace[m]}/{who.kind[m]}/{who.workload[m]}/{who.container[m]}", len(numbers))
-        for m in members
-    ]
+    workloads = [numbers.setdefault(who.unit_of(member), len(numbers)) for member in members]
     sizes: dict[int, list[tuple[int, float, float, float]]] = {}
     rows = recording.rows("sizes")
     names = ("container_id", "time", "cpu_request_millis", "memory_request_bytes", "memory_limit_bytes")
@@ -222,11 +250,14 @@ def _with_load(sizes: Outcome | None, name: str, found: LoadFigures, options: Op
     if options.prices.core:
         mine["replica_money"] = options.prices.core * mine["replica_core_hours"]
     if sizes is None:
-        return Outcome(policy=name, figures=mine, intervals=drawn, workloads=found.names, sums=np.zeros((0, 0)))
+        return Outcome(
+            policy=name, figures=mine, intervals=drawn, workloads=found.names, sums=np.zeros((0, 0)), load=found
+        )
     return Outcome(
         policy=name,
         figures={**sizes.figures, **mine},
         intervals={**sizes.intervals, **drawn},
         workloads=sizes.workloads,
         sums=sizes.sums,
+        load=found,
     )

@@ -116,6 +116,10 @@ MISTAKES = [
     (["node", "audit", "--directory", "/nowhere"], "/nowhere"),
     (["runtime-proxy", "--hook-config", "/proc/nowhere"], "/proc/nowhere"),
     (["record", "-o", "x.tide", "--live", "soon"], "soon"),
+    (["simulate", "/nowhere.yaml"], "/nowhere.yaml"),
+    (["simulate", "webshop", "--slo", "soon"], "soon"),
+    (["simulate", "hpa", "shop/web", "--load", "zigzag:base=1"], "zigzag"),
+    (["tune", "/nowhere.tide"], "/nowhere.tide"),
     (["version", "now"], "now"),
 ]
 

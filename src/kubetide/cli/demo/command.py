@@ -17,7 +17,6 @@ from typing import Any
 
 import click
 
-from kubetide.cli.demo.controllers import ALL
 from kubetide.cli.demo.day import DEFAULT_SPEED, Outcome, day_without
 from kubetide.cli.demo.keyboard import keyboard
 from kubetide.cli.demo.showing import Ports, Showing
@@ -30,6 +29,7 @@ from kubetide.embedded.sim.load.scenario_file import load_scenario
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.decoding import tune_gc
+from kubetide.simulate.controllers import ALL
 
 
 class _Speed(click.ParamType[Any]):

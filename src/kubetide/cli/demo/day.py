@@ -10,11 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from hashlib import sha256
 
-import msgspec
-
-from kubetide.cli.demo.controllers import Controllers
 from kubetide.cli.demo.controls import Controls
 from kubetide.cli.demo.pace import Pace
 from kubetide.cli.demo.story import Story
@@ -27,6 +23,8 @@ from kubetide.embedded.sim.load.scenario import EventSpec, Scenario
 from kubetide.embedded.sim.load.scenario_events import Announcement
 from kubetide.embedded.sim.narration import Line, Narrator
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.simulate.controllers import Controllers
+from kubetide.simulate.runs import digest
 
 DEFAULT_SPEED = 240.0
 AGENT_INTERVAL = timedelta(seconds=30)
@@ -128,15 +126,6 @@ def day_without(scenario: Scenario, *, seed: int, length: timedelta) -> dict[Wor
             return (await day.live(length, asyncio.Event())).accounts
 
     return run_virtual(main(), start=scenario.start)
-
-
-def digest(cluster: SimCluster) -> str:
-    """Return a hash of every object there is: equal days have equal ones."""
-    found = sha256()
-    for resource in cluster.api.store.resources():
-        for entry in cluster.api.store.collection(resource).entries():
-            found.update(msgspec.json.encode([resource.group, resource.plural, entry.obj], order="deterministic"))
-    return found.hexdigest()
 
 
 def _both(*listeners: Callable[[Line], object]) -> Callable[[Line], None]:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from kubetide.cli.demo.controllers import Controllers
 from kubetide.cli.demo.controls import Controls, Injection
 from kubetide.cli.demo.day import Day, Outcome, simulated_day
 from kubetide.cli.demo.keyboard import Keyboard
 from kubetide.cli.demo.pace import Pace
 from kubetide.cli.demo.view import View
+from kubetide.cli.node.simulated import answering
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.identity import make_identity
 from kubetide.embedded.apiserver.rest.requests import ADMIN
@@ -28,6 +28,7 @@ from kubetide.embedded.sim.load.scenario import EventSpec, Scenario
 from kubetide.embedded.sim.narration import Line, nodes_text
 from kubetide.embedded.sim.time.loop import set_speed, virtual_clock
 from kubetide.kube.wire import rest, wire_timers
+from kubetide.simulate.controllers import Controllers
 
 REFRESH_SECONDS = 0.25
 STOPPING_SPEED = 240.0
@@ -185,7 +186,7 @@ class Showing:
         serving = await stack.enter_async_context(serve(api, host="127.0.0.1", port=self._ports.api, tls=tls))
         explain = ""
         if self._names:
-            explain = await stack.enter_async_context(controllers.answering(self._ports.status))
+            explain = await stack.enter_async_context(answering(controllers, self._ports.status))
         write_private(self._kubeconfig, identity.kubeconfig(serving.url, explain=explain))
         now = api.clock.now()
         self._view.tell(Line(now, "api", f"{serving.url}  export KUBECONFIG={self._kubeconfig}"))

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.quantity import quantity_float
 from kubetide.cli.demo.cluster_view import ClusterViews
-from kubetide.cli.demo.controllers import Controllers
 from kubetide.cli.demo.controls import Controls
 from kubetide.cli.demo.verdict import Facts, verdict_of
 from kubetide.dashboard.model import Amounts, Banner, Entry, Node, State, Workload
@@ -24,6 +23,7 @@ from kubetide.embedded.sim.load.scenario_events import Announcement
 from kubetide.embedded.sim.narration import Line
 from kubetide.embedded.sim.node.resizes import held_by
 from kubetide.embedded.sim.world import NODES, PODS, condition_of, is_active
+from kubetide.simulate.controllers import Controllers
 from kubetide.verdicts.core.judge import about
 from kubetide.verdicts.core.verdict import Finding
 from kubetide.verdicts.core.view import KIND_WORDS, ClusterView

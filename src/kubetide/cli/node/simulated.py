@@ -1,70 +1,20 @@
-"""The agents of simulated nodes: `kubetide demo` and `kubetide up --with node` run one per node, in this process.
+"""What answers for the agents of simulated nodes and the controllers beside them, in `kubetide demo` and `up --with`.
 
-They see a simulated machine and otherwise are the agents of real nodes. Asked over HTTP, they answer together:
-`kubetide node status` shows one node or all of them.
+Asked over HTTP, they answer together: `kubetide node status` shows one node or all of them.
 """
 
-import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
-from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from kubetide.cli.asking import join
-from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.node.agent import NodeAgent
-from kubetide.node.core.layout import Layout
 from kubetide.node.endpoints import NodeEndpoints
-from kubetide.node.enforcement import make_modules
 from kubetide.node.executor.audit_log import MAX_PAGE, UnknownToken
-from kubetide.node.settings import NodeSettings
-from kubetide.telemetry import Telemetry
+from kubetide.simulate.controllers import Controllers
 
 _MAX_READERS = 4
-
-
-def make_agent(
-    cluster: SimCluster,
-    node: str,
-    seed: int,
-    *,
-    interval: timedelta,
-    telemetry: Telemetry,
-    audit: Path | None = None,
-) -> NodeAgent:
-    """Return the agent of a simulated node that looks and acts once per `interval`.
-
-    `audit` is the directory in which the agents keep their audit logs, a folder each; without it they keep none.
-    """
-    host = cluster.hosts[node]
-    settings = NodeSettings(
-        node_name=node,
-        audit_log_dir=str(audit / node) if audit is not None else "",
-        feature_gates="AuditEvents=true" if audit is not None else "",
-        collect_res_used_interval=interval,
-        collect_sys_metric_outdated_interval=4 * interval,
-        kubelet_sync_interval=interval,
-        runtime_hooks_reconcile_interval=interval,
-        psi_collector_interval=2 * interval,
-        node_topology_sync_interval=10 * interval,
-        reconcile_interval_seconds=interval.seconds,
-        cpu_suppress_interval_seconds=interval.seconds,
-        cpu_evict_interval_seconds=interval.seconds,
-        memory_evict_interval_seconds=interval.seconds,
-    )
-    return NodeAgent(
-        cluster.client(),
-        cluster.clock,
-        settings,
-        host,
-        telemetry,
-        layout=Layout(version=host.version, paths=host.paths),
-        commands=host,
-        modules=partial(make_modules, sockets=False, rng=random.Random(f"{seed}/{node}")),
-    )
 
 
 Explain = Callable[[str, str], dict[str, Any] | None]
@@ -124,27 +74,21 @@ class JointAudit:
 
 
 @asynccontextmanager
-async def answering(
-    agents: Sequence[NodeAgent],
-    port: int,
-    *,
-    telemetry: Telemetry,
-    others: Explain,
-    ready: Callable[[], bool],
-) -> AsyncIterator[int]:
-    """Answer for the agents and the controllers beside them on loopback while the block lasts, and give the port.
+async def answering(controllers: Controllers, port: int) -> AsyncIterator[str]:
+    """Answer for controllers and agents on loopback while the block lasts, and give the address.
 
     Both may come later: who asks before hears that nothing is known.
     """
     from kubetide.kube.connections import ConnectionLimits
     from kubetide.kube.listener import listening
 
+    agents = controllers.agents
     endpoints = NodeEndpoints(
-        telemetry,
+        controllers.telemetry,
         audit=JointAudit(agents),
         healthy=lambda: all(agent.healthy() for agent in agents),
-        ready=lambda: ready() and all(agent.ready() for agent in agents),
-        explain=explain_together(agents, others),
+        ready=lambda: controllers.ready() and all(agent.ready() for agent in agents),
+        explain=explain_together(agents, controllers.explain),
     )
     async with listening(ConnectionLimits().runner(endpoints.application()), "127.0.0.1", port) as taken:
-        yield taken
+        yield f"127.0.0.1:{taken}"

@@ -59,6 +59,8 @@ class SizeReplay:
         self._restarts = rule.by == "eviction"
         self._updater = Updater(rule, cooldown_seconds(rule), self._fleet.workloads)
         self.in_force = InForce.none(width)
+        self.requests: Sequence[Floats] = ()
+        """What was in force for each sample of the stretch fed last: cores, bytes, memory limit."""
         self._changed = np.zeros(width, dtype=np.int64)
         self.sums: Floats = empty(len(recorded.names))
 
@@ -87,6 +89,7 @@ class SizeReplay:
             self._policy.observe(period)
             self._put(self._policy.decide(), start_seconds + upto * interval)
             at = upto
+        self.requests = requests
         self._count(cpu, memory, throttled, requests, start_seconds, plans)
 
     def _starts(self, seconds: int) -> Ints:

@@ -1,7 +1,7 @@
-"""kubetide's controllers inside a simulated cluster: one assembly for `kubetide demo` and `kubetide up --with`.
+"""kubetide's controllers inside a simulated cluster: one assembly for `demo`, `up --with` and `simulate`.
 
-They live in the time of the cluster, their webhooks are called in process, and one port explains them all. The port is
-open before the cluster begins, so that a day does not depend on whether somebody may look at it.
+They live in the time of the cluster and their webhooks are called in process. Nothing here opens a port: what answers
+for them (`cli.node.simulated`) is told what they know, and a day does not depend on whether somebody may look at it.
 """
 
 import random
@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from kubetide.cli.node.simulated import answering, make_agent
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import InvalidInput
 from kubetide.install.rbac import LOCAL
 from kubetide.kube.control.manager import Component, Manager, running
 from kubetide.node.agent import NodeAgent
 from kubetide.settings import COMPONENTS
+from kubetide.simulate.agents import make_agent
 from kubetide.telemetry import Telemetry
 from kubetide.wiring import Dependencies, build
 
@@ -51,14 +51,6 @@ class Controllers:
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return what the controllers, not the agents, know about an object."""
         return self._manager.explain(kind, key) if self._manager is not None else None
-
-    @asynccontextmanager
-    async def answering(self, port: int) -> AsyncIterator[str]:
-        """Answer `kubetide explain` and `kubetide node status` on loopback, and give the address."""
-        async with answering(
-            self.agents, port, telemetry=self.telemetry, others=self.explain, ready=self._ready
-        ) as taken:
-            yield f"127.0.0.1:{taken}"
 
     @asynccontextmanager
     async def at_work(
@@ -100,5 +92,6 @@ class Controllers:
         )
         return build(name, world, settings)
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Return whether all of them have started."""
         return self._manager is not None and self._manager.ready()

@@ -1,0 +1,214 @@
+"""The worst workloads and services of a replay, followed sample by sample.
+
+Which are worst comes from the sums that a replay has counted anyway: the cost of each workload by itself, in the same
+words as the whole. Only the blocks that hold one of them are replayed once more, this time keeping the sizes in force;
+a block is always replayed whole, because a policy may learn from neighbours. Services are independent of each other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from kubetide.recording.reader import Recording
+from kubetide.replay.core.block import SizeReplay, clairvoyant_plans
+from kubetide.replay.core.figures import figures
+from kubetide.replay.core.services import PRICE, STEP_SECONDS, Services, replay_services
+from kubetide.replay.core.spec import PolicySpec, built_in
+from kubetide.replay.demand import services_of
+from kubetide.replay.run import Options, Outcome, recorded_of
+from kubetide.stats.buckets import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Followed:
+    """One workload under one policy: of its pods, the highest usage and the highest size at each sample."""
+
+    policy: str
+    workload: str
+    times: Floats
+    """Seconds."""
+    cpu: Floats
+    memory: Floats
+    old_cpu: Floats
+    old_memory: Floats
+    new_cpu: Floats
+    new_memory: Floats
+    overruns: Floats
+    """When memory passed the limit of the policy."""
+    oom_kills: Floats
+    """When an OOM kill was recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FollowedService:
+    """One service under one policy: demand in pods' worth, the pods asked for, and what was recorded."""
+
+    policy: str
+    service: str
+    times: Floats
+    demand: Floats
+    replicas: Floats
+    recorded_times: Floats
+    recorded: Floats
+
+
+def worst_workloads(outcome: Outcome, most: int) -> list[str]:
+    """Return the workloads that cost most by themselves, memory and CPU together, worst first."""
+    if not outcome.sums.size:
+        return []
+    costs = []
+    for place, name in enumerate(outcome.workloads):
+        own = figures(outcome.sums[:, place : place + 1])
+        cost = sum(own[key] for key in ("memory_cost", "cpu_cost") if own[key] == own[key])
+        if cost > 0.0:
+            costs.append((-cost, name))
+    return [name for _, name in sorted(costs)[:most]]
+
+
+def worst_services(outcome: Outcome, most: int) -> list[str]:
+    """Return the services that cost most, worst first."""
+    found = outcome.load
+    if found is None:
+        return []
+    counted = np.flatnonzero((found.seconds > 0) & (found.work > 0))
+    bad = (found.late[counted] + found.lost[counted]) / found.work[counted]
+    cost = found.replicas[counted] / found.least[counted] + PRICE * bad
+    ranked = sorted(zip((-cost).tolist(), (found.names[at] for at in counted.tolist()), strict=True))
+    return [name for _, name in ranked[:most]]
+
+
+def follow(
+    path: Path, policies: Sequence[PolicySpec], chosen: Mapping[str, Sequence[str]], options: Options
+) -> list[Followed]:
+    """Return the chosen workloads of each policy, in the order chosen."""
+    recording = Recording(path)
+    who = recording.containers
+    wanted = {name for names in chosen.values() for name in names}
+    blocks = sorted({int(who.block[at]) for at in range(len(who)) if who.unit_of(at) in wanted})
+    found: dict[tuple[str, str], Followed] = {}
+    for block in blocks:
+        for each in _follow_block(recording, block, policies, chosen, options):
+            found[each.policy, each.workload] = each
+    return [found[policy.name, name] for policy in policies for name in chosen.get(policy.name, ())]
+
+
+def _follow_block(
+    recording: Recording,
+    block: int,
+    policies: Sequence[PolicySpec],
+    chosen: Mapping[str, Sequence[str]],
+    options: Options,
+) -> list[Followed]:
+    recorded = recorded_of(recording, block, options)
+    current = built_in("current")
+    assert current is not None
+    columns = {name: np.flatnonzero(recorded.workloads == place) for place, name in enumerate(recorded.names)}
+    mine = [policy for policy in policies if any(name in columns for name in chosen.get(policy.name, ()))]
+    names = sorted({name for policy in mine for name in chosen[policy.name] if name in columns})
+    replays = [SizeReplay(policy, recorded) for policy in (current, *mine)]
+    parts: dict[str, list[Floats]] = {}
+
+    def keep(key: str, values: Floats, name: str) -> None:
+        parts.setdefault(f"{key} {name}", []).append(np.fmax.reduce(values[:, columns[name]], axis=1))
+
+    times = []
+    for grid in recording.grids(block, interval_seconds=recorded.interval_seconds):
+        plans = clairvoyant_plans(grid.cpu, recorded)
+        times.append(grid.start_seconds + np.arange(len(grid.cpu)) * float(recorded.interval_seconds))
+        for name in names:
+            keep("cpu", grid.cpu, name)
+            keep("memory", grid.memory, name)
+        for number, each in enumerate(replays):
+            each.feed(grid.cpu, grid.memory, grid.throttled, grid.start_seconds, plans)
+            cpu, memory, limit = each.requests
+            held = np.fmax(limit, memory)
+            above = np.where(np.isnan(held), 0.0, grid.memory > held)
+            for name in names:
+                keep(f"{number} cpu", cpu, name)
+                keep(f"{number} memory", memory, name)
+                keep(f"{number} above", above, name)
+    whole = {key: np.concatenate(each) for key, each in parts.items()}
+    at = np.concatenate(times)
+    return [
+        Followed(
+            policy=policy.name,
+            workload=name,
+            times=at,
+            cpu=whole[f"cpu {name}"],
+            memory=whole[f"memory {name}"],
+            old_cpu=whole[f"0 cpu {name}"],
+            old_memory=whole[f"0 memory {name}"],
+            new_cpu=whole[f"{number} cpu {name}"],
+            new_memory=whole[f"{number} memory {name}"],
+            overruns=at[whole[f"{number} above {name}"] > 0.0],
+            oom_kills=np.array(
+                sorted(
+                    {second for column in columns[name].tolist() for second, _ in recorded.oom_kills.get(column, ())}
+                ),
+                dtype=np.float64,
+            ),
+        )
+        for number, policy in enumerate(mine, 1)
+        for name in chosen[policy.name]
+        if name in columns
+    ]
+
+
+def follow_services(
+    path: Path, policies: Sequence[PolicySpec], chosen: Mapping[str, Sequence[str]]
+) -> list[FollowedService]:
+    """Return the chosen services of each policy, in the order chosen."""
+    recording = Recording(path)
+    services = services_of(recording)
+    place = {name: at for at, name in enumerate(services.names)}
+    recorded = _recorded_replicas(recording)
+    found = []
+    for policy in policies:
+        names = list(chosen.get(policy.name, ()))
+        if policy.replicas is None or not names:
+            continue
+        some = _only(services, np.array([place[name] for name in names], dtype=np.int64))
+        counts = np.array(replay_services(some, policy.replicas, keep=True).counts, dtype=np.float64)
+        times: Floats = (services.start_seconds + np.arange(len(counts)) * STEP_SECONDS).astype(np.float64)
+        for column, name in enumerate(names):
+            seconds, wanted = recorded.get(name, (np.zeros(0), np.zeros(0)))
+            known = ~np.isnan(some.demand[:, column])
+            found.append(
+                FollowedService(
+                    policy=policy.name,
+                    service=name,
+                    times=times,
+                    demand=some.demand[:, column],
+                    replicas=np.where(known, counts[:, column], np.nan),
+                    recorded_times=seconds,
+                    recorded=wanted,
+                )
+            )
+    return found
+
+
+def _only(services: Services, at: Ints) -> Services:
+    return replace(
+        services,
+        names=tuple(services.names[each] for each in at.tolist()),
+        demand=services.demand[:, at],
+        pod_cores=services.pod_cores[at],
+        skip=services.skip[at],
+    )
+
+
+def _recorded_replicas(recording: Recording) -> dict[str, tuple[Floats, Floats]]:
+    rows = recording.rows("replicas")
+    found: dict[str, dict[int, float]] = {}
+    for namespace, workload, time, wanted in zip(
+        *(rows[name] for name in ("namespace", "workload", "time", "wanted")), strict=True
+    ):
+        if wanted is not None:
+            found.setdefault(f"{namespace}/{workload}", {})[time // 1_000_000] = float(wanted)
+    series = {}
+    for name, by_time in found.items():
+        ordered = sorted(by_time.items())
+        series[name] = (np.array([float(at) for at, _ in ordered]), np.array([count for _, count in ordered]))
+    return series

@@ -1,0 +1,1 @@
+"""What a simulation compares, and how it is counted: pure."""

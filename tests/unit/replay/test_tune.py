@@ -1,0 +1,148 @@
+"""The search for numbers: the front, days held out decide, the same result for any number of workers."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubetide.cli.main import run_cli
+from kubetide.errors import InvalidInput
+from kubetide.recording import writer as writers
+from kubetide.recording.format import Manifest
+from kubetide.recording.writer import Writer
+from kubetide.replay.core.search import DEFAULTS, SPACES, annotations, cost, flags, front, policy_of, values_of
+from kubetide.replay.run import Options, load_policy, run
+from kubetide.replay.tune import members_of, tune
+from kubetide.replay.tuned import in_force, table
+from kubetide.vpa.recommender.core.aggregate import Tuning
+from kubetide.vpa.recommender.core.estimator import Estimation
+from kubetide.vpa.recommender.core.tuning import tuned
+from kubetide.vpa.recommender.settings import RecommenderSettings
+
+T0, HOUR, MIB = 1_700_006_400, 3600, 2**20
+
+
+@given(st.lists(st.tuples(st.integers(0, 9).map(float), st.integers(0, 9).map(float)), max_size=12))
+def test_nobody_beats_the_front_and_everybody_else_is_beaten(candidates: list[tuple[float, float]]) -> None:
+    places = front(candidates)
+    chosen = [candidates[place] for place in places]
+    assert chosen == sorted(chosen)
+    for values in candidates:
+        assert any(each[0] <= values[0] and each[1] <= values[1] for each in chosen)
+    for one in chosen:
+        assert not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in chosen)
+
+
+def test_the_defaults_are_those_of_the_recommender_and_every_flag_is_one_of_its_own() -> None:
+    settings = RecommenderSettings()
+    assert settings.target_cpu_percentile == DEFAULTS["target_cpu"]
+    assert settings.target_memory_percentile == DEFAULTS["target_memory"]
+    assert settings.margin_fraction == DEFAULTS["margin"]
+    assert settings.cpu_histogram_decay_half_life.total_seconds() == DEFAULTS["cpu_half_life"] * HOUR
+    plain = policy_of(DEFAULTS, "vpa").sizes
+    assert plain is not None
+    assert plain.estimator == "vpa"
+    assert all(low <= DEFAULTS[name] <= high for name, (low, high, _) in SPACES["both"].items())
+
+
+def test_flags_are_accepted_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["run", "recommender", *flags(DEFAULTS), "--help"]) == 0
+    helped = capsys.readouterr().out
+    for flag in flags(DEFAULTS):
+        assert flag.partition("=")[0] in helped
+
+
+def test_annotations_are_understood_by_the_recommender() -> None:
+    numbers = {"target_memory": 0.8, "target_cpu": 0.7, "memory_half_life": 48, "cpu_half_life": 12, "margin": 0.05}
+    given = dict(text.split("=") for text in annotations(numbers))
+    read = tuned(None, given, tuning=Tuning(), estimation=Estimation(), policies=False, by_annotation=True)
+    assert read.problems == ()
+    tuning, estimation = read.tunings["*"], read.estimations["*"]
+    assert (tuning.memory_half_life, tuning.cpu_half_life) == (timedelta(hours=48), timedelta(hours=12))
+    assert (estimation.target_memory, estimation.target_cpu, estimation.margin) == (0.8, 0.7, 0.05)
+
+
+def test_classes_are_namespaces_or_all() -> None:
+    workloads = ["a/Deployment/x/app", "b/Deployment/y/app", "a/Deployment/z/app"]
+    assert members_of(workloads, "namespace") == {"a": [0, 2], "b": [1]}
+    assert members_of(workloads, "all") == {"all": [0, 1, 2]}
+
+
+@pytest.fixture
+def tide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nine days of two namespaces: one calm, one whose memory jumps every third day."""
+    pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
+    pytest.importorskip("optuna", reason="tuning needs Optuna: pip install 'kubetide[tune]'")
+    monkeypatch.setattr(writers, "BLOCK_CONTAINERS", 2)
+    path = tmp_path / "a.tide"
+    rng = np.random.default_rng(4)
+    hours = np.arange(9 * 24)
+    times = (T0 + hours * HOUR) * 1_000_000
+    with Writer(path, Manifest(interval_seconds=HOUR, start=T0)) as writer:
+        for number in range(4):
+            namespace = "calm" if number < 2 else "wild"
+            container = writer.container(namespace, "Deployment", f"w{number}", f"p{number}", "app")
+            memory = 600 * MIB + rng.integers(0, 20 * MIB, hours.size)
+            if namespace == "wild":
+                memory = memory + 500 * MIB * (hours % 72 == 60)
+            cpu = rng.integers(100_000, 400_000, hours.size)
+            writer.usage(np.full(hours.size, container), times, cpu, memory.astype(np.int64))
+    return path
+
+
+def test_the_days_held_out_decide_and_workers_change_nothing(tide: Path) -> None:
+    arguments: dict[str, Any] = {"objective": "memory", "budget": 18, "classes": "namespace"}
+    found = tune(tide, **arguments)
+    assert [each.workload_class for each in found] == ["calm", "wild"]
+    for each in found:
+        everyone = [each.defaults, *each.finalists]
+        assert cost(each.chosen.held_out) == min(cost(one.held_out) for one in everyone)
+        assert dict(each.defaults.numbers) == {name: DEFAULTS[name] for name in SPACES["memory"]}
+    calm = found[0]
+    assert cost(calm.chosen.held_out) < cost(calm.defaults.held_out), "a calm memory needs less margin"
+    again = tune(tide, **arguments, options=Options(workers=2))
+    assert [table(each) for each in again] == [table(each) for each in found]
+
+
+def test_train_and_held_out_are_counted_apart_and_together_make_the_whole(tide: Path) -> None:
+    policy = [load_policy("vpa")]
+    (train,) = run(tide, policy, Options(days=6, warmup_periods=1))
+    (held_out,) = run(tide, policy, Options(warmup_periods=6))
+    (whole,) = run(tide, policy, Options(warmup_periods=1))
+    np.testing.assert_allclose(train.sums + held_out.sums, whole.sums, rtol=1e-12)
+    assert values_of(train.sums, "memory") != values_of(held_out.sums, "memory")
+
+
+def test_the_command_writes_a_policy_that_replays_and_what_puts_it_in_force(
+    tide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    arguments = ["tune", str(tide), "--objective", "memory", "--budget", "10", "--per", "namespace", "--workers", "1"]
+    assert run_cli([*arguments, "--out", str(out), "--report", str(tmp_path / "r.html")]) == 0
+    printed = capsys.readouterr().out
+    assert "kubectl annotate vpa --all -n calm --overwrite kubetide.io/target-memory-percentile=" in printed
+    content = (out / "calm.yaml").read_text()
+    assert content.startswith("# kubectl annotate vpa")
+    assert yaml.safe_load(content)["sizes"]["estimator"] == "vpa"
+    assert load_policy(str(out / "calm.yaml")).name == "tuned-calm"
+    html = (tmp_path / "r.html").read_text()
+    assert "searched on" in html
+    assert "held out" in html
+
+
+def test_where_nothing_is_better_the_defaults_stay(tide: Path) -> None:
+    (found,) = tune(tide, objective="memory", budget=2)
+    stays = type(found)(workload_class="all", chosen=found.defaults, defaults=found.defaults, finalists=found.finalists)
+    assert "no candidate is better" in in_force(stays)[0]
+    assert table(stays)[1][0][0] == "defaults ← chosen"
+
+
+@pytest.mark.parametrize("days", [0, 8, 9])
+def test_too_few_days_are_refused(tide: Path, days: int) -> None:
+    with pytest.raises(InvalidInput, match="too few"):
+        tune(tide, budget=2, held_out_days=days)

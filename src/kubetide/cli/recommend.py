@@ -1,0 +1,209 @@
+"""`kubetide recommend`: what workloads should request, what it saves, and what speaks for it. Reads only."""
+
+import asyncio
+import ssl
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.cli.main import Invocation
+from kubetide.cli.places import client_of
+from kubetide.cli.record import DURATION
+from kubetide.clock import SystemClock
+from kubetide.errors import InvalidInput
+from kubetide.recommend.cluster import Selection
+from kubetide.recommend.core.money import Price, Prices
+from kubetide.recommend.core.rows import Row, rows
+from kubetide.recommend.core.sizing import LimitPolicy, Options
+from kubetide.recommend.core.workloads import Sizes
+from kubetide.recommend.gathering import AUTO, Gathered, Sources, gather
+from kubetide.recommend.metrics_usage import Watch
+from kubetide.recommend.outputs.table import print_table
+from kubetide.recommend.outputs.texts import Report, to_csv, to_json, to_markdown, to_yaml
+from kubetide.recommend.prometheus_usage import Question
+from kubetide.telemetry import Telemetry
+from kubetide.vpa.recommender.prometheus import PrometheusHttp
+from kubetide.vpa.recommender.settings import RecommenderSettings
+
+FORMS = ("table", "json", "yaml", "csv", "markdown")
+
+
+@click.command("recommend", short_help="What workloads should request, and what it saves.")
+@click.option("-l", "--selector", default="", help="Only workloads with these labels.")
+@click.option("--kind", "kinds", multiple=True, help="Only workloads of this kind; may be given several times.")
+@click.option(
+    "--prometheus", metavar="URL", help="Where Prometheus is; `auto` finds it in the cluster. Default: auto, if found."
+)
+@click.option("--prometheus-token", envvar="KUBETIDE_PROMETHEUS_TOKEN", default="", help="Bearer token.")
+@click.option("--prometheus-user", default="", help="User name for basic authentication.")
+@click.option("--prometheus-password", envvar="KUBETIDE_PROMETHEUS_PASSWORD", default="", help="Password for it.")
+@click.option("--prometheus-header", "headers", multiple=True, metavar="NAME=VALUE", help="A header, such as a tenant.")
+@click.option("--prometheus-ca", type=click.Path(path_type=Path, exists=True), help="CA certificates to trust.")
+@click.option("--prometheus-insecure", is_flag=True, help="Do not verify the certificate.")
+@click.option("--history", type=DURATION, default="14d", show_default=True, help="How far to look back.")
+@click.option("--step", default="auto", show_default=True, help="Distance of samples; auto widens it with the cluster.")
+@click.option("--budget", type=int, default=60_000_000, show_default=True, help="Samples to read at most.")
+@click.option("--parallel", type=click.IntRange(1, 16), default=2, show_default=True, help="Queries at a time.")
+@click.option("--watch-for", type=DURATION, help="Collect from the metrics API for so long where nothing is known.")
+@click.option("--estimator", default="vpa", show_default=True, help="vpa, adaptive, krr or percentile=95.")
+@click.option("--headroom", default="0%", show_default=True, help="On top of what the estimator says.")
+@click.option("--min", "floor", default="", metavar="cpu=…,memory=…", help="Never recommend less.")
+@click.option("--max", "ceiling", default="", metavar="cpu=…,memory=…", help="Never recommend more.")
+@click.option("--limits", type=click.Choice([each.value for each in LimitPolicy]), default="keep", show_default=True)
+@click.option("--keep-ratio", is_flag=True, help="The same as --limits ratio.")
+@click.option("--keep-qos", is_flag=True, help="Keep the QoS class Guaranteed.")
+@click.option("--price", default="", metavar="cpu=…,gib=…", help="Money per core-hour and GiB-hour.")
+@click.option("--details", is_flag=True, help="Show the backtest of every row.")
+@click.option("--fail-over", metavar="PERCENT", help="Exit with 1 where requests differ by more, for CI.")
+@click.option("-o", "--output", type=click.Choice(FORMS), default="table", show_default=True)
+@click.pass_obj
+def command(invocation: Invocation, /, output: str, fail_over: str | None, details: bool, **given: Any) -> int:
+    """Recommend requests for all workloads of a cluster, or those of -n, with evidence. Nothing is written.
+
+    Usage comes from Prometheus, else from VPA checkpoints, else from the metrics API (--watch-for).
+    """
+    options = _options(given)
+    selection = Selection(
+        namespace="" if invocation.all_namespaces else invocation.namespace or "",
+        labels=given["selector"],
+        kinds=frozenset(kind.lower().removesuffix("s") for kind in given["kinds"]),
+    )
+    threshold = None if fail_over is None else percent(fail_over, "--fail-over")
+    prices = _prices(given["price"])
+    clock = SystemClock()
+    found = asyncio.run(_gather(invocation, selection, _sources(given, clock), clock))
+    state = found.state
+    made = rows(
+        state.workloads,
+        found.usage,
+        options,
+        bounds={"": state.bounds},
+        prices=prices,
+        why_missing=found.missing,
+    )
+    report = Report(at=clock.now().isoformat(timespec="seconds"), problems=tuple(state.problems), rows=tuple(made))
+    for problem in state.problems:
+        click.echo(f"kubetide: {problem}", err=True)
+    _print(report, output, details=details)
+    return 1 if threshold is not None and any(_differs(row, threshold) for row in made) else 0
+
+
+async def _gather(invocation: Invocation, selection: Selection, sources: Sources, clock: SystemClock) -> Gathered:
+    client = client_of(invocation)
+    try:
+        return await gather(client, clock, selection, sources, progress=_progress if sys.stderr.isatty() else None)
+    finally:
+        await client.close()
+
+
+def _print(report: Report, output: str, *, details: bool) -> None:
+    match output:
+        case "json":
+            click.echo(to_json(report))
+        case "yaml":
+            click.echo(to_yaml(report), nl=False)
+        case "csv":
+            click.echo(to_csv(report.rows), nl=False)
+        case "markdown":
+            click.echo(to_markdown(report.rows), nl=False)
+        case _:
+            print_table(report.rows, sys.stdout, width=None if sys.stdout.isatty() else 80, details=details)
+
+
+def _progress(what: str, done: int, of: int) -> None:
+    filled = done * 30 // max(1, of)
+    end = "\n" if done >= of else ""
+    click.echo(f"\r{what} [{'█' * filled}{'·' * (30 - filled)}] {done}/{of}{end}", err=True, nl=False)
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    options = Options(
+        estimator=given["estimator"],
+        headroom=percent(given["headroom"], "--headroom"),
+        floor=_sizes(given["floor"], "--min"),
+        ceiling=_sizes(given["ceiling"], "--max"),
+        limits=LimitPolicy(given["limits"]),
+        keep_qos=given["keep_qos"],
+    )
+    return replace(options, limits=LimitPolicy.RATIO) if given["keep_ratio"] else options
+
+
+def _sources(given: Mapping[str, Any], clock: SystemClock) -> Sources:
+    url = given["prometheus"]
+    step = None
+    if given["step"] != "auto":
+        step = DURATION.convert(given["step"], None, None)
+    question = Question(history=given["history"], step=step, budget=given["budget"], parallel=given["parallel"])
+    watch = Watch(given["watch_for"]) if given["watch_for"] is not None else None
+    if url is None or url == AUTO:
+        return Sources(find_prometheus=True, must_find=url == AUTO, question=question, watch=watch)
+    if not url.startswith(("http://", "https://")):
+        raise InvalidInput(f"{url!r} is not a URL such as http://127.0.0.1:9090", field="--prometheus")
+    settings = msgspec.structs.replace(
+        RecommenderSettings(),
+        prometheus_address=url,
+        prometheus_bearer_token=given["prometheus_token"],
+        username=given["prometheus_user"],
+        password=given["prometheus_password"],
+        prometheus_insecure=given["prometheus_insecure"],
+    )
+    tls = ssl.create_default_context(cafile=str(given["prometheus_ca"])) if given["prometheus_ca"] else None
+    headers = dict(_pair(text, "--prometheus-header") for text in given["headers"])
+    prometheus = PrometheusHttp(settings, Telemetry(), clock, headers=headers, tls=tls)
+    return Sources(prometheus=prometheus, question=question, watch=watch)
+
+
+def percent(text: str, field: str) -> float:
+    """Return a share that is written as a percentage."""
+    with suppress(ValueError):
+        value = float(text.removesuffix("%"))
+        if 0 <= value < 1e6:
+            return value / 100
+    raise InvalidInput(f"{text!r} is not a percentage such as 30%", field=field)
+
+
+def _sizes(text: str, field: str) -> Sizes:
+    found: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, amount = _pair(part, field)
+        if name not in ("cpu", "memory"):
+            raise InvalidInput(f"{name!r} is neither cpu nor memory", field=field)
+        quantity = parse_quantity(amount)
+        found[name] = quantity.milli if name == "cpu" else quantity.value
+    return Sizes(found.get("cpu"), found.get("memory"))
+
+
+def _prices(text: str) -> Prices | None:
+    if not text:
+        return None
+    found = dict(_pair(part, "--price") for part in text.split(","))
+    try:
+        return Prices(default=Price(float(found.pop("cpu", "0")), float(found.pop("gib", "0"))))
+    except ValueError as error:
+        raise InvalidInput(f"{text!r} is not such as cpu=0.03,gib=0.004", field="--price") from error
+
+
+def _pair(text: str, field: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise InvalidInput(f"{text!r} is not NAME=VALUE", field=field)
+    return name.strip(), value.strip()
+
+
+def _differs(row: Row, threshold: float) -> bool:
+    """Return whether a request is further from its recommendation than a share of it."""
+    new = row.recommended
+    if new is None:
+        return False
+    pairs = (
+        (row.current.cpu_request_millis, new.cpu_request_millis),
+        (row.current.memory_request_bytes, new.memory_request_bytes),
+    )
+    return any(wanted and abs((had or 0) - wanted) > threshold * wanted for had, wanted in pairs)

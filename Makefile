@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
 # Kept out of `make test`, which must stay below ten minutes; `make slow` runs them, and CI does.
-SLOW := tests/vm tests/soak tests/conformance/test_other_cpus.py
+SLOW := tests/vm tests/soak tests/conformance/test_other_cpus.py tests/docs/test_demo_captures.py
 
 .PHONY: help demo test slow lint format types contracts bench quality presubmit e2e containerd vm-kernel conformance soak lock docs clean
 
@@ -45,7 +45,7 @@ demo: $(INSTALLED) ## A simulated cluster under load with every controller at wo
 test: $(READY) ## All tests this machine can run, but for the slow ones; says which were skipped and why
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SLOW:%=--ignore=%) $(PYTEST_ARGS)
 
-slow: $(READY) ## An emulated machine with cgroup v2, churn, and the vectors without this CPU's extra features: minutes
+slow: $(READY) ## An emulated machine with cgroup v2, churn, the vectors without this CPU's extra features, captures: minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SLOW) $(PYTEST_ARGS)
 
 lint: $(READY) ## Ruff, mypy strict, import contracts
@@ -109,6 +109,7 @@ docs: $(READY) ## Write the pages that are generated from the code
 	@$(BIN)/kubetide compat --format markdown > docs/reference/compat.md
 	@$(BIN)/kubetide verdicts --format markdown > docs/reference/verdicts.md
 	@$(BIN)/kubetide manifests all --image kubetide:latest > deploy/kubetide.yaml
+	@for size in 80x24 160x50; do $(BIN)/kubetide demo --duration 3h4m --capture $$size > docs/reference/demo-$$size.txt; done
 
 lock: $(READY) ## Resolve the dependencies anew: runtime, all extras, development
 	@$(BIN)/python -m pip install --quiet uv

@@ -1,15 +1,19 @@
 """A round of the horizontal autoscaler: all autoscalers once, over 20,000 pods, against a server in its own process.
 
     python benchmarks/hpa_round.py [--hpas 1000 5000] [--pods 20000] [--rounds 2] [--sync-period 15]
+                                   [--changing] [--tls] [--only kubetide] [--profile]
 
 Each size is run in three ways against the same server: as kubetide does it (one list of pod usage per sync period
 for all, targets followed by a watch), without the watch, and as a baseline that asks for the metrics and the scale of
 every autoscaler, which is what upstream does. Compared are seconds of CPU of the controller per round, requests
-per round, the sync period that autoscalers really got, and peak memory.
+per round, the sync period that autoscalers really got, and peak memory. With `--changing` the usage of every pod is
+another one every time it is read, by a few percent around the target, so that every status has new values in every
+round. `--profile` shows the functions in which the controller spent its time (and slows it down by about half).
 """
 
 import argparse
 import asyncio
+import cProfile
 import multiprocessing
 import resource
 import statistics
@@ -22,11 +26,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
+from pstats import Stats
 from random import Random
 from typing import Any
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import SystemClock
+from kubetide.embedded.apiserver.auth.identity import make_identity
 from kubetide.embedded.apiserver.http import serve
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.hpa.controller import HpaController
@@ -60,6 +66,16 @@ class Usage(PodUsageOnly):
         self.by_namespace: dict[str, list[Raw]] = defaultdict(list)
         self.by_app: dict[tuple[str, str], list[Raw]] = defaultdict(list)
         self.all: list[Raw] = []
+        self.changing: Random | None = None
+
+    def change(self, items: list[Raw]) -> list[Raw]:
+        """Give every pod another usage, if it is to change."""
+        if self.changing is not None:
+            stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            for item in items:
+                item["timestamp"] = stamp
+                item["containers"][0]["usage"]["cpu"] = f"{self.changing.randint(46_000, 54_000) * 1000}n"
+        return items
 
     def add(self, namespace: str, app: str, name: str, random: Random) -> None:
         cpu = f"{random.randint(46, 54) * 1_000_000}n"
@@ -75,11 +91,11 @@ class Usage(PodUsageOnly):
 
     def pod_metrics(self, namespace: str = "", selector: str = "", name: str = "") -> list[Raw]:
         if selector:
-            return self.by_app[namespace, selector.removeprefix("app=")]
-        return self.by_namespace[namespace] if namespace else self.all
+            return self.change(self.by_app[namespace, selector.removeprefix("app=")])
+        return self.change(self.by_namespace[namespace] if namespace else self.all)
 
 
-def fill(api: ApiServer, hpas: int, pods: int) -> None:
+def fill(api: ApiServer, hpas: int, pods: int, *, changing: bool = False) -> None:
     """Make deployments, their pods and their autoscalers, spread over namespaces."""
     usage, random = Usage(), Random(1)
     for number in range(NAMESPACES):
@@ -98,16 +114,20 @@ def fill(api: ApiServer, hpas: int, pods: int) -> None:
             )
             api.insert(pod)
             usage.add(namespace, app, name, random)
+    usage.changing = Random(2) if changing else None
     api.metrics_provider = usage
 
 
-def server(pipe: Connection, hpas: int, pods: int) -> None:
+def server(pipe: Connection, hpas: int, pods: int, changing: bool, tls: bool) -> None:
     """Serve a filled cluster until told to stop."""
 
     async def main() -> None:
-        api = ApiServer(clock=SystemClock())
-        fill(api, hpas, pods)
-        async with serve(api, anonymous=True) as serving:
+        clock = SystemClock()
+        api = ApiServer(clock=clock)
+        fill(api, hpas, pods, changing=changing)
+        identity = make_identity(None, now=clock.now())
+        context = identity.tls("127.0.0.1", now=clock.now()) if tls else None
+        async with serve(api, anonymous=True, tls=context) as serving:
             pipe.send(serving.url)
             while not pipe.poll():  # noqa: ASYNC110 - a pipe of another process has no event
                 await asyncio.sleep(0.2)
@@ -162,12 +182,14 @@ class Measured(HpaController):
         return await super().reconcile(key)
 
 
-def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float, way: str) -> None:
+def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float, way: str, profile: bool) -> None:
     """Run the controller for some rounds and send what was measured."""
+    profiler = cProfile.Profile()
 
     async def main() -> Raw:
         tune_gc()
-        transport = Counting(HttpTransport(Access(server=url, trust=ServerTrust(), credentials=Static())))
+        trust = ServerTrust(insecure=url.startswith("https"))
+        transport = Counting(HttpTransport(Access(server=url, trust=trust, credentials=Static())))
         clock = SystemClock()
         client = Client(transport, clock=clock)
         settings = HpaSettings(
@@ -186,7 +208,10 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
         await _until(lambda: sum(map(len, running.reconciles.values())) >= 2 * hpas)
         before, cpu, begin = Counter(transport.counts), time.process_time(), time.monotonic()
         done = sum(map(len, running.reconciles.values()))
+        if profile:
+            profiler.enable()
         await _until(lambda: sum(map(len, running.reconciles.values())) >= done + rounds * hpas)
+        profiler.disable()
         cpu, seconds = time.process_time() - cpu, time.monotonic() - begin
         turns = sum(map(len, running.reconciles.values())) - done
         task.cancel()
@@ -197,6 +222,7 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
         requests = {name: (count - before[name]) / full for name, count in transport.counts.items()}
         return {
             "cpu": cpu / full,
+            "each": 1000 * cpu / turns,
             "p50": statistics.median(gaps),
             "p99": gaps[int(len(gaps) * 0.99)],
             "metrics": requests.get("metrics", 0.0),
@@ -206,6 +232,8 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
         }
 
     pipe.send(asyncio.run(main()))
+    if profile:
+        Stats(profiler).strip_dirs().sort_stats("tottime").print_stats(35)
 
 
 async def _until(done: Callable[[], bool]) -> None:
@@ -213,17 +241,18 @@ async def _until(done: Callable[[], bool]) -> None:
         await asyncio.sleep(0.1)
 
 
-def measure(hpas: int, pods: int, rounds: int, period: float) -> dict[str, Raw]:
+def measure(hpas: int, options: argparse.Namespace) -> dict[str, Raw]:
     """Measure all ways against one server."""
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe()
-    serving = context.Process(target=server, args=(far, hpas, pods), daemon=True)
+    serving = context.Process(target=server, args=(far, hpas, options.pods, options.changing, options.tls), daemon=True)
     serving.start()
     url = near.recv()
     found = {}
-    for way in WAYS:
+    for way in options.only or WAYS:
         mine, theirs = context.Pipe()
-        running = context.Process(target=controller, args=(theirs, url, hpas, rounds, period, way), daemon=True)
+        given = (theirs, url, hpas, options.rounds, options.sync_period, way, options.profile)
+        running = context.Process(target=controller, args=given, daemon=True)
         running.start()
         found[way] = mine.recv()
         running.join()
@@ -238,19 +267,34 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--sync-period", type=float, default=15.0)
+    parser.add_argument("--changing", action="store_true", help="other usage in every round")
+    parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=WAYS)
+    parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    heads = ("autoscalers", "way", "CPU s/round", "requests/round", "of them metrics", "period p50", "p99", "peak MiB")
+    heads = (
+        "autoscalers",
+        "way",
+        "CPU s/round",
+        "ms each",
+        "requests/round",
+        "of them metrics",
+        "period p50",
+        "p99",
+        "peak MiB",
+    )
     print(" | ".join(heads))
     for hpas in options.hpas:
-        found = measure(hpas, options.pods, options.rounds, options.sync_period)
+        found = measure(hpas, options)
         for way, one in found.items():
             print(
-                f"{hpas} | {way} | {one['cpu']:.2f} | {one['requests']:.0f} | {one['metrics']:.1f} | "
-                f"{one['p50']:.2f} s | {one['p99']:.2f} s | {one['memory']:.0f}",
+                f"{hpas} | {way} | {one['cpu']:.2f} | {one['each']:.2f} | {one['requests']:.0f} | "
+                f"{one['metrics']:.1f} | {one['p50']:.2f} s | {one['p99']:.2f} s | {one['memory']:.0f}",
                 flush=True,
             )
-        ratio = found[KUBETIDE]["cpu"] / found[BASELINE]["cpu"]
-        print(f"{hpas} | CPU as a share of the baseline's: {ratio:.2f}", flush=True)
+        if KUBETIDE in found and BASELINE in found:
+            ratio = found[KUBETIDE]["cpu"] / found[BASELINE]["cpu"]
+            print(f"{hpas} | CPU as a share of the baseline's: {ratio:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,13 @@ class Samples:
     def last(self, kind: str, properties: Mapping[str, str] | None = None) -> float | None:
         return self.query(kind, properties, seconds=2).aggregate("last")
 
+    def averages(self, kind: str, by: str, *, seconds: float) -> dict[str, float]:
+        return {
+            dict(properties)[by]: sum(values) / len(values)
+            for (name, properties), values in self._values.items()
+            if name == kind
+        }
+
     def latest(self, kind: str, by: str) -> dict[str, float]:
         return {dict(properties)[by]: values[-1] for (name, properties), values in self._values.items() if name == kind}
 

@@ -143,9 +143,9 @@ class Telemetry:
         """Add a collector that makes its samples when asked: cheaper than thousands of gauges."""
         self.registry.register(collector)
 
-    def render(self) -> bytes:
-        """Return all instruments in the Prometheus text format."""
-        text = generate_latest(_Joined(self.registry))
+    def render(self, wanted: Callable[[str], bool] | None = None) -> bytes:
+        """Return the instruments in the Prometheus text format: all, or those whose names are wanted."""
+        text = generate_latest(_Joined(self.registry, wanted))
         # The library appends `_total` to every counter; several of upstream's do not have it.
         for name in self._plain_counters:
             text = text.replace(name + b"_total", name)
@@ -169,13 +169,16 @@ class Telemetry:
 class _Joined(CollectorRegistry):
     """A registry seen with one family per name: two collectors may both know queues, a scraper wants one block."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, wanted: Callable[[str], bool] | None = None) -> None:
         super().__init__()
         self._registry = registry
+        self._wanted = wanted
 
     def collect(self) -> Iterable[Metric]:
         families: dict[str, Metric] = {}
         for family in self._registry.collect():
+            if self._wanted is not None and not self._wanted(family.name):
+                continue
             known = families.setdefault(family.name, family)
             if known is not family:
                 known.samples = [*known.samples, *family.samples]

@@ -236,9 +236,10 @@ def _slo(deps: Dependencies, settings: Any) -> list[Component]:
 
 
 def _colocation(deps: Dependencies, settings: Any) -> list[Component]:
+    from kubetide.slo.colocation.pending_pods import PendingPods
     from kubetide.slo.colocation.webhook import ColocationWebhook
 
-    return _with_recorder(
+    components = _with_recorder(
         deps,
         "colocation-webhook",
         lambda recorder: ColocationWebhook(
@@ -252,6 +253,16 @@ def _colocation(deps: Dependencies, settings: Any) -> list[Component]:
             limits=deps.limits,
         ),
     )
+    if not settings.gate("ColocationProfileController"):
+        return components
+    return [
+        *components,
+        *_with_recorder(
+            deps,
+            "colocation-profiles",
+            lambda recorder: PendingPods(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
+        ),
+    ]
 
 
 _BUILDERS: dict[str, Builder] = {

@@ -243,3 +243,116 @@ def test_the_crd_keeps_fields_that_are_not_known_and_refuses_an_unknown_class() 
     spec = run(main)
     assert spec["later"] == {"field": 1}
     assert spec["patch"] == {"metadata": {"labels": {"a": None}}}
+
+
+# ---------------------------------------------------------------------- pods that are already there, and Reservations
+
+
+def test_pods_that_wait_for_a_node_are_caught_up_with_by_profiles_that_ask_for_it() -> None:
+    chosen = {"matchLabels": {"app": "crunch"}}
+
+    async def main(cluster: SimCluster) -> None:
+        cluster.add_node("node-1", cpu="2", memory="4Gi")
+        for name, cpu in (("waits", "64"), ("runs", "100m")):
+            labels = {"app": "crunch", "team": "a", "koordinator.sh/priority-class": "koord-batch"}
+            await cluster.apply(make_pod(name, "default", labels=labels, cpu=cpu, memory="64Mi"))
+        await cluster.apply(make_pod("other", "default", labels={"app": "web"}, cpu="64", memory="64Mi"))
+        await cluster.run_for(MINUTE)
+        gates = ("ColocationProfileController=true",)
+        async with colocated(cluster, feature_gates=gates, leader_elect=False):
+            late = profile(
+                "late",
+                selector=chosen,
+                qosClass="BE",
+                labels={"tier": "batch"},
+                labelSuffixes={"team": "-night"},
+                priorityClassName="koord-batch",
+            )
+            late["metadata"]["labels"] = {"config.koordinator.sh/controller-managed": "true"}
+            await cluster.apply([late, profile("webhook-only", selector=chosen, labels={"never": "here"})])
+            await cluster.apply(profile("all", labels={"everybody": "yes"}))
+            await cluster.run_for(12 * MINUTE)
+            found = {pod["metadata"]["name"]: pod for pod in pods(cluster)}
+            labels = found["waits"]["metadata"]["labels"]
+            assert labels["koordinator.sh/qosClass"] == "BE"
+            assert (labels["tier"], labels["team"]) == ("batch", "a-night"), "the suffix is appended once"
+            assert "everybody" not in labels
+            assert "never" not in labels
+            spec = found["waits"]["spec"]
+            assert "cpu" in spec["containers"][0]["resources"]["requests"], "what exists keeps its resources"
+            assert spec.get("priorityClassName") is None
+            for name in ("runs", "other"):
+                assert "tier" not in found[name]["metadata"]["labels"]
+            clock, settings = cluster.clock, ColocationSettings()
+            told = await recompute(cluster.client(), clock, settings, ObjectKey("default", "waits"))
+            assert told["colocation"]["applied"] == ["late"]
+
+    run(main)
+
+
+def test_without_its_gate_pending_pods_are_left_alone() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_pod("waits", "default", labels={"app": "crunch"}, cpu="1", memory="64Mi"))
+        async with colocated(cluster):
+            late = profile("late", selector={"matchLabels": {"app": "crunch"}}, labels={"tier": "batch"})
+            late["metadata"]["labels"] = {"config.koordinator.sh/controller-managed": "true"}
+            await cluster.apply(late)
+            await cluster.run_for(3 * MINUTE)
+        assert "tier" not in pods(cluster)[0]["metadata"]["labels"]
+
+    run(main)
+
+
+RESERVATIONS = "scheduling.koordinator.sh"
+
+
+async def reservations(cluster: SimCluster) -> None:
+    """Let the cluster know Reservations, whatever they contain."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    names = {"plural": "reservations", "singular": "reservation", "kind": "Reservation"}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    await cluster.apply(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"reservations.{RESERVATIONS}"},
+            "spec": {"group": RESERVATIONS, "scope": "Cluster", "names": names, "versions": [version]},
+        }
+    )
+    await cluster.run_for(SECOND)
+
+
+@pytest.mark.parametrize(("gates", "changed"), [((), False), (("ReservationMutatingWebhook=true",), True)])
+def test_a_reservation_is_made_by_the_same_profiles(gates: tuple[str, ...], changed: bool) -> None:
+    async def main(cluster: SimCluster) -> None:
+        async with colocated(cluster, feature_gates=gates):
+            await reservations(cluster)
+            await cluster.apply(
+                profile(
+                    namespaceSelector={"matchLabels": {"tier": "nowhere"}},
+                    selector={"matchLabels": {"app": "crunch"}},
+                    qosClass="BE",
+                    priorityClassName="koord-batch",
+                    schedulerName="koord-scheduler",
+                )
+            )
+            await cluster.run_for(MINUTE)
+            container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+            made = await cluster.apply(
+                {
+                    "apiVersion": f"{RESERVATIONS}/v1alpha1",
+                    "kind": "Reservation",
+                    "metadata": {"name": "hold", "labels": {"app": "crunch"}},
+                    "spec": {"ttl": "1h", "template": {"spec": {"containers": [container]}}},
+                }
+            )
+        stored = made[0] if isinstance(made, list) else made
+        assert (stored["metadata"]["labels"].get("koordinator.sh/qosClass") == "BE") is changed
+        spec = stored["spec"]["template"]["spec"]
+        assert (spec.get("schedulerName"), spec.get("priorityClassName")) == (
+            ("koord-scheduler", "koord-batch") if changed else (None, None)
+        )
+        assert spec["containers"] == [container], "resources are not translated"
+        assert stored["spec"]["ttl"] == "1h"
+
+    run(main)

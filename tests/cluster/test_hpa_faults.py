@@ -1,5 +1,6 @@
 """What goes wrong in a cluster: metrics away, refused writes, broken connections, answers that cannot be true."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubetide.api.objects.scheme import HPAS
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
 from kubetide.embedded.sim.world import DEPLOYMENTS
@@ -15,6 +18,7 @@ from kubetide.hpa.scale_writer import ATTEMPTS
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.transport import Response
 from kubetide.testing.builders import make_deployment, make_hpa
+from simulated.autoscaling import HPAS as HPA_KEY
 from simulated.autoscaling import Running, autoscaler
 from simulated.cluster import events, pods, run
 
@@ -481,3 +485,46 @@ def test_one_answer_of_the_metrics_never_scales_twice() -> None:
             assert after - before <= 3
 
     run(main, nodes=6)
+
+
+def test_an_autoscaler_that_is_deleted_while_it_is_decided_about_scales_nothing() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=2, cpu="50m", memory="32Mi"))
+        await cluster.apply(make_hpa("web", maximum=9, metrics=[QUEUE]))
+        cluster.metrics.set_external_metric("default", "queue", 2.0)
+        async with autoscaler(cluster) as running:
+            await cluster.run_for(timedelta(seconds=40))
+            cluster.metrics.set_external_metric("default", "queue", 8.0)
+            ask = running.requests.request
+
+            async def deleting(method: str, path: str, **options: Any) -> Response:
+                if "/external.metrics" in path:
+                    await cluster.client().delete(HPAS, "web", namespace="default")
+                    await asyncio.sleep(1)
+                return await ask(method, path, **options)
+
+            running.requests.request = deleting  # type: ignore[method-assign]
+            await cluster.run_for(timedelta(minutes=1))
+            assert running.replicas("default", "web") == 2
+
+    run(main, nodes=1)
+
+
+def test_a_period_of_its_own_is_kept_where_proposed_fields_are_honoured() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=2, cpu="50m", memory="32Mi"))
+        hpa = make_hpa("web", maximum=9, metrics=[QUEUE])
+        cluster.metrics.set_external_metric("default", "queue", 2.0)
+        await cluster.apply(hpa)
+        stored = cluster.world.get(HPA_KEY, StoreKey("default", "web"))
+        assert stored is not None
+        # As an API server that knows the field would keep it.
+        cluster.world.put_spec(HPA_KEY, stored, {**stored["spec"], "syncPeriodSeconds": 60})
+        asked = {}
+        for honoured in (True, False):
+            async with autoscaler(cluster, HpaSettings(proposed_fields=honoured)) as running:
+                await cluster.run_for(timedelta(minutes=10))
+                asked[honoured] = running.requests.counts["external"]
+        assert 8 <= asked[True] <= 12 < 30 <= asked[False]
+
+    run(main, nodes=1)

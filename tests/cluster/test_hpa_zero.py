@@ -6,7 +6,7 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.hpa.settings import HpaSettings
 from kubetide.testing.builders import make_deployment, make_hpa
 from simulated.autoscaling import Running, autoscaler
-from simulated.cluster import run
+from simulated.cluster import events, ready_pods, run
 
 QUEUE = {
     "type": "External",
@@ -39,7 +39,21 @@ def test_an_external_metric_scales_to_zero_and_back() -> None:
             cluster.metrics.set_external_metric("default", "queue", 25.0)
             await cluster.run_for(timedelta(minutes=1))
             assert (running.replicas("default", "web"), zero(running)) == (3, ("False", "NotScaledToZero"))
-            assert running.status("default", "web")["observedGeneration"] == 1
+            status = running.status("default", "web")
+            assert (status["observedGeneration"], status["desiredReplicas"]) == (1, 3)
+            assert [condition["type"] for condition in status["conditions"]] == [
+                "AbleToScale",
+                "ScalingActive",
+                "ScalingLimited",
+                "ScaledToZero",
+            ]
+            assert running.condition("default", "web", "AbleToScale")[0] == "True"
+        # Down by way of the pods that the stabilization window allows, and up again at once.
+        told = [event["message"] for event in events(cluster, reason="SuccessfulRescale", name="web")]
+        assert [message.partition(";")[0] for message in told] == ["New size: 0", "New size: 3"]
+        assert "All metrics below target" in told[0]
+        assert "external metric queue" in told[1]
+        assert len(ready_pods(cluster, "default", app="web")) == 3
 
     run(main, nodes=1)
 

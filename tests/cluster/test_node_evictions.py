@@ -1,6 +1,10 @@
 """Evictions by what is allocatable, on a simulated node in virtual time: the right pods, in order, and only once."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +13,13 @@ import pytest
 from kubetide.api.objects.scheme import NODES
 from kubetide.api.qos import qos
 from kubetide.api.values.patch import MergePatch
+from kubetide.api.values.quantity import parse_quantity
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.node.state.objects import RAW_NODE_METRICS
+from kubetide.slo.settings import SloSettings
+from kubetide.telemetry import Telemetry
+from kubetide.testing.builders import make_config_map, make_pod
+from kubetide.wiring import Dependencies, build
 from qosagent import batch_pod, ls_pod, make_agent, node_slo, running
 from simulated.cluster import events, pods, run
 
@@ -110,3 +120,112 @@ def test_a_gate_of_another_version_is_not_reached_by_its_group() -> None:
             assert staying(cluster) == EVERYBODY
 
     on_node(main)
+
+
+def test_a_step_back_of_the_release_leaves_no_field_in_the_nodemetric() -> None:
+    async def body(cluster: SimCluster) -> None:
+        cluster.add_node("node-1", cpu="8", memory="16Gi")
+        await cluster.apply([NODE_METRIC, ls_pod("web", cpu="1", memory="1Gi")])
+        cluster.set_usage("default", "web", cpu="100m", memory="1Gi")
+        found: dict[str, Raw] = {}
+        for compat in ("1.8", "1.4"):
+            options: Raw = {"enable_node_metric_report": True, "prediction_cold_start_duration": timedelta(0)}
+            async with running(make_agent(cluster, compat=compat, **options)):
+                await cluster.run_for(timedelta(minutes=4))
+            found[compat] = (await cluster.client().get_raw(RAW_NODE_METRICS, "node-1"))["status"]
+        newer, older = found["1.8"], found["1.4"]
+        assert newer["nodeMetric"]["numaUsages"][0]["numaNodeID"] == 0
+        assert "prodPeakMetric" in newer
+        assert "avg" in newer["nodeMetric"]["aggregatedNodeUsages"][0]["usage"]
+        assert older["updateTime"] > newer["updateTime"]
+        assert {"numaUsages", "prodPeakMetric"}.isdisjoint({*older, *older["nodeMetric"]})
+        for part in ("aggregatedNodeUsages", "aggregatedSystemUsages"):
+            assert all("avg" not in one["usage"] for one in older["nodeMetric"][part])
+        assert older.keys() <= OF_1_4
+
+    run(body)
+
+
+NODE_METRIC = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "node-1"}}
+OF_1_4 = {"updateTime", "nodeMetric", "podsMetric", "hostApplicationMetric", "prodReclaimableMetric"}
+
+
+@pytest.mark.parametrize(("compat", "warned"), [("1.8", True), ("1.6", False)])
+def test_another_release_of_the_agent_at_work_is_a_warning(
+    compat: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(cluster: SimCluster) -> None:
+        cluster.add_node("node-1", cpu="8", memory="16Gi")
+        koordlet = make_pod("koordlet-abc", namespace="koordinator-system", node="node-1")
+        koordlet["spec"]["containers"][0]["image"] = "example.com/koordinator-sh/koordlet:v1.6.2"
+        await cluster.apply([koordlet])
+        await cluster.run_for(timedelta(seconds=30))
+        async with running(make_agent(cluster, compat=compat)) as agent:
+            await cluster.run_for(timedelta(seconds=10))
+            explained = agent.explain("node", "node-1") or {}
+        assert explained["compat"] == compat
+        line = "pod koordinator-system/koordlet-abc is 1.6, kubetide follows 1.8"
+        assert explained.get("handOver") == (line if warned else None)
+        told = [one for one in caplog.records if "from another release" in one.getMessage()]
+        assert bool(told) is warned
+
+    run(body)
+
+
+@asynccontextmanager
+async def controlled(cluster: SimCluster) -> AsyncIterator[None]:
+    """Run the SLO controller beside the agent."""
+    world = Dependencies(
+        client=cluster.client(), clock=cluster.clock, telemetry=Telemetry(), rng=random.Random(1), local_webhooks=None
+    )
+    async with asyncio.TaskGroup() as group:
+        parts = build("slo", world, SloSettings(leader_elect=False))
+        tasks = [group.create_task(part.run(), name=part.name) for part in parts]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def test_prod_pods_that_need_their_memory_back_get_it_from_batch_pods_in_order() -> None:
+    async def body(cluster: SimCluster) -> None:
+        cluster.add_node("node-1", cpu="8", memory="16Gi")
+        threshold = BY_ALLOCATABLE["spec"]["resourceUsedThresholdWithBE"]
+        data = {
+            "colocation-config": json.dumps(
+                {"enable": True, "memoryReclaimThresholdPercent": 80, "metricReportIntervalSeconds": 30}
+            ),
+            "resource-threshold-config": json.dumps({"clusterStrategy": threshold}),
+        }
+        batch = [
+            opted_in("late", 5900, "2Gi"),
+            opted_in("small", 5500, "2Gi"),
+            opted_in("large", 5500, "3Gi"),
+            opted_in("early", 5000, "2Gi"),
+        ]
+        cluster.set_usage("default", "web", cpu="100m", memory="2Gi")
+        config = make_config_map("slo-controller-config", "koordinator-system", data)
+        await cluster.apply([config, ls_pod("web", cpu="1", memory="2Gi"), *batch])
+        options: Raw = {"feature_gates": "MemoryAllocatableEvict=true", "enable_node_metric_report": True}
+        async with controlled(cluster), running(make_agent(cluster, **options)):
+            await cluster.run_for(timedelta(minutes=10))
+            assert staying(cluster) == EVERYBODY
+            before = await batch_memory(cluster)
+            assert before > 9 << 30  # as much as is requested
+            cluster.set_usage("default", "web", cpu="100m", memory="7Gi")
+            await cluster.run_for(timedelta(minutes=10))
+            after = await batch_memory(cluster)
+            assert 4 << 30 < after < before - (3 << 30)
+            assert evicted(cluster) == ["early", "large"]
+            # What is left fits, and nobody follows.
+            await cluster.run_for(timedelta(minutes=10))
+            assert evicted(cluster) == ["early", "large"]
+            assert staying(cluster) == {"web", "small", "late"}
+
+    run(body)
+
+
+async def batch_memory(cluster: SimCluster) -> int:
+    node = await cluster.client().get_raw(NODES, "node-1")
+    return parse_quantity(node["status"]["allocatable"][qos.BATCH_MEMORY]).value

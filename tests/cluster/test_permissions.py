@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.objects.scheme import NODE_METRICS
+from kubetide.api.objects.scheme import COLOCATION_PROFILES, NODE_METRICS
 from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import account, manifests
@@ -22,7 +22,7 @@ from kubetide.node.enforcement import make_modules
 from kubetide.node.settings import NodeSettings, PodSource
 from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry
-from kubetide.testing.builders import make_config_map, make_deployment, make_hpa, make_vpa
+from kubetide.testing.builders import make_config_map, make_deployment, make_hpa, make_pod, make_vpa
 from kubetide.wiring import Dependencies, build
 from simulated.cluster import run
 
@@ -84,10 +84,32 @@ async def work(cluster: SimCluster) -> None:
     cluster.set_usage("default", "idle", cpu=0.05)
 
 
+async def late_profile(cluster: SimCluster) -> None:
+    """Make a profile that comes after the pod it is for, which waits for a node."""
+    await cluster.apply(make_pod("waits", "default", labels={"app": "late"}, cpu="900", memory="1Gi"))
+    labels = {"config.koordinator.sh/controller-managed": "true"}
+    spec = {"selector": {"matchLabels": {"app": "late"}}, "labels": {"tier": "batch"}}
+    await cluster.apply(
+        {
+            "apiVersion": COLOCATION_PROFILES.api_version,
+            "kind": COLOCATION_PROFILES.kind,
+            "metadata": {"name": "late", "labels": labels},
+            "spec": spec,
+        }
+    )
+
+
 def settings_of(component: str) -> Any:
     changes: dict[str, dict[str, Any]] = {
         "hpa": {"take_over": True},
-        "admission": {"local_name": "vpa", "register_delay": timedelta(seconds=1)},
+        "recommender": {"feature_gates": ("AllAlpha=true",)},
+        "updater": {"feature_gates": ("AllAlpha=true",)},
+        "admission": {
+            "local_name": "vpa",
+            "register_delay": timedelta(seconds=1),
+            "feature_gates": ("AllAlpha=true",),
+        },
+        "colocation": {"feature_gates": ("ColocationProfileController=true", "ReservationMutatingWebhook=true")},
     }
     return COMPONENTS[component](**changes.get(component, {}))
 
@@ -98,6 +120,8 @@ def test_nothing_is_refused(component: str) -> None:
         objects = manifests((component,), namespace="kube-system", image="x")
         await cluster.apply([each for each in objects if each["kind"] not in ("Deployment", "DaemonSet")])
         await work(cluster)
+        if component == "colocation":
+            await late_profile(cluster)
         transport = Watched(cluster.transport(service_account(component)))
         telemetry, rng = Telemetry(), random.Random(1)
         world = Dependencies(
@@ -117,6 +141,8 @@ def test_nothing_is_refused(component: str) -> None:
     transport = run(main, nodes=2)
     assert transport.refused == []
     assert transport.written
+    if component == "colocation":
+        assert any("/pods/waits" in request for request in transport.written)
 
 
 def test_the_agent_of_a_node_is_refused_nothing() -> None:

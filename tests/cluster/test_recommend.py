@@ -25,7 +25,7 @@ from kubetide.testing.builders import (
     make_job,
     make_stateful_set,
 )
-from kubetide.vpa.recommender.core.prometheus_queries import PrometheusAnswer
+from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 from simulated.cluster import pods, run
 
 Raw = dict[str, Any]

@@ -10,7 +10,7 @@ from kubetide.cli.main import run_cli
 from kubetide.errors import InvalidInput
 from kubetide.recording.core.pseudonyms import Pseudonyms
 from kubetide.recording.reader import Recording
-from kubetide.replay.audit import audit_autoscaler, audit_recommender
+from kubetide.replay.audit import audit_autoscaler, audit_recommender, recorded_cluster
 from simulated.recording import record
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
@@ -33,6 +33,17 @@ def test_every_replica_count_comes_out_the_same(hour: Path) -> None:
     found = audit_autoscaler(Recording(hour))
     assert found.made > 3 * 400
     assert (found.left_out, found.differences) == (0, [])
+
+
+def test_a_container_that_is_not_listed_after_an_oom_kill_is_not_seen(tmp_path: Path) -> None:
+    """Between its OOM kill and its second scrape a container has no usage: its last sample must not be shown again."""
+    path, loop = tmp_path / "coarse.tide", timedelta(minutes=5)
+    record(path, workloads=6, duration=timedelta(hours=3), resolution=timedelta(minutes=1), loop=loop)
+    recording = Recording(path)
+    assert len(recording.rows("oom_kills")["time"]) > 4
+    for found in (audit_recommender(recording, interval=loop), audit_autoscaler(recording)):
+        assert found.made > 100
+        assert found.differences == []
 
 
 def test_a_decision_that_was_another_is_found(hour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +77,8 @@ def test_the_recording_holds_what_happened(hour: Path) -> None:
 def test_the_command_line_agrees(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["replay", str(hour), "--audit"]) == 0
     assert "decisions came out the same" in capsys.readouterr().out
-    assert run_cli(["replay", str(hour), "--policy", "vpa", "--policy", "hpa:60", "--every", "15m", "-o", "json"]) == 0
+    policies = ["--policy", "vpa", "--policy", "hpa:60", "--every", "15m", "--period", "3600"]
+    assert run_cli(["replay", str(hour), *policies, "-o", "json"]) == 0
     outcomes = json.loads(capsys.readouterr().out)["outcomes"]
     assert outcomes[0]["figures"]["memory_footprint"] > 0
     assert outcomes[1]["figures"]["replica_hours"] > 0
@@ -100,6 +112,4 @@ def test_a_recording_without_objects_cannot_be_audited(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "csv.tide")
     assert audit_recommender(recording).made == 0
     with pytest.raises(InvalidInput, match="not a live recording"):
-        from kubetide.replay.audit import recorded_cluster
-
         recorded_cluster(recording)

@@ -10,7 +10,7 @@ from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.apiserver.storage.objects import ObjectStore
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
-from kubetide.embedded.sim.load.scenario import parse_scenario
+from kubetide.embedded.sim.load.scenario_file import parse_scenario
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.errors import NotFound
 from kubetide.kube.metrics import ResourceMetrics

@@ -8,7 +8,7 @@ from kubetide.testing.builders import make_container, make_deployment, make_vpa
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
-from simulated.cluster import pods, run
+from simulated.cluster import events, pods, run
 from simulated.recommending import recommended, recommender
 from simulated.updating import install_crds, recommend, vpa_parts, watch_disruptions
 
@@ -46,6 +46,15 @@ def test_a_sidecar_is_resized_in_place_with_its_pod() -> None:
         assert running == [SIZE] * 2
         others = [pod["spec"]["initContainers"][0]["resources"]["requests"]["cpu"] for pod in pods(cluster)]
         assert others == ["50m"] * 2, "an init container that ends is left alone"
+        told = [event["involvedObject"]["name"] for event in events(cluster, reason="InPlaceResizedByVPA")]
+        assert sorted(told) == sorted(pod["metadata"]["name"] for pod in pods(cluster))
+        for pod in pods(cluster):
+            assert pod["metadata"]["annotations"]["vpaInPlaceUpdated"] == "true"
+            conditions = {condition["type"]: condition["status"] for condition in pod["status"]["conditions"]}
+            assert "PodResizePending" not in conditions
+            assert "PodResizeInProgress" not in conditions
+            restarts = [status.get("restartCount", 0) for status in pod["status"]["initContainerStatuses"]]
+            assert restarts == [0] * len(restarts), "it was resized, not restarted"
 
     run(main, nodes=2)
 

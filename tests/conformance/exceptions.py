@@ -35,7 +35,6 @@ _NO_DOCKER = "the runtime proxy speaks CRI only: Docker Engine is not a runtime 
 
 NO_NUMA_PAGES = "memory per NUMA node of a cgroup is neither reported nor acted on"
 _NO_LISTS = "nothing compares or intersects whole resource lists: resources are compared one by one"
-_NO_TC = "network QoS is handed to terway-qos; traffic is not shaped with tc"
 _NO_PROCESS_GROUPS = "core scheduling gives a cookie to whole thread groups, so process groups are not read"
 
 NOT_APPLICABLE: dict[str, str] = {
@@ -46,8 +45,6 @@ NOT_APPLICABLE: dict[str, str] = {
     "node/resource_list_equal": _NO_LISTS,
     "node/zone_list_equal": "zones are compared by what the agent or the controller would write (nrt_changed)",
     "node-qos/anolis_detection": "each kernel feature is looked for by itself, not the distribution",
-    "node-qos/net_class_id": _NO_TC,
-    "node-qos/net_tc_classes": _NO_TC,
     "node-qos/parse_cpuacct_stat_v2": "user and system time are not read; usage and throttling have suites",
     "node-qos/parse_memory_numa_stat_v1": NO_NUMA_PAGES,
     "node-qos/parse_memory_numa_stat_v2": NO_NUMA_PAGES,

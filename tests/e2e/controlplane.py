@@ -317,11 +317,14 @@ class ControlPlane:
 
 
 @contextmanager
-def running(folder: Path, *, controller_manager: bool = False) -> Iterator[ControlPlane]:
-    """Run a control plane for as long as the block lasts; raises BinariesMissing where there is nothing to run."""
+def running(folder: Path, *, controller_manager: bool = False, extra: Sequence[str] = ()) -> Iterator[ControlPlane]:
+    """Run a control plane for as long as the block lasts; raises BinariesMissing where there is nothing to run.
+
+    `extra` are flags of the API server.
+    """
     plane = ControlPlane(find_binaries(), folder)
     try:
-        plane.start(controller_manager=controller_manager)
+        plane.start(controller_manager=controller_manager, extra=extra)
         yield plane
     finally:
         plane.stop()

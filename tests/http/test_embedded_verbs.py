@@ -2,7 +2,13 @@
 
 import pytest
 
-from cluster import verb_suite_fields, verb_suite_nulls, verb_suite_protobuf, verb_suite_types  # noqa: F401 - they add their cases
+from cluster import (  # noqa: F401 - they add their cases
+    verb_suite_autoscaling,
+    verb_suite_fields,
+    verb_suite_nulls,
+    verb_suite_protobuf,
+    verb_suite_types,
+)
 from cluster.verb_suite import CASES, Api, Case
 from embedded_server import running
 

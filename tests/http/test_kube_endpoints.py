@@ -57,9 +57,10 @@ async def test_telemetry_is_shown_in_the_prometheus_format() -> None:
     telemetry = Telemetry()
     telemetry.counter("kubetide_things_total", "Things.", ("kind",)).labels("good").inc(3)
     async with serving(Component(), telemetry) as url:
-        status, text = await get(f"{url}/metrics")
-        assert status == 200
-        assert 'kubetide_things_total{kind="good"} 3.0' in text
+        for path in ("metrics", "internal-metrics", "external-metrics", "all-metrics"):
+            status, text = await get(f"{url}/{path}")
+            assert status == 200
+            assert 'kubetide_things_total{kind="good"} 3.0' in text
 
 
 async def test_health_and_readiness_follow_the_component() -> None:

@@ -24,8 +24,8 @@ from kubetide.kube.client.certificates import issue, make_ca
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.core.checkpoint import checkpoints
 from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.history.prometheus_queries import MAX_POINTS
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.prometheus_queries import MAX_POINTS
 from kubetide.vpa.recommender.core.recommend import Options, recommend
 from kubetide.vpa.recommender.prometheus import PrometheusHistory, PrometheusHttp
 from kubetide.vpa.recommender.settings import RecommenderSettings

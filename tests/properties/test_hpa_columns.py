@@ -18,8 +18,8 @@ from kubetide.hpa.core.behavior import (
     longest_period,
     remember_event,
 )
-from kubetide.hpa.core.columns import AutoscalerColumns, PodColumns, propose_utilization
 from kubetide.hpa.core.pods import PodGroups, PodList
+from kubetide.hpa.core.quick.columns import AutoscalerColumns, PodColumns, propose_utilization
 from kubetide.hpa.core.replicas import Tolerance
 from kubetide.hpa.core.replicas import propose_utilization as propose_one
 from kubetide.hpa.core.samples import PodReading, Sample

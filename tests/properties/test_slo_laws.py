@@ -1,6 +1,7 @@
 """Laws of lending: never more than allowed, never more because prod uses more, and no text can do harm."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,10 +20,12 @@ from kubetide.slo.core.config import (
     NodeSLOConfig,
     NormalizationState,
 )
+from kubetide.slo.core.continuity import Departure
 from kubetide.slo.core.decide import decide_node
 from kubetide.slo.core.nodeslo import render, same_spec
 from kubetide.slo.core.observation import NodeDecision, NodeObservation
 from kubetide.slo.core.overcommit.claims import claim_of
+from kubetide.slo.core.overcommit.loads import NO_PAIR, Load
 from kubetide.slo.core.overcommit.result import BATCH_CPU
 from kubetide.slo.core.validate import validate_configmap
 from kubetide.slo.settings import SloSettings
@@ -141,3 +144,63 @@ def test_laying_the_same_over_twice_is_laying_it_over_once(base: dict[str, Any],
     assert overlay(once, over) == once
     assert overlay(base, {}) == base
     assert overlay(base, None) == base
+
+
+seconds = st.integers(0, 2000).map(lambda count: timedelta(seconds=count))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 20_000),
+    st.integers(0, 4000),
+    st.none() | seconds,
+    st.none() | seconds,
+    seconds,
+    seconds,
+    st.none() | seconds,
+    st.lists(seconds, max_size=2),
+)
+def test_a_steady_node_is_decided_the_same_until_it_is_no_longer_steady(
+    shown: int,
+    used: int,
+    since_status: timedelta | None,
+    since_zones: timedelta | None,
+    report_age: timedelta,
+    later: timedelta,
+    watched: timedelta | None,
+    left: list[timedelta],
+) -> None:
+    capacity = {"cpu": str(CORES), "memory": "64Gi"}
+    node = {"capacity": capacity, "allocatable": {**capacity, BATCH_CPU: str(shown)}}
+    status = {
+        "updateTime": (NOW - report_age).isoformat(),
+        "nodeMetric": {"systemUsage": {"resources": {"cpu": f"{used}m"}}},
+    }
+    gone = Load(NO_PAIR, NO_PAIR, NO_PAIR)
+    seen = NodeObservation(
+        node=convert({"metadata": {"name": "n"}, "status": node}, Node),
+        pods=(),
+        metric=convert({"status": status}, NodeMetric),
+        topology=None,
+        zones=(),
+        topology_annotations={},
+        device=None,
+        colocation=overlay(COLOCATION, {"enable": True}),
+        normalization={"enable": False},
+        since_status_write=since_status,
+        since_zone_write=since_zones,
+        watched_for=watched,
+        departures=[Departure(NOW - age, gone) for age in left],
+    )
+
+    def result(passed: timedelta) -> tuple[object, ...]:
+        at = replace(
+            seen,
+            since_status_write=None if since_status is None else since_status + passed,
+            since_zone_write=None if since_zones is None else since_zones + passed,
+        )
+        found = decide_node(at, SloSettings(), NOW + passed)
+        return found.status_patch, found.metadata_patch, found.zones, found.items, found.problems, found.held
+
+    steady = decide_node(seen, SloSettings(), NOW).steady_for
+    assert result(timedelta(0)) == result(later if steady is None else min(later, steady))

@@ -107,6 +107,29 @@ def test_keys_change_the_pace_and_end_the_demo_with_its_summary() -> None:
         assert screen.mode() == before
 
 
+def test_keys_explain_filter_and_inject() -> None:
+    with terminal(*DEMO) as screen:
+        screen.wait_for("240x   + faster")
+        screen.wait_for("what changed and why")
+        screen.press("l")
+        screen.wait_for("problems only")
+        screen.press("\t")
+        screen.wait_for("The hpa shop/storefront has not been looked at yet.")
+        screen.press("s")
+        screen.wait_for("1 a spike")
+        screen.press("1")
+        screen.wait_for("shop/storefront: spike: 3 times the load")
+        screen.press("s2")
+        screen.wait_for("metrics: outage: the metrics API is down")
+        screen.press("s3")
+        screen.wait_for("node/node-3: outage: node node-3 is down")
+        screen.press("\x1b[Z")
+        screen.wait_for("DOWN")
+        screen.press("q")
+        screen.wait_for(" simulated: ")
+        assert screen.process.wait(PATIENCE_SECONDS) == 0
+
+
 @pytest.mark.parametrize("paused", [pytest.param(True, id="while-paused"), pytest.param(False, id="while-it-runs")])
 def test_ctrl_c_ends_with_the_summary_and_gives_the_terminal_back(paused: bool) -> None:
     with terminal(*DEMO) as screen:

@@ -9,15 +9,14 @@ import click
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import EVENTS
 from kubetide.cli.asking import join
-from kubetide.cli.demo.command import demo_components
+from kubetide.cli.demo.controllers import ALL, Controllers
+from kubetide.cli.demo.day import AGENT_INTERVAL
 from kubetide.cli.explain.answer import render_answer
 from kubetide.cli.explain.history import events_about
 from kubetide.cli.explain.numbers import KINDS
 from kubetide.cli.explain.workload import workload_trace
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.kube.control.manager import Manager, running
-from kubetide.node.agent import NodeAgent
 from kubetide.verdicts.cluster_reader import read_cluster
 from kubetide.verdicts.core.judge import about
 from simulated.cluster import run
@@ -42,7 +41,7 @@ def faults(text: str) -> Iterator[str]:
         yield from (f"{word!r} in {line!r}" for word in found)
 
 
-async def explained(cluster: SimCluster, manager: Manager, agents: list[NodeAgent]) -> dict[str, str]:
+async def explained(cluster: SimCluster, controllers: Controllers) -> dict[str, str]:
     """Return the explanation of every object of every kind, as `kubetide explain` prints it."""
     client = cluster.client()
     view = await read_cluster(client, cluster.clock)
@@ -54,8 +53,8 @@ async def explained(cluster: SimCluster, manager: Manager, agents: list[NodeAgen
             if kind == "deploy":
                 trace = workload_trace(view, "Deployment", ObjectKey(*key))
             else:
-                agent = next((one for each in agents if (one := each.explain(kind, str(key)))), None)
-                trace = join(kind, manager.explain(kind, str(key)), agent) or {"unexplained": "nobody knows it"}
+                agent = next((one for each in controllers.agents if (one := each.explain(kind, str(key)))), None)
+                trace = join(kind, controllers.explain(kind, str(key)), agent) or {"unexplained": "nobody knows it"}
             trace = {**trace, "events": await events_about(client, [(resource.kind, key)])}
             texts[f"{kind} {key}"] = render_answer(KINDS[kind].renderer, trace, about(view, kind, key, trace))
     return texts
@@ -63,17 +62,12 @@ async def explained(cluster: SimCluster, manager: Manager, agents: list[NodeAgen
 
 def test_nothing_internal_reaches_a_person_on_a_simulated_day() -> None:
     async def main(cluster: SimCluster) -> tuple[list[dict[str, str]], list[str]]:
-        components = demo_components(cluster, 1)
-        agents = [one for one in components if isinstance(one, NodeAgent)]
-        manager = Manager(name="day")
-        for one in components:
-            if one not in agents:
-                manager.add(one)
+        controllers = Controllers()
         looks, before = [], timedelta(0)
-        async with running(manager, *agents):
+        async with controllers.at_work(cluster, ALL, agent_interval=AGENT_INTERVAL):
             for at in LOOKS:
                 await cluster.run_for(at - before)
-                looks.append(await explained(cluster, manager, agents))
+                looks.append(await explained(cluster, controllers))
                 before = at
         messages = [event.message for event in (await cluster.client().list(EVENTS)).items]
         return looks, messages

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load.scenario import Scenario, parse_scenario
+from kubetide.embedded.sim.load.scenario import Scenario
+from kubetide.embedded.sim.load.scenario_file import parse_scenario
 from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual
 from kubetide.embedded.sim.world import DEPLOYMENTS, EVENTS, PODS, is_ready
 

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import hashlib
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import IO
@@ -24,10 +24,10 @@ async def record(hours: int, log: IO[bytes] | None) -> None:
     """Run the web shop with every controller; print one line for each hour."""
     import msgspec
 
-    from kubetide.cli.demo.command import demo_components
+    from kubetide.cli.demo.controllers import ALL, Controllers
+    from kubetide.cli.demo.day import AGENT_INTERVAL
     from kubetide.embedded.sim import scenarios
     from kubetide.embedded.sim.cluster import SimCluster
-    from kubetide.kube.control.manager import Manager
 
     scenario = scenarios.load("webshop")
     digest, changes = hashlib.sha256(), 0
@@ -42,17 +42,10 @@ async def record(hours: int, log: IO[bytes] | None) -> None:
 
     async with SimCluster(scenario, seed=scenario.seed) as cluster:
         cluster.world.on_any(changed)
-        manager = Manager(name="recording")
-        for component in demo_components(cluster, scenario.seed):
-            manager.add(component)
-        async with asyncio.TaskGroup() as group:
-            working = group.create_task(manager.run())
+        async with Controllers().at_work(cluster, ALL, agent_interval=AGENT_INTERVAL):
             for hour in range(1, hours + 1):
                 await asyncio.sleep(timedelta(hours=1).total_seconds())
                 print(f"{hour:3} h  {changes:8} changes  {digest.hexdigest()}", flush=True)
-            working.cancel()
-            with suppress(asyncio.CancelledError):
-                await working
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ ADDED = {
     "plans, policies, reports": ("plan/*", "recommend/*", "simulate/*", "metrics/*", "vpa/policies/*"),
     "doubtful input": (
         "api/objects/capacity.py", "kube/cache/nodes.py", "vpa/recommender/core/plausible.py",
-        "vpa/recommender/core/healing.py", "kube/cache/consistency.py", "kube/client/answers.py",
+        "vpa/recommender/core/history/healing.py", "kube/cache/consistency.py", "kube/client/answers.py",
     ),
     "hostile clients": (
         "kube/connections.py", "embedded/apiserver/auth/escalation.py", "embedded/apiserver/storage/datadir.py",

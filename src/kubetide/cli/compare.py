@@ -259,7 +259,7 @@ def _same(one: Difference, other: Difference) -> bool:
 
 
 def _apart(one: str | None, other: str | None) -> bool:
-    """Tell whether two amounts are further apart than the tolerance."""
+    """Return whether two amounts are further apart than the tolerance."""
     if one is None or other is None:
         return one != other
     try:

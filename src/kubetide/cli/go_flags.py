@@ -79,7 +79,8 @@ def describe_flags(known: Known) -> str:
     for section, found in known.items():
         fresh = [option for option in found if option.flag not in shown]
         shown.update(option.flag for option in fresh)
-        with formatter.section(f"Flags of {section}"):
+        release = next((option.show(option.default) for option in found if option.flag == "compat"), "")
+        with formatter.section(f"Flags of {section}" + (f" (behaves like release {release})" if release else "")):
             formatter.write_dl([(f"--{option.flag}", _described(option)) for option in fresh])
     return "\n" + formatter.getvalue()
 

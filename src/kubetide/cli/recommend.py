@@ -11,7 +11,9 @@ from typing import Any
 
 import click
 import msgspec
+from rich.console import Console
 
+from kubetide.api.values.codec import encode
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.cli.main import Invocation
 from kubetide.cli.places import client_of
@@ -19,20 +21,24 @@ from kubetide.cli.record import DURATION
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
 from kubetide.recommend.cluster import Selection
+from kubetide.recommend.core.changes import Difference, compare
 from kubetide.recommend.core.money import Price, Prices
 from kubetide.recommend.core.rows import Row, rows
-from kubetide.recommend.core.sizing import LimitPolicy, Options
-from kubetide.recommend.core.workloads import Sizes
+from kubetide.recommend.core.sizing import LimitPolicy, Options, short
+from kubetide.recommend.core.workloads import Sizes, Usage
 from kubetide.recommend.gathering import AUTO, Gathered, Sources, gather
 from kubetide.recommend.metrics_usage import Watch
-from kubetide.recommend.outputs.table import print_table
-from kubetide.recommend.outputs.texts import Report, to_csv, to_json, to_markdown, to_yaml
+from kubetide.recommend.outputs.html import to_html
+from kubetide.recommend.outputs.sarif import sarif
+from kubetide.recommend.outputs.table import WIDTH, table
+from kubetide.recommend.outputs.texts import Report, from_json, to_csv, to_json, to_markdown, to_yaml
 from kubetide.recommend.prometheus_usage import Question
 from kubetide.telemetry import Telemetry
+from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.prometheus import PrometheusHttp
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
-FORMS = ("table", "json", "yaml", "csv", "markdown")
+FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif")
 
 
 @click.command("recommend", short_help="What workloads should request, and what it saves.")
@@ -62,9 +68,18 @@ FORMS = ("table", "json", "yaml", "csv", "markdown")
 @click.option("--price", default="", metavar="cpu=…,gib=…", help="Money per core-hour and GiB-hour.")
 @click.option("--details", is_flag=True, help="Show the backtest of every row.")
 @click.option("--fail-over", metavar="PERCENT", help="Exit with 1 where requests differ by more, for CI.")
+@click.option(
+    "--diff",
+    "older",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="OLD.json",
+    help="Only what changed since.",
+)
 @click.option("-o", "--output", type=click.Choice(FORMS), default="table", show_default=True)
 @click.pass_obj
-def command(invocation: Invocation, /, output: str, fail_over: str | None, details: bool, **given: Any) -> int:
+def command(
+    invocation: Invocation, /, output: str, fail_over: str | None, details: bool, older: Path | None, **given: Any
+) -> int:
     """Recommend requests for all workloads of a cluster, or those of -n, with evidence. Nothing is written.
 
     Usage comes from Prometheus, else from VPA checkpoints, else from the metrics API (--watch-for).
@@ -75,6 +90,7 @@ def command(invocation: Invocation, /, output: str, fail_over: str | None, detai
         labels=given["selector"],
         kinds=frozenset(kind.lower().removesuffix("s") for kind in given["kinds"]),
     )
+    last = None if older is None else from_json(older.read_bytes(), str(older))
     threshold = None if fail_over is None else percent(fail_over, "--fail-over")
     prices = _prices(given["price"])
     clock = SystemClock()
@@ -91,7 +107,10 @@ def command(invocation: Invocation, /, output: str, fail_over: str | None, detai
     report = Report(at=clock.now().isoformat(timespec="seconds"), problems=tuple(state.problems), rows=tuple(made))
     for problem in state.problems:
         click.echo(f"kubetide: {problem}", err=True)
-    _print(report, output, details=details)
+    if last is not None:
+        _print_changes(compare(last.rows, report.rows), output)
+    else:
+        _print(report, found, output, details=details)
     return 1 if threshold is not None and any(_differs(row, threshold) for row in made) else 0
 
 
@@ -103,7 +122,7 @@ async def _gather(invocation: Invocation, selection: Selection, sources: Sources
         await client.close()
 
 
-def _print(report: Report, output: str, *, details: bool) -> None:
+def _print(report: Report, found: Gathered, output: str, *, details: bool) -> None:
     match output:
         case "json":
             click.echo(to_json(report))
@@ -113,8 +132,32 @@ def _print(report: Report, output: str, *, details: bool) -> None:
             click.echo(to_csv(report.rows), nl=False)
         case "markdown":
             click.echo(to_markdown(report.rows), nl=False)
+        case "html":
+            samples = {key: each for key, each in found.usage.items() if isinstance(each, Usage)}
+            click.echo(to_html(report, samples), nl=False)
+        case "sarif":
+            click.echo(encode(sarif(report.rows)))
         case _:
-            print_table(report.rows, sys.stdout, width=None if sys.stdout.isatty() else 80, details=details)
+            console = Console(highlight=False, soft_wrap=True)
+            width = console.width if console.is_terminal else WIDTH
+            for line in table(report.rows, width=width, details=details):
+                console.print(line)
+
+
+def _print_changes(changes: list[Difference], output: str) -> None:
+    if output == "json":
+        click.echo(encode(changes))
+        return
+    for each in changes:
+        click.echo(f"{each.what:4} {each.container}: {_sizes_text(each.before)} → {_sizes_text(each.after)}")
+    click.echo(f"{len(changes)} containers changed since the last report")
+
+
+def _sizes_text(row: Row | None) -> str:
+    if row is None or row.recommended is None:
+        return "nothing"
+    new = row.recommended
+    return f"{row.risk} {short(CPU, new.cpu_request_millis)} {short(MEMORY, new.memory_request_bytes)}"
 
 
 def _progress(what: str, done: int, of: int) -> None:

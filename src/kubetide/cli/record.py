@@ -32,7 +32,7 @@ from kubetide.vpa.recommender.settings import RecommenderSettings
 AUTO = "auto"
 
 
-class _Duration(click.ParamType):
+class _Duration(click.ParamType[timedelta]):
     """A duration such as 90s, 12h or 30d."""
 
     name = "duration"
@@ -161,9 +161,12 @@ async def _record_past(
         prometheus_address=address,
         history_resolution=f"{seconds}s",
         vpa_object_namespace=namespace or "",
+        # cAdvisor's own names, whatever the job that scrapes it is called.
+        prometheus_cadvisor_job_name="",
+        container_namespace_label="namespace",
+        container_pod_name_label="pod",
+        container_name_label="container",
     )
-    # Without a job label every cAdvisor counts: where they are scraped twice, Prometheus has the last word.
-    settings = msgspec.structs.replace(settings, prometheus_cadvisor_job_name="")
     end = int(clock.now().timestamp()) // seconds * seconds
     span = Span(start=end - int(since.total_seconds()) // seconds * seconds + seconds, end=end, step=seconds)
     manifest = Manifest(source="prometheus", interval_seconds=seconds, start=span.start, end=span.end)

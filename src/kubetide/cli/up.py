@@ -1,18 +1,18 @@
 """`kubetide up`: the embedded API server with a simulated cluster behind it: three nodes, or what a scenario says.
 
 A simulation may go faster or slower than real time (`--speed`), and on a terminal keys change that while it runs
-(`cli.pace`). Its time starts at the present, or where the data it goes on with had got to: time never goes back.
+(`cli.demo.pace`). Its time starts at the present, or where the data it goes on with had got to: time never goes back.
+kubetide's controllers can run inside its time (`--with`): they need no clock, port or webhook of their own.
 """
 
 import asyncio
 import ipaddress
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, nullcontext
 from datetime import UTC, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -25,7 +25,7 @@ from kubetide.embedded.apiserver.gates import parse_gates
 from kubetide.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from kubetide.embedded.sim.cluster import SimCluster
+    from kubetide.embedded.sim.load.scenario import Scenario
 
 AGENT_INTERVAL = timedelta(seconds=5)
 
@@ -58,13 +58,22 @@ AGENT_INTERVAL = timedelta(seconds=5)
     show_default=True,
     help="Pace of a simulation: its seconds per second. On a terminal + and - change it, space stops time, q ends.",
 )
-@click.option("--agents", is_flag=True, help="Run kubetide's agent on every simulated node: NodeMetrics, node status.")
 @click.option(
+    "--with",
+    "with_",
+    default="",
+    metavar="NAME,...",
+    help="Run controllers inside the simulation, in its time: hpa, recommender, updater, admission, slo, colocation, "
+    "node (an agent on every node), or all.",
+)
+@click.option("--agents", is_flag=True, help="The same as --with node.")
+@click.option(
+    "--status-port",
     "--agents-port",
     type=click.IntRange(0, 65535),
     default=9316,
     show_default=True,
-    help="Port on which the agents answer kubetide node status; 0 takes a free one.",
+    help="Port on which --with answers kubetide explain and kubetide node status; 0 takes a free one.",
 )
 @click.option(
     "--event-ttl", default="1h", show_default=True, help="How long events are kept after their last change; 0: always."
@@ -90,8 +99,9 @@ def command(
     sim: Path | None,
     bare: bool,
     speed: float,
+    with_: str,
     agents: bool,
-    agents_port: int,
+    status_port: int,
     event_ttl: str,
     feature_gates: str,
     audit: Path | None,
@@ -106,23 +116,26 @@ def command(
         configure()
     if not allow_remote and not _is_loopback(host):
         raise InvalidInput(f"{host} can be reached by other machines; say --allow-remote if that is meant")
-    if bare and (sim is not None or speed != 1.0 or agents):
-        raise InvalidInput("--bare simulates nothing: it goes without --sim, --speed and --agents")
+    names = _names(with_, agents=agents)
+    if bare and (sim is not None or speed != 1.0 or names):
+        raise InvalidInput("--bare simulates nothing: it goes without --sim, --speed, --with and --agents")
     lifetime = parse_duration(event_ttl)
     if lifetime < timedelta(0):
         raise InvalidInput("must not be negative", field="--event-ttl")
     gates = parse_gates(feature_gates)
+    scenario = None if bare else _scenario(sim)
     target = (kubeconfig or (data or Path()) / "kubetide.kubeconfig").absolute()
     with keyboard(sys.stdin) if not bare and sys.stdout.isatty() else nullcontext() as keys:
-        paced = speed != 1.0 or keys is not None
+        # Controllers decide by the cluster's own clock, which stands still between two events of the simulation.
+        paced = speed != 1.0 or keys is not None or bool(names)
         main = _serve(
             data=data,
             host=host,
             port=port,
             kubeconfig=target,
-            sim=sim,
-            bare=bare,
-            agents_port=agents_port if agents else None,
+            scenario=scenario,
+            names=names,
+            status_port=status_port,
             event_ttl=lifetime,
             gates=gates,
             audit=audit,
@@ -135,6 +148,24 @@ def command(
             run_virtual(main, start=SystemClock().now().astimezone(UTC), speed=speed)
         else:
             asyncio.run(main)
+
+
+def _names(text: str, *, agents: bool) -> tuple[str, ...]:
+    """Return the controllers to run beside the cluster."""
+    if not text and not agents:
+        return ()
+    from kubetide.cli.demo.controllers import NODE, parse_with
+
+    named = parse_with(text) if text else ()
+    return (*named, NODE) if agents and NODE not in named else named
+
+
+def _scenario(path: Path | None) -> "Scenario":
+    """Return what is simulated: what a file says, or three idle nodes."""
+    from kubetide.embedded.sim.load.scenario import Scenario, ScenarioNodes
+    from kubetide.embedded.sim.load.scenario_file import load_scenario
+
+    return Scenario(name="up", nodes=[ScenarioNodes(name="node", count=3)]) if path is None else load_scenario(path)
 
 
 def _is_loopback(host: str) -> bool:
@@ -150,9 +181,9 @@ async def _serve(
     host: str,
     port: int,
     kubeconfig: Path,
-    sim: Path | None,
-    bare: bool,
-    agents_port: int | None,
+    scenario: "Scenario | None",
+    names: Sequence[str],
+    status_port: int,
     event_ttl: timedelta,
     gates: frozenset[str],
     audit: Path | None,
@@ -192,40 +223,26 @@ async def _serve(
             serve(api, host=host, port=port, tls=identity.tls(host, now=real.now()))
         )
         explain = ""
-        if not bare:
+        if scenario is not None:
             from kubetide.embedded.sim.cluster import SimCluster
-            from kubetide.embedded.sim.load.scenario import Scenario, ScenarioNodes, load_scenario
 
-            idle = Scenario(name="up", nodes=[ScenarioNodes(name="node", count=3)])
-            simulated = SimCluster(idle if sim is None else load_scenario(sim), api=api, event_ttl=event_ttl)
-            cluster = await stack.enter_async_context(simulated)
-            if agents_port is not None:
-                explain = await stack.enter_async_context(_agents(cluster, agents_port))
+            if names:
+                from kubetide.cli.demo.controllers import Controllers
+
+                controllers = Controllers()
+                explain = await stack.enter_async_context(controllers.answering(status_port))
+            cluster = await stack.enter_async_context(SimCluster(scenario, api=api, event_ttl=event_ttl))
+            if names:
+                await stack.enter_async_context(controllers.at_work(cluster, names, agent_interval=AGENT_INTERVAL))
         else:
             from kubetide.embedded.sim.housekeeping import housekeeping
 
             await stack.enter_async_context(housekeeping(api, event_ttl=event_ttl))
         write_private(kubeconfig, identity.kubeconfig(serving.url, explain=explain))
+        if "node" in names:
+            click.echo(f"agents: kubetide node status --address {explain}")
         click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")
         await _until_told_to_stop(pace, keys)
-
-
-@asynccontextmanager
-async def _agents(cluster: "SimCluster", port: int) -> AsyncIterator[str]:
-    """Run an agent on every node, answer for them, and give the address."""
-    from kubetide.cli.node.simulated import answering, make_agent
-    from kubetide.kube.control.manager import running
-    from kubetide.telemetry import Telemetry
-
-    telemetry = Telemetry()
-    with TemporaryDirectory(prefix="kubetide-audit-") as audit:
-        agents = [
-            make_agent(cluster, node, cluster.seed, interval=AGENT_INTERVAL, telemetry=telemetry, audit=Path(audit))
-            for node in cluster.hosts
-        ]
-        async with running(*agents), answering(agents, port, telemetry=telemetry) as taken:
-            click.echo(f"agents: kubetide node status --address 127.0.0.1:{taken}")
-            yield f"127.0.0.1:{taken}"
 
 
 async def _until_told_to_stop(pace: Pace | None, keys: Keyboard | None) -> None:

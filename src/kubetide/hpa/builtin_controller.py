@@ -6,9 +6,9 @@ built-in controller has ever written. If the lease alone forbids to act, nothing
 """
 
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
+from kubetide.api.objects.hpa_compat import SAME_AS_NEWEST
 from kubetide.api.objects.meta import TypedObject
 from kubetide.api.objects.scheme import LEASES, Resource
-from kubetide.api.values.codec import decode_raw
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.hpa.core.annotations import Overrides
@@ -19,13 +19,13 @@ from kubetide.hpa.core.takeover import (
     Stance,
     lease_is_fresh,
     stance,
-    version_difference,
     wrote_ever,
     wrote_lately,
 )
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
+from kubetide.kube.handover import in_cluster, warn_of
 from kubetide.kube.scale import ScaleTarget
 
 LEASE_SECONDS = 5.0
@@ -58,14 +58,11 @@ class BuiltInWatch:
         signs = Signs(wrote=wrote, runs=runs)
         return stance(overrides, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
 
-    async def compare_versions(self) -> str:
-        """Return how the cluster's release differs from the one that is followed; empty if it does not."""
-        try:
-            found = decode_raw((await self._client.request("GET", "/version")).body, what="/version")
-        except KubetideError as error:
-            return f"the version of the cluster cannot be read: {error}"
-        version = str(found.get("gitVersion") or "").partition("-")[0].partition("+")[0]
-        return version_difference(version, self._settings.compat_rules.version)
+    async def compare_versions(self) -> None:
+        """Warn where the built-in controller is of another release than the one that is followed."""
+        alike = map(str, SAME_AS_NEWEST)
+        found = await in_cluster(self._client)
+        warn_of(found, "hpa", str(self._settings.compat_rules.version), alike=tuple(alike))
 
     def _lease_is_known(self) -> bool:
         read_at = self._lease_read_at

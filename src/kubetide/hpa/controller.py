@@ -78,9 +78,16 @@ class HpaController(Controller):
         )
         writer = leadership.writer
         namespace = settings.namespace or None
-        self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace)
+        self._shard = settings.shard_selector
+        self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace, shard=self._shard)
         self._pods = Informer(
-            client, PODS, clock=clock, namespace=namespace, indexes={LABEL_INDEX: pod_labels}, slim=slim_pod
+            client,
+            PODS,
+            clock=clock,
+            namespace=namespace,
+            shard=self._shard,
+            indexes={LABEL_INDEX: pod_labels},
+            slim=slim_pod,
         )
         self._nodes = NodeSizes(client, clock=clock)
         self._loop = KeyedLoop(QUEUE_NAME, self.reconcile, clock=clock, workers=settings.workers)
@@ -107,15 +114,20 @@ class HpaController(Controller):
             observer=Observer(scales, clock, settings, pods, self._claims, self._metrics, targets, owners=owners),
             headrooms=HeadroomStore(writer, clock, settings.options.downscale_window),
             built_in=self._built_in,
-            writer=DecisionWriter(writer, ScaleWriter(scales, rng, field_manager=FIELD_MANAGER), recorder),
+            writer=DecisionWriter(
+                writer,
+                ScaleWriter(scales, rng, field_manager=FIELD_MANAGER),
+                recorder,
+                status_interval=settings.status_interval,
+            ),
             own_writes=self._own_writes,
             history=self._history,
             instruments=self._instruments,
+            current=self._hpas.store.get,
         )
         self._states: dict[ObjectKey, HpaState] = {}
         self._forced: set[ObjectKey] = set()
         self._compat = str(settings.options.compat.version)
-        self._shard = settings.shard_selector
         self._hpas.add_handler(self._on_change)
         super().__init__(
             "hpa",
@@ -129,9 +141,13 @@ class HpaController(Controller):
     def notes(self) -> Sequence[str]:
         """Return where it does not act, or not alone."""
         # What was decided before the lease was lost is no longer true of this process.
-        return super().notes() or (
-            stance_notes(record.stance for _, record in self._history.records()) if self.leading else ()
-        )
+        stances = stance_notes(record.stance for _, record in self._history.records()) if self.leading else ()
+        return super().notes() or (*stances, *self._shard_notes())
+
+    def _shard_notes(self) -> tuple[str, ...]:
+        if self._hpas.server_shards is not False:
+            return ()
+        return (f"shard {self._settings.shard}: the API server does not filter by shard, so all objects are read",)
 
     def on_decision(self, heard: Callable[[ObjectKey, ScaleDecision], None]) -> None:
         """Call `heard` with every decision from now on, acted on or not."""
@@ -160,10 +176,8 @@ class HpaController(Controller):
         self._own_writes.reset()
         hpas = [hpa for hpa in self._hpas.store.values() if self._is_ours(hpa)]
         log.info("autoscaling", autoscalers=len(hpas), compat=self._compat)
-        taken_over = any(wrote_ever(hpa.metadata.managed_fields) for hpa in hpas)
-        # Taking over from the built-in controller should not change how autoscalers behave.
-        if taken_over and (difference := await self._built_in.compare_versions()):
-            log.warning("autoscalers were handled by another release", difference=difference, compat=self._compat)
+        if any(wrote_ever(hpa.metadata.managed_fields) for hpa in hpas):
+            await self._built_in.compare_versions()
         spread = self._settings.sync_period.total_seconds() * min(1.0, len(hpas) / SPREAD_OVER)
         for hpa in hpas:
             key = key_of(hpa)

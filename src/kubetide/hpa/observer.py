@@ -1,5 +1,6 @@
 """The observation of one reconcile: the scale of the target, its pods from the cache, and readings of its metrics."""
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -25,6 +26,8 @@ from kubetide.kube.cache.store import Store
 from kubetide.kube.scale import InvalidApiVersion, NoMapping, ScaleClient, ScaleTarget
 
 LABEL_INDEX = "label"
+ROUNDS_KEPT = 8
+"""After about so many lookups of each, lists of pods are kept only if they are asked for again."""
 
 
 class Metrics(Protocol):
@@ -46,23 +49,34 @@ class Pods(Protocol):
 class PodCache:
     """Pods from an informer's store that is indexed by label.
 
-    Most reconciles find the same pods as the last: while nothing in the store changes, the same list is given.
+    Most reconciles find the same pods as the last: while none of them changes, the same list is given.
     """
 
     def __init__(self, store: Store[Pod]) -> None:
         self._store = store
-        self._found: dict[tuple[str, Selector], Sequence[Pod]] = {}
-        self._found_at = -1
+        self._found: dict[tuple[str, Selector], tuple[int, PodList]] = {}
+        self._before: dict[tuple[str, Selector], tuple[int, PodList]] = {}
+        self._asked = 0
 
     def matching(self, namespace: str, selector: Selector) -> Sequence[Pod]:
         """Return the pods of the namespace that the selector matches."""
-        if self._found_at != self._store.changes:
-            self._found_at = self._store.changes
-            self._found = {}
-        asked = namespace, selector
-        found = self._found.get(asked)
-        if found is None:
-            found = self._found[asked] = self._select(namespace, selector)
+        question, changes = (namespace, selector), self._store.changes
+        self._asked += 1
+        known = self._found.get(question)
+        if known is not None and known[0] == changes:
+            return known[1]
+        if known is None:
+            known = self._before.pop(question, None)
+        selected = self._select(namespace, selector)
+        if known is not None and len(known[1]) == len(selected) and all(map(operator.is_, known[1], selected)):
+            # A pod of somebody else changed: these are the pods they were, and what was worked out about them holds.
+            found = known[1]
+        else:
+            found = PodList(selected)
+        if self._asked > ROUNDS_KEPT * len(self._found):
+            # What nobody asked for lately belongs to autoscalers that are gone.
+            self._before, self._found, self._asked = self._found, {}, 0
+        self._found[question] = changes, found
         return found
 
     def _select(self, namespace: str, selector: Selector) -> Sequence[Pod]:
@@ -75,7 +89,7 @@ class PodCache:
                 for name, value in pairs
                 for pod in self._store.by_index(LABEL_INDEX, label_key(namespace, name, value))
             ]
-        return PodList(pod for pod in candidates if selector.matches(pod.metadata.labels))
+        return [pod for pod in candidates if selector.matches(pod.metadata.labels)]
 
 
 def label_key(namespace: str, name: str, value: str) -> str:

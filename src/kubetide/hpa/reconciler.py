@@ -6,22 +6,24 @@ Whether anything may be written is decided in `hpa.core.takeover`, before each w
 where nothing was written, nothing was done that would have to be remembered.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.meta import key_of
+from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core import events
-from kubetide.hpa.core.annotations import Overrides, SelectionStrategy, overrides_of
+from kubetide.hpa.core.annotations import NO_OVERRIDES, Overrides, SelectionStrategy, overrides_of, with_proposed_fields
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.describe import MetricsRequest, Used
 from kubetide.hpa.core.headroom.learner import LearnedCount
 from kubetide.hpa.core.observation import Conclusion, HpaProblem, Memory, Observation, ScaleDecision
+from kubetide.hpa.core.quick.rest import Rest, rest_of, still_at_rest
 from kubetide.hpa.core.takeover import WARN_EVERY, Stance
 from kubetide.hpa.headroom_store import HeadroomStore, KeptHeadroom
 from kubetide.hpa.observer import Observed, Observer
@@ -46,6 +48,10 @@ class HpaState:
     problems: tuple[str, ...] = ()
     headroom: KeptHeadroom = field(default_factory=KeptHeadroom)
     strategy: SelectionStrategy | None = None
+    saved_at: datetime | None = None
+    """When the status was written last; None before the first time."""
+    rest: Rest | None = None
+    """What the last reconcile rested on, if it left everything as it is."""
 
 
 class Reconciler:
@@ -63,10 +69,15 @@ class Reconciler:
         own_writes: OwnWrites,
         history: DecisionHistory,
         instruments: HpaTelemetry,
+        current: Callable[[ObjectKey], HorizontalPodAutoscaler | None],
     ) -> None:
+        """`current` is the autoscaler as it is now: one that is deleted while it is decided about changes nothing."""
+        self._current = current
         self._clock = clock
         self._sync_period = settings.sync_period
+        self._proposed_fields = settings.proposed_fields
         self._options = settings.options
+        self._status_interval = settings.status_interval
         self._observer = observer
         self._headrooms = headrooms
         self._built_in = built_in
@@ -79,16 +90,26 @@ class Reconciler:
         """Observe, decide, apply; return the period until the next reconcile."""
         started = self._clock.monotonic()
         overrides = overrides_of(hpa.metadata.annotations)
+        if self._proposed_fields:
+            overrides = with_proposed_fields(overrides, hpa.spec)
         period = overrides.sync_period or self._sync_period
-        seen, decision = await self._decide(hpa, state, overrides, period)
+        request = MetricsRequest(max_age=period, overrides=overrides, before=state.used)
+        seen = await self._observer.observe(hpa, request)
+        state.used = request.used or state.used
+        if state.rest is not None and await self._rests(hpa, state, state.rest, seen, overrides, started):
+            return period
+        seen, decision = await self._decide(hpa, state, overrides, period, seen, request)
         stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=decision.rescale)
         self._announce(hpa, state, stance, overrides)
-        if stance.acts:
+        if stance.acts and self._is_there(hpa):
             outcome, problem, rescaled = await self._apply(hpa, state, decision, seen)
         else:
             outcome = replace(conclude(decision), memory=decision.memory, action="none")
             problem, rescaled = outcome.problem, False
         state.memory = outcome.memory
+        state.rest = None
+        if stance.acts and not stance.warn and overrides is NO_OVERRIDES and problem is None:
+            state.rest = rest_of(seen.observation, decision, outcome, self._options, now=decision.at)
         key = key_of(hpa)
         self._history.add(key, decision, outcome, problem, stance=stance, wrote=rescaled)
         self._instruments.reconciled(key, decision, outcome, problem, self._clock.monotonic() - started)
@@ -98,12 +119,19 @@ class Reconciler:
             )
         return period
 
+    def _is_there(self, hpa: HorizontalPodAutoscaler) -> bool:
+        found = self._current(key_of(hpa))
+        return found is not None and found.metadata.uid == hpa.metadata.uid
+
     async def _decide(
-        self, hpa: HorizontalPodAutoscaler, state: HpaState, overrides: Overrides, period: timedelta
+        self,
+        hpa: HorizontalPodAutoscaler,
+        state: HpaState,
+        overrides: Overrides,
+        period: timedelta,
+        seen: Observed,
+        request: MetricsRequest,
     ) -> tuple[Observed, ScaleDecision]:
-        request = MetricsRequest(max_age=period, overrides=overrides, before=state.used)
-        seen = await self._observer.observe(hpa, request)
-        state.used = request.used or state.used
         decision = self._decision(seen.observation, state)
         learned = self._headrooms.learn(state.headroom, overrides.headroom, period, seen.observation, decision)
         if learned is not None:
@@ -114,6 +142,39 @@ class Reconciler:
             decision = self._decision(seen.observation, state, learned)
         return seen, decision
 
+    async def _rests(
+        self,
+        hpa: HorizontalPodAutoscaler,
+        state: HpaState,
+        rest: Rest,
+        seen: Observed,
+        overrides: Overrides,
+        started: float,
+    ) -> bool:
+        """End a reconcile that finds everything at rest, with nothing to write; return whether it did."""
+        now, memory = self._clock.now(), state.memory
+        resting = still_at_rest(rest, seen.observation, memory, self._options, now=now)
+        if resting is None or not (resting.same_values or (resting.near_values and not self._due(state, now))):
+            return False
+        stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=False)
+        if not stance.acts or stance.warn:
+            return False
+        key = key_of(hpa)
+        # The decision itself is made when somebody asks for it.
+        record = self._history.rested(key, now, lambda: self._again(seen.observation, memory, now))
+        if record is None:
+            return False
+        state.memory = resting.memory
+        self._instruments.reconciled(key, record.decision, record.outcome, None, self._clock.monotonic() - started)
+        return True
+
+    def _due(self, state: HpaState, now: datetime) -> bool:
+        return state.saved_at is None or now - state.saved_at >= self._status_interval
+
+    def _again(self, seen: Observation, memory: Memory, now: datetime) -> tuple[ScaleDecision, Conclusion]:
+        decision = decide(seen, memory, self._options, now=now)
+        return decision, conclude(decision)
+
     def _decision(self, seen: Observation, state: HpaState, learned: LearnedCount | None = None) -> ScaleDecision:
         seen = seen if learned is None else replace(seen, learned=learned)
         return decide(seen, state.memory, self._options, now=self._clock.now())
@@ -122,8 +183,9 @@ class Reconciler:
         self, hpa: HorizontalPodAutoscaler, state: HpaState, decision: ScaleDecision, seen: Observed
     ) -> tuple[Conclusion, HpaProblem | None, bool]:
         key = key_of(hpa)
-        written = await self._writer.apply(decision, seen.target)
+        written = await self._writer.apply(decision, seen.target, saved_at=state.saved_at)
         if written.saved is not None:
+            state.saved_at = decision.at
             self._own_writes.saved(key, written.saved)
         elif written.save_failed:
             # What was saved may no longer be what the server has: the cache decides again.

@@ -104,7 +104,11 @@ class ScaleWatch:
                     if await self._may_list(kind, resource):
                         log.info("following scale targets", kind=kind[1])
                         informer = Informer(
-                            self._client, resource, clock=self._clock, namespace=self._settings.namespace or None
+                            self._client,
+                            resource,
+                            clock=self._clock,
+                            namespace=self._settings.namespace or None,
+                            shard=self._settings.shard_selector,
                         )
                         self._informers[kind] = informer
                         group.create_task(informer.run())

@@ -115,6 +115,14 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
             flag="hpa-external-metric-fallback",
         ),
     ] = False
+    proposed_fields: Annotated[
+        bool,
+        Doc(
+            "Honour spec.syncPeriodSeconds and spec.selectionStrategy of autoscalers, which are proposed to Kubernetes "
+            "and in no release yet: an API server that does not know them drops them. Annotations win over them.",
+            flag="hpa-proposed-fields",
+        ),
+    ] = False
     max_usage_age: Annotated[
         timedelta,
         Doc(
@@ -137,6 +145,15 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
             "each scale every reconcile (needs the right to list and watch them); 0: never."
         ),
     ] = 200
+    status_interval: Annotated[
+        timedelta,
+        Doc(
+            "How often a status is written in which nothing changed but values of metrics, each by at most a tenth. "
+            "Conditions, replicas, generations and larger moves are written at once; explain and /metrics always show "
+            "the newest. 0 writes every difference, which costs up to a request per autoscaler and sync period.",
+            flag="hpa-status-interval",
+        ),
+    ] = timedelta(minutes=1)
     history: Annotated[int, Doc("How many past decisions of each autoscaler explain can show.")] = 20
     namespace: Annotated[
         str, Doc("Look at the autoscalers of this namespace only; empty: all.", flag="hpa-namespace")

@@ -1,6 +1,7 @@
 """Writes what was decided: the scale of the target, the status of the autoscaler, the events about both."""
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
@@ -13,7 +14,7 @@ from kubetide.errors import KubetideError
 from kubetide.hpa.core import events
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.observation import Conclusion, HpaProblem, ProblemKind, ScaleDecision
-from kubetide.hpa.core.status import object_body, same_status
+from kubetide.hpa.core.status import object_body, only_drifted, same_status
 from kubetide.hpa.core.takeover import FIELD_MANAGER
 from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.kube.client.client import Client
@@ -45,13 +46,18 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 class DecisionWriter:
     """Applies decisions, each write at most once per reconcile."""
 
-    def __init__(self, client: Client, scales: ScaleWriter, recorder: Recorder) -> None:
+    def __init__(
+        self, client: Client, scales: ScaleWriter, recorder: Recorder, *, status_interval: timedelta = timedelta(0)
+    ) -> None:
         self._client = client
         self._scales = scales
         self._recorder = recorder
+        self._status_interval = status_interval
 
-    async def apply(self, decision: ScaleDecision, target: ScaleTarget | None) -> Written:
-        """Write the scale and the status as decided, and publish events."""
+    async def apply(
+        self, decision: ScaleDecision, target: ScaleTarget | None, *, saved_at: datetime | None = None
+    ) -> Written:
+        """Write the scale and the status as decided, and publish events; `saved_at`: its last write."""
         hpa = decision.hpa
         scale_error: str | None = None
         if decision.rescale and target is not None:
@@ -59,7 +65,9 @@ class DecisionWriter:
         outcome = conclude(decision, scale_error=scale_error)
         self.publish(outcome.events)
         problem = outcome.problem
-        saved, save_error = await self._save(hpa, outcome.status)
+        saved, save_error = None, None
+        if not self._may_wait(decision, outcome.status, saved_at):
+            saved, save_error = await self._save(hpa, outcome.status)
         if save_error is not None:
             self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, save_error),))
             if outcome.save_error_counts:
@@ -89,6 +97,12 @@ class DecisionWriter:
             reason=decision.why,
         )
         return None
+
+    def _may_wait(self, decision: ScaleDecision, status: HpaStatus, saved_at: datetime | None) -> bool:
+        """Return whether a status says nothing but values that moved a little since it was written not long ago."""
+        if saved_at is None or decision.at - saved_at >= self._status_interval:
+            return False
+        return only_drifted(decision.hpa.status, status)
 
     async def _save(
         self, hpa: HorizontalPodAutoscaler, status: HpaStatus

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -36,6 +37,8 @@ class Record(msgspec.Struct):
     problem: HpaProblem | None
     stance: Stance
     past: deque[HistoryLine] = msgspec.field(default_factory=deque)
+    again: Callable[[], tuple[ScaleDecision, Conclusion]] | None = None
+    """How the last decision is made: at rest it is not, until somebody asks."""
 
 
 class DecisionHistory:
@@ -65,6 +68,17 @@ class DecisionHistory:
         if self.heard is not None:
             self.heard(key, decision)
 
+    def rested(
+        self, key: ObjectKey, now: datetime, again: Callable[[], tuple[ScaleDecision, Conclusion]]
+    ) -> Record | None:
+        """Note a reconcile that left everything as the last one had; return that, or None if there was none."""
+        record = self._records.get(key)
+        if record is None or not record.past:
+            return None
+        record.past.append(msgspec.structs.replace(record.past[-1], at=now, wrote=False))
+        record.again = again
+        return record
+
     def forget(self, key: ObjectKey) -> None:
         """Drop all that is known of an autoscaler."""
         self._records.pop(key, None)
@@ -74,6 +88,8 @@ class DecisionHistory:
         record = self._records.get(key)
         if record is None:
             return None
+        if record.again is not None:
+            (record.decision, record.outcome), record.again = record.again(), None
         return {
             **trace_of(record.decision, record.outcome, record.problem),
             "acts": record.stance.acts,

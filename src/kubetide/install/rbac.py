@@ -34,6 +34,8 @@ _WORKLOADS = (
     Permission("batch", ("jobs", "cronjobs"), READ),
     Permission("*", ("*/scale",), ("get",)),
 )
+# At start, to tell whether the controller that is replaced was of another release.
+_DEPLOYMENTS = Permission("apps", ("deployments",), ("list",))
 _VPAS = Permission("autoscaling.k8s.io", ("verticalpodautoscalers",), READ)
 
 CLUSTER: dict[str, tuple[Permission, ...]] = {
@@ -56,7 +58,8 @@ CLUSTER: dict[str, tuple[Permission, ...]] = {
         Permission("metrics.k8s.io", ("pods",), ("get", "list")),
         Permission("external.metrics.k8s.io", ("*",), ("get", "list")),
         Permission("autoscaling", ("horizontalpodautoscalers",), READ),
-        _VPAS,
+        # Patched is one annotation alone: the groups of a scoped VPA where the CRD has no field for them.
+        Permission("autoscaling.k8s.io", ("verticalpodautoscalers",), (*READ, "patch")),
         Permission("autoscaling.k8s.io", ("verticalpodautoscalers/status",), ("get", "patch")),
         Permission(
             "autoscaling.k8s.io",
@@ -97,12 +100,16 @@ CLUSTER: dict[str, tuple[Permission, ...]] = {
         Permission("slo.koordinator.sh", ("nodemetrics",), ("get", "list", "watch", "create", "patch", "delete")),
         Permission("topology.node.k8s.io", ("noderesourcetopologies",), ("get", "list", "watch", "patch")),
         Permission("scheduling.koordinator.sh", ("devices",), READ),
+        _DEPLOYMENTS,
         _EVENTS,
     ),
     "colocation": (
         Permission("", ("namespaces",), READ),
         Permission("scheduling.k8s.io", ("priorityclasses",), READ),
         Permission("config.koordinator.sh", ("clustercolocationprofiles",), READ),
+        # For the gate ColocationProfileController: pods that wait for a node.
+        Permission("", ("pods",), (*READ, "patch")),
+        _DEPLOYMENTS,
         Permission(
             "admissionregistration.k8s.io",
             ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
@@ -150,6 +157,7 @@ LOCAL: dict[str, tuple[Local, ...]] = {
     ),
     "slo": (Local(Permission("coordination.k8s.io", ("leases",), _LEASE), "koordinator-system"),),
     "colocation": (
+        Local(Permission("coordination.k8s.io", ("leases",), _LEASE)),
         Local(Permission("", ("secrets",), ("get", "create", "update"))),
         Local(Permission("", ("configmaps",), READ), "koordinator-system"),
     ),

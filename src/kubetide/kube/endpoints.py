@@ -28,6 +28,10 @@ log = get_logger("endpoints")
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+METRICS_PATHS = ("/metrics", "/internal-metrics", "/external-metrics", "/all-metrics")
+"""Koordinator serves its own metrics in parts, beside the first; here each of the paths has all, so that existing
+scrape configurations find what they look for."""
+
 
 class Endpoints:
     """The HTTP server beside a controller."""
@@ -70,7 +74,8 @@ class Endpoints:
     def application(self) -> web.Application:
         """Return the routes, for serving elsewhere."""
         app = web.Application()
-        app.router.add_get("/metrics", self._metrics)
+        for path in METRICS_PATHS:
+            app.router.add_get(path, self._metrics)
         app.router.add_get("/healthz", self._check(self._healthy))
         app.router.add_get("/livez", self._check(self._healthy))
         app.router.add_get("/health-check", self._checked)

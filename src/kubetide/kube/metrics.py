@@ -1,6 +1,6 @@
 """Clients of the three metrics APIs: resource usage, custom and external metrics. One function, one request.
 
-    resource  GET /apis/metrics.k8s.io/v1beta1[/namespaces/{ns}]/pods
+    resource  GET /apis/metrics.k8s.io/v1beta1[/namespaces/{ns}]/pods     (v1 where nothing else is served)
     custom    GET /apis/custom.metrics.k8s.io/{v}/namespaces/{ns}/{resource}/{name}/{metric}
     external  GET /apis/external.metrics.k8s.io/v1beta1/namespaces/{ns}/{metric}
 
@@ -9,6 +9,7 @@ was asked for. None of these lists has pages, so a long one is decoded in slices
 a time share a budget of bytes (`client.answers`).
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import quote
@@ -18,12 +19,15 @@ from kubetide.api.objects.scheme import NODE_USAGE, POD_METRICS, Resource
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.decoding import Rejected, decode_page
-from kubetide.kube.client.errors import ResponseTooLarge
+from kubetide.kube.client.errors import NotFound, ResponseTooLarge
 from kubetide.kube.client.transport import Response, largest_answer
 from kubetide.kube.scale import TargetReference, group_of_reference
 
 T = TypeVar("T")
 
+RESOURCE_VERSIONS = ("v1beta1", "v1")
+"""Versions of metrics.k8s.io that are known here, the one that the HPA of 1.37 asks for first."""
+REDISCOVER = timedelta(seconds=15)
 CUSTOM_GROUP = "custom.metrics.k8s.io"
 CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 EXTERNAL_BASE = "/apis/external.metrics.k8s.io/v1beta1"
@@ -50,6 +54,7 @@ class ResourceMetrics:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._version = POD_METRICS.version
 
     async def pods(self, namespace: str | None = None, selector: str = "") -> tuple[PodMetrics, ...]:
         """Return the usage of the pods of a namespace, or of all."""
@@ -57,14 +62,34 @@ class ResourceMetrics:
 
     async def readable_pods(self, namespace: str | None = None) -> tuple[list[PodMetrics], list[Rejected]]:
         """Return the usage of the pods of a namespace, or of all, and which samples cannot be read."""
-        return await _items(self._client, POD_METRICS.path(namespace=namespace), POD_METRICS.type)
+        return await self._items(POD_METRICS, namespace, "")
 
     async def nodes(self, selector: str = "") -> tuple[NodeUsage, ...]:
         """Return the usage of all nodes."""
         return await self._read(NODE_USAGE, None, selector)
 
     async def _read(self, resource: Resource[T], namespace: str | None, selector: str) -> tuple[T, ...]:
-        return await _all_items(self._client, resource.path(namespace=namespace), resource.type, labelSelector=selector)
+        return _whole(*await self._items(resource, namespace, selector))
+
+    async def _items(
+        self, resource: Resource[T], namespace: str | None, selector: str
+    ) -> tuple[list[T], list[Rejected]]:
+        try:
+            return await self._items_in(self._version, resource, namespace, selector)
+        except NotFound:
+            # v1 has the same shape; it is asked for only where v1beta1 is not served, and the other way round.
+            served = await self._client.discovery.versions(resource.group, max_age=REDISCOVER)
+            other = next((version for version in RESOURCE_VERSIONS if version in served), self._version)
+            if other == self._version:
+                raise
+            self._version = other
+            return await self._items_in(other, resource, namespace, selector)
+
+    async def _items_in(
+        self, version: str, resource: Resource[T], namespace: str | None, selector: str
+    ) -> tuple[list[T], list[Rejected]]:
+        path = replace(resource, version=version).path(namespace=namespace)
+        return await _items(self._client, path, resource.type, labelSelector=selector)
 
 
 class CustomMetrics:
@@ -151,7 +176,10 @@ async def _decoded(client: Client, path: str, kind: type[T], query: dict[str, st
 
 
 async def _all_items(client: Client, path: str, kind: type[T], **query: str) -> tuple[T, ...]:
-    items, rejected = await _items(client, path, kind, **query)
+    return _whole(*await _items(client, path, kind, **query))
+
+
+def _whole(items: list[T], rejected: list[Rejected]) -> tuple[T, ...]:
     if rejected:
         # A missing sample and a broken one must not look alike: the sync goes without, and reports why.
         raise rejected[0].error

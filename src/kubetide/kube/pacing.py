@@ -52,7 +52,7 @@ class TokenBucket:
     """Hands out `qps` tokens a second, and up to `burst` at once after a pause."""
 
     def __init__(self, qps: float, burst: int) -> None:
-        self._qps = qps
+        self.qps = qps
         self._burst = max(1, burst)
         self._tokens = float(self._burst)
         self._at: float | None = None
@@ -60,10 +60,10 @@ class TokenBucket:
     def reserve(self, now: float) -> float:
         """Take one token and return how many seconds to wait before using it."""
         if self._at is not None:
-            self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._qps)
+            self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self.qps)
         self._at = now if self._at is None else max(now, self._at)
         self._tokens -= 1
-        return max(0.0, -self._tokens / self._qps)
+        return max(0.0, -self._tokens / self.qps)
 
     def allow(self, now: float) -> bool:
         """Take a token if there is one now."""

@@ -22,11 +22,13 @@ from kubetide.clock import Clock
 from kubetide.errors import TerminalError
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.manager import Component
+from kubetide.kube.handover import running, warn_of
 from kubetide.log import get_logger
-from kubetide.node.collectors.base import Collector, Context, Shared, collect_forever
+from kubetide.node.collectors.base import Collector, Context, Shared, close_all, collect_forever
 from kubetide.node.collectors.registry import make_collectors
 from kubetide.node.collectors.storage import StorageCollector
 from kubetide.node.core import report
+from kubetide.node.core.compat import HOST_APPS_WITH_PAGE_CACHE
 from kubetide.node.core.features import HOOK_GATES, parse_gates
 from kubetide.node.core.layout import Layout
 from kubetide.node.core.series.ring import Ring
@@ -35,7 +37,7 @@ from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.core.status import node_status
 from kubetide.node.executor.audit_log import open_audit
 from kubetide.node.executor.kernel_writer import Auditor, Executor
-from kubetide.node.explain import explain_pod, with_components
+from kubetide.node.explain import explain_pod, told_by, with_components
 from kubetide.node.host.protocol import Commands, Host
 from kubetide.node.host.worker import Inline, Worker, WorkerThread
 from kubetide.node.prediction_trainer import PeakGauges as PredictionGauges
@@ -47,18 +49,20 @@ from kubetide.node.state.audit_writer import AuditWriter
 from kubetide.node.state.callbacks import Callbacks
 from kubetide.node.state.devices import DeviceReporter
 from kubetide.node.state.journal import DiskJournal
-from kubetide.node.state.kubelet import Kubelet
+from kubetide.node.state.kubelet import Kubelet, TimedKubelet
 from kubetide.node.state.lifecycle import Change, InotifyWatch
 from kubetide.node.state.metric import MetricReporter
 from kubetide.node.state.objects import NodeObjects
 from kubetide.node.state.pods import NodePods
 from kubetide.node.state.topology import TopologyReporter
 from kubetide.node.supervisor import ModuleWatch
+from kubetide.node.telemetry import SampleGauges
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node")
 
 _HOUSEKEEPING_SECONDS = 60.0
+_UPSTREAM = "koordlet"
 _CLOSE_SECONDS = 5.0
 
 
@@ -103,14 +107,14 @@ class NodeAgent:
         self.layout = with_driver(layout or layout_of(settings, version=1), settings, host)
         self.modules = ModuleWatch(clock, client.rng, telemetry, self.node_name)
         self.commands = commands
-        self.kubelet = kubelet
-        self.kernel: Worker = kernel or Inline()
-        self.disk: Worker = disk or Inline()
+        kubelet = TimedKubelet(kubelet, clock, telemetry, self.node_name) if kubelet is not None else None
+        self.kernel, self.disk = kernel or Inline(), disk or Inline()
 
         audit = open_audit(settings, clock) if self.gates["AuditEvents"] else None
         self.audit = AuditWriter(audit, clock, self.disk) if audit is not None else None
-        force_after = timedelta(seconds=settings.resource_force_update_seconds)
-        self.executor = Executor(host, self.layout, clock, auditor=auditor or self.audit, force_after=force_after)
+        force = timedelta(seconds=settings.resource_force_update_seconds)
+        watcher = auditor or self.audit
+        self.executor = Executor(host, self.layout, clock, auditor=watcher, force_after=force, telemetry=telemetry)
         self.store = SeriesStore(Ring(settings.metric_memory_window.total_seconds()))
         self.journal = (
             DiskJournal(settings, self.store, clock, self.disk, telemetry, self.node_name)
@@ -152,6 +156,9 @@ class NodeAgent:
             huge_pages=self.gates["HugePageReport"],
             kubelet=None if settings.disable_query_kubelet_config else kubelet,
             kubelet_root=self.layout.kubelet_root,
+            telemetry=telemetry,
+            query_kubelet=not settings.disable_query_kubelet_config,
+            compat=self.compat,
             kernel=self.kernel,
         )
         self.shared = Shared()
@@ -164,13 +171,10 @@ class NodeAgent:
             node = partial(getattr, self.objects, "node")
             late.append(DeviceReporter(client, host, self.layout, gpus, self.node_name, node, self.kernel))
         self._late = tuple(late)
+        self.hand_over = ""
         self._running = False
         self._predicted = PredictionGauges(telemetry, self.node_name)
-        self._series = telemetry.gauge("kubetide_node_series", "Series with recent samples.", ("node",))
-        self._dropped = telemetry.gauge("kubetide_node_samples_dropped", "Samples that were not numbers.", ("node",))
-        telemetry.gauge("koordlet_start_time", "Unix time at which the agent started.", ("node",)).labels(
-            self.node_name
-        ).set(clock.now().timestamp())
+        self._kept = SampleGauges(telemetry, self.node_name, started=clock.now())
 
     def _make_collectors(self, gpus: GpuSource | None) -> tuple[Collector, ...]:
         context = Context(
@@ -182,6 +186,7 @@ class NodeAgent:
             node_name=self.node_name,
             pods=self.pods.latest,
             host_applications=self.host_applications,
+            counts_page_cache=self.counts_page_cache,
             shared=self.shared,
             worker=self.kernel,
         )
@@ -191,6 +196,11 @@ class NodeAgent:
         """Return the host applications of the NodeSLO; without one there are none."""
         slo = self.objects.slo
         return (slo.host_applications or ()) if slo is not None else ()
+
+    def counts_page_cache(self) -> bool:
+        """Whether host applications count with their page cache."""
+        spec = self.objects.metric_spec
+        return self.compat.has(HOST_APPS_WITH_PAGE_CACHE) and spec is not None and report.counts_page_cache(spec)
 
     @property
     def collect_interval(self) -> float:
@@ -228,6 +238,7 @@ class NodeAgent:
             gpus=self.store.facts.gpus,
             cold_started=self.shared.cold_memory_started,
             predictor=predictor,
+            numa=[one.node for one in self.store.facts.numa],
             compat=self.compat,
         )
         self._predicted.show(predictor)
@@ -257,6 +268,7 @@ class NodeAgent:
                     self._watch.lifecycle.add_handler(self._on_change)
                     start("lifecycle", self._watch.run)
                 await self.modules.barrier("state", self._missing_state)
+                self._compare_releases()
                 start("callbacks", self.callbacks.run)
                 for collector in self.collectors:
                     start(collector.name, partial(self._collect, collector))
@@ -280,6 +292,11 @@ class NodeAgent:
             self._running = False
             await self._close()
 
+    def _compare_releases(self) -> None:
+        """Warn where upstream's agent is at work on this node and is of another release than the one followed."""
+        found = running((state.pod for state in self.pods.states()), _UPSTREAM)
+        self.hand_over = warn_of(found, "node", str(self.compat.version))
+
     def _missing_state(self) -> list[str]:
         missing = self.objects.waiting_for()
         return missing if self.pods.synced else [*missing, f"pods from the {self.pods.source}"]
@@ -296,8 +313,7 @@ class NodeAgent:
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
             self.kernel.post(self._keep_host, "closing files that are gone")
             self.store.expire()
-            self._series.labels(self.node_name).set(self.store.ring.series_count)
-            self._dropped.labels(self.node_name).set(self.store.dropped)
+            self._kept.show(self.store)
             if self.journal is not None:
                 self.journal.trim()
             if self.audit is not None:
@@ -318,7 +334,7 @@ class NodeAgent:
         check_host(self.host, self.layout)
 
     async def _close(self) -> None:
-        self.kernel.post(self._close_collectors, "closing counters")
+        self.kernel.post(partial(close_all, self.collectors), "closing counters")
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 if self.journal is not None:
@@ -327,12 +343,6 @@ class NodeAgent:
                     await self.audit.close()
         except TimeoutError:
             log.warning("history and audit log not closed: the disk hangs")
-
-    def _close_collectors(self) -> None:
-        for collector in self.collectors:
-            close = getattr(collector, "close", None)
-            if close is not None:
-                close()
 
     # ---- what people see
 
@@ -378,13 +388,9 @@ class NodeAgent:
             "models": len(self.prediction.models),
             "report": {"writtenAt": self.reporter.written_at, "problem": self.reporter.problem},
             "topology": {"problem": self.topology.problem, "annotations": self.topology.annotations},
+            **({"handOver": self.hand_over} if self.hand_over else {}),
         }
-        told: dict[str, dict[str, Any]] = {}
-        for component in self._late:
-            ask = getattr(component, "explain", None)
-            if ask is not None and (more := ask("node", self.node_name)) is not None:
-                told[component.name] = more
-        return with_components(answer, told)
+        return with_components(answer, told_by(self._late, self.node_name))
 
     def status(self) -> dict[str, Any]:
         """Return the table of pods that `kubetide node status` shows."""

@@ -1,5 +1,6 @@
 """The agent's HTTP side: metrics, health and explanations like every component, and the audit log under `/events`.
 
+GET /external-metrics, /internal-metrics   about the node and its pods, and about the agent itself; /metrics has both
 GET /events?size=&pageToken=     newest first; JSON when asked for exactly that, else one event a line
 400 for a size that is too large or negative, 409 for a token that is unknown or has expired
 
@@ -14,8 +15,9 @@ from aiohttp import web
 from kubetide.api.values.codec import encode
 from kubetide.errors import InvalidInput
 from kubetide.kube.connections import ConnectionLimits
-from kubetide.kube.endpoints import Endpoints
+from kubetide.kube.endpoints import METRICS_TYPE, Endpoints
 from kubetide.node.executor.audit_log import DEFAULT_PAGE, UnknownToken
+from kubetide.node.telemetry import is_internal
 from kubetide.telemetry import Telemetry
 
 
@@ -60,9 +62,17 @@ class NodeEndpoints(Endpoints):
     def application(self) -> web.Application:
         """Return the routes."""
         app = super().application()
+        app.router.add_get("/external-metrics", self._some_metrics(lambda name: not is_internal(name)))
+        app.router.add_get("/internal-metrics", self._some_metrics(is_internal))
         if self._audit is not None:
             app.router.add_get("/events", self._events)
         return app
+
+    def _some_metrics(self, wanted: Callable[[str], bool]) -> Callable[[web.Request], Any]:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(body=self._telemetry.render(wanted), headers={"Content-Type": METRICS_TYPE})
+
+        return answer
 
     async def _events(self, request: web.Request) -> web.Response:
         assert self._audit is not None

@@ -17,12 +17,13 @@ from pathlib import Path
 from kubetide.errors import SettingsError
 from kubetide.kube.control.manager import Component
 from kubetide.kube.control.recorder import EventRecorder
+from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.evictions.evictors import CpuEvict, MemoryEvict
 from kubetide.node.core.evictions.features import CPU_FEATURES, MEMORY_FEATURES
 from kubetide.node.core.hooks.decide import HookDecider
-from kubetide.node.core.hooks.rules import CORE_SCHED, Plugins
+from kubetide.node.core.hooks.rules import CORE_SCHED, RESCTRL, Plugins
 from kubetide.node.core.hooks.stages import Stage, failure_policy
 from kubetide.node.core.plan import Eviction
 from kubetide.node.core.qos.blkio import BlkIo
@@ -42,6 +43,8 @@ from kubetide.node.runtime.core_sched import PrctlCookies, enable_core_sched
 from kubetide.node.runtime.resctrl import ResctrlFilesystem
 from kubetide.node.runtime.terway import GATE as TERWAY_QOS
 from kubetide.node.runtime.terway import TerwayFiles
+from kubetide.node.runtime.traffic import GATE as TC_QOS
+from kubetide.node.runtime.traffic import TrafficShaper
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.callbacks import News
 from kubetide.node.strategy_runner import QosController
@@ -126,6 +129,7 @@ def make_modules(
     def snapshot() -> Snapshot:
         return replace(agent.snapshot(), gates=gates, evicted=evictor.evicted())
 
+    resctrl = ResctrlFilesystem(agent.layout, agent.clock)
     read = KernelReader(agent.host, agent.layout).read
     strategies = QosController(
         make_strategies(settings, agent, rng or random.Random(), chosen),
@@ -138,7 +142,7 @@ def make_modules(
         node_name=agent.node_name,
         gates=gates,
         collect_interval=agent.collect_interval,
-        prepare={"resctrl": ResctrlFilesystem(agent.layout).prepare} if sockets else None,
+        prepare={"resctrl": resctrl.prepare} if sockets else None,
         kernel=agent.kernel,
     )
     plugins = Plugins(
@@ -167,12 +171,24 @@ def make_modules(
     if sockets and gates[TERWAY_QOS]:
         directory = Path("/var/lib/terway/qos" if settings.host_mode else "/host-var-lib/terway/qos")
         modules.append(TerwayFiles(directory, snapshot, agent.disk))
+    if agent.commands is not None and gates[TC_QOS]:
+        modules.append(
+            TrafficShaper(
+                snapshot,
+                host=agent.host,
+                commands=agent.commands,
+                executor=agent.executor,
+                kernel=agent.kernel,
+                disk=agent.disk,
+                node_name=agent.node_name,
+            )
+        )
     if sockets:
-        modules += _runtime_modules(agent, plugins)
+        modules += _runtime_modules(agent, plugins, resctrl if gates[RESCTRL] else None)
     return modules
 
 
-def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
+def _runtime_modules(agent: NodeAgent, plugins: Plugins, resctrl: ResctrlFilesystem | None) -> list[Component]:
     """Return the ways in for container runtimes; gRPC and protobuf are needed only here."""
     settings = agent.settings
     if not has_extra():
@@ -188,6 +204,9 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
         agent.layout,
         default_runtime=settings.default_runtime_type,
         kernel=agent.kernel,
+        resctrl=resctrl,
+        telemetry=agent.telemetry,
+        clock=agent.clock,
     )
     modules: list[Component] = []
     if settings.enable_nri_runtime_hook:
@@ -197,6 +216,12 @@ def _runtime_modules(agent: NodeAgent, plugins: Plugins) -> list[Component]:
                 Path(agent.layout.var_run_root) / settings.runtime_hooks_nri_socket_path,
                 name=settings.runtime_hooks_nri_plugin_name,
                 index=settings.runtime_hooks_nri_plugin_index,
+                backoff=Backoff(
+                    base=settings.runtime_hooks_nri_backoff_duration.total_seconds(),
+                    factor=settings.runtime_hooks_nri_backoff_factor,
+                    cap=settings.runtime_hooks_nri_backoff_cap.total_seconds(),
+                ),
+                good_after=settings.runtime_hooks_nri_connect_timeout.total_seconds(),
             )
         )
     config = Path(settings.runtime_hooks_config_path)

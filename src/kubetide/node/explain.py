@@ -1,8 +1,9 @@
 """What the agent reports about its node and its pods when asked why: values for `/explain`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kubetide.kube.control.manager import Component
 from kubetide.node.core.prediction.peak import PeakModels
 from kubetide.node.core.snapshot import PodState
 
@@ -19,6 +20,16 @@ def explain_pod(pod: PodState, models: PeakModels) -> dict[str, Any]:
             name: {"cpuMillis": peak.cpu_millis, "memoryBytes": peak.memory_bytes} for name, peak in peaks.items()
         },
     }
+
+
+def told_by(components: Iterable[Component], node_name: str) -> dict[str, dict[str, Any]]:
+    """Return what the components that can explain something say about the node."""
+    told: dict[str, dict[str, Any]] = {}
+    for component in components:
+        ask = getattr(component, "explain", None)
+        if ask is not None and (more := ask("node", node_name)) is not None:
+            told[component.name] = more
+    return told
 
 
 def with_components(answer: dict[str, Any], components: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

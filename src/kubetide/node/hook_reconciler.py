@@ -18,12 +18,14 @@ from typing import Any
 from kubetide.clock import Clock
 from kubetide.log import get_logger
 from kubetide.node.core.hooks.decide import HookDecider
+from kubetide.node.core.hooks.rules import OOM_SCORE
 from kubetide.node.core.kernel_values import KernelValues, Needs
 from kubetide.node.core.outcomes import Applies, CookieOutcome, Outcomes, failures
 from kubetide.node.core.plan import CookiePlan, Plan
 from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.runtime.core_sched import CookieKernel, apply_cookies, read_cookies
+from kubetide.node.telemetry import CONTAINER_LABELS, MILLISECONDS, RoundGauge
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.hooks")
@@ -60,6 +62,15 @@ class HookReconciler:
         self._wake = asyncio.Event()
         self._failing = ""
         self._last: dict[str, Any] = {}
+        self._millis = telemetry.durations(
+            "koordlet_runtime_hook_reconciler_invoked_duration_milliseconds",
+            "How long a pass over all objects takes.",
+            ("node", "level", "status"),
+            MILLISECONDS,
+        )
+        self._oom_scores = RoundGauge(
+            telemetry.gauge("koordlet_container_oom_score_adj", "oom_score_adj of containers.", CONTAINER_LABELS)
+        )
         self._cookie_gauge = telemetry.gauge(
             "koordlet_container_core_sched_cookie",
             "Core scheduling cookie of containers.",
@@ -106,6 +117,7 @@ class HookReconciler:
     async def reconcile(self) -> None:
         """Make one pass over all objects; an error is logged once until it changes."""
         decider = self.decider
+        began, status = self._clock.monotonic(), "failed"
         try:
             snapshot = self._snapshot()
             needs = decider.needs(snapshot)
@@ -119,13 +131,24 @@ class HookReconciler:
             decider.applied(plan, outcomes, await self._apply_cookies(plan.cookies))
             self._report_cookies(plan.cookies)
             self._last = {"at": self._clock.now().isoformat(), "notWritten": failures(outcomes), **plan.trace}
-            self._failing = ""
+            self._show_oom_scores(outcomes)
+            self._failing, status = "", "success"
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             if text != self._failing:
                 self._failing = text
                 log.exception("hook pass failed")
+        self._millis.add(1000 * (self._clock.monotonic() - began), self._node_name, "all", status)
         self.passes += 1
+
+    def _show_oom_scores(self, outcomes: Outcomes) -> None:
+        self._oom_scores.begin()
+        for write in (outcome.write for outcome in outcomes if outcome.in_force):
+            if write.reason == OOM_SCORE:
+                about = write.subject
+                labels = (self._node_name, about.namespace, about.name, about.container_id, about.container)
+                self._oom_scores.set(labels, float(write.value))
+        self._oom_scores.end()
 
     async def _apply(self, plan: Plan) -> Outcomes:
         if plan.is_empty:

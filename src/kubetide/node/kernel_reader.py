@@ -5,6 +5,7 @@ pass. The value is left out and its reason noted, and the decision sees that it 
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TypeVar
 
 from kubetide.api.qos.cgroups import join
@@ -20,6 +21,10 @@ from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.readers import PathCache
 
 Value = TypeVar("Value")
+
+
+_cpu_set = lru_cache(maxsize=1024)(CpuSet.parse)
+"""Containers of a class mostly have the same CPUs."""
 
 
 class KernelReader:
@@ -41,6 +46,12 @@ class KernelReader:
             if self._list("cpuset", directory, children, problems):
                 for name in children[directory]:
                     self._list("cpuset", join(directory, name), children, problems)
+        inside = [
+            join(directory, name, inner)
+            for directory in needs.cpus_inside
+            for name in children.get(directory, ())
+            for inner in children.get(join(directory, name), ())
+        ]
         places = list(needs.texts)
         for file, directory in needs.texts_below:
             if directory in children or self._list(file.controller, directory, children, problems):
@@ -62,7 +73,7 @@ class KernelReader:
                 problems[named(setting)] = str(error)
         return KernelValues(
             quotas=self._values(files.CPU_QUOTA, needs.quotas, self._quota, problems),
-            cpus=self._values(self._cpus, needs.cpus, CpuSet.parse, problems, told_as=files.CPUSET),
+            cpus=self._values(self._cpus, (*needs.cpus, *inside), _cpu_set, problems, told_as=files.CPUSET),
             children=children,
             texts=texts,
             present={

@@ -217,6 +217,12 @@ class PeakGauges:
             ("node", "predictor", "resource", "unit"),
         )
 
+        self._peak = telemetry.gauge(
+            "koordlet_node_predicted_resource_peak",
+            "What each predictor says prod pods will use at most.",
+            ("node", "predictor", "resource", "unit"),
+        )
+
     def show(self, predictor: Predictor) -> None:
         """Set the gauges; a predictor without an answer shows zero."""
         parts: dict[str, Predictor] = {"minPredictor": predictor}
@@ -232,3 +238,9 @@ class PeakGauges:
                 found = Reclaimable(0, 0)
             self._gauge.labels(self._node_name, name, "cpu", "core").set(found.cpu_millis / 1000)
             self._gauge.labels(self._node_name, name, "memory", "byte").set(found.memory_bytes)
+            try:
+                peak = part.peak()
+            except NoPrediction:
+                peak = Reclaimable(0, 0)
+            self._peak.labels(self._node_name, name, "cpu", "core").set(peak.cpu_millis / 1000)
+            self._peak.labels(self._node_name, name, "memory", "byte").set(peak.memory_bytes)

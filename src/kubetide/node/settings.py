@@ -65,6 +65,12 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     collect_cpi_timewindow: Annotated[timedelta, Doc("How long counters run for one sample.")] = _seconds(10)
     psi_collector_interval: Annotated[timedelta, Doc("How often pressure is read.")] = _seconds(10)
     coldpage_collector_interval: Annotated[timedelta, Doc("How often cold memory is read.")] = _seconds(5)
+    enable_resctrl_collector: Annotated[
+        bool, Doc("Sample the counters of resctrl groups; needs the gate ResctrlCollector too.")
+    ] = False
+    resctrl_collector_interval: Annotated[timedelta, Doc("How often the counters of resctrl groups are read.")] = (
+        _seconds(10)
+    )
     enable_pagecache_collector: Annotated[bool, Doc("Sample memory with page cache too.")] = False
 
     pod_source: Annotated[
@@ -152,6 +158,12 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     )
     runtime_hooks_nri_plugin_name: Annotated[str, Doc("Name under which the agent registers.")] = "koordlet_nri"
     runtime_hooks_nri_plugin_index: Annotated[str, Doc("Place among the runtime's plugins, two digits.")] = "00"
+    runtime_hooks_nri_connect_timeout: Annotated[
+        timedelta, Doc("An NRI connection that lives this long counts as good: the next pause is short again.")
+    ] = _seconds(6)
+    runtime_hooks_nri_backoff_duration: Annotated[timedelta, Doc("First pause before registering again.")] = _seconds(1)
+    runtime_hooks_nri_backoff_factor: Annotated[float, Doc("How much longer each further pause is.")] = 2.0
+    runtime_hooks_nri_backoff_cap: Annotated[timedelta, Doc("Longest pause before registering again.")] = _seconds(30)
     disable_unset_cpu_quota: Annotated[bool, Doc("Pods with CPUs of their own keep their CPU quota.")] = False
     runtime_hooks_reconcile_interval: Annotated[
         timedelta, Doc("How often hook values are repaired even when nothing changed.")
@@ -189,17 +201,11 @@ IGNORED_FLAGS = (
     "configmap-name",
     "configmap-namespace",
     "cgroup-kube-dir",
-    "runtime-hooks-nri-connect-timeout",
-    "runtime-hooks-nri-backoff-duration",
-    "runtime-hooks-nri-backoff-cap",
     "runtime-hooks-nri-backoff-steps",
-    "runtime-hooks-nri-backoff-factor",
     "hami-core-library-directory-path",
     "pod-resources-proxy-path",
     "xpu-device-infos-dir",
     "xpu-enforce-collect-from-device-infos",
     "enable-pod-taskids",
-    "enable-resctrl-collector",
-    "resctrl-collector-interval",
 )
 """Upstream flags that mean nothing here: accepted, and named in one warning."""

@@ -22,6 +22,7 @@ from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.executor.evictor import NodeEvictor
 from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.host.worker import Inline, Worker
+from kubetide.node.supervisor import Pace
 from kubetide.node.telemetry import Gauges
 from kubetide.telemetry import Telemetry
 
@@ -48,7 +49,7 @@ class QosController:
         node_name: str,
         gates: Mapping[str, bool],
         collect_interval: float = 1.0,
-        prepare: Mapping[str, Callable[[Snapshot], None]] | None = None,
+        prepare: Mapping[str, Callable[[Snapshot], Mapping[str, str]]] | None = None,
         kernel: Worker | None = None,
         release_on_stop: bool = True,
     ) -> None:
@@ -99,18 +100,20 @@ class QosController:
                 await self._release_in_time()
 
     async def _loop(self, strategy: Strategy) -> None:
+        pace = Pace(strategy.interval.total_seconds())
         while True:
             await self.round(strategy)
-            await asyncio.sleep(strategy.interval.total_seconds())
+            await asyncio.sleep(pace.rest())
 
     async def round(self, strategy: Strategy) -> Plan | None:
         """Sync one strategy; an error is logged once until it changes."""
         began = self._clock.monotonic()
         try:
+            problems: Mapping[str, str] = {}
             if strategy.name in self._prepare:
                 prepare = partial(self._prepare[strategy.name], self._snapshot())
-                await self._kernel.call(prepare, f"preparing {strategy.name}")
-            plan = strategy.decide(await self._observed(strategy))
+                problems = await self._kernel.call(prepare, f"preparing {strategy.name}")
+            plan = strategy.decide(await self._observed(strategy, problems))
             outcomes = await self._apply(strategy, plan)
             evicted = await self._evict(strategy, plan)
         except Exception as error:  # noqa: BLE001 - one failing strategy must not stop the others
@@ -162,8 +165,8 @@ class QosController:
             },
         }
 
-    async def _observed(self, strategy: Strategy) -> Snapshot:
-        """Return a snapshot with the kernel values that the strategy needs."""
+    async def _observed(self, strategy: Strategy, problems: Mapping[str, str] | None = None) -> Snapshot:
+        """Return a snapshot with the kernel values that the strategy needs; `problems` tell more about missing ones."""
         snapshot = self._snapshot()
         if not isinstance(strategy, Observing):
             return snapshot
@@ -171,7 +174,10 @@ class QosController:
         if needs is NOTHING:
             return snapshot
         reading = partial(self._read, needs)
-        return replace(snapshot, kernel=await self._kernel.call(reading, f"reading values for {strategy.name}"))
+        kernel = await self._kernel.call(reading, f"reading values for {strategy.name}")
+        if problems:
+            kernel = replace(kernel, problems={**kernel.problems, **problems})
+        return replace(snapshot, kernel=kernel)
 
     async def _apply(self, strategy: Strategy, plan: Plan) -> Outcomes:
         """Write a plan and hand the outcomes to its strategy."""

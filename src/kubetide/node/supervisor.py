@@ -1,7 +1,8 @@
 """Watches over the modules of the agent: starts each one, starts it again when it fails, and waits at barriers.
 
 A module that fails is started again with growing pauses while the others go on; a minute of health makes the next
-pause short again. A barrier holds back what needs the data of others, and says for whom it waits.
+pause short again. A barrier holds back what needs the data of others, and says for whom it waits. What repeats keeps
+its pace by the clock, however long its work takes.
 """
 
 import asyncio
@@ -98,3 +99,18 @@ class ModuleWatch:
                 log.info("still waiting", barrier=name, missing=", ".join(waiting))
             await asyncio.sleep(_POLL_SECONDS)
         state.status, state.waiting_for = "passed", []
+
+
+class Pace:
+    """Beats of an interval: work that takes a part of it does not shift the next one."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.time()
+
+    def rest(self) -> float:
+        """Return how long to rest until the next beat; where work took longer than the interval, at least a tenth."""
+        now = self._loop.time()
+        self._next = max(self._next + self._interval, now + self._interval / 10)
+        return self._next - now

@@ -1,10 +1,14 @@
 """Gauges whose set of series is made anew each sync, without touching those of other nodes in the same process."""
 
+import re
+from datetime import datetime
+
 from prometheus_client import Gauge
 
 from kubetide.node.core import files
 from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Plan, Write
+from kubetide.node.core.series.store import SeriesStore
 from kubetide.telemetry import Telemetry
 
 
@@ -32,7 +36,37 @@ class RoundGauge:
         self._shown = self._round
 
 
+class SampleGauges:
+    """When the agent started, and how many samples it keeps."""
+
+    def __init__(self, telemetry: Telemetry, node_name: str, *, started: datetime) -> None:
+        self._series = telemetry.gauge("kubetide_node_series", "Series with recent samples.", ("node",)).labels(
+            node_name
+        )
+        self._dropped = telemetry.gauge(
+            "kubetide_node_samples_dropped", "Samples that were not numbers.", ("node",)
+        ).labels(node_name)
+        start = telemetry.gauge("koordlet_start_time", "Unix time at which the agent started.", ("node",))
+        start.labels(node_name).set(started.timestamp())
+
+    def show(self, store: SeriesStore) -> None:
+        """Show how many series there are now."""
+        self._series.set(store.ring.series_count)
+        self._dropped.set(store.dropped)
+
+
 # Shows what the strategies decided, and what of it is in force, as gauges under upstream's names.
+
+MILLISECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
+"""Edges of the histograms that upstream counts in milliseconds."""
+
+_INTERNAL = re.compile(r"^(?!koordlet_)|_duration_(seconds|milliseconds)$|_status$")
+
+
+def is_internal(name: str) -> bool:
+    """Return whether a family is about the agent itself; all others are about the node and its pods."""
+    return _INTERNAL.search(name) is not None
+
 
 CONTAINER_LABELS = ("node", "pod_namespace", "pod_name", "container_id", "container_name")
 
@@ -48,6 +82,9 @@ class Gauges:
         self._used = telemetry.gauge(
             "koordlet_be_suppress_ls_used_cpu_cores", "CPU used by pods that are not best effort.", ("node",)
         )
+        self._best_effort = telemetry.gauge(
+            "koordlet_be_suppress_be_used_cpu_cores", "CPU used by best-effort work.", ("node",)
+        )
         self._burst = telemetry.gauge(
             "koordlet_container_scaled_cfs_burst_us", "cfs burst of containers.", CONTAINER_LABELS
         )
@@ -60,6 +97,8 @@ class Gauges:
         if strategy == "cpu-suppress" and "leftMilli" in plan.trace:
             self._suppress.labels(self._node, str(plan.trace["policy"])).set(plan.trace["leftMilli"] / 1000)
             self._used.labels(self._node).set(plan.trace["podsUsedCores"])
+            if (used := plan.trace.get("bestEffortUsedCores")) is not None:
+                self._best_effort.labels(self._node).set(used)
         elif strategy == "cpu-burst":
             self._show_containers(outcomes)
 

@@ -27,7 +27,7 @@ from kubetide.recommend.core.matching import PodMatcher
 from kubetide.recommend.core.workloads import ContainerKey, Usage, Workload, key_of
 from kubetide.replay.core.policies import OomKill
 from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.prometheus_queries import (
+from kubetide.vpa.recommender.core.history.prometheus_queries import (
     MAX_POINTS,
     LabelledSeries,
     PrometheusAnswer,

@@ -25,14 +25,14 @@ from kubetide.api.objects.scheme import (
     VPAS,
     Resource,
 )
-from kubetide.api.values.quantity import Quantity, parse_quantity
+from kubetide.api.values.quantity import parse_quantity
 from kubetide.clock import Clock
-from kubetide.durations import parse_duration
-from kubetide.errors import InvalidInput, KubetideError, QuantityError
+from kubetide.errors import KubetideError
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.metrics import CustomMetrics, ResourceMetrics
 from kubetide.log import get_logger
+from kubetide.recording.core.amounts import millis, pruned, usage_amounts, whole, window_seconds
 from kubetide.recording.core.layout import ABSENT
 from kubetide.recording.core.sanitize import sanitized
 from kubetide.recording.tables import write_size
@@ -86,6 +86,8 @@ class LiveRecorder:
             informer.add_handler(self._handler(resource))
             self._informers[resource.kind] = informer
         self._newest: dict[int, int] = {}
+        self._listed: set[int] = set()
+        """Containers that the last answer had usage of."""
         self._sizes: dict[int, tuple[int | None, ...]] = {}
         self._seen = Seen()
         self._agent_events: set[bytes] = set()
@@ -135,17 +137,19 @@ class LiveRecorder:
         memory: list[int] = []
         windows: list[float] = []
         pods = self._informers["Pod"].store
+        before, self._listed = self._listed, set()
         for each in listed:
             if each.timestamp is None:
                 self._writer.note("samples without a time")
                 continue
-            at, window = microseconds(each.timestamp), _seconds(each.window)
+            at, window = microseconds(each.timestamp), window_seconds(each.window)
             pod = pods.get(ObjectKey(each.metadata.namespace, each.metadata.name))
             for container in each.containers or ():
                 number = self._container(each.metadata.namespace, each.metadata.name, container.name, pod)
+                self._listed.add(number)
                 if self._newest.get(number, -1) >= at:
                     continue
-                amounts = _amounts(container.usage or {})
+                amounts = usage_amounts(container.usage or {})
                 if amounts is None:
                     self._writer.note("samples that cannot be read")
                     continue
@@ -155,6 +159,13 @@ class LiveRecorder:
                 cpu.append(amounts[0])
                 memory.append(amounts[1])
                 windows.append(window)
+        for number in sorted(before - self._listed):
+            # A row without amounts: from here on nobody could see the samples before it.
+            ids.append(number)
+            times.append(microseconds(now))
+            cpu.append(ABSENT)
+            memory.append(ABSENT)
+            windows.append(float("nan"))
         if ids:
             self._writer.usage(ids, times, cpu, memory, windows=windows, seen=microseconds(now))
         if self._load_metric:
@@ -218,7 +229,7 @@ class LiveRecorder:
     def _on_change(self, kind: str, old: Any, new: Any) -> None:
         now, found = microseconds(self._clock.now()), new if new is not None else old
         event = "DELETED" if new is None else "ADDED" if old is None else "MODIFIED"
-        kept = sanitized(kind, _pruned(msgspec.to_builtins(found)))
+        kept = sanitized(kind, pruned(msgspec.to_builtins(found)))
         if kept is None:
             return
         meta = found.metadata
@@ -252,10 +263,10 @@ class LiveRecorder:
             requests = (resources.requests if resources is not None else None) or {}
             limits = (resources.limits if resources is not None else None) or {}
             size = (
-                _milli(requests.get("cpu")),
-                _whole(requests.get("memory")),
-                _milli(limits.get("cpu")),
-                _whole(limits.get("memory")),
+                millis(requests.get("cpu")),
+                whole(requests.get("memory")),
+                millis(limits.get("cpu")),
+                whole(limits.get("memory")),
             )
             if any(amount is not None for amount in size):
                 number = self._container(meta.namespace, meta.name, container.name, new)
@@ -275,8 +286,8 @@ class LiveRecorder:
             "nodes",
             node=node.metadata.name,
             time=now,
-            cpu_millis=_milli(capacity.get("cpu")),
-            memory_bytes=_whole(capacity.get("memory")),
+            cpu_millis=millis(capacity.get("cpu")),
+            memory_bytes=whole(capacity.get("memory")),
         )
 
     def _on_vpa(self, key: ObjectKey, kept: Mapping[str, Any], now: int) -> None:
@@ -336,7 +347,8 @@ class LiveRecorder:
 async def write_objects(client: Client, clock: Clock, writer: Writer, namespace: str | None) -> None:
     """Write the autoscalers as they are now; what cannot be listed is noted."""
     now = microseconds(clock.now())
-    for resource in (HPAS, VPAS):
+    followed: tuple[Resource[Any], ...] = (HPAS, VPAS)
+    for resource in followed:
         try:
             listed = await client.list(resource, namespace=namespace)
         except KubetideError as error:
@@ -344,7 +356,7 @@ async def write_objects(client: Client, clock: Clock, writer: Writer, namespace:
             writer.note("kinds that could not be listed")
             continue
         for each in listed.items:
-            kept = sanitized(resource.kind, _pruned(msgspec.to_builtins(each)))
+            kept = sanitized(resource.kind, pruned(msgspec.to_builtins(each)))
             meta = each.metadata
             writer.row(
                 "objects",
@@ -355,45 +367,3 @@ async def write_objects(client: Client, clock: Clock, writer: Writer, namespace:
                 name=meta.name,
                 object=kept,
             )
-
-
-def _pruned(value: Any) -> Any:
-    """Return plain values without nulls and empty texts, lists and maps."""
-    if isinstance(value, dict):
-        found = {key: _pruned(each) for key, each in value.items()}
-        return {key: each for key, each in found.items() if each is not None and each not in ("", [], {})}
-    if isinstance(value, list | tuple):
-        return [_pruned(each) for each in value]
-    return value
-
-
-def _amounts(usage: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return microcores, rounded up, and bytes; None where one cannot be read."""
-    try:
-        cpu, memory = usage.get("cpu"), usage.get("memory")
-        return (
-            ABSENT if cpu is None else _micros(parse_quantity(cpu)),
-            ABSENT if memory is None else parse_quantity(memory).value,
-        )
-    except QuantityError:
-        return None
-
-
-def _seconds(window: str) -> float:
-    try:
-        return parse_duration(window).total_seconds() if window else float("nan")
-    except InvalidInput:
-        return float("nan")
-
-
-def _micros(amount: Quantity) -> int:
-    """Return millionths, rounded up, as millicores are: rounding up twice is rounding up once."""
-    return -(-amount.nanos // 1000)
-
-
-def _milli(text: Any) -> int | None:
-    return None if text is None else parse_quantity(text).milli
-
-
-def _whole(text: Any) -> int | None:
-    return None if text is None else parse_quantity(text).value

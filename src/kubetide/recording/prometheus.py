@@ -25,7 +25,7 @@ from kubetide.recording.core.layout import ABSENT
 from kubetide.recording.tables import write_size
 from kubetide.recording.writer import MOST_CPU_MICROS, Writer
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.vpa.recommender.core.prometheus_queries import (
+from kubetide.vpa.recommender.core.history.prometheus_queries import (
     FIRST_SLICE_POINTS,
     LabelledSeries,
     PrometheusAnswer,

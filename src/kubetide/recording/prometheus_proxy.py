@@ -14,7 +14,7 @@ from kubetide.api.values.codec import decode
 from kubetide.errors import InvalidInput, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
-from kubetide.vpa.recommender.core.prometheus_queries import PrometheusAnswer
+from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 
 NAMES = ("prometheus-operated", "prometheus-k8s", "prometheus-server", "prometheus", "kube-prometheus-stack-prometheus")
 _LABEL = "app.kubernetes.io/name"
@@ -43,20 +43,20 @@ class ProxiedPrometheus:
 
     def __init__(self, client: Client, namespace: str, service: str, port: int) -> None:
         self._client = client
-        self._path = f"/api/v1/namespaces/{namespace}/services/{service}:{port}/proxy"
+        self.path = f"/api/v1/namespaces/{namespace}/services/{service}:{port}/proxy"
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
         """Send a form and return the body of the answer."""
         try:
             response = await self._client.request(
                 "POST",
-                self._path + path,
+                self.path + path,
                 body=urlencode(form).encode(),
                 content_type="application/x-www-form-urlencoded",
             )
         except ApiError as error:
             if error.status >= 500 or error.status == 429:
-                raise Unavailable(f"Prometheus at {self._path} answers {error.status}: {error}") from error
+                raise Unavailable(f"Prometheus at {self.path} answers {error.status}: {error}") from error
             raise PrometheusAnswer(f"status {error.status}: {error}") from error
         return response.body
 

@@ -213,16 +213,16 @@ def _joined(parts: list[Rows]) -> Rows:
     if not parts:
         none = np.zeros(0, dtype=np.int64)
         return Rows(none, none, none, none)
-    columns = [
+    ids, times, cpu, memory = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("containers", "times", "cpu_micros", "memory_bytes")
-    ]
+    )
     throttled = None
     if any(part.throttled is not None for part in parts):
         throttled = np.concatenate(
             [np.full(len(part), np.nan) if part.throttled is None else part.throttled for part in parts]
         )
-    return Rows(*columns, throttled)
+    return Rows(ids, times, cpu, memory, throttled)
 
 
 def _micros(at: Any) -> int:

@@ -69,8 +69,9 @@ def _from_usage(recording: Recording) -> tuple[list[str], list[tuple[Ints, Float
         for grid in recording.grids(block):
             known = ~np.isnan(grid.cpu)
             total, seen = np.zeros((len(grid.cpu), len(numbers))), np.zeros((len(grid.cpu), len(numbers)))
-            np.add.at(total, (slice(None), group), np.where(known, grid.cpu, 0.0))
-            np.add.at(seen, (slice(None), group), known)
+            lines = np.arange(len(grid.cpu))[:, None]
+            np.add.at(total, (lines, group), np.where(known, grid.cpu, 0.0))
+            np.add.at(seen, (lines, group), known)
             parts.append(np.where(seen > 0, total, np.nan))
             starts.append(grid.start_seconds + np.arange(len(grid.cpu)) * interval)
         times, totals = np.concatenate(starts), np.concatenate(parts)

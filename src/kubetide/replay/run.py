@@ -19,7 +19,7 @@ import yaml
 from kubetide.errors import InvalidInput
 from kubetide.recording.reader import Recording
 from kubetide.replay.core.block import Recorded, SizeReplay, clairvoyant_plans
-from kubetide.replay.core.figures import Prices, figures, intervals
+from kubetide.replay.core.figures import Prices, empty, figures, intervals
 from kubetide.replay.core.services import LoadFigures, replay_services
 from kubetide.replay.core.spec import BUILT_IN_NAMES, PolicySpec, built_in, read_policy
 from kubetide.replay.demand import services_of
@@ -100,9 +100,9 @@ def run(
             if progress is not None:
                 progress(done, len(blocks))
     by_policy: dict[str, Outcome] = {}
-    for policy, each in zip(sizes, parts, strict=True):
-        sums = np.concatenate(each, axis=1) if each else np.zeros((0, 0))
-        by_policy[policy.name] = _outcome(policy.name, names, sums, options)
+    for policy, part in zip(sizes, parts, strict=True):
+        whole = np.concatenate(part, axis=1) if part else empty(0)
+        by_policy[policy.name] = _outcome(policy.name, names, whole, options)
     counted = [policy for policy in policies if policy.replicas is not None]
     if counted:
         services = services_of(recording)

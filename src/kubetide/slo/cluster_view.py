@@ -127,6 +127,8 @@ class SloView:
             field_selector=f"metadata.name={settings.config_name}",
         )
         self._claims: dict[ObjectKey, tuple[Pod, PodClaim]] = {}
+        self._pod_changes: dict[str, int] = {}
+        """How often a pod of a node came, changed or left."""
         self.pods.add_handler(self._pod_changed)
         self.config_key = ObjectKey(settings.config_namespace, settings.config_name)
 
@@ -170,8 +172,22 @@ class SloView:
         return claims
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        for node in {pod.spec.node_name for pod in (old, new) if pod is not None}:
+            self._pod_changes[node] = self._pod_changes.get(node, 0) + 1
         if new is None and old is not None:
             self._claims.pop(key_of(old), None)
+
+    def basis(self, node: Node) -> tuple[object, ...]:
+        """Return what an observation of a node is taken from, apart from configuration and time."""
+        name = node.metadata.name
+        key = ObjectKey("", name)
+        return (
+            node,
+            self._pod_changes.get(name, 0),
+            self.metrics.store.get(key),
+            self.topologies.store.get(key),
+            self.devices.store.get(key),
+        )
 
     def observation(
         self,

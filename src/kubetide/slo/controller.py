@@ -12,6 +12,7 @@ stop is reconciled again when the last one becomes too old: no event would repor
 
 import asyncio
 import random
+from datetime import timedelta
 from typing import Any
 
 from kubetide.api.objects.core import ConfigMap, Node, Pod
@@ -23,7 +24,9 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, KeyedLoop
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.reconcile import Result
+from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
+from kubetide.slo.at_rest import AtRest
 from kubetide.slo.cluster_view import SloView
 from kubetide.slo.config_source import Configuration, Recorder
 from kubetide.slo.core.decide import decide_node
@@ -38,6 +41,7 @@ from kubetide.telemetry import Telemetry
 log = get_logger("slo")
 
 _EXPIRE_SECONDS = 60
+_A_MOMENT = timedelta(seconds=1)
 
 
 class SloController(Controller):
@@ -57,6 +61,7 @@ class SloController(Controller):
         self._instruments = SloInstruments(
             telemetry, plugins=tuple(plugin for plugin in PLUGINS if settings.calculates(plugin))
         )
+        self._client = client
         leadership = Leadership(
             client,
             clock=clock,
@@ -72,12 +77,15 @@ class SloController(Controller):
         self._writer = NodeWriter(writer, clock=clock, instruments=self._instruments)
         self._view = SloView(client, clock=clock, settings=settings, rng=rng)
         self._configuration = Configuration(recorder, self._instruments, settings.version)
+        self._at_rest = AtRest()
         objects = ObjectReconciler(
             writer,
             view=self._view,
             configuration=self._configuration,
             instruments=self._instruments,
             recorder=recorder,
+            at_rest=self._at_rest,
+            clock=clock,
         )
         reconcilers = {
             NODE_SLO: objects.reconcile_slo,
@@ -112,7 +120,15 @@ class SloController(Controller):
 
     async def started_leading(self) -> None:
         """Begin with every node there is."""
-        log.info("following Koordinator", version=self._settings.compat)
+        settings = self._settings
+        log.info("following Koordinator", version=settings.compat)
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="koord-manager",
+            namespace=settings.leader_elect_resource_namespace,
+            follows=str(settings.version),
+        )
         for warning in self._settings.gate_warnings():
             log.warning("feature gate", problem=warning)
         self._enqueue_all()
@@ -202,6 +218,7 @@ class SloController(Controller):
 
     def _forget(self, name: str) -> None:
         self._departures.forget(name)
+        self._at_rest.forget(name)
         self._decisions.pop(name, None)
         self._writer.forget(name)
         self._instruments.forget(name)
@@ -222,12 +239,23 @@ class SloController(Controller):
             reason = "reconcileNodeGetError" if rejected else "reconcileNodeNotFound"
             self._instruments.reconciled(NODE_RESOURCE, reason, failed=True)
             return Result()
-        decision = decide_node(self._observe(node), self._settings, self._clock.now())
+        now, config = self._clock.now(), self._configuration
+        basis = (*self._view.basis(node), config.colocation, config.normalization, config.amplification)
+        known = self._decisions.get(name)
+        if known is not None and self._at_rest.holds(NODE_RESOURCE, name, basis, now):
+            self._instruments.confirmed(name, now)
+            steady = self._at_rest.steady(NODE_RESOURCE, name, now)
+            return Result(requeue_after=None if steady is None else steady + _A_MOMENT)
+        decision = decide_node(self._observe(node), self._settings, now)
         self._tell_problems(name, decision)
         self._decisions[name] = decision
         self._departures.decided(name, decision.held)
-        self._instruments.decided(name, decision, self._clock.now())
-        await self._writer.write(name, decision)
+        self._instruments.decided(name, decision, now)
+        if decision.status_patch or decision.metadata_patch or decision.zones is not None:
+            self._at_rest.wake(NODE_RESOURCE, name)
+            await self._writer.write(name, decision)
+        else:
+            self._at_rest.settle(NODE_RESOURCE, name, basis, now, decision.steady_for)
         return Result(requeue_after=decision.look_again_after)
 
 

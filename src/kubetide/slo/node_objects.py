@@ -13,10 +13,12 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import NODE_METRICS
 from kubetide.api.values.codec import to_builtins, without_nulls
 from kubetide.api.values.patch import JsonPatch, MergePatch
+from kubetide.clock import Clock
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.reconcile import Result
 from kubetide.log import get_logger
+from kubetide.slo.at_rest import AtRest
 from kubetide.slo.cluster_view import RAW_NODE_SLOS, RawNodeSLO, SloView
 from kubetide.slo.config_source import Configuration, Recorder
 from kubetide.slo.core.nodeslo import BANDWIDTH_ANNOTATION, node_bandwidth, render, same_spec
@@ -39,12 +41,16 @@ class ObjectReconciler:
         configuration: Configuration,
         instruments: SloInstruments,
         recorder: Recorder,
+        at_rest: AtRest,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._view = view
         self._configuration = configuration
         self._instruments = instruments
         self._recorder = recorder
+        self._at_rest = at_rest
+        self._clock = clock
         self._reported: dict[str, str] = {}
 
     async def reconcile_slo(self, name: str) -> Result:
@@ -58,6 +64,9 @@ class ObjectReconciler:
             if stored is not None:
                 await counted("deleteNodeSLO", self._client.delete(RAW_NODE_SLOS, name))
             return Result()
+        basis, now = (config, node, stored), self._clock.now()
+        if self._at_rest.holds(NODE_SLO, name, basis, now):
+            return Result()
         self._report_bandwidth(node)
         spec = render(config, node, stored.spec if stored else None)
         self._instruments.rendered_slo(self._configuration.broken_keys)
@@ -66,6 +75,8 @@ class ObjectReconciler:
         elif not same_spec(stored.spec or {}, spec):
             patch = replaced_spec(stored, spec)
             await counted("updateNodeSLO", self._client.patch(RAW_NODE_SLOS, name, patch))
+        else:
+            self._at_rest.settle(NODE_SLO, name, basis, now)
         return Result()
 
     async def reconcile_metric(self, name: str) -> Result:
@@ -79,6 +90,9 @@ class ObjectReconciler:
             if stored is not None:
                 await counted("deleteNodeMetric", self._client.delete(NODE_METRICS, name))
             return Result()
+        basis, now = (colocation, node, stored), self._clock.now()
+        if self._at_rest.holds(NODE_METRIC, name, basis, now):
+            return Result()
         old = without_nulls(to_builtins(stored.spec)) if stored is not None else None
         spec = metric_spec(colocation.config, error=colocation.error, node=node, old=old, compat=colocation.compat)
         self._instruments.rendered_metric(failed=colocation.error)
@@ -87,6 +101,8 @@ class ObjectReconciler:
         elif not same_spec(old, spec):
             patch = MergePatch({"spec": spec})
             await counted("updateNodeMetric", self._client.patch(NODE_METRICS, name, patch))
+        else:
+            self._at_rest.settle(NODE_METRIC, name, basis, now)
         return Result()
 
     def _report_bandwidth(self, node: Node) -> None:

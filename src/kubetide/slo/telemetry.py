@@ -128,6 +128,11 @@ class SloInstruments:
         self._shown[node] = shown
         self._shown_at[node] = now
 
+    def confirmed(self, node: str, now: datetime) -> None:
+        """Note that what is shown of a node is still what would be calculated."""
+        if node in self._shown_at:
+            self._shown_at[node] = now
+
     def forget(self, node: str) -> None:
         """Drop the series of a node that has gone."""
         self._drop(node, self._shown.pop(node, set()))

@@ -29,7 +29,8 @@ from kubetide.embedded.apiserver.faults import Faults
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load.scenario import Scenario, parse_scenario
+from kubetide.embedded.sim.load.scenario import Scenario
+from kubetide.embedded.sim.load.scenario_file import parse_scenario
 from kubetide.embedded.sim.world import EVENTS, PODS, is_ready
 from kubetide.errors import InvalidInput, SettingsError
 from kubetide.kube.client.client import Client

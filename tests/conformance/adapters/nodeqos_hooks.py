@@ -6,12 +6,21 @@ from typing import Any
 from conformance.outcome import expect
 from conformance.registry import suite
 from kubetide.api.objects.core import Pod, ResourceRequirements
-from kubetide.api.qos import cpu_normalization
+from kubetide.api.qos import cpu_normalization, qos
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.node.core.compat import parse_compat
-from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, network, normalization
+from kubetide.node.core.hooks import (
+    batch_resource,
+    core_sched,
+    cpuset,
+    gpu,
+    group_identity,
+    network,
+    normalization,
+    traffic,
+)
 from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest
 from kubetide.node.core.hooks.cookies import carried, source_among
 from kubetide.node.core.hooks.oom_score import stated_score
@@ -104,14 +113,35 @@ def net_terway_node(case: Case) -> Iterable[str]:
 @suite("node-qos/net_pod_bandwidth")
 def net_pod_bandwidth(case: Case) -> Iterable[str]:
     pod = convert(case["input"]["pod"], Pod)
-    # Classes and rates of the policy tc are not in the product.
-    expected = {name: case["expected"][name] for name in ("prio", "terway")}
-    try:
-        found = network.pod_bandwidth(pod.metadata.annotations)
-        terway: Case = {"error": False, "ingress": found.ingress, "egress": found.egress}
-    except InvalidInput:
-        terway = expected["terway"] if expected["terway"]["error"] else {"error": True}
-    return expect({**case, "expected": expected}, {"prio": network.terway_priority(pod), "terway": terway})
+    rates: dict[str, Case] = {}
+    # tc counts in bits per second, the vectors in bytes.
+    for policy, read, unit in (("terway", network.pod_bandwidth, 1), ("tc", network.pod_rates, 8)):
+        try:
+            found = read(pod.metadata.annotations)
+            rates[policy] = {"error": False, "ingress": found.ingress // unit, "egress": found.egress // unit}
+        except InvalidInput:
+            rates[policy] = case["expected"][policy] if case["expected"][policy]["error"] else {"error": True}
+    chosen = traffic.set_of(qos.raw_qos(pod.metadata.labels))
+    return expect(case, {"prio": network.terway_priority(pod), "tcClass": chosen, **rates})
+
+
+@suite("node-qos/net_tc_classes")
+def net_tc_classes(case: Case) -> Iterable[str]:
+    found = network.shaped_bandwidth(convert(case["input"]["nodeSLOSpec"], NodeSLOSpec))
+    config = {"hw_tx_bps_max": found.total, "hw_rx_bps_max": found.total}
+    for name, one in (("l1", found.latency_sensitive), ("l2", found.best_effort)):
+        config |= {f"{name}_tx_bps_min": one.tx_min, f"{name}_tx_bps_max": one.tx_max}
+        config |= {f"{name}_rx_bps_min": one.rx_min, f"{name}_rx_bps_max": one.rx_max}
+    return expect(case, {"config": config})
+
+
+@suite("node-qos/net_class_id")
+def net_class_id(case: Case) -> Iterable[str]:
+    major, minor = case["input"]["major"], case["input"]["minor"]
+    # Addresses are written as they are: ipset takes the text.
+    expected = {name: case["expected"][name] for name in ("text", "classid")}
+    found = {"text": traffic.class_text(minor, major), "classid": traffic.class_id(minor, major)}
+    return expect({**case, "expected": expected}, found)
 
 
 @suite("node-qos/oom_score_adj")

@@ -10,6 +10,7 @@ from kubetide.api.objects.meta import ObjectReference
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import DecodeError
 from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import NotFound
 from kubetide.kube.client.transport import Response
 from kubetide.kube.metrics import (
     CustomMetrics,
@@ -151,3 +152,48 @@ def test_an_external_metric_with_a_bar_in_its_name() -> None:
     assert found.value == 3
     path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/a%7Cb"
     assert server.sent == [(path, {"labelSelector": "q=1"})]
+
+
+class OneVersion(FaultyTransport):
+    """Serves usage in one version of metrics.k8s.io."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(FaultyApi())
+        self.version = version
+        self.asked: list[str] = []
+
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        if path == "/api":
+            return Response(200, {}, b'{"versions": ["v1"]}')
+        if path == "/apis":
+            entry = {"version": self.version, "groupVersion": f"metrics.k8s.io/{self.version}"}
+            group = {"name": "metrics.k8s.io", "versions": [entry], "preferredVersion": entry}
+            return Response(200, {}, json.dumps({"groups": [group]}).encode())
+        self.asked.append(path)
+        if path.startswith(f"/apis/metrics.k8s.io/{self.version}/"):
+            return Response(200, {}, b'{"items": []}')
+        return Response(404, {}, b'{"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}')
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [
+        pytest.param("v1beta1", ["v1beta1", "v1beta1"], id="asks-for-the-old-one-first"),
+        pytest.param("v1", ["v1beta1", "v1", "v1"], id="nothing-else-is-served"),
+        pytest.param("v2", ["v1beta1", "v1beta1"], id="unknown-versions-are-not-tried"),
+    ],
+)
+def test_usage_is_read_in_v1_where_nothing_else_is_served(version: str, asked: list[str]) -> None:
+    server = OneVersion(version)
+
+    async def main() -> None:
+        metrics = ResourceMetrics(Client(server, clock=virtual_clock()))
+        for read in (metrics.pods, metrics.readable_pods):
+            if version == "v2":
+                with pytest.raises(NotFound):
+                    await read("shop")
+            else:
+                await read("shop")
+
+    run_virtual(main())
+    assert [path.split("/")[3] for path in server.asked] == asked

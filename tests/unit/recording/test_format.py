@@ -1,6 +1,7 @@
 """Recordings on disk: what is written is read, and what cannot be read is one clear line."""
 
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -84,15 +85,15 @@ def test_late_samples_are_found_in_their_day(tmp_path: Path) -> None:
         number = writer.container("ns", "Deployment", "w", "w-1", "app")
         for second, amount in ((0, 1), (DAY, 2), (3600, 3)):
             writer.usage([number], [(T0 + second) * 1_000_000], [amount], [amount])
-    first, second = Recording(tmp_path / "a.tide").grids(0)
+    first, later = Recording(tmp_path / "a.tide").grids(0)
     assert first.memory[:2, 0].tolist() == [1.0, 3.0]
-    assert second.memory[0, 0] == 2.0
+    assert later.memory[0, 0] == 2.0
 
 
 def test_an_interrupted_recording_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="power"), Writer(tmp_path / "a.tide", Manifest(start=T0)) as writer:
+    with suppress(ZeroDivisionError), Writer(tmp_path / "a.tide", Manifest(start=T0)) as writer:
         writer.container("ns", "Deployment", "w", "w-1", "app")
-        raise RuntimeError("power")
+        writer.row("nodes", node="a", time=1 // 0)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -96,7 +96,7 @@ def pack(folder: Path, **changes: Any) -> Path:
         "name": "web", "kind": "usage", "file": "web.npz", "entities": 2, "interval_seconds": 300, "cpu_unit": 0.001,
         "memory_unit": 1024, "period_seconds": 86400, "warmup_periods": 1,
     }  # fmt: skip
-    arrays = {
+    arrays: dict[str, Any] = {
         "names": np.array(["a", "b"]),
         "starts": np.array([T0, T0 + 300]),
         "cpu": np.array([[100, -1, 300], [400, 500, -1]], dtype=np.int32),

@@ -49,18 +49,42 @@ def test_a_file_with_both_parts(tmp_path: Path) -> None:
         pytest.param("{}", "has neither sizes nor replicas", id="nothing"),
         pytest.param("sizes: {estimator: magic}", "sizes.estimator: Invalid enum value 'magic'", id="estimator"),
         pytest.param("sizes: {estimator: vpa, nmbers: {}}", "unknown field `nmbers`", id="unknown-field"),
-        pytest.param("sizes: {estimator: vpa, numbers: {p: 1}}", "sizes.numbers.p: vpa has no such number", id="number"),
-        pytest.param("sizes: {estimator: vpa, numbers: {target_cpu: 2}}", "sizes.numbers.target_cpu: must be above 0 and at most 1", id="percentile"),
-        pytest.param("sizes: {estimator: vpa, numbers: {margin: a}}", "sizes.numbers.margin: 'a' is not a number", id="text"),
-        pytest.param("sizes: {estimator: vpa, numbers: {interval: soon}}", "sizes.numbers.interval: 'soon' is not a duration", id="duration"),
-        pytest.param("sizes: {estimator: krr, update: {every: daily}}", "sizes.update.every: 'daily' is not a duration", id="every"),
-        pytest.param("sizes: {estimator: krr, update: {when: bounds}}", "sizes.update.when: krr has no bounds", id="bounds"),
+        pytest.param(
+            "sizes: {estimator: vpa, numbers: {p: 1}}",
+            "sizes.numbers.p: vpa has no such number",
+            id="number",
+        ),
+        pytest.param(
+            "sizes: {estimator: vpa, numbers: {target_cpu: 2}}",
+            "sizes.numbers.target_cpu: must be above 0 and at most 1",
+            id="percentile",
+        ),
+        pytest.param(
+            "sizes: {estimator: vpa, numbers: {margin: a}}",
+            "sizes.numbers.margin: 'a' is not a number",
+            id="text",
+        ),
+        pytest.param(
+            "sizes: {estimator: vpa, numbers: {interval: soon}}",
+            "sizes.numbers.interval: 'soon' is not a duration",
+            id="duration",
+        ),
+        pytest.param(
+            "sizes: {estimator: krr, update: {every: daily}}",
+            "sizes.update.every: 'daily' is not a duration",
+            id="every",
+        ),
+        pytest.param(
+            "sizes: {estimator: krr, update: {when: bounds}}",
+            "sizes.update.when: krr has no bounds",
+            id="bounds",
+        ),
         pytest.param("replicas: {min: 1}", "replicas: needs one of target and headroom", id="no-target"),
         pytest.param("replicas: {target: 0}", "replicas.target: must be between 1 and 1000", id="target"),
         pytest.param("replicas: {target: 60, min: 5, max: 4}", "replicas.max: is below min 5", id="range"),
         pytest.param("a: [", "is not YAML", id="no-yaml"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_in_a_file_is_one_line(
     tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

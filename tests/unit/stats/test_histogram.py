@@ -5,11 +5,12 @@ from decimal import Context, Decimal
 import numpy as np
 import pytest
 
-from kubetide.stats.block import Block, ranks
+from kubetide.stats.block import Block
 from kubetide.stats.buckets import exponential, linear
 from kubetide.stats.histogram import Histogram
 from kubetide.stats.instants import ZERO_TIME, microseconds, moment
 from kubetide.stats.saved import Saved
+from kubetide.stats.turns import ranks
 
 CPU = exponential(maximum=1000.0, first=0.01, ratio=1.05, epsilon=0.0001)
 TENS = linear(maximum=100.0, size=10.0, epsilon=0.001)

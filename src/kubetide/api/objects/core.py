@@ -80,6 +80,7 @@ class PodSpec(ApiObject, frozen=True, kw_only=True, gc=False):
     tolerations: tuple[Toleration, ...] | None = None
     host_network: bool = False
     scheduler_name: str = ""
+    runtime_class_name: str | None = None
 
 
 class ContainerStateRunning(ApiObject, frozen=True, kw_only=True, gc=False):

@@ -130,6 +130,10 @@ class HpaSpec(ApiObject, frozen=True, kw_only=True, gc=False):
     max_replicas: int = 0
     metrics: tuple[MetricSpec, ...] | None = None
     behavior: Behavior | None = None
+    sync_period_seconds: Any = None
+    """Proposed (KEP-6003): its own period; whatever is there is read, and judged where it is used."""
+    selection_strategy: Any = None
+    """Proposed (KEP-5325): which pods count."""
 
 
 class HpaStatus(ApiObject, frozen=True, kw_only=True, gc=False):

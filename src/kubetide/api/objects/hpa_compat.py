@@ -166,6 +166,24 @@ RULES = (
     ERRORS_ONCE,
     MINIMUM_OF_ZERO,
     CONDITION_GENERATION,
+    Rule(
+        id="deleted-meanwhile",
+        since=_V37,
+        always=True,
+        meaning="an autoscaler that is deleted while it is decided about changes nothing any more",
+    ),
+    Rule(
+        id="scale-by-count-alone",
+        since=_V37,
+        always=True,
+        meaning="a write of /scale is checked by spec.replicas, whatever its labels and annotations are",
+    ),
+    Rule(
+        id="usage-in-v1",
+        since=_V37,
+        always=True,
+        meaning="usage is read as metrics.k8s.io/v1 where v1beta1 is not served",
+    ),
 )
 
 

@@ -25,6 +25,9 @@ AUTO = "Auto"
 IN_PLACE_OR_RECREATE = "InPlaceOrRecreate"
 IN_PLACE = "InPlace"
 
+# Container modes beside `Auto` and `Off`.
+RECOMMENDATION_ONLY = "RecommendationOnly"
+
 # Controlled values.
 REQUESTS_AND_LIMITS = "RequestsAndLimits"
 REQUESTS_ONLY = "RequestsOnly"
@@ -110,8 +113,20 @@ class ContainerResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     startup_boost: StartupBoost | None = None
 
 
+class PodLevelPolicy(ApiObject, frozen=True, kw_only=True, gc=False):
+    """How the resources of the pod as a whole follow the recommendation (proposal AEP-7571)."""
+
+    mode: str | None = None
+    """`Off` (the default) or `Auto`."""
+    min_allowed: ResourceList | None = None
+    max_allowed: ResourceList | None = None
+    controlled_resources: tuple[str, ...] | None = None
+    controlled_values: str | None = None
+
+
 class PodResourcePolicy(ApiObject, frozen=True, kw_only=True, gc=False):
     container_policies: tuple[ContainerResourcePolicy, ...] | None = None
+    pod_policy: PodLevelPolicy | None = None
 
 
 class RecommenderSelector(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -124,6 +139,8 @@ class VerticalPodAutoscalerSpec(ApiObject, frozen=True, kw_only=True, gc=False):
     resource_policy: PodResourcePolicy | None = None
     recommenders: tuple[RecommenderSelector, ...] | None = None
     startup_boost: StartupBoost | None = None
+    scope: str = ""
+    """Node label by whose value the pods of a DaemonSet are sized apart (proposal AEP-10031)."""
 
 
 class ContainerRecommendation(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -134,12 +151,30 @@ class ContainerRecommendation(ApiObject, frozen=True, kw_only=True, gc=False):
     uncapped_target: ResourceList | None = None
 
 
+class PodLevelRecommendation(ApiObject, frozen=True, kw_only=True, gc=False):
+    """What the pod as a whole should request: for people, every component sums up the containers itself."""
+
+    target: ResourceList | None = None
+    lower_bound: ResourceList | None = None
+    upper_bound: ResourceList | None = None
+    uncapped_target: ResourceList | None = None
+
+
 class PodRecommendation(ApiObject, frozen=True, kw_only=True, gc=False):
+    container_recommendations: tuple[ContainerRecommendation, ...] | None = None
+    pod_recommendation: PodLevelRecommendation | None = None
+
+
+class GroupRecommendation(ApiObject, frozen=True, kw_only=True, gc=False):
+    """The recommendation for the pods on nodes with one value of the scope label."""
+
+    scope_value: str = ""
     container_recommendations: tuple[ContainerRecommendation, ...] | None = None
 
 
 class VerticalPodAutoscalerStatus(ApiObject, frozen=True, kw_only=True, gc=False):
     recommendation: PodRecommendation | None = None
+    groups: tuple[GroupRecommendation, ...] | None = None
     conditions: tuple[Condition, ...] | None = None
     observed_generation: int | None = None
 

@@ -27,6 +27,7 @@ LABEL_CPU_NORMALIZATION_ENABLED = "node.koordinator.sh/cpu-normalization-enabled
 LABEL_CORE_SCHED_GROUP = "koordinator.sh/core-sched-group-id"
 LABEL_CORE_SCHED_POLICY = "koordinator.sh/core-sched-policy"
 LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
+LABEL_NUMA_RESERVATION = "node.koordinator.sh/enable-numa-reservation"
 LABEL_SUB_PRIORITY = "koordinator.sh/priority"
 
 ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"

@@ -62,6 +62,10 @@ class MemoryQOS(ApiObject, frozen=True, kw_only=True, gc=False):
     priority_enable: int | None = None
     priority: int | None = None
     oom_kill_group: int | None = None
+    page_cache_enable: bool | None = None
+    page_cache_limit_percent: int | None = None
+    page_cache_limit_size: int | None = None
+    page_cache_reclaim_sync: bool | None = None
 
 
 class PodMemoryQOS(MemoryQOS, frozen=True, kw_only=True, gc=False):
@@ -192,6 +196,7 @@ class SystemStrategy(ApiObject, frozen=True, kw_only=True, gc=False):
     sched_group_identity_enabled: int | None = None
     sched_idle_saver_wmark: int | None = None
     sched_features: dict[str, bool] | None = None
+    page_cache_limit_enabled: int | None = None
 
 
 class CgroupPath(ApiObject, frozen=True, kw_only=True, gc=False):

@@ -32,10 +32,17 @@ SLICE = 500
 """Items decoded between two iterations of the event loop: below a millisecond for usage, a few for pods."""
 
 
+class ShardInfo(ApiObject, frozen=True, kw_only=True, gc=False):
+    """What a server that knows shards says it has filtered by."""
+
+    selector: str = ""
+
+
 class ListMeta(ApiObject, frozen=True, kw_only=True, gc=False):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
     remaining_item_count: int | None = None
+    shard_info: ShardInfo = ShardInfo()
 
 
 class RawList(ApiObject, frozen=True, kw_only=True, gc=False):

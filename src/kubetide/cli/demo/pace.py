@@ -1,7 +1,8 @@
 """How fast a showing goes, and what a key does to it.
 
 `+` doubles the speed, `-` halves it, space stops time and lets it go on, `q` ends. The arrows up and down do what `+`
-and `-` do. A change of speed while time stands still is kept for when it goes on.
+and `-` do. A change of speed while time stands still is kept for when it goes on. What other keys do is for others to
+say (`cli.demo.controls`).
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ FASTEST = 1_000_000.0
 FASTER, SLOWER, PAUSE, END = "+", "-", " ", "q"
 
 _MEANINGS = {"+": FASTER, "=": FASTER, "-": SLOWER, "_": SLOWER, " ": PAUSE, "q": END, "Q": END}
-_ARROWS = {"A": FASTER, "B": SLOWER}
+_MEANINGS |= {key: key for key in "\tls123"} | {"L": "l", "S": "s"}
+_SEQUENCES = {"A": FASTER, "B": SLOWER, "Z": "\x1b[Z"}
+"""The arrows up and down, and Shift-Tab."""
 _ESCAPE = "\x1b"
 
 
@@ -44,10 +47,13 @@ class Pace:
                 return replace(self, ended=True)
         return self
 
+    def text(self) -> str:
+        """Return how fast it goes."""
+        return f"paused at {self.speed:g}x" if self.paused else f"{self.speed:g}x"
+
     def hint(self) -> str:
-        """Return the line that says how fast it goes and which keys there are."""
-        now = f"paused at {self.speed:g}x" if self.paused else f"{self.speed:g}x"
-        return f"{now}   + faster   - slower   space {'go on' if self.paused else 'pause'}   q end"
+        """Return the line that says how fast it goes and which keys change that."""
+        return f"{self.text()}   + faster   - slower   space {'go on' if self.paused else 'pause'}   q end"
 
 
 def keys_in(data: bytes) -> Iterator[str]:
@@ -59,8 +65,8 @@ def keys_in(data: bytes) -> Iterator[str]:
             end = position + 2
             while end < len(text) and not text[end].isalpha() and text[end] != "~":
                 end += 1
-            if end == position + 2 and text[end : end + 1] in _ARROWS:
-                yield _ARROWS[text[end]]
+            if end == position + 2 and text[end : end + 1] in _SEQUENCES:
+                yield _SEQUENCES[text[end]]
             position = end + 1
             continue
         meaning = _MEANINGS.get(text[position])

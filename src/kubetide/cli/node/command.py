@@ -130,9 +130,9 @@ def refuse_unknown_names(settings: NodeSettings) -> None:
     from kubetide.node.enforcement import installed_extensions
 
     version = settings.version
-    parse_gates(settings.feature_gates, compat=version)
-    parse_gates(settings.runtime_hooks, HOOK_GATES, version)
-    without = [*unsupported(settings.feature_gates), *unsupported(settings.runtime_hooks, HOOK_GATES)]
+    gates = parse_gates(settings.feature_gates, compat=version)
+    hooks = parse_gates(settings.runtime_hooks, HOOK_GATES, version)
+    without = [*unsupported(gates), *unsupported(hooks)]
     if without:
         log.warning("feature gates without effect here", gates="; ".join(without))
     switched_on(settings.qos_extension_plugins, installed_extensions())

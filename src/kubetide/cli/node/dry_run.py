@@ -50,7 +50,7 @@ class ReadOnlyHost:
         return self._inner.list_dirs(path)
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory exists."""
+        """Return whether a file or directory exists."""
         return self._inner.exists(path)
 
     def sweep(self) -> None:

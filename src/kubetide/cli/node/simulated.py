@@ -1,4 +1,4 @@
-"""The agents of simulated nodes: `kubetide demo` and `kubetide up --sim --agents` run one per node, in this process.
+"""The agents of simulated nodes: `kubetide demo` and `kubetide up --with node` run one per node, in this process.
 
 They see a simulated machine and otherwise are the agents of real nodes. Asked over HTTP, they answer together:
 `kubetide node status` shows one node or all of them.
@@ -32,7 +32,7 @@ def make_agent(
     seed: int,
     *,
     interval: timedelta,
-    telemetry: Telemetry | None = None,
+    telemetry: Telemetry,
     audit: Path | None = None,
 ) -> NodeAgent:
     """Return the agent of a simulated node that looks and acts once per `interval`.
@@ -60,7 +60,7 @@ def make_agent(
         cluster.clock,
         settings,
         host,
-        telemetry or Telemetry(),
+        telemetry,
         layout=Layout(version=host.version, paths=host.paths),
         commands=host,
         modules=partial(make_modules, sockets=False, rng=random.Random(f"{seed}/{node}")),
@@ -70,7 +70,7 @@ def make_agent(
 Explain = Callable[[str, str], dict[str, Any] | None]
 
 
-def explain_together(agents: Sequence[NodeAgent], others: Explain | None = None) -> Explain:
+def explain_together(agents: Sequence[NodeAgent], others: Explain) -> Explain:
     """Return who answers for all agents, and for the controllers beside them.
 
     `status/self` is the one node there is, or all of them.
@@ -80,7 +80,7 @@ def explain_together(agents: Sequence[NodeAgent], others: Explain | None = None)
         if kind == "status" and key == "self" and len(agents) != 1:
             return {"nodes": [agent.status() for agent in agents]}
         found = (answer for agent in agents if (answer := agent.explain(kind, key)) is not None)
-        return join(kind, others(kind, key) if others is not None else None, next(found, None))
+        return join(kind, others(kind, key), next(found, None))
 
     return explain
 
@@ -125,17 +125,25 @@ class JointAudit:
 
 @asynccontextmanager
 async def answering(
-    agents: Sequence[NodeAgent], port: int, *, telemetry: Telemetry | None = None, others: Explain | None = None
+    agents: Sequence[NodeAgent],
+    port: int,
+    *,
+    telemetry: Telemetry,
+    others: Explain,
+    ready: Callable[[], bool],
 ) -> AsyncIterator[int]:
-    """Answer for the agents on loopback while the block lasts, and give the port."""
+    """Answer for the agents and the controllers beside them on loopback while the block lasts, and give the port.
+
+    Both may come later: who asks before hears that nothing is known.
+    """
     from kubetide.kube.connections import ConnectionLimits
     from kubetide.kube.listener import listening
 
     endpoints = NodeEndpoints(
-        telemetry or Telemetry(),
-        audit=JointAudit(agents) if any(agent.audit is not None for agent in agents) else None,
+        telemetry,
+        audit=JointAudit(agents),
         healthy=lambda: all(agent.healthy() for agent in agents),
-        ready=lambda: all(agent.ready() for agent in agents),
+        ready=lambda: ready() and all(agent.ready() for agent in agents),
         explain=explain_together(agents, others),
     )
     async with listening(ConnectionLimits().runner(endpoints.application()), "127.0.0.1", port) as taken:

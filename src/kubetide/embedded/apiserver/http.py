@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import format_datetime
+from random import SystemRandom
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -121,6 +122,7 @@ class _Front:
         self._api = api
         self.options = options
         self._anonymous = anonymous
+        self._random = SystemRandom()
         self._watches: set[asyncio.Task[object]] = set()
 
     def stop(self) -> None:
@@ -186,7 +188,8 @@ class _Front:
 
     async def _stream(self, http: web.BaseRequest, plan: WatchPlan) -> web.StreamResponse:
         if plan.timeout is None:
-            plan.timeout = _WATCH_SECONDS * (1 + self._api.random.random())
+            # Not the server's own randomness: who watches a simulation must not change the names of its pods.
+            plan.timeout = _WATCH_SECONDS * (1 + self._random.random())
         plan.timers = wire_timers()
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}

@@ -1,5 +1,7 @@
 """Paths that are not about a resource: health, version, discovery, OpenAPI."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from kubetide.embedded.apiserver import openapi
@@ -30,7 +32,8 @@ _SWAGGER = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 class NonResource:
     """Answers everything above the resources."""
 
-    def __init__(self, registry: Registry, store: ObjectStore) -> None:
+    def __init__(self, registry: Registry, store: ObjectStore, metrics: Callable[[], str]) -> None:
+        self._metrics = metrics
         self._registry = registry
         self._store = store
         self._discovery = Discovery(registry)
@@ -51,6 +54,8 @@ class NonResource:
                 return Answer(500, text.encode(), "text/plain; charset=utf-8")
             case [name, *_] if name in _HEALTH:
                 return Answer(200, b"ok", "text/plain; charset=utf-8")
+            case ["metrics"]:
+                return Answer(200, self._metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
             case ["version"]:
                 return answer_raw(VERSION)
             case ["openapi", "v2"]:

@@ -99,7 +99,7 @@ class ApiServer:
         """Answers `nodes/NAME/proxy/…` (node, path below, request), if there is one."""
         self.forward: Forward | None = None
         """Sends a request to the server behind an APIService, while there is a network."""
-        self._non_resource = NonResource(self.registry, self.store)
+        self._non_resource = NonResource(self.registry, self.store, self.verbs.shard_meter.text)
         self._services = self.store.collection(API_SERVICES)
         self.store.listen(self._changed, strategy.CRDS, strategy.NAMESPACES)
         self._bootstrap()

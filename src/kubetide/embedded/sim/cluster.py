@@ -35,17 +35,25 @@ from kubetide.embedded.sim.controllers.expiry import EVENT_TTL
 from kubetide.embedded.sim.controllers.registry import make_controllers
 from kubetide.embedded.sim.load.curves import DAY, Constant, Curve
 from kubetide.embedded.sim.load.manifests import node_manifest, workload_manifest
-from kubetide.embedded.sim.load.model import LoadModel, WorkloadKey
+from kubetide.embedded.sim.load.model import LoadModel, Observer
 from kubetide.embedded.sim.load.profile import Profile
-from kubetide.embedded.sim.load.scenario import Amount, Scenario, make_curve, make_profile, seconds
-from kubetide.embedded.sim.load.scenario_events import play, set_node_outage
+from kubetide.embedded.sim.load.scenario import (
+    Amount,
+    EventSpec,
+    Scenario,
+    ScenarioError,
+    make_curve,
+    make_profile,
+    seconds,
+)
+from kubetide.embedded.sim.load.scenario_events import Announcement, play, set_node_outage
 from kubetide.embedded.sim.metrics import SimMetrics
 from kubetide.embedded.sim.node.hosts import SimHost
 from kubetide.embedded.sim.node.kernel import Kernel
 from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.scheduler import Scheduler
 from kubetide.embedded.sim.time.loop import virtual_clock
-from kubetide.embedded.sim.world import JOBS, NAMESPACES, NODES, REPLICA_SETS, World, controller_of
+from kubetide.embedded.sim.world import NAMESPACES, NODES, World
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.client import Client
 
@@ -84,7 +92,7 @@ class SimCluster:
         """The machine under each node, for the node agent."""
         self.scheduler = Scheduler(self.world)
         self.kubelets = Kubelets(
-            self.world, self.kernel, self.hosts, monotonic=self.elapsed, workload_of=self._workload_of
+            self.world, self.kernel, self.hosts, monotonic=self.elapsed, workload_of=self.world.workload_of
         )
         self.model = LoadModel(self.kernel, seed=self.seed, week_start=week_start, done=self.kubelets.complete)
         self.kubelets.attach(self.model)
@@ -104,6 +112,9 @@ class SimCluster:
         self.api.metrics_provider = self.metrics
         self.api.node_proxy = self._kubelet_endpoint
         self.controllers = make_controllers(self.world, event_ttl=event_ttl)
+        self.observers: list[Observer] = []
+        self.announce: Callable[[Announcement], None] = lambda _: None
+        """Hears of scenario events."""
         self._tick = seconds(self.scenario.tick)
         self._group = asyncio.TaskGroup()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -140,10 +151,16 @@ class SimCluster:
         for workload in scenario.workloads:
             key = (workload.namespace, workload.name)
             self.model.set_profile(key, make_profile(workload, seed=self.seed))
-        for obj in (*scenario.objects, *map(workload_manifest, scenario.workloads)):
-            await self._apply_one(obj, replace_existing=False)
+        written = [(f"objects[{index}]", obj) for index, obj in enumerate(scenario.objects)]
+        written += [(f"workloads[{index}]", workload_manifest(spec)) for index, spec in enumerate(scenario.workloads)]
+        for place, obj in written:
+            try:
+                await self._apply_one(obj, replace_existing=False)
+            except (StatusError, InvalidInput) as error:
+                await self.__aexit__(None, None, None)
+                raise ScenarioError(str(error), subject=scenario.source, field=place) from error
         for event in scenario.events:
-            self._spawn(play(self, event), f"sim-event-{event.do}")
+            self.inject(event)
         return self
 
     async def __aexit__(
@@ -159,6 +176,10 @@ class SimCluster:
 
     def _spawn(self, work: Any, name: str) -> None:
         self._tasks.append(self._group.create_task(work, name=name))
+
+    def inject(self, event: EventSpec) -> None:
+        """Let a scenario event happen at its time, also one that the scenario did not have at its start."""
+        self._spawn(play(self, event), f"sim-event-{event.do}")
 
     def elapsed(self) -> float:
         """Return seconds since the cluster was made."""
@@ -185,9 +206,16 @@ class SimCluster:
         for _ in range(_OOM_ROUNDS):
             kills = self.kernel.out_of_memory()
             if not kills:
-                return
+                break
+            taken = self.model.rates() if self.observers else {}
             for kill in kills:
+                workload = self.kubelets.workload_at(kill.row)
                 self.kubelets.kill(kill.row, scope=kill.scope)
+                if workload is not None:
+                    for observer in self.observers:
+                        observer.killed(workload, taken.get(kill.row, 0.0) * self._tick)
+        for observer in self.observers:
+            observer.stepped(now)
 
     # -- access
 
@@ -367,16 +395,3 @@ class SimCluster:
                 if holds:
                     return
                 await asyncio.sleep(every.total_seconds())
-
-    def _workload_of(self, pod: Raw) -> WorkloadKey:
-        namespace = pod["metadata"]["namespace"]
-        owner = controller_of(pod)
-        if owner is None:
-            return namespace, pod["metadata"]["name"]
-        for kind, resource in (("ReplicaSet", REPLICA_SETS), ("Job", JOBS)):
-            if owner.get("kind") == kind:
-                parent = self.world.get(resource, StoreKey(namespace, owner["name"]))
-                above = controller_of(parent) if parent is not None else None
-                if above is not None:
-                    return namespace, str(above["name"])
-        return namespace, str(owner["name"])

@@ -1,17 +1,30 @@
-"""What a stretch of simulated time cost and gave: pods, CPU asked for and used, waiting, OOM kills.
+"""What a stretch of simulated time cost and gave, workload by workload; docs/reference/demo.md defines it.
 
-Sampled at even steps; hours are sums of samples times the step. "Served well" is the share of samples with requests in
-which the mean response time of a workload was below a second.
+    asked     requests of the pods on nodes, batch and mid resources included, times the hours they were held
+    used      CPU that was granted, memory that was held, times hours
+    requests  that the load curve brought, whether or not anybody was there to take them
+    lost      requests that came while no pod was ready, and those that an OOM-killed pod had taken since the last tick
+    slow      requests to pods whose mean response time was a second or more
+    well      requests − lost − slow, as a share of requests
+
+A ledger is told of every step of the load model and looks every 15 seconds. It only reads, so that a day that is
+watched and one that is not are the same day.
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.model import WorkloadKey
 from kubetide.embedded.sim.node.resizes import held_by
 
 GOOD_LATENCY = 1.0
+LOOK_SECONDS = 15.0
+HISTORY = 240
+"""Looks that are remembered for a trend: an hour."""
+
+_BATCH_CPU = ("kubernetes.io/batch-cpu", "kubernetes.io/mid-cpu")
+_MEMORY = ("memory", "kubernetes.io/batch-memory", "kubernetes.io/mid-memory")
+_HOUR = 3600.0
 
 
 @dataclass(slots=True)
@@ -20,84 +33,141 @@ class Account:
 
     least_pods: int = 10**9
     most_pods: int = 0
-    requested_core_hours: float = 0.0
+    asked_core_hours: float = 0.0
     used_core_hours: float = 0.0
-    requested_gib_hours: float = 0.0
-    samples: int = 0
-    good: int = 0
+    asked_gib_hours: float = 0.0
+    used_gib_hours: float = 0.0
+    requests: float = 0.0
+    lost: float = 0.0
+    slow: float = 0.0
+    oom_kills: int = 0
+
+    @property
+    def served_well(self) -> float | None:
+        """The share of requests that were answered in time; None where there were none."""
+        if self.requests <= 0:
+            return None
+        return max(0.0, 1 - (self.lost + self.slow) / self.requests)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRow:
-    """One workload at this moment, for a table."""
+    """One workload at this moment."""
 
     workload: WorkloadKey
-    pods: int
-    ready: int
-    rate: float
-    latency: float
-    used_cores: float
-    requested_cores: float
-    memory_bytes: float
-    requested_memory: float
-    restarts: int
+    pods: int = 0
+    ready: int = 0
+    rate: float = 0.0
+    latency: float = 0.0
+    used_cores: float = 0.0
+    asked_cores: float = 0.0
+    used_memory: float = 0.0
+    asked_memory: float = 0.0
+    batch_cores: float = 0.0
+    """What of the cores asked for is overcommitted."""
+    restarts: int = 0
+
+
+@dataclass(slots=True)
+class _Sum:
+    pods: int = 0
+    ready: int = 0
+    used_cores: float = 0.0
+    asked_cores: float = 0.0
+    used_memory: float = 0.0
+    asked_memory: float = 0.0
+    batch_cores: float = 0.0
+    restarts: int = 0
 
 
 @dataclass(slots=True)
 class Ledger:
-    """All workloads' accounts since `started`."""
+    """The accounts of all workloads of a cluster, from when it is attached to it."""
 
     cluster: SimCluster
-    started: datetime
     accounts: dict[WorkloadKey, Account] = field(default_factory=dict)
+    latest: dict[WorkloadKey, WorkloadRow] = field(default_factory=dict)
+    """Every workload as it was when last looked at, those of the scenario first."""
+    trends: dict[WorkloadKey, list[float]] = field(default_factory=dict)
+    """Cores used at each of the last looks."""
+    kills: dict[WorkloadKey, list[float]] = field(default_factory=dict)
+    """The seconds at which containers were OOM-killed, those of the last hour."""
+    _looked: float = 0.0
 
-    def look(self) -> list[WorkloadRow]:
-        """Return every workload that runs at this moment, in order of name."""
-        cluster = self.cluster
-        cluster.kernel.refresh(cluster.elapsed())
-        levels = cluster.model.levels()
-        found: dict[WorkloadKey, list[float]] = {}
-        for run in cluster.kubelets.runs():
-            sums = found.setdefault(run.workload, [0.0] * 7)
+    def attach(self) -> None:
+        """Listen to the cluster."""
+        self.cluster.observers.append(self)
+
+    def killed(self, workload: WorkloadKey, requests: float) -> None:
+        """Count an OOM kill and the requests that the pod had taken since the last tick."""
+        account = self.accounts.setdefault(workload, Account())
+        account.oom_kills += 1
+        account.lost += requests
+        now = self.cluster.elapsed()
+        self.kills[workload] = [*(at for at in self.kills.get(workload, ()) if at > now - _HOUR), now]
+
+    def recent_kills(self, workload: WorkloadKey, seconds: float = _HOUR) -> int:
+        """Return how many containers were OOM-killed in the last so many seconds, an hour at most."""
+        since = self.cluster.elapsed() - seconds
+        return sum(at > since for at in self.kills.get(workload, ()))
+
+    def stepped(self, now: float) -> None:
+        """Look, if the time for it has come."""
+        if now + 1e-6 < self._looked + LOOK_SECONDS:
+            return
+        seconds, self._looked = now - self._looked, now
+        sums = self._sums()
+        served = self.cluster.model.served(now)
+        found = {workload: WorkloadRow(workload=workload) for workload in self.cluster.model.profiles}
+        for workload in dict.fromkeys((*found, *sums, *self.latest)):
+            account = self.accounts.setdefault(workload, Account())
+            each = sums.get(workload, _Sum())
+            rate, latency = 0.0, 0.0
+            if workload in served:
+                rate, pods = served[workload]
+                latency = sum(pod.latency for pod in pods) / len(pods) if pods else 0.0
+                account.requests += rate * seconds
+                slow = sum(pod.rate for pod in pods if pod.latency >= GOOD_LATENCY)
+                account.slow += slow * seconds
+                account.lost += 0.0 if pods else rate * seconds
+            account.least_pods = min(account.least_pods, each.pods)
+            account.most_pods = max(account.most_pods, each.pods)
+            account.used_core_hours += each.used_cores * seconds / _HOUR
+            account.asked_core_hours += each.asked_cores * seconds / _HOUR
+            account.asked_gib_hours += each.asked_memory / 2**30 * seconds / _HOUR
+            account.used_gib_hours += each.used_memory / 2**30 * seconds / _HOUR
+            found[workload] = WorkloadRow(
+                workload=workload,
+                pods=each.pods,
+                ready=each.ready,
+                rate=rate,
+                latency=latency,
+                used_cores=each.used_cores,
+                asked_cores=each.asked_cores,
+                used_memory=each.used_memory,
+                asked_memory=each.asked_memory,
+                batch_cores=each.batch_cores,
+                restarts=each.restarts,
+            )
+            trend = self.trends.setdefault(workload, [])
+            trend.append(each.used_cores)
+            del trend[:-HISTORY]
+        self.latest = found
+
+    def _sums(self) -> dict[WorkloadKey, _Sum]:
+        kernel = self.cluster.kernel
+        found: dict[WorkloadKey, _Sum] = {}
+        for run in self.cluster.kubelets.runs():
+            total = found.setdefault(run.workload, _Sum())
             held = held_by(run.containers)
             rows = [c.row for c in run.containers if c.row is not None]
-            sums[0] += 1
-            sums[1] += all(c.ready for c in run.containers)
-            sums[2] += float(cluster.kernel.granted[rows].sum())
-            sums[3] += held.get("cpu", 0) / 1000
-            sums[4] += float(cluster.kernel.anon[rows].sum())
-            sums[5] += held.get("memory", 0)
-            sums[6] += sum(c.restarts for c in run.containers)
-        result = []
-        for workload in sorted(found):
-            pods, ready, used, requested, memory, asked, restarts = found[workload]
-            work = cluster.model.work_of(workload)
-            latency = sum(each.latency for each in work) / len(work) if work else 0.0
-            result.append(
-                WorkloadRow(
-                    workload=workload,
-                    pods=int(pods),
-                    ready=int(ready),
-                    rate=levels.get(workload, 0.0),
-                    latency=latency,
-                    used_cores=used,
-                    requested_cores=requested,
-                    memory_bytes=memory,
-                    requested_memory=asked,
-                    restarts=int(restarts),
-                )
-            )
-        return result
-
-    def sample(self, hours: float) -> None:
-        """Add the present moment, standing for so many hours."""
-        for seen in self.look():
-            account = self.accounts.setdefault(seen.workload, Account())
-            account.least_pods = min(account.least_pods, seen.pods)
-            account.most_pods = max(account.most_pods, seen.pods)
-            account.used_core_hours += seen.used_cores * hours
-            account.requested_core_hours += seen.requested_cores * hours
-            account.requested_gib_hours += seen.requested_memory / 2**30 * hours
-            if seen.rate > 0:
-                account.samples += 1
-                account.good += seen.latency < GOOD_LATENCY
+            total.pods += 1
+            total.ready += all(c.ready for c in run.containers)
+            total.used_cores += float(kernel.granted[rows].sum())
+            total.used_memory += float(kernel.anon[rows].sum())
+            batch = sum(held.get(name, 0) for name in _BATCH_CPU) / 1000
+            total.asked_cores += held.get("cpu", 0) / 1000 + batch
+            total.batch_cores += batch
+            total.asked_memory += sum(held.get(name, 0) for name in _MEMORY)
+            total.restarts += sum(c.restarts for c in run.containers)
+        return found

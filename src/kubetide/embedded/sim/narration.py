@@ -1,7 +1,7 @@
 """What happens in a cluster, in one line per change, with its reason.
 
 Most of it stands in Kubernetes events already: who did what, and why. What has no event (a new recommendation, other
-resources after a pod was replaced, a changed amount of shared CPU) is read from the difference of two versions.
+resources after a pod was replaced, overcommitted batch resources) is read from the difference of two versions.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from typing import Literal
 from kubetide.api.values.quantity import quantity_float
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey
+from kubetide.embedded.sim.load.scenario_events import Announcement
 
 Tone = Literal["plain", "good", "warn", "bad"]
 
@@ -39,7 +40,8 @@ _NODES = ResourceKey("", "nodes")
 _PODS = ResourceKey("", "pods")
 _EVENT_RESOURCE = ResourceKey("", "events")
 _WORTH_TELLING = 0.1
-"""Changes of a recommendation or of shared CPU below this share are noise to a reader."""
+"""Changes of a recommendation below this share are noise to a reader."""
+_WORTH_TELLING_BATCH = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Line:
     subject: str
     text: str
     tone: Tone = "plain"
+    namespace: str = ""
 
     def render(self) -> str:
         """Return the line as plain text."""
@@ -63,7 +66,8 @@ class Narrator:
         self._now = now
         self._tell = tell
         self._recommended: dict[str, dict[str, float]] = {}
-        self._shared: dict[str, float] = {}
+        self._batch: dict[str, tuple[float, float]] = {}
+        self._told_batch = (0.0, 0)
         self._autoscaled: set[tuple[str, str]] = set()
 
     def changed(self, resource: ResourceKey, old: Raw | None, new: Raw | None) -> None:
@@ -75,7 +79,7 @@ class Narrator:
         elif resource == _VPAS:
             self._recommendation(new)
         elif resource == _NODES:
-            self._shared_cpu(new)
+            self._overcommit(new)
         elif resource == _PODS and old is not None and old["spec"] is not new["spec"]:
             self._resize(old, new)
         elif resource == _HPAS:
@@ -97,7 +101,8 @@ class Narrator:
         revision = " from 0 " in message or message.endswith(" to 0")
         if reason == "ScalingReplicaSet" and autoscaled and not revision:
             return
-        self._say(f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}", message, tone)
+        subject = f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
+        self._say(subject, message, tone, str(involved.get("namespace") or ""))
 
     def _resize(self, old: Raw, new: Raw) -> None:
         changes = []
@@ -112,7 +117,12 @@ class Narrator:
                     if one.get(name) != two.get(name)
                 ]
         if changes:
-            self._say(f"pod/{new['metadata']['name']}", "resized in place: " + ", ".join(changes), "good")
+            self._say(
+                f"pod/{new['metadata']['name']}",
+                "resized in place: " + ", ".join(changes),
+                "good",
+                new["metadata"]["namespace"],
+            )
 
     def _recommendation(self, vpa: Raw) -> None:
         recommendation = (vpa.get("status") or {}).get("recommendation") or {}
@@ -129,24 +139,44 @@ class Narrator:
             was = ""
             if before is not None:
                 was = " (was " + ", ".join(f"{k} {_amount(k, v)}" for k, v in before.items()) + ")"
-            self._say(f"vpa/{name}", f"recommends {told} for container {container.get('containerName')}{was}", "good")
+            text = f"recommends {told} for container {container.get('containerName')}{was}"
+            self._say(f"vpa/{name}", text, "good", str(vpa["metadata"].get("namespace") or ""))
 
-    def _shared_cpu(self, node: Raw) -> None:
+    def _overcommit(self, node: Raw) -> None:
+        """Report batch resources as one sum: nodes follow their load up and down all day, each in its own time."""
         allocatable = (node.get("status") or {}).get("allocatable") or {}
         raw = allocatable.get("kubernetes.io/batch-cpu")
         if raw is None:
             return
-        name, value = node["metadata"]["name"], quantity_float(raw)
-        before = self._shared.get(name)
-        if before is not None and _close(before, value):
+        memory = quantity_float(allocatable.get("kubernetes.io/batch-memory", "0"))
+        self._batch[node["metadata"]["name"]] = (quantity_float(raw) / 1000, memory)
+        cpu = sum(each for each, _ in self._batch.values())
+        before, nodes = self._told_batch
+        if nodes == len(self._batch) and abs(cpu - before) <= _WORTH_TELLING_BATCH * max(before, 1.0):
             return
-        self._shared[name] = value
-        memory = allocatable.get("kubernetes.io/batch-memory", "0")
-        text = f"overcommits {value / 1000:.1f} cores and {_amount('memory', quantity_float(memory))} for batch work"
-        self._say(f"node/{name}", text + (f" (was {before / 1000:.1f} cores)" if before is not None else ""), "good")
+        self._told_batch = cpu, len(self._batch)
+        held = _amount("memory", sum(each for _, each in self._batch.values()))
+        was = f" (was {before:.1f} cores)" if nodes == len(self._batch) else ""
+        self._say("nodes", f"overcommit {cpu:.1f} cores and {held} for batch work{was}", "good")
 
-    def _say(self, subject: str, text: str, tone: Tone) -> None:
-        self._tell(Line(self._now(), subject, text, tone))
+    def announced(self, event: Announcement) -> None:
+        """Report a scenario event."""
+        text = event.text if not event.seconds else f"{event.text} for {_minutes(event.seconds)}"
+        space, _, name = event.subject.rpartition("/")
+        subject = f"event/{name}"
+        self._tell(Line(self._now(), subject, text, "good" if event.over else "warn", namespace=space))
+
+    def _say(self, subject: str, text: str, tone: Tone, namespace: str = "") -> None:
+        self._tell(Line(self._now(), subject, text, tone, namespace=namespace))
+
+
+def nodes_text(count: int) -> str:
+    """Return `1 node` or `3 nodes`."""
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
 
 
 def _close(before: float, after: float) -> bool:

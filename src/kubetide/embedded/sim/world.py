@@ -193,6 +193,20 @@ class World:
         """Return everything that names `uid` as an owner."""
         return list(self._children.get(uid, ()))
 
+    def workload_of(self, pod: Raw) -> tuple[str, str]:
+        """Return namespace and name of the topmost owner of a pod, its own if it has none."""
+        namespace = pod["metadata"]["namespace"]
+        owner = controller_of(pod)
+        if owner is None:
+            return namespace, pod["metadata"]["name"]
+        for kind, resource in (("ReplicaSet", REPLICA_SETS), ("Job", JOBS)):
+            if owner.get("kind") == kind:
+                parent = self.get(resource, StoreKey(namespace, owner["name"]))
+                above = controller_of(parent) if parent is not None else None
+                if above is not None:
+                    return namespace, str(above["name"])
+        return namespace, str(owner["name"])
+
     # -- writing what belongs to the cluster
 
     def put(self, resource: ResourceKey, old: Raw, **parts: Any) -> Raw:

@@ -15,10 +15,11 @@ A value that cannot be used has no effect and is named in an event.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
+from kubetide.api.objects.hpa import HpaSpec
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
 
@@ -78,6 +79,30 @@ class Overrides:
 
 
 NO_OVERRIDES = Overrides()
+
+
+def with_proposed_fields(found: Overrides, spec: HpaSpec) -> Overrides:
+    """Return the overrides with what fields say that Kubernetes does not have yet; annotations win over them."""
+    problems = list(found.problems)
+    seconds, strategy = spec.sync_period_seconds, spec.selection_strategy
+    period = selection = None
+    if seconds is not None:
+        whole = isinstance(seconds, int) and not isinstance(seconds, bool)
+        if whole and SHORTEST_PERIOD.total_seconds() <= seconds <= LONGEST_PERIOD.total_seconds():
+            period = timedelta(seconds=seconds)
+        else:
+            problems.append("spec.syncPeriodSeconds: must be a whole number from 1 to 3600")
+    if strategy is not None:
+        try:
+            selection = _selection(str(strategy))
+        except InvalidInput as problem:
+            problems.append(f"spec.selectionStrategy: {problem}")
+    return replace(
+        found,
+        sync_period=found.sync_period or period,
+        selection=found.selection or selection,
+        problems=tuple(problems),
+    )
 
 
 def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:

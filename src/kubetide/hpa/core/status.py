@@ -1,7 +1,8 @@
 """The status of an autoscaler: conditions that keep their age, and whether anything changed that is worth a write.
 
 A status is written only when it differs from what is stored. Differences are those a reader could see: quantities
-compare by amount, times by instant, and a list that is missing equals an empty one.
+compare by amount, times by instant, and a list that is missing equals an empty one. Values of metrics that drift a
+little differ in every reconcile, and are written from time to time only.
 """
 
 from datetime import UTC, datetime
@@ -18,7 +19,12 @@ ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"
 SCALING_LIMITED = "ScalingLimited"
 
+LITTLE = 0.1
+"""The share by which a value of a metric may differ from the one that is written and still wait for its turn."""
+
+_UTILIZATION = "averageUtilization"
 _QUANTITIES = {"value", "averageValue"}
+_VALUES = {*_QUANTITIES, _UTILIZATION}
 Conditions = tuple[Condition, ...]
 
 
@@ -70,13 +76,25 @@ def conditions_only(before: HpaStatus, conditions: Conditions) -> HpaStatus:
 
 def same_status(one: HpaStatus, other: HpaStatus) -> bool:
     """Return whether two statuses say the same."""
+    return same_beside_metrics(one, other) and _same(one.current_metrics or (), other.current_metrics or ())
+
+
+def only_drifted(one: HpaStatus, other: HpaStatus) -> bool:
+    """Return whether two statuses differ in nothing but values of the same metrics, each by at most `LITTLE`.
+
+    Nobody decides on these values, the autoscaler least of all: it reads the metrics themselves.
+    """
+    return same_beside_metrics(one, other) and _near(one.current_metrics or (), other.current_metrics or ())
+
+
+def same_beside_metrics(one: HpaStatus, other: HpaStatus) -> bool:
+    """Return whether two statuses differ in nothing but values of metrics."""
     return (
         one.current_replicas == other.current_replicas
         and one.desired_replicas == other.desired_replicas
         and one.last_scale_time == other.last_scale_time
         and one.observed_generation == other.observed_generation
         and (one.conditions or ()) == (other.conditions or ())
-        and _same(one.current_metrics or (), other.current_metrics or ())
     )
 
 
@@ -149,6 +167,25 @@ def _same_members(one: dict[str, Any], other: dict[str, Any]) -> bool:
         elif not _same(_shown(mine), _shown(theirs)):
             return False
     return all(_same_amount(mine, theirs) for mine, theirs in amounts)
+
+
+def _near(one: Any, other: Any, name: str = "") -> bool:
+    """Compare like `_same`, with amounts and utilizations that may differ a little."""
+    if one == other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(_near(_shown(one.get(each)), _shown(other.get(each)), each) for each in {**one, **other})
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_near, one, other))
+    if one is None or other is None or name not in _VALUES:
+        return False
+    try:
+        mine, theirs = parse_quantity(one).nanos, parse_quantity(other).nanos
+    except QuantityError:
+        return False
+    # One point of utilization is the grain of what is shown, however small the number.
+    grain = 10**9 if name == _UTILIZATION else 0
+    return abs(mine - theirs) <= max(LITTLE * abs(mine), grain)
 
 
 def _same_amount(one: Any, other: Any) -> bool:

@@ -17,9 +17,6 @@ import msgspec
 
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.hpa import ManagedFieldsEntry
-from kubetide.api.objects.hpa_compat import SAME_AS_NEWEST, VERSIONS
-from kubetide.api.values.compat import Version, parse_version
-from kubetide.errors import InvalidInput
 from kubetide.hpa.core.annotations import KUBETIDE, Overrides
 
 BUILT_IN_MANAGER = "kube-controller-manager"
@@ -65,20 +62,6 @@ def stance(overrides: Overrides, signs: Signs, *, take_over: bool, dry_run: bool
     if signs.any:
         return Stance(acts=False, warn=True, why=signs.any)
     return Stance(acts=True)
-
-
-def version_difference(server: str, compat: Version) -> str:
-    """Return how the release that the cluster runs differs from the one that is followed; empty if it does not.
-
-    A controller manager does not report its own version, but it is of the API server's release or just behind it.
-    """
-    try:
-        found = parse_version(server, VERSIONS)
-    except InvalidInput:
-        return f"the cluster runs {server or 'an unknown version'}, kubetide follows {compat}"
-    if found == compat or {found, compat} <= SAME_AS_NEWEST:
-        return ""
-    return f"the cluster runs {found}, kubetide follows {compat}"
 
 
 def stance_notes(stances: Iterable[Stance]) -> tuple[str, ...]:

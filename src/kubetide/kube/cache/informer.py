@@ -21,13 +21,14 @@ from typing import Generic, TypeVar
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import Resource
+from kubetide.api.values.shard_selector import ShardSelector
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
 from kubetide.kube.cache.consistency import CachedCollection, Consistency
 from kubetide.kube.cache.store import IndexFunction, Store
 from kubetide.kube.cache.versions import Versions, newer, went_back
 from kubetide.kube.client.client import LONGEST_RETRY_AFTER, Client, Listing
-from kubetide.kube.client.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify
+from kubetide.kube.client.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify, uid_of, version_of
 from kubetide.kube.client.errors import ApiError, Gone
 from kubetide.kube.pacing import Backoff, Retry
 from kubetide.log import get_logger
@@ -58,6 +59,7 @@ class Informer(Generic[T]):
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
+        shard: ShardSelector | None = None,
         indexes: Mapping[str, IndexFunction[T]] | None = None,
         resync: timedelta | None = None,
         slim: Callable[[T], T] | None = None,
@@ -73,6 +75,9 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._label_selector = label_selector
         self._field_selector = field_selector
+        self._shard = shard
+        self.server_shards: bool | None = None
+        """Whether the server filters by shard; None before the first list, or without a shard."""
         self._resync = resync
         self._slim = slim
         self._rng = rng or client.rng
@@ -95,6 +100,7 @@ class Informer(Generic[T]):
                 namespace=namespace,
                 label_selector=label_selector,
                 field_selector=field_selector,
+                partial=shard is not None,
             ),
             self.store,
             self._versions,
@@ -223,7 +229,11 @@ class Informer(Generic[T]):
             namespace=self._namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
+            shard_selector=self._shard_text,
         )
+        if self._shard is not None and self.server_shards is not (filters := listing.shard == self._shard_text):
+            self.server_shards = filters
+            self._log.info("shard is filtered", by_server=filters, shard=self._shard_text)
         # Replacing may give way to other tasks. Nobody sees a half-filled store as synced: the event is set after it,
         # and a later list only ever moves a complete store to another complete one, key by key.
         await self._replace(listing)
@@ -252,7 +262,7 @@ class Informer(Generic[T]):
             seen.add(key)
             old = self.store.get(key)
             # Equal versions are equal objects: handlers hear of a list only what really changed.
-            if trusted and old is not None and version and identify(old)[1] == version:
+            if trusted and old is not None and version and version_of(old) == version:
                 continue
             self._put(key, item)
         for key in [key for key in self.store.keys() if key not in seen]:  # noqa: SIM118 - a Store is no dict
@@ -266,6 +276,7 @@ class Informer(Generic[T]):
             resource_version=version,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
+            shard_selector=self._shard_text,
             timeout_seconds=self._rng.randint(*WATCH_SECONDS),
         )
         # A stream is taken up a little before the newest change we know, so its first lines repeat the past. While it
@@ -305,7 +316,7 @@ class Informer(Generic[T]):
         # Each key takes only newer versions, so that a line which is repeated or overtaken cannot bring the past back;
         # for a key that is gone, `Versions` remembers the version of its deletion.
         current = self.store.get(event.key)
-        known = identify(current)[1] if current is not None else ""
+        known = version_of(current) if current is not None else ""
         if not self._versions.accept(event.key, event.resource_version, known, deleted=event.type == DELETED):
             if went_back(event.resource_version, self._versions.listed):
                 self._consistency.doubt()
@@ -321,7 +332,14 @@ class Informer(Generic[T]):
         if self._consistency.trail is not None:
             self._consistency.trail.note(event.resource_version, self._count())
 
+    @property
+    def _shard_text(self) -> str:
+        return "" if self._shard is None else str(self._shard)
+
     def _put(self, key: ObjectKey, item: T) -> None:
+        # Whatever the server does with the selector, what is kept is right; uid and namespace never change.
+        if self._shard is not None and not self._shard.matches(uid_of(item), key.namespace):
+            return
         try:
             item = self._slim(item) if self._slim is not None else item
             old = self.store.put(key, item)

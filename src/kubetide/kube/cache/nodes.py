@@ -1,4 +1,4 @@
-"""How large the nodes are, from a watch that keeps nothing else of them.
+"""How large the nodes are and what labels they carry, from a watch that keeps nothing else of them.
 
 It needs the permission to list and watch nodes. Without it nothing is known of them, which is reported once in the log
 and asked again every few minutes; whoever uses this goes on without bounds.
@@ -6,10 +6,11 @@ and asked again every few minutes; whoever uses this goes on without bounds.
 
 import asyncio
 import random
+from collections.abc import Mapping
 
 from kubetide.api.objects.capacity import UNKNOWN, Capacity, capacity_of
 from kubetide.api.objects.core import ResourceList
-from kubetide.api.objects.meta import ApiObject, TypedObject
+from kubetide.api.objects.meta import ApiObject, ObjectKey, TypedObject
 from kubetide.api.objects.scheme import Resource
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
@@ -56,6 +57,11 @@ class NodeSizes:
                 {node.metadata.name: capacity_of(node.status.capacity) for node in self._informer.store}
             )
         return self._capacity
+
+    def labels(self, node: str) -> Mapping[str, str] | None:
+        """Return the labels of a node; None when it is not known."""
+        found = self._informer.store.get(ObjectKey("", node)) if self._informer.has_synced else None
+        return None if found is None else found.metadata.labels or {}
 
     @property
     def has_synced(self) -> bool:

@@ -65,17 +65,19 @@ class Store(Generic[T]):
         """Keep `value` under `key` and return what it replaces."""
         old = self._objects.get(key)
         # Filed first: an index function that fails leaves the store as it was.
-        filed = [set(function(value)) for function in self._functions.values()]
+        filed = [tuple(function(value)) for function in self._functions.values()]
         self.changes += 1
         self._objects[key] = value
         if old is None:
             self._namespaces.setdefault(key.namespace, {})[key] = None
         for (name, function), values in zip(self._functions.items(), filed, strict=True):
-            index, before = self._indexes[name], set(function(old)) if old is not None else set()
+            before = tuple(function(old)) if old is not None else ()
+            # Nearly every change leaves an object where it is filed, in the same order too.
             if values != before:
-                for each in before - values:
+                index, had, has = self._indexes[name], set(before), set(values)
+                for each in had - has:
                     _drop(index, each, key)
-                for each in values - before:
+                for each in has - had:
                     index.setdefault(each, {})[key] = None
         return old
 

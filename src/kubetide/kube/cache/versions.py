@@ -71,8 +71,8 @@ class Versions:
         """Return whether a change is news for `key`, whose object in hand has version `known`; remember it."""
         if not version:
             return True
-        self._advance(version)
-        if self._floor and not newer(version, self._floor):
+        # What is above the newest number is above the floor too; only versions that are no numbers have to be compared.
+        if not self._advance(version) and self._floor and not newer(version, self._floor):
             return False
         if known and not newer(version, known):
             return False
@@ -95,6 +95,9 @@ class Versions:
             if newer(oldest, self._floor):
                 self._floor = oldest
 
-    def _advance(self, version: str) -> None:
+    def _advance(self, version: str) -> bool:
+        """Move on to a newer version; return whether it is the highest number so far."""
         if not self.latest or newer(version, self.latest):
-            self.latest = version
+            before, self.latest = self.latest, version
+            return before.isdecimal() and version.isdecimal()
+        return False

@@ -54,6 +54,8 @@ class Listing(Generic[T]):
     items: tuple[T, ...]
     resource_version: str
     rejected: tuple[Rejected, ...] = field(default=())
+    shard: str = ""
+    """The shard selector that the server applied; a server without the feature ignores it and says nothing."""
 
 
 class Client:
@@ -161,10 +163,11 @@ class Client:
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
+        shard_selector: str = "",
         limit: int = 500,
     ) -> Listing[T]:
         """Read all objects, page by page; `limit=0` asks for one page."""
-        query = selectors(label_selector, field_selector)
+        query = selectors(label_selector, field_selector, shard_selector)
         try:
             return await self._list(resource, namespace, query, limit)
         except Gone:
@@ -186,8 +189,8 @@ class Client:
             rejected += bad
             token = meta.continue_
             if not token:
-                version = meta.resource_version
-                return Listing(items=tuple(items), resource_version=version, rejected=tuple(rejected))
+                version, shard = meta.resource_version, meta.shard_info.selector
+                return Listing(items=tuple(items), resource_version=version, rejected=tuple(rejected), shard=shard)
 
     async def watch(
         self,
@@ -224,11 +227,12 @@ class Client:
         resource_version: str = "",
         label_selector: str = "",
         field_selector: str = "",
+        shard_selector: str = "",
         timeout_seconds: int | None = None,
         bookmarks: bool = True,
     ) -> AsyncGenerator[WatchEvent[T] | Rejected, None]:
         """Like `watch`, but hand over objects that cannot be decoded instead of stopping at them."""
-        query = {"watch": "true", **selectors(label_selector, field_selector)}
+        query = {"watch": "true", **selectors(label_selector, field_selector, shard_selector)}
         if resource_version:
             query["resourceVersion"] = resource_version
         if bookmarks:
@@ -298,15 +302,24 @@ class Client:
         dry_run: bool = False,
     ) -> T:
         """Change an object by a merge, JSON or strategic merge patch."""
+        query = write_options(field_manager, dry_run=dry_run)
+        body = await self.send_patch(resource, name, patch, namespace=namespace, subresource=subresource, query=query)
+        return decode(body, resource.type, what=resource.path(namespace=namespace, name=name, subresource=subresource))
+
+    async def send_patch(
+        self,
+        resource: Resource[Any],
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Patch an object and return the answer as it came: for callers to whom it is enough that it was written."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        response = await self.request(
-            "PATCH",
-            path,
-            query=write_options(field_manager, dry_run=dry_run),
-            body=patch.encode(),
-            content_type=patch.content_type,
-        )
-        return decode(response.body, resource.type, what=path)
+        kind, body = patch.content_type, patch.encode()
+        return (await self.request("PATCH", path, query=query, body=body, content_type=kind)).body
 
     async def delete(
         self,
@@ -353,6 +366,11 @@ class Client:
         other.answers = self.answers
         other._not_found = self._not_found
         return other
+
+    @property
+    def qps(self) -> float:
+        """Return how many requests a second may be sent; 0 where only the server sets the pace."""
+        return self._bucket.qps if self._bucket is not None else 0.0
 
     def announce(self, part: object) -> None:
         """Hand a part that works with this client to whoever shows the machinery of this process."""

@@ -63,6 +63,22 @@ def identify(obj: object) -> tuple[ObjectKey, str]:
     return ObjectKey(typed.namespace, typed.name), typed.resource_version
 
 
+def uid_of(obj: object) -> str:
+    """Return the uid of a decoded object, struct or dict."""
+    if isinstance(obj, dict):
+        return str((obj.get("metadata") or {}).get("uid") or "")
+    uid: str = obj.metadata.uid  # type: ignore[attr-defined]  # every struct of a Resource has metadata
+    return uid
+
+
+def version_of(obj: object) -> str:
+    """Return the resource version of a decoded object, struct or dict."""
+    if isinstance(obj, dict):
+        return (obj.get("metadata") or {}).get("resourceVersion") or ""
+    version: str = obj.metadata.resource_version  # type: ignore[attr-defined]  # every struct of a Resource has metadata
+    return version
+
+
 _line_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 

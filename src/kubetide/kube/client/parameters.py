@@ -3,13 +3,15 @@
 from typing import Any
 
 
-def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    """Return the query that selects objects by their labels and fields."""
+def selectors(label_selector: str, field_selector: str, shard_selector: str = "") -> dict[str, str]:
+    """Return the query that selects objects by their labels and fields, and by the hash of a field."""
     query = {}
     if label_selector:
         query["labelSelector"] = label_selector
     if field_selector:
         query["fieldSelector"] = field_selector
+    if shard_selector:
+        query["shardSelector"] = shard_selector
     return query
 
 

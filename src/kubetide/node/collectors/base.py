@@ -20,6 +20,7 @@ from kubetide.node.core.snapshot import PodState
 from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.readers import CgroupReader
 from kubetide.node.host.worker import Inline, Worker
+from kubetide.node.supervisor import Pace
 from kubetide.telemetry import Telemetry
 
 log = get_logger("node.collect")
@@ -50,6 +51,8 @@ class Context:
     node_name: str
     pods: Callable[[], tuple[PodState, ...]]
     host_applications: Callable[[], tuple[HostApplication, ...]]
+    counts_page_cache: Callable[[], bool] = lambda: False
+    """Whether the NodeMetric wants memory with page cache."""
     shared: Shared = field(default_factory=Shared)
     worker: Worker = field(default_factory=Inline)
 
@@ -123,7 +126,15 @@ READ_ERRORS = (OSError, KubetideError)
 """What reading a cgroup may raise."""
 
 
-# The loop around a collector: at once, then one interval after each sync ended.
+def close_all(collectors: Iterable[Collector]) -> None:
+    """Close those that keep something open."""
+    for collector in collectors:
+        close = getattr(collector, "close", None)
+        if close is not None:
+            close()
+
+
+# The loop around a collector: at once, then at every interval of the clock; one that was missed is not made up for.
 
 
 class Shows(Protocol):
@@ -135,6 +146,7 @@ class Shows(Protocol):
 async def collect_forever(collector: Collector, state: Shows, worker: Worker, refresh: Callable[[], object]) -> None:
     """Run a collector until cancelled; `refresh` is called on the loop before each sync."""
     problem = ""
+    pace = Pace(collector.interval)
     while True:
         try:
             refresh()
@@ -147,4 +159,4 @@ async def collect_forever(collector: Collector, state: Shows, worker: Worker, re
                 log.warning("collector sync failed", collector=collector.name, error=problem)
         state.error = problem
         rest = getattr(collector, "pause", None)
-        await asyncio.sleep(collector.interval if rest is None else rest())
+        await asyncio.sleep(pace.rest() if rest is None else rest())

@@ -21,6 +21,9 @@ class NodeCollector(BaseCollector):
         self._cores = context.telemetry.gauge(
             "koordlet_node_used_cpu_cores", "Cores in use on the node.", ("node",)
         ).labels(context.node_name)
+        self._memory = context.telemetry.gauge(
+            "koordlet_node_used_memory_bytes", "Memory in use on the node without page cache.", ("node",)
+        ).labels(context.node_name)
 
     def collect(self) -> bool:
         """Read both; the first sync has no CPU and stores nothing."""
@@ -35,6 +38,7 @@ class NodeCollector(BaseCollector):
         self.store([(key_of(kinds.NODE_CPU), cores), (key_of(kinds.NODE_MEMORY), used)])
         self.context.shared.node = (self.context.clock.monotonic(), cores, used)
         self._cores.set(cores)
+        self._memory.set(used)
         return True
 
 

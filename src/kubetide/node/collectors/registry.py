@@ -11,11 +11,14 @@ from kubetide.node.collectors.gpu import GpuCollector
 from kubetide.node.collectors.host_apps import HostApplicationCollector
 from kubetide.node.collectors.info import NodeInfoCollector
 from kubetide.node.collectors.node import NodeCollector, SystemCollector
+from kubetide.node.collectors.numa import NUMA_SECONDS, NumaCollector
 from kubetide.node.collectors.page_cache import PageCacheCollector
 from kubetide.node.collectors.pods import PodCollector
 from kubetide.node.collectors.pressure import PressureCollector
+from kubetide.node.collectors.resctrl import ResctrlCollector, has_monitoring
 from kubetide.node.collectors.storage import StorageCollector
 from kubetide.node.collectors.throttling import ThrottlingCollector
+from kubetide.node.core.compat import NUMA_USAGE
 from kubetide.node.host.detect import DEFAULT_TICK_NANOS, has_kidled, tick_nanos
 from kubetide.node.host.protocol import Commands
 from kubetide.node.runtime.nvml import GpuSource
@@ -32,6 +35,13 @@ def _ticks(commands: Commands | None) -> int:
     except OSError as error:
         log.info("length of a clock tick not known, assuming 10 ms", error=str(error))
         return DEFAULT_TICK_NANOS
+
+
+def _monitors_resctrl(context: Context) -> bool:
+    try:
+        return has_monitoring(context.host.read(context.layout.proc("cpuinfo")))
+    except OSError:
+        return False
 
 
 def make_collectors(
@@ -59,6 +69,8 @@ def make_collectors(
         SystemCollector(context, interval, settings.collect_sys_metric_outdated_interval.total_seconds()),
         NodeInfoCollector(context, info, commands=commands, huge_pages=gates["HugePageReport"]),
     ]
+    if settings.version.has(NUMA_USAGE):
+        collectors.append(NumaCollector(context, max(interval, NUMA_SECONDS), _ticks(commands)))
     if gates["BlkIOReconcile"] and commands is not None:
         storage = settings.collect_node_storage_info_interval.total_seconds()
         collectors.append(StorageCollector(context, storage, commands))
@@ -80,6 +92,11 @@ def make_collectors(
             log.warning("cold memory not collected", error=str(error))
         else:
             collectors.append(cold)
+    if gates["ResctrlCollector"] and settings.enable_resctrl_collector:
+        if _monitors_resctrl(context):
+            collectors.append(ResctrlCollector(context, settings.resctrl_collector_interval.total_seconds()))
+        else:
+            log.warning("resctrl not collected: this CPU counts neither cache occupancy nor memory bandwidth")
     if settings.enable_pagecache_collector:
         collectors.append(PageCacheCollector(context, interval))
     return tuple(collectors)

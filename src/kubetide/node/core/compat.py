@@ -27,6 +27,22 @@ NETWORK_DEFAULTS = Rule(
     since=V5,
     meaning="The completed NodeSLO has network QoS blocks and the network policy tc.",
 )
+IDENTITY_OR_CORE_SCHED = Rule(
+    id="identity-or-core-sched",
+    since=V5,
+    meaning="Group identity and core scheduling switch each other off, and an unused group identity is set back.",
+)
+SMALLEST_CPUSET = Rule(
+    id="smallest-cpuset",
+    since=V5,
+    meaning="The CPUs of best-effort work are the fewest of any container or of the tier, because sandboxes keep all.",
+)
+ALLOCATIONS_ALWAYS = Rule(
+    id="allocations-always",
+    since=V5,
+    meaning="CPUs that the kubelet gave away are looked for only where its configuration may be asked for, and the "
+    "annotation about them is written even when there are none.",
+)
 BLKIO_DEFAULTS = Rule(
     id="blkio-defaults",
     since=V6,
@@ -41,6 +57,11 @@ RECLAIMABLE_CAPPED = Rule(
     id="reclaimable-capped",
     since=V6,
     meaning="Reclaimable prod resources are limited by what the node can still hold.",
+)
+HOST_APPS_WITH_PAGE_CACHE = Rule(
+    id="host-apps-with-page-cache",
+    since=V6,
+    meaning="Host applications count with their page cache for the system's usage where the NodeMetric asks for it.",
 )
 AVERAGES_REPORTED = Rule(
     id="averages-reported",
@@ -62,6 +83,36 @@ SYSTEM_UNSET = Rule(
     since=V7,
     meaning="Kernel settings that the NodeSLO leaves out are left alone instead of set to defaults.",
 )
+INIT_CONTAINERS = Rule(
+    id="init-containers",
+    since=V7,
+    meaning="Init containers get CPUs and values like any container; containers of kata pods get none.",
+)
+NORMALIZED_AT_CREATION = Rule(
+    id="normalized-at-creation",
+    since=V8,
+    meaning="A container is created with the quota that CPU normalization gives it.",
+)
+NUMA_RESERVATION = Rule(
+    id="numa-reservation",
+    since=V8,
+    meaning="Zones lend less by what the node reserves, where its label enable-numa-reservation asks for it.",
+)
+RESERVATION_WHOLE = Rule(
+    id="reservation-whole",
+    since=V8,
+    meaning="The reservation in the NodeResourceTopology keeps all fields of the node's annotation.",
+)
+NUMA_USAGE = Rule(
+    id="numa-usage",
+    since=V8,
+    meaning="The NodeMetric carries usage by NUMA node (unreleased upstream).",
+)
+PAGE_CACHE_LIMIT = Rule(
+    id="page-cache-limit",
+    since=V8,
+    meaning="Memory QoS limits the page cache of pods on kernels that can (unreleased upstream).",
+)
 PROD_PEAK = Rule(
     id="prod-peak",
     since=V8,
@@ -72,13 +123,23 @@ RULES = (
     CORE_SCHED_POLICY,
     COST_PERCENTILES,
     NETWORK_DEFAULTS,
+    IDENTITY_OR_CORE_SCHED,
+    SMALLEST_CPUSET,
+    ALLOCATIONS_ALWAYS,
     BLKIO_DEFAULTS,
     POD_CPU_QOS,
     RECLAIMABLE_CAPPED,
+    HOST_APPS_WITH_PAGE_CACHE,
     AVERAGES_REPORTED,
     SCHED_SETTINGS,
     SUPPRESS_MINIMUM,
     SYSTEM_UNSET,
+    INIT_CONTAINERS,
+    NORMALIZED_AT_CREATION,
+    NUMA_RESERVATION,
+    RESERVATION_WHOLE,
+    NUMA_USAGE,
+    PAGE_CACHE_LIMIT,
     PROD_PEAK,
 )
 

@@ -5,6 +5,7 @@ every version, but a group reaches only the gates that the version in force has:
 upgrade of the agent must not begin to evict pods because of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kubetide.api.values.compat import Compat, Version
@@ -75,8 +76,6 @@ UNSUPPORTED: dict[str, str] = {
     "Libpfm4": "counters are read with perf_event_open",
     "RDMADevices": "RDMA devices are not reported",
     "RDMADeviceInject": "RDMA devices are not given to containers",
-    "ResctrlCollector": "cache occupancy and memory bandwidth are not sampled",
-    "TCNetworkQoS": "traffic is not shaped with tc",
     "PodResourcesProxy": "there is no pod-resources socket of its own",
     "HamiCoreVGPUMonitor": "GPU shares of HAMi are not watched",
     "PerCPUMetric": "usage is not reported by CPU",
@@ -117,9 +116,6 @@ def parse_gates(text: str, known: dict[str, NodeGate] = GATES, compat: Compat = 
     return result
 
 
-def unsupported(text: str, known: dict[str, NodeGate] = GATES) -> list[str]:
-    """Return what does not work here of the gates that `text` names itself, one line each."""
-    named = switches(text, field="feature-gates", what="feature gate")
-    return [
-        f"{name}: {UNSUPPORTED[name]}" for name, on in named.items() if on and name in known and name in UNSUPPORTED
-    ]
+def unsupported(gates: Mapping[str, bool]) -> list[str]:
+    """Return what does not work here of the gates that are on, by themselves or by their group."""
+    return [f"{name}: {UNSUPPORTED[name]}" for name, on in gates.items() if on and name in UNSUPPORTED]

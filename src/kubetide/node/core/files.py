@@ -268,6 +268,7 @@ IO_PRESSURE = _pressure("io.pressure")
 MEMORY_LIMIT = CgroupFile(name="memory.limit_in_bytes", controller="memory", v2="memory.max", kind=Kind.LIMIT)
 MEMORY_USAGE = CgroupFile(name="memory.usage_in_bytes", controller="memory", v2="memory.current")
 MEMORY_STAT = CgroupFile(name="memory.stat", controller="memory", v2="memory.stat")
+MEMORY_NUMA_STAT = CgroupFile(name="memory.numa_stat", controller="memory", v2="memory.numa_stat")
 MEMORY_MIN = _protection("memory.min")
 MEMORY_LOW = _protection("memory.low")
 MEMORY_HIGH = _protection("memory.high")
@@ -277,7 +278,13 @@ MEMORY_WMARK_MIN_ADJ = _memory_qos("memory.wmark_min_adj", -25, 50)
 MEMORY_PRIORITY = _memory_qos("memory.priority", 0, 12)
 MEMORY_USE_PRIORITY_OOM = _memory_qos("memory.use_priority_oom", 0, 1)
 MEMORY_OOM_GROUP = _memory_qos("memory.oom.group", 0, 1)
+MEMORY_PAGE_CACHE_ENABLE = _memory_qos("memory.pagecache_limit.enable", 0, 1)
+MEMORY_PAGE_CACHE_SIZE = _memory_qos("memory.pagecache_limit.size", 0, INT64_MAX)
+MEMORY_PAGE_CACHE_SYNC = _memory_qos("memory.pagecache_limit.sync", 0, 1)
 MEMORY_IDLE_PAGES = CgroupFile(name="memory.idle_page_stats", controller="memory", v2=None, check_v1=Check.KUBE_ROOT)
+NET_CLASS = CgroupFile(
+    name="net_cls.classid", controller="net_cls", v2=None, range_v1=(0, 0xFFFFFFFF), check_v1=Check.DIRECTORY
+)
 BLKIO_READ_IOPS = _throttle("blkio.throttle.read_iops_device")
 BLKIO_READ_BPS = _throttle("blkio.throttle.read_bps_device")
 BLKIO_WRITE_IOPS = _throttle("blkio.throttle.write_iops_device")
@@ -313,11 +320,12 @@ CGROUP_FILES: dict[str, CgroupFile] = {
     for file in (
         *(CPU_STAT, CPU_SHARES, CPU_QUOTA, CPU_PERIOD, CPU_BURST, CPU_BVT, CPU_IDLE, TASKS, PROCS, CPUSET),
         *(CPUSET_EFFECTIVE, CPUACCT_STAT, CPUACCT_USAGE, CPU_PRESSURE, MEMORY_PRESSURE, IO_PRESSURE),
-        *(MEMORY_LIMIT, MEMORY_USAGE, MEMORY_STAT, MEMORY_MIN, MEMORY_LOW, MEMORY_HIGH),
+        *(MEMORY_LIMIT, MEMORY_USAGE, MEMORY_STAT, MEMORY_NUMA_STAT, MEMORY_MIN, MEMORY_LOW, MEMORY_HIGH),
         *(MEMORY_WMARK_RATIO, MEMORY_WMARK_SCALE, MEMORY_WMARK_MIN_ADJ, MEMORY_PRIORITY),
         *(MEMORY_USE_PRIORITY_OOM, MEMORY_OOM_GROUP, MEMORY_IDLE_PAGES),
+        *(MEMORY_PAGE_CACHE_ENABLE, MEMORY_PAGE_CACHE_SIZE, MEMORY_PAGE_CACHE_SYNC),
         *(BLKIO_READ_IOPS, BLKIO_READ_BPS, BLKIO_WRITE_IOPS, BLKIO_WRITE_BPS),
-        *(BLKIO_COST_WEIGHT, BLKIO_COST_MODEL, BLKIO_COST_QOS),
+        *(BLKIO_COST_WEIGHT, BLKIO_COST_MODEL, BLKIO_COST_QOS, NET_CLASS),
     )
 }
 
@@ -371,6 +379,9 @@ SCHED_GROUP_IDENTITY = SystemFile(
 )
 SCHED_IDLE_SAVER_WMARK = SystemFile(
     name="sched_idle_saver_wmark", root=Root.PROC, path="sys/kernel/sched_idle_saver_wmark"
+)
+PAGE_CACHE_LIMIT = SystemFile(
+    name="pagecache_limit", root=Root.SYS, path="kernel/mm/pagecache_limit/enabled", bounds=(0, 1)
 )
 SCHED_CORE = SystemFile(name="sched_core", root=Root.PROC, path="sys/kernel/sched_core", bounds=(0, 1))
 RESCTRL_CBM_MASK = SystemFile(name="cbm_mask", root=Root.SYS_FS, path="resctrl/info/L3/cbm_mask")

@@ -30,6 +30,8 @@ class Needs:
     """Cgroups whose children are wanted."""
     trees: Collection[str] = ()
     """Cgroups whose children are wanted, and the children of these."""
+    cpus_inside: Collection[str] = ()
+    """Cgroups of `trees` of which the CPUs in force two levels below are wanted: those of containers."""
     texts: Collection[Place] = ()
     """Files whose text is wanted."""
     texts_below: Collection[Place] = ()

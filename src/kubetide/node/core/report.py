@@ -6,6 +6,7 @@
     podsMetric                  averages of every pod with data; pods without are left out
     prodReclaimableMetric       what the predictor reports, or an empty map
     prodPeakMetric              the predicted peak of prod pods, left out while there is none
+    numaUsages                  averages of every NUMA node; the system's CPU is shared out as CPU usage is
 
 CPU is truncated to milli-cores, memory to bytes. The memory kind follows the collect policy; hot page cache falls
 back to plain usage while cold memory is not collected.
@@ -20,7 +21,7 @@ from kubetide.api.qos.slo_strategies import HostApplication
 from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import milli_text
 from kubetide.durations import format_duration, parse_duration
-from kubetide.node.core.compat import AVERAGES_REPORTED, NEWEST, PROD_PEAK
+from kubetide.node.core.compat import AVERAGES_REPORTED, NEWEST, NUMA_USAGE, PROD_PEAK
 from kubetide.node.core.prediction.reclaimable import NoPrediction, Predictor, Reclaimable
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.query import AVG, PERCENTILES, Points
@@ -88,6 +89,11 @@ def report_interval(spec: Mapping[str, Any]) -> timedelta:
     return max(timedelta(seconds=spec["metricCollectPolicy"]["reportIntervalSeconds"]), MIN_REPORT_INTERVAL)
 
 
+def counts_page_cache(spec: Mapping[str, Any]) -> bool:
+    """Return whether a completed NodeMetric spec asks for memory with page cache."""
+    return bool(spec["metricCollectPolicy"]["nodeMemoryCollectPolicy"] == _POLICY_PAGE_CACHE)
+
+
 @dataclass(frozen=True, slots=True)
 class _Window:
     """Samples between two moments, turned into usage."""
@@ -107,7 +113,7 @@ class _Window:
         size = self.points(memory, properties).aggregate(aggregate)
         if cores is None or size is None:
             return None
-        return {"resources": {"cpu": milli_text(int(cores * 1000)), "memory": str(int(size))}}
+        return _usage(cores, size)
 
     def devices(
         self, aggregate: str, gpus: Iterable[Gpu], core: str, memory: str, properties: Mapping[str, str] | None = None
@@ -170,6 +176,7 @@ def status(
     gpus: Iterable[Gpu] = (),
     cold_started: bool = False,
     predictor: Predictor,
+    numa: Iterable[int] = (),
     compat: Compat = NEWEST,
 ) -> Status:
     """Build the status of a NodeMetric from its completed spec and the samples up to now."""
@@ -182,7 +189,7 @@ def status(
     aggregates = (AVG, *PERCENTILES) if compat.has(AVERAGES_REPORTED) else tuple(PERCENTILES)
 
     node_devices = window.devices(AVG, known_gpus, kinds.NODE_GPU_CORE, kinds.NODE_GPU_MEMORY)
-    node_metric = {
+    node_metric: dict[str, Any] = {
         "nodeUsage": _with_devices(window.usage(AVG, kinds.NODE_CPU, memory.node), node_devices),
         "aggregatedNodeUsages": [
             _aggregated(series, end, duration, kinds.NODE_CPU, memory.node, known_gpus, aggregates)
@@ -194,6 +201,9 @@ def status(
             for duration in durations
         ],
     }
+
+    if compat.has(NUMA_USAGE) and (usages := _numa_usages(window, numa)):
+        node_metric["numaUsages"] = usages
 
     pods_metric: list[dict[str, Any]] = []
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
@@ -254,6 +264,31 @@ def status(
         **peak,
     }
     return Status(body=body, reclaimable=reclaimable, problem=problem)
+
+
+def _numa_usages(window: _Window, numa: Iterable[int]) -> list[dict[str, Any]]:
+    """Return the usage of every NUMA node that has samples, of all that is on it and of the system."""
+    system = window.points(kinds.SYS_CPU).aggregate(AVG)
+    found: list[tuple[int, float, float, float | None]] = []
+    for node in sorted(numa):
+        place = {kinds.NUMA_NODE: str(node)}
+        cores = window.points(kinds.NUMA_CPU, place).aggregate(AVG)
+        size = window.points(kinds.NUMA_MEMORY, place).aggregate(AVG)
+        if cores is not None and size is not None:
+            found.append((node, cores, size, window.points(kinds.NUMA_SYS_MEMORY, place).aggregate(AVG)))
+    busy = sum(cores for _, cores, _, _ in found)
+    usages: list[dict[str, Any]] = []
+    for node, cores, size, system_size in found:
+        usage: dict[str, Any] = {"numaNodeID": node, "nodeUsage": _usage(cores, size)}
+        if system is not None and system_size is not None:
+            share = cores / busy if busy else 1 / len(found)
+            usage["systemUsage"] = _usage(system * share, system_size)
+        usages.append(usage)
+    return usages
+
+
+def _usage(cores: float, size: float) -> dict[str, Any]:
+    return {"resources": {"cpu": milli_text(int(cores * 1000)), "memory": str(int(size))}}
 
 
 def _resources(found: Reclaimable) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from kubetide.node.core.kernel_values import KernelValues
 from kubetide.node.core.layout import Layout
 from kubetide.node.core.series.query import Points
 
+KATA = "kata"
+"""The runtime class of pods that run in virtual machines."""
+
 
 class SampleReader(Protocol):
     """Recent samples, read by kind, properties and window."""
@@ -32,6 +35,10 @@ class SampleReader(Protocol):
 
     def last(self, kind: str, properties: Mapping[str, str] | None = None) -> float | None:
         """Return the newest value within twice the collect interval, or None."""
+        ...
+
+    def averages(self, kind: str, by: str, *, seconds: float) -> Mapping[str, float]:
+        """Return the average of every series of a kind over the last `seconds`, keyed by a property."""
         ...
 
     def latest(self, kind: str, by: str) -> Mapping[str, float]:
@@ -54,6 +61,12 @@ class ContainerState:
         state = self.status.state if self.status else None
         return state is not None and state.running is not None
 
+    @property
+    def ended(self) -> bool:
+        """Known not to run: it ended, or has not begun."""
+        state = self.status.state if self.status else None
+        return state is not None and state.running is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
@@ -66,6 +79,8 @@ class PodState:
     qos: str
     priority: str
     containers: tuple[ContainerState, ...] = ()
+    init_containers: tuple[ContainerState, ...] = ()
+    """Sidecars among them; those that ended have no cgroup any more."""
 
     @property
     def uid(self) -> str:
@@ -88,18 +103,16 @@ class PodState:
         """Running or about to: its cgroup should be there."""
         return self.pod.status.phase in ("Running", "Pending")
 
+    @property
+    def in_a_machine_of_its_own(self) -> bool:
+        """Whether its containers run below a kernel that the agent does not see."""
+        return self.pod.spec.runtime_class_name == KATA
+
 
 def pod_state(pod: Pod, paths: CgroupPaths) -> PodState:
     """Derive the classes and directories of a pod."""
     kube = qos.kube_qos(pod)
     directory = paths.pod(kube, pod.metadata.uid)
-    statuses = {status.name: status for status in pod.status.container_statuses or ()}
-    containers: list[ContainerState] = []
-    for spec in pod.spec.containers or ():
-        status = statuses.get(spec.name)
-        identity = status.container_id if status else ""
-        place = _container_directory(paths, directory, identity) if identity else ""
-        containers.append(ContainerState(name=spec.name, id=identity, directory=place, spec=spec, status=status))
     return PodState(
         pod=pod,
         directory=directory,
@@ -107,8 +120,25 @@ def pod_state(pod: Pod, paths: CgroupPaths) -> PodState:
         raw_qos=qos.raw_qos(pod.metadata.labels),
         qos=qos.defaulted_qos(pod),
         priority=qos.defaulted_priority(pod),
-        containers=tuple(containers),
+        containers=_containers(pod.spec.containers, pod.status.container_statuses, paths, directory),
+        init_containers=_containers(pod.spec.init_containers, pod.status.init_container_statuses, paths, directory),
     )
+
+
+def _containers(
+    specs: tuple[Container, ...] | None,
+    statuses: tuple[ContainerStatus, ...] | None,
+    paths: CgroupPaths,
+    pod_directory: str,
+) -> tuple[ContainerState, ...]:
+    by_name = {status.name: status for status in statuses or ()}
+    found: list[ContainerState] = []
+    for spec in specs or ():
+        status = by_name.get(spec.name)
+        identity = status.container_id if status else ""
+        place = _container_directory(paths, pod_directory, identity) if identity else ""
+        found.append(ContainerState(name=spec.name, id=identity, directory=place, spec=spec, status=status))
+    return tuple(found)
 
 
 def _container_directory(paths: CgroupPaths, pod_directory: str, identity: str) -> str:
@@ -171,11 +201,12 @@ def sandbox_among(pod: PodState, names: Iterable[str]) -> str | None:
 
     Nobody reports the sandbox's id to the agent: it is the one directory that belongs to no known container. While no
     container of the pod has a status, or more than one unknown directory is there (an old container not yet removed),
-    it is not known yet.
+    it is not known yet. CRI-O keeps processes of its own beside the containers, in scopes that are no sandbox.
     """
-    known = {container.directory for container in pod.containers if container.directory}
+    known = {one.directory for one in (*pod.containers, *pod.init_containers) if one.directory}
     if not known:
         return None
+    names = (name for name in names if not (name.startswith("crio-") and name.endswith(".scope")))
     others = [path for name in names if (path := join(pod.directory, name)) not in known]
     return others[0] if len(others) == 1 else None
 

@@ -21,6 +21,8 @@ from kubetide.node.core.outcomes import Outcomes, WriteOutcome, WriteStatus
 from kubetide.node.core.plan import Batch, Plan, Write, merge
 from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.readers import CgroupReader, PathCache
+from kubetide.node.telemetry import MILLISECONDS
+from kubetide.telemetry import Telemetry
 
 log = get_logger("node.executor")
 
@@ -85,6 +87,7 @@ class Executor:
         *,
         auditor: Auditor | None = None,
         force_after: timedelta = FORCE_AFTER,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.host = host
         self.layout = layout
@@ -100,6 +103,12 @@ class Executor:
         self._refused: set[str] = set()
         self._failing: dict[str, str] = {}
         self._started = False
+        self._millis = (telemetry or Telemetry()).durations(
+            "koordlet_resource_update_duration_milliseconds",
+            "How long writing a kernel value takes.",
+            ("type", "status"),
+            MILLISECONDS,
+        )
 
     def start(self) -> None:
         """Allow cached updates."""
@@ -292,12 +301,16 @@ class Executor:
             if current.strip("\n") == wanted:
                 return WriteStatus.UNCHANGED
             text = wanted
+        began, status = self._clock.monotonic(), "failed"
         try:
             self.host.write(path, text)
+            status = "success"
         except OSError as error:
             if is_gone(error):
                 raise CgroupGone(f"{path} does not exist") from error
             raise WriteFailed(f"writing {text!r} to {path}: {error}") from error
+        finally:
+            self._millis.add(1000 * (self._clock.monotonic() - began), _name(write), status)
         self.counts.written += 1
         if self._auditor is not None:
             self._auditor.record_write(write, path, current.strip("\n"), text)

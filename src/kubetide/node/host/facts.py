@@ -1,19 +1,23 @@
 """Facts about CPU and memory that do not change while the agent runs, read from sysfs and procfs.
 
 Processors come out exactly as `lscpu` would list them. NUMA facts are all or nothing: a part of them would make the
-scheduler believe in a smaller machine.
+scheduler believe in a smaller machine. Nodes that are devices (generic initiators) have neither CPUs nor memory and are
+no part of them.
 """
 
 import re
 from dataclasses import replace
 
 from kubetide.api.values.cpuset import CpuSet, CpuSetError
+from kubetide.log import get_logger
 from kubetide.node.core import files
 from kubetide.node.core.formats import cpu, memory
 from kubetide.node.core.formats.numbers import FormatError, unsigned
 from kubetide.node.core.formats.processors import CpuBasicInfo, NumaNode, Processor, in_order
 from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host
+
+log = get_logger("node.host")
 
 HUGE_PAGE_SIZES = {1048576: "1Gi", 2048: "2Mi"}
 _NUMA_NODE = re.compile(r"node(0|[1-9][0-9]*)")
@@ -110,17 +114,31 @@ def cpu_basic_info(host: Host, layout: Layout) -> CpuBasicInfo:
 def numa_facts(host: Host, layout: Layout, *, huge_pages: bool = True) -> tuple[NumaNode, ...]:
     """Read the NUMA nodes: all of them or, by raising, none; ids must be 0 to n-1."""
     root = layout.sys("bus/node/devices")
-    names = host.list_dirs(root)
+    others = _generic_initiators(host, layout)
     found: dict[int, memory.MemInfo] = {}
-    for name in names:
-        if (match := _NUMA_NODE.fullmatch(name)) is None:
-            raise FormatError(f"{name!r} is not a NUMA node")
-        found[int(match[1])] = memory.meminfo(host.read(f"{root}/{name}/meminfo"), numa=True)
+    for name in host.list_dirs(root):
+        match = _NUMA_NODE.fullmatch(name)
+        if match is not None and int(match[1]) in others:
+            continue
+        try:
+            if match is None:
+                raise FormatError(f"{name!r} is not a NUMA node")
+            found[int(match[1])] = memory.meminfo(host.read(f"{root}/{name}/meminfo"), numa=True)
+        except (OSError, FormatError) as error:
+            log.warning("NUMA node passed over", directory=f"{root}/{name}", error=str(error))
     if sorted(found) != list(range(len(found))) or not found:
         raise FormatError(f"NUMA nodes {sorted(found)} are not numbered from 0")
     pages = _huge_pages(host, root, len(found)) if huge_pages else {}
     zero = dict.fromkeys(HUGE_PAGE_SIZES.values(), 0)
     return tuple(NumaNode(node=node, memory=found[node], huge_pages=pages.get(node, zero)) for node in sorted(found))
+
+
+def _generic_initiators(host: Host, layout: Layout) -> CpuSet:
+    """Return the NUMA nodes that are devices without CPUs or memory of their own; none where nobody says."""
+    try:
+        return CpuSet.parse(host.read(layout.sys("devices/system/node/has_generic_initiator")).strip())
+    except (OSError, CpuSetError):
+        return CpuSet()
 
 
 def _huge_pages(host: Host, root: str, count: int) -> dict[int, dict[str, int]]:

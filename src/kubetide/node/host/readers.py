@@ -71,6 +71,10 @@ class CgroupReader:
         value = limit(self.text(files.MEMORY_LIMIT, directory), "memory limit")
         return memory.hierarchical_limit(value)
 
+    def memory_usage(self, directory: str) -> int:
+        """Return the memory in use in bytes, page cache included."""
+        return unsigned(self.text(files.MEMORY_USAGE, directory), "memory usage")
+
     def memory_stat(self, directory: str) -> memory.MemoryStat:
         """Return the memory statistics."""
         return memory.memory_stat(self.text(files.MEMORY_STAT, directory), self.layout.version)

@@ -27,7 +27,7 @@ log = get_logger("node.hooks")
 
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
 REGISTRATION = "koordlet.json"
-POD_STAGES = (Stage.PRE_RUN_POD_SANDBOX, Stage.POST_STOP_POD_SANDBOX)
+POD_STAGES = (Stage.PRE_RUN_POD_SANDBOX, Stage.POST_STOP_POD_SANDBOX, Stage.PRE_REMOVE_POD_SANDBOX)
 
 
 def registration(endpoint: str, policy: FailurePolicy, stages: tuple[Stage, ...]) -> bytes:
@@ -136,6 +136,7 @@ class HookServer:
             name=request.container_meta.name,
             container_id=request.container_meta.id,
             env=dict(request.container_envs),
+            cfs_quota=request.container_resources.cpu_quota,
         )
         result = self._service.run_container(stage, container)
         answer = pb.ContainerResourceHookResponse(
@@ -152,7 +153,7 @@ class HookServer:
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not subscriptable at run time
-    """Routes the seven calls of the hook service."""
+    """Routes the eight calls of the hook service."""
 
     def __init__(self, server: HookServer) -> None:
         self._server = server

@@ -38,9 +38,13 @@ EVENTS = (
     "StopContainer",
     "RemoveContainer",
 )
-DEFAULT_EVENTS = ("RunPodSandbox", "CreateContainer", "UpdateContainer")
-RUN_POD_SANDBOX = EVENTS.index("RunPodSandbox") + 1
-RECONNECT = Backoff(base=0.5, cap=30.0)
+DEFAULT_EVENTS = ("RunPodSandbox", "RemovePodSandbox", "CreateContainer", "UpdateContainer")
+_STAGES = {
+    EVENTS.index("RunPodSandbox") + 1: Stage.PRE_RUN_POD_SANDBOX,
+    EVENTS.index("RemovePodSandbox") + 1: Stage.PRE_REMOVE_POD_SANDBOX,
+}
+RECONNECT = Backoff(base=1.0, factor=2.0, cap=30.0)
+GOOD_AFTER = 6.0
 
 
 def event_mask(names: Iterable[str]) -> int:
@@ -71,7 +75,14 @@ class NriPlugin:
     """Answers the events of one runtime."""
 
     def __init__(
-        self, service: HookService, socket: Path, *, name: str = PLUGIN_NAME, index: str = PLUGIN_INDEX
+        self,
+        service: HookService,
+        socket: Path,
+        *,
+        name: str = PLUGIN_NAME,
+        index: str = PLUGIN_INDEX,
+        backoff: Backoff = RECONNECT,
+        good_after: float = GOOD_AFTER,
     ) -> None:
         self.name = "nri"
         self.synchronized = asyncio.Event()
@@ -80,6 +91,8 @@ class NriPlugin:
         self._socket = socket
         self._plugin_name = name
         self._plugin_index = index
+        self._backoff = backoff
+        self._good_after = good_after
         self._handlers: dict[str, Callable[[bytes], bytes]] = {
             "Configure": self._configure,
             "Synchronize": self._synchronize,
@@ -102,10 +115,11 @@ class NriPlugin:
         """Stay registered until cancelled."""
         attempt = 0
         told = ""
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             try:
                 await self._session()
-                attempt = 0
                 told = ""
                 log.info("NRI connection ended; registering again", socket=str(self._socket))
             except FileNotFoundError as error:
@@ -117,7 +131,9 @@ class NriPlugin:
                     told = str(error)
                     log.warning("NRI is not usable", socket=str(self._socket), error=told)
             self.synchronized.clear()
-            await asyncio.sleep(RECONNECT.delay(attempt))
+            # A runtime that takes the connection and drops it at once must not be asked in a tight loop.
+            attempt = 0 if loop.time() - began >= self._good_after else attempt
+            await asyncio.sleep(self._backoff.delay(attempt))
             attempt += 1
 
     async def _session(self) -> None:
@@ -156,24 +172,29 @@ class NriPlugin:
 
     def _state_change(self, payload: bytes) -> bytes:
         event = pb.StateChangeEvent.FromString(payload)
-        if event.event == RUN_POD_SANDBOX:
-            result = self._service.run_pod(Stage.PRE_RUN_POD_SANDBOX, self._pod(event.pod))
+        stage = _STAGES.get(event.event)
+        if stage is not None:
+            result = self._service.run_pod(stage, self._pod(event.pod))
             if result.failed:
                 raise HookError(result.error)
         return pb.Empty().SerializeToString()
 
     def _create(self, payload: bytes) -> bytes:
         request = pb.CreateContainerRequest.FromString(payload)
-        response = self._container(Stage.PRE_CREATE_CONTAINER, request.pod, request.container)
+        quota = request.container.linux.resources.cpu.quota.value
+        response = self._container(Stage.PRE_CREATE_CONTAINER, request.pod, request.container, quota)
         answer = pb.CreateContainerResponse()
         if not response.empty:
             answer.adjust.env.extend(pb.KeyValue(key=key, value=value) for key, value in response.env.items())
             _fill(answer.adjust.linux.resources, response)
+            if response.resctrl_group is not None:
+                answer.adjust.linux.resources.rdt_class.value = response.resctrl_group
         return answer.SerializeToString()
 
     def _update(self, payload: bytes) -> bytes:
         request = pb.UpdateContainerRequest.FromString(payload)
-        response = self._container(Stage.PRE_UPDATE_CONTAINER_RESOURCES, request.pod, request.container)
+        quota = request.linux_resources.cpu.quota.value
+        response = self._container(Stage.PRE_UPDATE_CONTAINER_RESOURCES, request.pod, request.container, quota)
         answer = pb.UpdateContainerResponse()
         update = pb.ContainerUpdate(container_id=request.container.id)
         _fill(update.linux.resources, response)
@@ -181,10 +202,12 @@ class NriPlugin:
             answer.update.append(update)
         return answer.SerializeToString()
 
-    def _container(self, stage: Stage, pod: pb.PodSandbox, container: pb.Container) -> HookResponse:
+    def _container(self, stage: Stage, pod: pb.PodSandbox, container: pb.Container, quota: int) -> HookResponse:
         pairs = (entry.partition("=") for entry in container.env)
         env = {key: value for key, _, value in pairs if key and value}
-        request = self._service.container(self._pod(pod), name=container.name, container_id=container.id, env=env)
+        request = self._service.container(
+            self._pod(pod), name=container.name, container_id=container.id, env=env, cfs_quota=quota
+        )
         result = self._service.run_container(stage, request)
         if result.failed:
             raise HookError(result.error)

@@ -1,6 +1,6 @@
 """The runtime proxy: stands between kubelet and container runtime and lets hook servers change requests.
 
-Six calls are looked into; every other call of every service passes as bytes. A call whose pod or container is not
+Seven calls are looked into; every other call of every service passes as bytes. A call whose pod or container is not
 known, or whose pod says to be left alone, passes unchanged. A hook server that fails stops a call only when its
 failure policy says so.
 """
@@ -81,6 +81,7 @@ class RuntimeProxy:
         self.calls: dict[str, Callable[[str, bytes], Awaitable[bytes]]] = {
             "RunPodSandbox": self._run_pod_sandbox,
             "StopPodSandbox": self._stop_pod_sandbox,
+            "RemovePodSandbox": self._remove_pod_sandbox,
             "CreateContainer": self._create_container,
             "StartContainer": self._start_container,
             "StopContainer": self._stop_container,
@@ -193,7 +194,18 @@ class RuntimeProxy:
         finally:
             if pod is not None:
                 await self._post(Stage.POST_STOP_POD_SANDBOX, pod, pod_hook_request(pod))
+                self.store.stopped[identity] = pod
             self.store.pods.pop(identity, None)
+
+    async def _remove_pod_sandbox(self, method: str, payload: bytes) -> bytes:
+        identity = cri.PodSandboxRequest.FromString(payload).pod_sandbox_id
+        pod = self.store.stopped.get(identity) or self.store.pods.get(identity)
+        if pod is not None:
+            await self._hook(Stage.PRE_REMOVE_POD_SANDBOX, pod, pod_hook_request(pod))
+        body = await self.forward(method, payload)
+        self.store.stopped.pop(identity, None)
+        self.store.pods.pop(identity, None)
+        return body
 
     async def _create_container(self, method: str, payload: bytes) -> bytes:
         request = cri.CreateContainerRequest.FromString(payload)
@@ -296,7 +308,7 @@ class RuntimeProxy:
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not subscriptable at run time
-    """Looks into the six calls and passes everything else."""
+    """Looks into the seven calls and passes everything else."""
 
     def __init__(self, proxy: RuntimeProxy) -> None:
         self._proxy = proxy

@@ -42,6 +42,8 @@ class ProxyStore:
     """Pods by sandbox id, containers by container id."""
 
     pods: dict[str, StoredPod] = field(default_factory=dict)
+    stopped: dict[str, StoredPod] = field(default_factory=dict)
+    """Sandboxes that were stopped and not removed yet."""
     containers: dict[str, StoredContainer] = field(default_factory=dict)
 
 

@@ -1,11 +1,15 @@
 """The kubelet of this node: its pods and its configuration, over HTTPS with the agent's identity."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from kubetide.api.values.codec import decode_raw
+from kubetide.clock import Clock
 from kubetide.kube.client.errors import error_from
 from kubetide.kube.client.transport import Response, Transport
+from kubetide.telemetry import Telemetry
+
+T = TypeVar("T")
 
 DEFAULT_PORT = 10250
 DEFAULT_ADDRESS_TYPE = "InternalIP"
@@ -49,6 +53,38 @@ class HttpKubelet:
     async def close(self) -> None:
         """Close the connection."""
         await self._transport.close()
+
+
+class TimedKubelet:
+    """A kubelet whose answers are timed."""
+
+    def __init__(self, kubelet: Kubelet, clock: Clock, telemetry: Telemetry, node_name: str) -> None:
+        self._kubelet = kubelet
+        self._clock = clock
+        self._node_name = node_name
+        self._seconds = telemetry.histogram(
+            "koordlet_kubelet_request_duration_seconds",
+            "How long the kubelet takes to answer.",
+            ("node", "verb", "path", "status"),
+        )
+
+    async def pods(self) -> bytes:
+        """Ask for the pods."""
+        return await self._timed("/pods/", self._kubelet.pods())
+
+    async def config(self) -> dict[str, Any]:
+        """Ask for the configuration."""
+        return await self._timed("/configz", self._kubelet.config())
+
+    async def _timed(self, path: str, answer: Awaitable[T]) -> T:
+        began, status = self._clock.monotonic(), "failed"
+        try:
+            result = await answer
+            status = "succeeded"
+            return result
+        finally:
+            seconds = self._clock.monotonic() - began
+            self._seconds.labels(self._node_name, "GET", path, status).observe(seconds)
 
 
 def kubelet_address(node: Mapping[str, Any], address_type: str) -> str | None:

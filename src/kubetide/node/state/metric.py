@@ -60,6 +60,12 @@ class MetricReporter:
             ("node", "priority", "resource", "unit"),
         )
 
+        self._status = telemetry.gauge(
+            "koordlet_node_resource_priority_reclaimable_status",
+            "1 while it is not known what of a priority class could be overcommitted, else 0.",
+            ("node", "priority"),
+        )
+
     async def run(self) -> None:
         """Report until cancelled; the first report comes one interval after the start."""
         began = self._clock.monotonic()
@@ -86,6 +92,7 @@ class MetricReporter:
             ("memory", "byte", float(reclaimable.memory_bytes) if reclaimable else 0.0),
         ):
             self._reclaimable.labels(self._node_name, "koord-prod", resource, unit).set(value)
+        self._status.labels(self._node_name, "koord-prod").set(0.0 if reclaimable else 1.0)
         self._waiting = status.body
         await self.write_waiting()
 

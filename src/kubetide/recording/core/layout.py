@@ -74,7 +74,7 @@ def grid(rows: Rows, containers: Ints, *, start_seconds: int, steps: int, interv
     column = np.minimum(column, max(width - 1, 0))
     step = (rows.times // 1_000_000 - start_seconds) // interval_seconds
     here = (step >= 0) & (step < steps) & ((containers[column] == rows.containers) if width else False)
-    order = np.flatnonzero(here)
+    order = np.flatnonzero(here & ((rows.cpu_micros >= 0) | (rows.memory_bytes >= 0)))
     if order.size and (np.diff(rows.times[order]) < 0).any():
         order = order[np.argsort(rows.times[order], kind="stable")]
     place = step[order] * width + column[order]

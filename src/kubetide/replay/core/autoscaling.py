@@ -79,7 +79,7 @@ class AutoscalerReplay:
         self, key: ObjectKey, hpa: HorizontalPodAutoscaler, text: str, selector: Selector, now: datetime
     ) -> tuple[Reading, ...] | None:
         found: list[Reading] = []
-        usage = [item for item in self._cluster.usage(now, key.namespace) if selector.matches(item.metadata.labels)]
+        usage = [item for item in self._cluster.usage(key.namespace) if selector.matches(item.metadata.labels)]
         for metric in metrics_of(hpa.spec):
             try:
                 query = query_of(metric, key.namespace, text)

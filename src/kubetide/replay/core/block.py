@@ -44,7 +44,8 @@ class SizeReplay:
         assert spec.sizes is not None
         self._recorded = recorded
         interval = recorded.interval_seconds
-        self._steps = max(1, (spec.every_seconds or interval) // interval)
+        every = recorded.period_seconds if spec.every_seconds is None else spec.every_seconds
+        self._steps = max(1, every // interval)
         width = recorded.workloads.size
         self._fleet = Fleet(
             size=width,
@@ -57,10 +58,9 @@ class SizeReplay:
         rule: Update = spec.sizes.update
         self._restarts = rule.by == "eviction"
         self._updater = Updater(rule, cooldown_seconds(rule), self._fleet.workloads)
-        self._now = InForce.none(width)
+        self.in_force = InForce.none(width)
         self._changed = np.zeros(width, dtype=np.int64)
         self.sums: Floats = empty(len(recorded.names))
-        self._waiting = 0
 
     def feed(
         self, cpu: Floats, memory: Floats, throttled: Floats | None, start_seconds: int, plans: Sequence[Floats]
@@ -74,7 +74,9 @@ class SizeReplay:
             upto = min(steps, at + self._steps)
             seconds = start_seconds + at * interval
             self._before(Period(starts=self._starts(seconds), cpu=cpu[at:upto], memory=memory[at:upto]), seconds)
-            for kept, mine in zip(requests, (self._now.cpu, self._now.memory, self._now.memory_limit), strict=True):
+            for kept, mine in zip(
+                requests, (self.in_force.cpu, self.in_force.memory, self.in_force.memory_limit), strict=True
+            ):
                 kept[at:upto] = mine
             period = Period(
                 starts=self._starts(seconds),
@@ -95,29 +97,33 @@ class SizeReplay:
         if isinstance(self._policy, OraclePolicy):
             self._policy.foresee(period)
             self._put(self._policy.decide(), seconds)
-        elif isinstance(self._policy, CurrentPolicy) or np.isnan(self._now.cpu).any():
+        elif isinstance(self._policy, CurrentPolicy) or np.isnan(self.in_force.cpu).any():
             self._take_recorded(seconds)
 
     def _take_recorded(self, seconds: int) -> None:
         follows = isinstance(self._policy, CurrentPolicy)
         for column, sizes in self._recorded.sizes.items():
-            if not follows and not np.isnan(self._now.cpu[column]):
+            if not follows and not np.isnan(self.in_force.cpu[column]):
                 continue
             held = [size for size in sizes if size[0] <= seconds]
             if held:
                 _, cpu, memory, limit = held[-1]
-                old = self._now.cpu[column], self._now.memory[column]
-                self._now.cpu[column], self._now.memory[column], self._now.memory_limit[column] = cpu, memory, limit
+                old = self.in_force.cpu[column], self.in_force.memory[column]
+                self.in_force.cpu[column], self.in_force.memory[column], self.in_force.memory_limit[column] = (
+                    cpu,
+                    memory,
+                    limit,
+                )
                 self._changed[column] += follows and any(
                     b == b and abs(a / b - 1.0) > 0.01 for a, b in zip((cpu, memory), old, strict=True) if b
                 )
 
     def _put(self, decision: Decision, at_seconds: int) -> None:
         if decision.cpu is not None or decision.memory is not None:
-            self._changed += self._updater.apply(decision, self._now, at_seconds)
+            self._changed += self._updater.apply(decision, self.in_force, at_seconds)
 
     def _killed(self, memory: Floats, seconds: int) -> tuple[OomKill, ...]:
-        limit = np.where(np.isnan(self._now.memory_limit), self._now.memory, self._now.memory_limit)
+        limit = np.where(np.isnan(self.in_force.memory_limit), self.in_force.memory, self.in_force.memory_limit)
         above = memory > limit
         interval = self._recorded.interval_seconds
         found = {

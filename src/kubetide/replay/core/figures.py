@@ -14,10 +14,12 @@ r = request; sums over samples and cells.
 Sums are kept per workload, so that intervals can be drawn by workload and that parts merge in any order.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from kubetide.stats.buckets import Floats, Ints
 
@@ -65,50 +67,54 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
     """Add one cell of every container to the sums."""
     width = sums.shape[1]
 
-    def add(name: str, amounts: Floats) -> None:
-        sums[SUMS[name]] += np.bincount(workloads, weights=amounts, minlength=width)
+    def add(name: str, amounts: npt.ArrayLike) -> None:
+        sums[SUMS[name]] += np.bincount(workloads, weights=np.asarray(amounts), minlength=width)
 
     steps = cell.cpu.shape[0]
     hours = cell.interval_seconds / 3600.0
-    under = np.zeros(cell.cpu.shape, dtype=np.bool_)
-    seen = np.zeros(cell.cpu.shape, dtype=np.bool_)
-    u, r = cell.memory, cell.memory_request
-    there = ~np.isnan(u)
-    number = there.sum(axis=0)
-    good = (2 * number >= steps) & ~np.isnan(r).all(axis=0)
-    if good.any():
-        have = there & good & ~np.isnan(r)
-        used, requested = np.where(have, u, 0.0), np.where(have, r, 0.0)
+    parts = []
+    if (memory := _counted(cell.memory, cell.memory_request)) is not None:
+        have, used, requested = memory
         limit = np.where(np.isnan(cell.memory_limit), requested, np.fmax(cell.memory_limit, requested))
-        reserved = requested.sum(axis=0)
-        add("cells", good.astype(np.float64))
-        add("overruns", (have & (used > limit)).any(axis=0).astype(np.float64))
+        reserved: Floats = np.add.reduce(requested, axis=0)
+        add("cells", np.logical_or.reduce(have, axis=0).astype(np.float64))
+        add("overruns", np.logical_or.reduce(used > limit, axis=0).astype(np.float64))
         add("memory_reserved", reserved)
         add("memory_used", np.minimum(used, requested).sum(axis=0))
         add("memory_peaks", used.max(axis=0) * have.sum(axis=0))
         add("gib_hours", reserved * hours / 2.0**30)
-        under |= used > requested
-        seen |= have
-    u, r = cell.cpu, cell.cpu_request
-    there = ~np.isnan(u)
-    good = (2 * there.sum(axis=0) >= steps) & ~np.isnan(r).all(axis=0)
-    if good.any():
-        have = there & good & ~np.isnan(r)
-        used, requested = np.where(have, u, 0.0), np.where(have, r, 0.0)
-        reserved, work = requested.sum(axis=0), used.sum(axis=0)
-        plan = np.where(have, cell.cpu_plan, 0.0)
+        parts.append((have, used > requested))
+    if (cpu := _counted(cell.cpu, cell.cpu_request)) is not None:
+        have, used, requested = cpu
+        reserved, work = np.add.reduce(requested, axis=0), np.add.reduce(used, axis=0)
         add("cpu_reserved", reserved)
         add("cpu_used", np.minimum(used, requested).sum(axis=0))
         add("cpu_work", work)
-        add("cpu_clairvoyant", plan.sum(axis=0) + PRICE * np.maximum(used - plan, 0.0).sum(axis=0))
+        plan = cell.cpu_plan * have
+        above = np.maximum(used - plan, 0.0).sum(axis=0)
+        add("cpu_clairvoyant", np.where(have.any(axis=0), plan.sum(axis=0) + PRICE * above, 0.0))
         add("core_hours", reserved * hours)
         if cell.throttled is not None:
             add("throttled_work", np.where(cell.throttled > 0.0, used, 0.0).sum(axis=0))
-        under |= used > requested
-        seen |= have
-    add("samples", seen.sum(axis=0).astype(np.float64))
-    add("under", under.sum(axis=0).astype(np.float64))
-    add("weeks", seen.any(axis=0) * (steps * cell.interval_seconds / 604800.0))
+        parts.append((have, used > requested))
+    if parts:
+        seen, under = (np.logical_or.reduce(each) for each in zip(*parts, strict=True))
+        add("samples", seen.sum(axis=0).astype(np.float64))
+        add("under", under.sum(axis=0).astype(np.float64))
+        add("weeks", seen.any(axis=0) * (steps * cell.interval_seconds / 604800.0))
+
+
+def _counted(usage: Floats, request: Floats) -> tuple[npt.NDArray[np.bool_], Floats, Floats] | None:
+    """Return which samples count, and their usage and request; 0 where they do not. None where none does."""
+    have = ~(np.isnan(usage) | np.isnan(request))
+    # The share of samples is that of usage; where a size came into force later the cell counts from there on.
+    good = (2 * (~np.isnan(usage)).sum(axis=0) >= len(usage)) & have.any(axis=0)
+    if not good.any():
+        return None
+    if have.all():
+        return have, usage, request
+    have &= good
+    return have, np.where(have, usage, 0.0), np.where(have, request, 0.0)
 
 
 def add_changes(sums: Floats, moved: Ints, restarts: Ints, workloads: Ints) -> None:
@@ -119,6 +125,10 @@ def add_changes(sums: Floats, moved: Ints, restarts: Ints, workloads: Ints) -> N
 
 def clairvoyant_cpu(cpu: Floats) -> Floats:
     """Return p95 of each container: the cheapest single request where work above costs 20 times as much."""
+    if not np.isnan(cpu).any():
+        last = max(math.ceil((1.0 - 1.0 / PRICE) * len(cpu)) - 1, 0)
+        partitioned: Floats = np.partition(cpu, last, axis=0)[last]
+        return partitioned
     ordered = np.sort(cpu, axis=0)  # NaN last
     number = (~np.isnan(cpu)).sum(axis=0)
     place = np.maximum(np.ceil((1.0 - 1.0 / PRICE) * number).astype(np.int64) - 1, 0)

@@ -18,8 +18,6 @@ from kubetide.api.values.codec import decode
 from kubetide.durations import format_duration
 from kubetide.stats.instants import microseconds, moment
 
-STALE = timedelta(minutes=5)
-"""A sample that was not followed by another for so long is no longer listed."""
 TYPES: Mapping[str, type[Any]] = {
     "Pod": Pod,
     "HorizontalPodAutoscaler": HorizontalPodAutoscaler,
@@ -84,7 +82,13 @@ class RecordedCluster:
                 changes.append(change)
         while self._sample < len(self.samples) and self.samples[self._sample].seen <= until:
             sample = self.samples[self._sample]
-            self._newest.setdefault(sample.key, {})[sample.container] = sample
+            listed = self._newest.setdefault(sample.key, {})
+            if sample.cpu_micros < 0 and sample.memory_bytes < 0:
+                listed.pop(sample.container, None)
+            else:
+                listed[sample.container] = sample
+            if not listed:
+                del self._newest[sample.key]
             self._sample += 1
         return changes
 
@@ -100,14 +104,10 @@ class RecordedCluster:
         known[event.key] = new
         return Change(event.kind, event.key, old, new)
 
-    def usage(self, now: datetime, namespace: str | None = None) -> Iterator[PodMetrics]:
+    def usage(self, namespace: str | None = None) -> Iterator[PodMetrics]:
         """Yield the usage that the metrics API would list."""
-        oldest = microseconds(now - STALE)
         for key in sorted(self._newest):
             listed = self._newest[key]
-            if max(sample.at for sample in listed.values()) < oldest:
-                del self._newest[key]
-                continue
             if namespace is not None and key.namespace != namespace:
                 continue
             newest = max(listed.values(), key=lambda sample: sample.at)
@@ -132,8 +132,8 @@ def _window(sample: SeenSample) -> str:
     return format_duration(timedelta(seconds=seconds)) if seconds == seconds else ""
 
 
-def _amounts(sample: SeenSample) -> dict[str, str]:
-    amounts = {}
+def _amounts(sample: SeenSample) -> dict[str, str | int | float]:
+    amounts: dict[str, str | int | float] = {}
     if sample.cpu_micros >= 0:
         amounts["cpu"] = f"{sample.cpu_micros}u"
     if sample.memory_bytes >= 0:

@@ -34,7 +34,8 @@ class PlainModel:
         made = np.array([self.aggregates.allocate(0) for _ in range(int(group.max(initial=-1)) + 1)], dtype=np.int64)
         self._slots: Ints = made[group]
         self._rows: Ints = np.array([self._containers.allocate(int(slot)) for slot in self._slots], dtype=np.int64)
-        self._distinct, self._of_column = (made, group) if workloads is not None else (self._slots, None)
+        self._distinct: Ints = made
+        self._of_column: Ints | None = workloads
 
     def add_cpu(self, samples: Floats, starts: Ints) -> None:
         """Add a period of CPU samples, in cores."""

@@ -56,7 +56,7 @@ class RecommenderReplay:
         pods = [pod for pod in self._cluster.objects["Pod"].values() if pod.status.phase != _PENDING]
         self._feed.sync(model, pods, now=now)
         self._take(self._early, now)
-        feed(model, gather(model, list(self._cluster.usage(now)), now=now, init=self._feed.init_containers))
+        feed(model, gather(model, list(self._cluster.usage()), now=now, init=self._feed.init_containers))
         self._take(self._queue, now)
         self._feed.delete_removed(model)
         model.fold_departed(now=now)

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from kubetide.hpa.core.behavior import complete_rules
-from kubetide.hpa.core.columns import AutoscalerColumns, PodColumns, propose_utilization
 from kubetide.hpa.core.headroom.advice import Headroom, Terms
+from kubetide.hpa.core.quick.columns import AutoscalerColumns, PodColumns, propose_utilization
 from kubetide.hpa.core.replicas import Tolerance
 from kubetide.replay.core.spec import Replicas
 from kubetide.stats.buckets import Floats, Ints
@@ -146,7 +146,9 @@ class LoadFigures:
     @classmethod
     def of(cls, services: Services) -> "LoadFigures":
         """Return figures of nothing."""
-        return cls(services.names, services.pod_cores, *(np.zeros(len(services.names)) for _ in range(9)))
+        fields = ("seconds", "under", "work", "late", "lost", "replicas", "least", "reversals", "changes")
+        nothing: dict[str, Any] = {name: np.zeros(len(services.names)) for name in fields}
+        return cls(names=services.names, pod_cores=services.pod_cores, **nothing)
 
     def figures(self, drawn: Sequence[int] | None = None) -> dict[str, float]:
         """Return the figures of all services, or of those drawn."""

@@ -30,6 +30,7 @@ from kubetide.replay.core.rules import CurrentPolicy, KrrPolicy, OraclePolicy, P
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.estimator import Estimation
 
+PERIOD: Final = "period"
 Estimator = Literal["current", "vpa", "krr", "peak", "static", "adaptive", "adaptive-one", "oracle"]
 _DURATIONS: Final = frozenset({"confidence_cpu", "confidence_memory", "cpu_half_life", "memory_half_life", "interval"})
 _ESTIMATION: Final = frozenset(field.name for field in fields(Estimation))
@@ -44,8 +45,8 @@ _NUMBERS: Final[Mapping[str, frozenset[str]]] = {
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a size that was recommended comes into force."""
 
-    every: str = "1d"
-    """How often sizes are recommended; `0s` for every sample."""
+    every: str = "period"
+    """How often sizes are recommended: once per period, a duration, or `0s` for every sample."""
     when: Literal["always", "change", "bounds"] = "always"
     """`change`: when a request is off by `change`. `bounds`: when it is outside the recommender's bounds, too."""
     change: float = 0.1
@@ -81,16 +82,17 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     replicas: Replicas | None = None
 
     @property
-    def every_seconds(self) -> int:
-        """Return how often sizes are recommended; 0 for every sample."""
-        return _seconds(self.sizes.update.every) if self.sizes is not None else 0
+    def every_seconds(self) -> int | None:
+        """Return how often sizes are recommended: 0 for every sample, None for every period."""
+        every = self.sizes.update.every if self.sizes is not None else PERIOD
+        return None if every == PERIOD else _seconds(every)
 
 
 def built_in(name: str) -> PolicySpec | None:
     """Return a policy that needs no file; None where there is none of this name."""
     estimators = ("current", "vpa", "krr", "peak", "static", "adaptive", "adaptive-one", "oracle")
     if name in estimators:
-        # The learned sizes move within the day, in place; all others are applied once a day, as their tools do.
+        # The learned sizes move within the day, in place; all others are applied once a period, as their tools do.
         update = Update(every="1h", by="in-place") if name.startswith("adaptive") else Update()
         return PolicySpec(name=name, sizes=msgspec.convert({"estimator": name, "update": update}, Sizes))
     if name in ("headroom", "headroom-safe"):
@@ -132,8 +134,9 @@ def _check_sizes(sizes: Sizes, subject: str) -> None:
                 f"{sizes.estimator} has no such number; it has {listed}", subject=subject, field=f"sizes.numbers.{name}"
             )
     update = sizes.update
-    for field in ("every", "cooldown"):
-        _seconds(getattr(update, field), subject, f"sizes.update.{field}")
+    if update.every != PERIOD:
+        _seconds(update.every, subject, "sizes.update.every")
+    _seconds(update.cooldown, subject, "sizes.update.cooldown")
     if not 0.0 <= update.change < 100.0:
         raise InvalidInput("must be between 0 and 100", subject=subject, field="sizes.update.change")
     if update.when == "bounds" and sizes.estimator != "vpa":

@@ -31,7 +31,8 @@ class InForce:
     @classmethod
     def none(cls, size: int) -> "InForce":
         """Return that nothing is known yet."""
-        return cls(*(np.full(size, np.nan) for _ in range(3)), np.full(size, np.iinfo(np.int64).min // 2))
+        cpu, memory, limit = (np.full(size, np.nan) for _ in range(3))
+        return cls(cpu, memory, limit, np.full(size, np.iinfo(np.int64).min // 2))
 
 
 class Updater:

@@ -1,6 +1,5 @@
 """Why a pod is a batch, mid or prod pod: the profiles noted on it, its class, and what its resources became."""
 
-import json
 from typing import Any
 
 from kubetide.api.objects.core import Pod
@@ -11,7 +10,7 @@ from kubetide.clock import Clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.slo.colocation.core.match import Matches, matching
-from kubetide.slo.colocation.core.mutate import APPLIED
+from kubetide.slo.colocation.core.mutate import APPLIED, noted
 from kubetide.slo.colocation.settings import ColocationSettings
 
 Raw = dict[str, Any]
@@ -38,7 +37,7 @@ def trace(key: str, pod: Pod, now: Matches) -> Raw:
         containers[container.name] = {name: str(requests[name]) for name in _EXTENDED if name in requests}
     return {
         "pod": key,
-        "applied": _applied((pod.metadata.annotations or {}).get(APPLIED)),
+        "applied": list(noted((pod.metadata.annotations or {}).get(APPLIED))),
         "matchingNow": [profile.metadata.name for profile in now.profiles],
         "problems": [f"{problem.profile}: {problem.message}" for problem in now.problems],
         "qosClass": qos.raw_qos(pod.metadata.labels),
@@ -72,11 +71,3 @@ def render(trace: Raw) -> str:
         lines.append(f"  today         {', '.join(later)} would match too; profiles apply at creation only")
     lines += [f"  problem       {problem}" for problem in trace["problems"]]
     return "\n".join(lines)
-
-
-def _applied(text: str | None) -> list[str]:
-    try:
-        found = json.loads(text or "[]")
-    except ValueError:
-        return []
-    return [str(name) for name in found] if isinstance(found, list) else []

@@ -26,6 +26,7 @@ from kubetide.slo.colocation.cluster_view import ColocationView
 from kubetide.slo.colocation.core import gpu
 from kubetide.slo.colocation.core.match import ProfileProblem
 from kubetide.slo.colocation.core.mutate import Surroundings, mutate, recorded
+from kubetide.slo.colocation.core.pending import mutate_reservation
 from kubetide.slo.colocation.core.profile import Draws
 from kubetide.slo.colocation.core.required_labels import RequiredLabels
 from kubetide.slo.colocation.core.validate import RESERVE_POD, violations
@@ -64,8 +65,8 @@ class PodReviewer:
         view.required_labels.add_handler(self._rules_changed)
         self._duration = telemetry.histogram(
             "kubetide_colocation_review_duration_seconds",
-            "How long answers about pods take.",
-            ("webhook", "operation", "status"),
+            "How long answers take.",
+            ("webhook", "object", "operation", "status"),
         )
         self._applied = telemetry.counter(
             "kubetide_colocation_applied_total", "Pods that a profile was applied to.", ("profile",)
@@ -79,6 +80,14 @@ class PodReviewer:
         """Answer whether a pod is refused."""
         return await self._measured("validating", review, self._validate)
 
+    async def mutate_reservation(self, review: AdmissionReview) -> Raw:
+        """Answer what becomes of a Reservation that is created."""
+        return await self._measured("mutating", review, self._mutate_reservation, about="reservations")
+
+    async def mutate_reservation_local(self, raw: Raw) -> Raw:
+        """Answer an API server in the same process."""
+        return await self.mutate_reservation(local_review(raw))
+
     async def mutate_local(self, raw: Raw) -> Raw:
         """Answer an API server in the same process."""
         return await self.mutate(local_review(raw))
@@ -88,23 +97,28 @@ class PodReviewer:
         return await self.validate(local_review(raw))
 
     async def _measured(
-        self, webhook: str, review: AdmissionReview, answer: Callable[[AdmissionRequest], Awaitable[Raw]]
+        self,
+        webhook: str,
+        review: AdmissionReview,
+        answer: Callable[[AdmissionRequest], Awaitable[Raw]],
+        about: str = "pods",
     ) -> Raw:
         request = review.request or AdmissionRequest()
         began = self._clock.monotonic()
         status = "error"
         try:
-            if request.resource.resource not in ("pods", "") or request.sub_resource:
+            if request.resource.resource not in (about, "") or request.sub_resource:
                 found = review_response(request.uid)
             else:
                 found = await answer(request)
             status = "allowed" if found["response"]["allowed"] else "refused"
             return found
         except KubetideError as error:
-            log.warning("pod refused", namespace=request.namespace, pod=request.name, error=str(error))
+            log.warning("refused", resource=about, namespace=request.namespace, name=request.name, error=str(error))
             return review_response(request.uid, allowed=False, code=_FAILED, message=str(error))
         finally:
-            self._duration.labels(webhook, request.operation, status).observe(self._clock.monotonic() - began)
+            took = self._clock.monotonic() - began
+            self._duration.labels(webhook, about, request.operation, status).observe(took)
 
     async def _mutate(self, request: AdmissionRequest) -> Raw:
         if request.operation != "CREATE":
@@ -128,6 +142,17 @@ class PodReviewer:
         after = recorded(mutation) if self._settings.record_profiles else mutation.pod
         return review_response(request.uid, patch=json_patch(pod, after))
 
+    async def _mutate_reservation(self, request: AdmissionRequest) -> Raw:
+        if request.operation != "CREATE":
+            return review_response(request.uid)
+        reservation = _raw(request.object, "Reservation")
+        profiles = self._view.profiles.store.values()
+        classes = await self._view.classes_of(profiles)
+        changed, applied = mutate_reservation(reservation, profiles, classes, self._rng, self._compat)
+        for name in applied:
+            self._applied.labels(name).inc()
+        return review_response(request.uid, patch=json_patch(reservation, changed))
+
     async def _validate(self, request: AdmissionRequest) -> Raw:
         if request.operation not in ("CREATE", "UPDATE"):
             return review_response(request.uid)
@@ -135,7 +160,8 @@ class PodReviewer:
         new = convert(pod, Pod)
         old = convert(_raw_pod(request.old_object), Pod) if request.operation == "UPDATE" else None
         check = not self._settings.gate("ColocationProfileSkipValidatingPriority")
-        problems = [found.message for found in violations(new, old, check_sub_priority=check)]
+        late = self._settings.gate("ColocationProfileController")
+        problems = [found.message for found in violations(new, old, check_sub_priority=check, catches_up=late)]
         if RESERVE_POD in (new.metadata.annotations or {}) and old is None:
             problems.append(f"the annotation {RESERVE_POD} is for pods that the scheduler makes up")
         if self._settings.gate("ValidatePodDeviceResource"):
@@ -169,5 +195,9 @@ class PodReviewer:
 
 
 def _raw_pod(given: Any) -> Raw:
-    pod = decode_raw(bytes(given), what="pod")
-    return pod if isinstance(pod, dict) else {}
+    return _raw(given, "pod")
+
+
+def _raw(given: Any, what: str) -> Raw:
+    found = decode_raw(bytes(given), what=what)
+    return found if isinstance(found, dict) else {}

@@ -1,10 +1,12 @@
 """Settings of the colocation webhook."""
 
+import os
 from datetime import timedelta
 from typing import Annotated, ClassVar
 
 from kubetide.api.values.compat import Compat
 from kubetide.config import Doc, Settings
+from kubetide.errors import SettingsError
 from kubetide.slo.core.compat import parse_compat
 from kubetide.slo.core.gates import gate_enabled, gate_warnings
 
@@ -25,7 +27,7 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
             "Features as Name=true or Name=false. On: PodMutatingWebhook, PodValidatingWebhook, WebhookFramework. "
             "Off: ColocationProfileSkipMutatingResources, ColocationProfileSkipValidatingPriority, "
             "EnablePodEnhancedValidator, ValidatePodDeviceResource, DisableExtendedResourceSpec, "
-            "DisableDeviceResourceSpec."
+            "DisableDeviceResourceSpec, ReservationMutatingWebhook, ColocationProfileController."
         ),
     ] = ()
     record_profiles: Annotated[
@@ -88,19 +90,44 @@ class ColocationSettings(Settings, frozen=True, kw_only=True):
     ] = timedelta(minutes=5)
 
     colocation_profile_reconcile_by_default: Annotated[
-        bool, Doc("Accepted for compatibility; has no effect: profiles apply at creation only.")
+        bool,
+        Doc(
+            "With the gate ColocationProfileController: every profile with a selector is for pending pods too, not "
+            "only those with the label config.koordinator.sh/controller-managed=true."
+        ),
     ] = False
-    colocation_profile_reconcile_interval: Annotated[timedelta, Doc("Accepted for compatibility; has no effect.")] = (
-        timedelta(seconds=30)
-    )
+    colocation_profile_reconcile_interval: Annotated[
+        timedelta, Doc("How often pending pods are compared with their profiles.")
+    ] = timedelta(seconds=30)
     colocation_profile_force_update_pod_duration: Annotated[
-        timedelta, Doc("Accepted for compatibility; has no effect.")
+        timedelta, Doc("How long a pending pod that was looked at is left alone.")
     ] = timedelta(minutes=5)
     colocation_profile_expire_pod_cache_duration: Annotated[
-        timedelta, Doc("Accepted for compatibility; has no effect.")
+        timedelta, Doc("How long it is remembered that a pending pod was looked at.")
     ] = timedelta(minutes=10)
-    colocation_profile_update_pod_qps: Annotated[float, Doc("Accepted for compatibility; has no effect.")] = 10.0
-    colocation_profile_update_pod_qps_burst: Annotated[int, Doc("Accepted for compatibility; has no effect.")] = 100
+    colocation_profile_update_pod_qps: Annotated[float, Doc("How many pending pods are patched per second.")] = 10.0
+    colocation_profile_update_pod_qps_burst: Annotated[
+        int, Doc("How many pending pods may be patched at once after a pause.")
+    ] = 100
+    leader_elect: Annotated[
+        bool,
+        Doc(
+            "Patch pending pods only while holding the lease kubetide-colocation-profiles; the webhook itself needs "
+            "none.",
+            flag="colocation-leader-elect",
+        ),
+    ] = True
+
+    def __post_init__(self) -> None:
+        if self.colocation_profile_update_pod_qps <= 0:
+            raise SettingsError("must be above 0", field="colocation-profile-update-pod-qps")
+        if self.colocation_profile_reconcile_interval <= timedelta(0):
+            raise SettingsError("must be above 0", field="colocation-profile-reconcile-interval")
+
+    @property
+    def own_namespace(self) -> str:
+        """Where the Service, the Secret and the lease are."""
+        return self.namespace or os.environ.get("NAMESPACE", "") or "kube-system"
 
     @property
     def version(self) -> Compat:

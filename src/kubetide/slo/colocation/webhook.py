@@ -10,7 +10,6 @@ virtual time.
 """
 
 import base64
-import os
 import random
 from datetime import timedelta
 from pathlib import Path
@@ -24,12 +23,14 @@ from kubetide.kube.client.errors import AlreadyExists, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
+from kubetide.kube.handover import compare_deployed
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
 from kubetide.log import get_logger
 from kubetide.slo.colocation.cluster_view import ColocationView
 from kubetide.slo.colocation.core.registration import (
     MUTATE_PATH,
+    RESERVATION_PATH,
     VALIDATE_PATH,
     Registration,
     mutating,
@@ -43,7 +44,11 @@ from kubetide.telemetry import Telemetry
 log = get_logger("colocation")
 
 Raw = dict[str, Any]
-_LOCAL = {MUTATE_PATH: "colocation-mutate", VALIDATE_PATH: "colocation-validate"}
+_LOCAL = {
+    MUTATE_PATH: "colocation-mutate",
+    VALIDATE_PATH: "colocation-validate",
+    RESERVATION_PATH: "colocation-mutate-reservation",
+}
 
 
 class ColocationWebhook(Controller):
@@ -67,7 +72,7 @@ class ColocationWebhook(Controller):
         self._telemetry = telemetry
         self._local = local
         self._limits = limits
-        self._namespace = settings.namespace or os.environ.get("NAMESPACE", "") or "kube-system"
+        self._namespace = settings.own_namespace
         self._view = ColocationView(client, clock=clock, settings=settings, rng=rng)
         self.reviewer = PodReviewer(self._view, settings, telemetry, recorder, rng, clock=clock)
         self._certificates: Certificates | None = None
@@ -75,6 +80,7 @@ class ColocationWebhook(Controller):
         served = settings.gate("WebhookFramework")
         self._mutates = served and settings.gate("PodMutatingWebhook")
         self._validates = served and settings.gate("PodValidatingWebhook")
+        self._reserves = served and settings.gate("ReservationMutatingWebhook")
         registration = PeriodicLoop(
             "registration",
             self._refresh,
@@ -97,12 +103,21 @@ class ColocationWebhook(Controller):
 
     async def started_leading(self) -> None:
         """Hand the webhooks to an API server in the same process, if there is one."""
-        log.info("following Koordinator", version=self._settings.compat)
+        settings = self._settings
+        log.info("following Koordinator", version=settings.compat)
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="koord-manager",
+            namespace=settings.validator_config_namespace,
+            follows=str(settings.version),
+        )
         for warning in self._settings.gate_warnings():
             log.warning("feature gate", problem=warning)
         if self._local is not None:
             self._local.register_local(_LOCAL[MUTATE_PATH], self.reviewer.mutate_local)
             self._local.register_local(_LOCAL[VALIDATE_PATH], self.reviewer.validate_local)
+            self._local.register_local(_LOCAL[RESERVATION_PATH], self.reviewer.mutate_reservation_local)
 
     def _answers(self) -> bool:
         return self._local is not None or (self.server is not None and self.server.ready())
@@ -151,7 +166,11 @@ class ColocationWebhook(Controller):
             await self._certificates.refresh()
             files = self._certificates.files
         return WebhookServer(
-            {MUTATE_PATH: self.reviewer.mutate, VALIDATE_PATH: self.reviewer.validate},
+            {
+                MUTATE_PATH: self.reviewer.mutate,
+                VALIDATE_PATH: self.reviewer.validate,
+                RESERVATION_PATH: self.reviewer.mutate_reservation,
+            },
             certificate=files,
             host=settings.host or "0.0.0.0",
             port=settings.port,
@@ -169,7 +188,8 @@ class ColocationWebhook(Controller):
             fail_closed=self._settings.webhook_failure_policy_fail,
             timeout_seconds=self._settings.webhook_timeout_seconds,
         )
-        await self._configure(MUTATING_WEBHOOKS, mutating(given), wanted=self._mutates)
+        hooks = mutating(given, pods=self._mutates, reservations=self._reserves)
+        await self._configure(MUTATING_WEBHOOKS, hooks, wanted=self._mutates or self._reserves)
         await self._configure(VALIDATING_WEBHOOKS, validating(given), wanted=self._validates)
 
     async def _configure(self, resource: Resource[Any], body: Raw, *, wanted: bool) -> None:

@@ -46,6 +46,7 @@ from kubetide.slo.core.overcommit.result import (
     aggregation_window,
     degrade_time,
     resets,
+    update_time_threshold,
 )
 from kubetide.slo.core.patches import metadata_patch, status_patch, zones_patch
 from kubetide.slo.core.strategy import colocation_disabled, node_strategy
@@ -92,6 +93,7 @@ def decide_node(seen: NodeObservation, settings: SloSettings, now: datetime) -> 
         zones=zones,
         zones_version=seen.topology_version,
         look_again_after=_next_look(strategy, seen.metric, now),
+        steady_for=steady_for(seen, settings, strategy, now),
         items=items,
         problems=tuple(problems),
         held=held,
@@ -240,6 +242,23 @@ def _next_look(strategy: Raw, metric: NodeMetric | None, now: datetime) -> timed
         return None
     wait = degrade_time(strategy) - (now - metric.status.update_time) + timedelta(seconds=1)
     return wait if wait > timedelta(0) else None
+
+
+def steady_for(seen: NodeObservation, settings: SloSettings, strategy: Raw, now: datetime) -> timedelta | None:
+    """Return how long the same observation leads to the same decision; None: until something in it changes.
+
+    Time itself counts in three places: a report becomes too old, small drifts are written once the last write is old
+    enough, and what has left the node is released over a window.
+    """
+    window, limit = aggregation_window(strategy), update_time_threshold(strategy)
+    if settings.gradual_release and (
+        seen.watched_for is not None or any(now - departure.left_at <= window for departure in seen.departures)
+    ):
+        return timedelta(0)
+    ends = [limit - since for since in (seen.since_status_write, seen.since_zone_write) if since is not None]
+    ends = [end for end in ends if end >= timedelta(0)]
+    look = _next_look(strategy, seen.metric, now)
+    return min([*ends, *([look - timedelta(seconds=1)] if look is not None else [])], default=None)
 
 
 def _only(resources: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -42,7 +42,12 @@ _USED = {
         "ColocationProfileSkipMutatingResources",
     ),
     _V6: (SYNC_GPU_SHARED,),
-    _V7: ("ValidatePodDeviceResource", "EnablePodEnhancedValidator"),
+    _V7: (
+        "ValidatePodDeviceResource",
+        "EnablePodEnhancedValidator",
+        "ReservationMutatingWebhook",
+        "ColocationProfileController",
+    ),
     _V8: ("ColocationProfileSkipValidatingPriority",),
     MAIN: ("DisableExtendedResourceSpec", "DisableDeviceResourceSpec"),
 }
@@ -55,7 +60,6 @@ _UNUSED = {
         "PriorityTransformer",
         "PreemptionPolicyTransformer",
     ),
-    _V7: ("ReservationMutatingWebhook", "ColocationProfileController"),
     _V8: ("ElasticQuotaEvaluationTransformPod", "ReplaceResourcesTransformer"),
     MAIN: ("EnableQuotaAdmissionOnUpdate", "BindingAdmissionWebhook"),
 }

@@ -57,6 +57,8 @@ class NodeDecision:
     zones_version: str = ""
     """The version of the topology that `zones` replaces: another one may hold newer resources of others."""
     look_again_after: timedelta | None = None
+    steady_for: timedelta | None = timedelta(0)
+    """How long time alone changes nothing: the same observation leads to the same decision. None: for ever."""
     items: tuple[ResourceItem, ...] = ()
     problems: tuple[PluginProblem, ...] = ()
     held: tuple[Departure, ...] = ()

@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 from kubetide.api.objects.core import Node, Pod
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.objects.resources import parse_list
 from kubetide.api.objects.scheme import NODES
@@ -21,7 +23,9 @@ from kubetide.vpa.admission.core.review import PodContext, shrinks_memory
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.core.boost import Boosted, boost, has_boost
 from kubetide.vpa.core.limits import NamespaceLimits
+from kubetide.vpa.core.policy import CPU
 from kubetide.vpa.core.safety import Usage, largest, largest_usage, memory_usage
+from kubetide.vpa.core.scope import for_group, scope_of, scope_value
 from kubetide.vpa.targets import Targets
 
 log = get_logger("admission")
@@ -39,7 +43,9 @@ class AdmissionView:
         self._settings = settings
         self._metrics = ResourceMetrics(client)
         self._boosts = settings.gate("CPUStartupBoost")
-        self._limit_ratio = settings.gate("RequestToLimitRatio")
+        self._gated = SizeLimits(
+            limit_ratio=settings.gate("RequestToLimitRatio"), pod_level=settings.gate("VPAPodLevelResources")
+        )
         largest_boost = settings.max_allowed_cpu_boost
         self._largest_boost = parse_quantity(largest_boost) if largest_boost else None
         self._usage: dict[tuple[str, str], tuple[float, Usage | None]] = {}
@@ -51,8 +57,10 @@ class AdmissionView:
             ignored=settings.ignored_vpa_object_namespaces,
             rng=rng,
         )
+        self._scopes = settings.gate("DaemonSetScope")
+        self._fits = settings.fit_nodes and not settings.upstream_behavior
         self.nodes: Informer[Node] | None = None
-        if settings.fit_nodes and not settings.upstream_behavior:
+        if self._fits or self._scopes:
             self.nodes = Informer(client, NODES, clock=clock)
             self.nodes.add_handler(lambda old, new: self._node_changed())
 
@@ -91,20 +99,34 @@ class AdmissionView:
         vpa = await self.targets.controlling(pod.metadata, namespace, counts=self._counts)
         if vpa is None:
             return None
+        if self._scopes and (scope := scope_of(vpa)):
+            vpa = self._of_group(vpa, scope, pod.spec.node_name)
         ranges = self.targets.limits_in(namespace)
         if self._settings.upstream_behavior:
-            fitted = fit_pod(pod, vpa, ranges, SizeLimits(limit_ratio=self._limit_ratio))
+            fitted = fit_pod(pod, vpa, ranges, self._gated)
             return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
         headroom = self._settings.memory_headroom
-        fitted = fit_pod(pod, vpa, ranges, SizeLimits(nodes=self._nodes(), limit_ratio=self._limit_ratio))
+        scoped = self._scopes and scope_of(vpa)
+        limits = replace(self._gated, nodes=self._nodes(pod.spec.node_name if scoped else ""))
+        fitted = fit_pod(pod, vpa, ranges, limits)
         if headroom >= 0 and shrinks_memory(pod, fitted):
             usage = await self._usage_of(vpa, namespace)
-            limits = SizeLimits(usage=usage, headroom=headroom, nodes=self._nodes(), limit_ratio=self._limit_ratio)
-            fitted = fit_pod(pod, vpa, ranges, limits)
+            fitted = fit_pod(pod, vpa, ranges, replace(limits, usage=usage, headroom=headroom))
         return PodContext(vpa=vpa, fitted=fitted, boosted=self._boost(pod, vpa, fitted, ranges))
+
+    def _of_group(self, vpa: VerticalPodAutoscaler, scope: str, node: str) -> VerticalPodAutoscaler:
+        """Return the VPA with the recommendation for the group of a node; an unknown node is of no group."""
+        found = self.nodes.store.get(ObjectKey("", node)) if self.nodes is not None else None
+        if found is None:
+            log.info("node of a pod is unknown, its group cannot be told", vpa=vpa.metadata.name, node=node)
+            return for_group(vpa, None)
+        return for_group(vpa, scope_value(found.metadata.labels, scope))
 
     def _boost(self, pod: Pod, vpa: VerticalPodAutoscaler, fitted: Fitted, ranges: NamespaceLimits) -> Boosted | None:
         if not self._boosts or not has_boost(vpa):
+            return None
+        if fitted.pod is not None and CPU in fitted.pod.new.requests:
+            # What the pod as a whole requests is set for its life: boosted containers would not fit into it.
             return None
         return boost(vpa, amounts_of(pod), fitted.containers, ranges, maximum=self._largest_boost)
 
@@ -132,9 +154,13 @@ class AdmissionView:
         self._usage[key] = (now, usage)
         return usage
 
-    def _nodes(self) -> tuple[dict[str, Quantity], ...]:
-        if self.nodes is None:
+    def _nodes(self, bound: str = "") -> tuple[dict[str, Quantity], ...]:
+        """Return what the nodes offer: all of them, or the one that a pod is bound to."""
+        if self.nodes is None or not self._fits:
             return ()
+        if bound:
+            node = self.nodes.store.get(ObjectKey("", bound))
+            return () if node is None else (parse_list(node.status.allocatable),)
         if self._offers is None:
             self._offers = largest(parse_list(node.status.allocatable) for node in self.nodes.store.values())
         return self._offers

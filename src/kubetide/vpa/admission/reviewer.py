@@ -19,6 +19,7 @@ from kubetide.vpa.admission.core.review import answer_pod, answer_probe, answer_
 from kubetide.vpa.admission.core.validate import Gates
 from kubetide.vpa.admission.observer import AdmissionView
 from kubetide.vpa.admission.settings import AdmissionSettings
+from kubetide.vpa.core.scope import placed
 from kubetide.vpa.core.sidecars import with_sidecars
 
 log = get_logger("admission")
@@ -40,9 +41,12 @@ class Reviewer:
             per_vpa_config=settings.gate("PerVPAConfig"),
             cpu_startup_boost=settings.gate("CPUStartupBoost"),
             request_to_limit_ratio=settings.gate("RequestToLimitRatio"),
+            pod_level=settings.gate("VPAPodLevelResources"),
+            scope=settings.gate("DaemonSetScope"),
             compat=settings.followed,
         )
         self._sidecars = settings.gate("NativeSidecar")
+        self._scopes = settings.gate("DaemonSetScope")
         prefix = "vpa_admission_controller"
         self._pods = telemetry.counter(f"{prefix}_admission_pods_total", "Pods reviewed.", ("applied",))
         self._latency = telemetry.histogram(
@@ -99,6 +103,8 @@ class Reviewer:
             pod = decode(bytes(request.object), Pod, what=f"pod in {request.namespace}")
         if is_probe(pod):
             return answer_probe(request, pod)
+        if self._scopes:
+            pod = placed(pod, bytes(request.object))
         if self._sidecars:
             pod = with_sidecars(pod)
         context = None

@@ -28,6 +28,7 @@ from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.lease import micro_time
+from kubetide.kube.handover import compare_deployed
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
 from kubetide.log import get_logger
@@ -122,6 +123,15 @@ class AdmissionController(Controller):
 
     async def started_leading(self) -> None:
         """Make the server, or let the embedded API server call us, once the caches are synced."""
+        settings = self._settings
+        log.info("answering reviews", compat=settings.compat, feature_gates=list(settings.feature_gates))
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="vpa-admission-controller",
+            namespace=self._namespace,
+            follows=str(settings.followed.version),
+        )
         if self._local is not None:
             self._local.register_local(self._settings.local_name or self.name, self.reviewer.review_raw)
         else:

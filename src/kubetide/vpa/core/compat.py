@@ -143,11 +143,13 @@ class GateStage(Enum):
 
 GATES: dict[str, GateStage] = {
     "CPUStartupBoost": GateStage.ALPHA,
+    "DaemonSetScope": GateStage.ALPHA,
     "InPlace": GateStage.ALPHA,
     "InPlaceOrRecreate": GateStage.REMOVED,
     "NativeSidecar": GateStage.ALPHA,
     "PerVPAConfig": GateStage.ALPHA,
     "RequestToLimitRatio": GateStage.ALPHA,
+    "VPAPodLevelResources": GateStage.ALPHA,
 }
 _GROUPS = {"AllAlpha": GateStage.ALPHA, "AllBeta": None}
 

@@ -1,4 +1,4 @@
-"""Checkpoints in the API: read when a VPA is first seen, written every loop, deleted when their VPA is gone.
+"""Checkpoints in the API: read when a VPA is first seen, written once per interval, deleted when their VPA is gone.
 
 Three rules keep history safe:
 
@@ -23,11 +23,11 @@ from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError, NotFound
 from kubetide.log import get_logger
+from kubetide.vpa.core.scope import checkpoint_name
 from kubetide.vpa.recommender.core.checkpoint import (
     WINDOWS_ANNOTATION,
     Checkpoint,
     UnreadableCheckpoint,
-    checkpoint_name,
     read_checkpoint,
     status_body,
     windows_text,
@@ -58,6 +58,13 @@ class Found:
 
     loaded: tuple[Loaded, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """When the first of them was written; None when there is none, or nobody knows."""
+        written = [one.updated for one in self.loaded]
+        known = [at for at in written if at is not None]
+        return min(known) if known and len(known) == len(written) else None
 
 
 class CheckpointStore:
@@ -103,12 +110,12 @@ class CheckpointStore:
         if written is not None and written > now:
             # Whoever wrote it did not know the time, so nobody knows which OOM kills it knows of.
             written = None
-        restored = Restored(written, content.with_windows)
+        restored, floor = Restored(written, content.with_windows), read_floor(annotations.get(FLOOR_ANNOTATION, ""))
         vpa.checkpoints[content.container] = StoredCheckpoint(
-            content.count, now, written, bool(annotations), restored=restored
+            content.count, now, written, bool(annotations), floor=floor, restored=restored
         )
         self._blocked.pop(key, None)
-        return Loaded(content, status.last_update_time, read_floor(annotations.get(FLOOR_ANNOTATION, "")))
+        return Loaded(content, written, floor)
 
     def block(self, key: ObjectKey, problem: str) -> None:
         """Never write over this object: what it holds could not be used."""
@@ -179,14 +186,16 @@ class CheckpointStore:
         whole = [{"op": "add", "path": "/metadata/annotations", "value": dict(notes)}]
         first, second = (each, whole) if annotated else (whole, each)
         try:
-            await self._client.patch(VPA_CHECKPOINTS, name, JsonPatch([replace_status, *first]), namespace=namespace)
+            patch = JsonPatch([replace_status, *first])
+            await self._client.send_patch(VPA_CHECKPOINTS, name, patch, namespace=namespace)
         except NotFound:
             raise
         except ApiError as error:
             if error.status not in (400, 422):
                 raise
             # Somebody added or removed the annotations since we looked.
-            await self._client.patch(VPA_CHECKPOINTS, name, JsonPatch([replace_status, *second]), namespace=namespace)
+            patch = JsonPatch([replace_status, *second])
+            await self._client.send_patch(VPA_CHECKPOINTS, name, patch, namespace=namespace)
 
     async def collect_garbage(
         self, namespace: str | None, *, ignored: Iterable[str], exists: Callable[[ObjectKey], bool]

@@ -24,6 +24,8 @@ def render(trace: Mapping[str, Any]) -> str:
 def _lines(trace: Mapping[str, Any]) -> Iterator[str]:
     yield f"VerticalPodAutoscaler {trace['namespace']}/{trace['name']}"
     yield f"  mode {trace['mode']}, {trace['pods']} pods, as of {trace['at'][:19]}Z"
+    if trace.get("compat"):
+        yield f"  rules of VPA {trace['compat']}"
     if trace.get("source") == "checkpoints":
         yield "  made from checkpoints: the running recommender was not asked, open memory windows are missing"
     for problem in trace.get("problems") or ():
@@ -33,11 +35,17 @@ def _lines(trace: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {condition['type']}={condition['status']}{f' ({said})' if said else ''}"
     if trace.get("leftAlone"):
         yield f"  left alone because an HPA scales on it: {', '.join(trace['leftAlone'])}"
-    if not trace["containers"]:
+    groups = trace.get("groups")
+    if groups is not None:
+        yield f"  sized by the node label {trace['scope']}: {len(groups)} groups"
+    elif not trace["containers"]:
         yield "  no container has been seen yet"
-    for container in trace["containers"]:
-        yield ""
-        yield from _container(container)
+    for value, containers in (groups or {"": trace["containers"]}).items():
+        for container in containers:
+            yield ""
+            if groups is not None:
+                yield f"nodes with {trace['scope']}={value}"
+            yield from _container(container)
 
 
 def _container(container: Mapping[str, Any]) -> Iterator[str]:

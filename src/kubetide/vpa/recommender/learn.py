@@ -24,6 +24,7 @@ from kubetide.vpa.recommender.core.feeding import (
     gather,
     missed,
 )
+from kubetide.vpa.recommender.core.groups import scopes_of
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, raised
 from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
@@ -56,6 +57,7 @@ class Learner:
         self._telemetry = telemetry
         # A shard that followed all pods would save nothing.
         self._feed = PodFeed(track_all=not settings.memory_saver and settings.shard_of[1] == 1)
+        self._scoped = settings.gate("DaemonSetScope")
         self._held: list[Oom] = []
         """OOM kills that a checkpoint which is not read yet may know of already."""
 
@@ -64,16 +66,21 @@ class Learner:
         self._report_refused(await load_history(history, self._model, self._bounds({})))
 
     def load_pods(self) -> None:
-        """Bring the model's pods up to date, and take the OOM kills that happened before anybody looked."""
+        """Bring the model's pods up to date, with the memory windows that were open before a restart."""
         now = self._clock.now()
         # With tracking limited to matched pods, a change of VPAs may make any pod interesting.
         again = not self._feed.track_all
-        self._feed.sync(self._model, self._observer.pods.store.values(), now=now, all_again=again)
+        scopes = scopes_of(self._model, self._observer.nodes.labels) if self._scoped else None
+        self._feed.sync(self._model, self._observer.pods.store.values(), now=now, all_again=again, scopes=scopes)
         for source, count in self._feed.take_sources().items():
             self._telemetry.reads.labels(source).inc(count)
         if not self._settings.followed.has(PODS_LEAVE_AFTER_SAMPLES):
             self.delete_removed_pods()
         claim_windows(self._model)
+
+    def take_early(self) -> None:
+        """Take the OOM kills that happened before anybody looked."""
+        now = self._clock.now()
         early = [*self._held, *self._observer.take_early()]
         self._held = [oom for oom in early if self._history_unknown(oom)]
         ready = [oom for oom in early if not self._history_unknown(oom)]

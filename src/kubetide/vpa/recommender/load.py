@@ -22,9 +22,9 @@ from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.owners import OwnerChain
 from kubetide.kube.scale import ScaleClient
 from kubetide.log import get_logger
+from kubetide.vpa.core.scope import checkpoint_name, groups_of, is_group, scope_of, vpa_name
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
-from kubetide.vpa.recommender.core import events
-from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoint_name
+from kubetide.vpa.recommender.core.checkpoint import Checkpoint
 from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target
 from kubetide.vpa.recommender.core.decisions import (
     options_of,
@@ -34,9 +34,11 @@ from kubetide.vpa.recommender.core.decisions import (
     tuning_of,
 )
 from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.healing import Present, healed
+from kubetide.vpa.recommender.core.groups import group_keys, group_selector, group_values
+from kubetide.vpa.recommender.core.history.healing import Present, healed
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Floor
+from kubetide.vpa.recommender.core.status import healed_checkpoint, invalid_tuning, unreadable_checkpoint
 from kubetide.vpa.recommender.core.tuning import tuned
 from kubetide.vpa.recommender.observer import ResolvedTarget, resolve
 from kubetide.vpa.recommender.settings import PROMETHEUS, HpaConflicts, RecommenderSettings
@@ -63,6 +65,7 @@ class VpaLoader:
         self._clock = clock
         self._settings = settings
         self._recorder = recorder
+        self._scoped = settings.gate("DaemonSetScope")
         self._tuning, self._estimation = tuning_of(settings), options_of(settings).estimation
         namespace = settings.vpa_object_namespace
         self._targets = Targets(client, clock=clock, namespace=namespace, limit_ranges=False, rng=rng)
@@ -104,8 +107,11 @@ class VpaLoader:
         return self._targets.vpas.store.get(key)
 
     def exists(self, key: ObjectKey) -> bool:
-        """Return whether a VPA exists, whoever serves it."""
-        return key in self._targets.vpas.store
+        """Return whether a VPA exists, whoever serves it; a group exists while its VPA is scoped."""
+        if not is_group(key.name):
+            return key in self._targets.vpas.store
+        vpa = self._targets.vpas.store.get(ObjectKey(key.namespace, vpa_name(key.name)))
+        return vpa is not None and self._scoped and bool(scope_of(vpa))
 
     async def load(self) -> None:
         """Bring the model's VPAs up to date and read the history of new ones."""
@@ -118,7 +124,9 @@ class VpaLoader:
             state = self._take(key, vpa, targets[key])
             if self._hpas is not None:
                 state.contested = conflicts(key.namespace, vpa.spec.target_ref, contested)
-        for key in [key for key in self._model.vpas if key not in mine]:
+            self._take_groups(vpa, state)
+        kept = mine.keys() | {key for vpa in self._model.vpas.values() for key in vpa.group_keys}
+        for key in [key for key in self._model.vpas if key not in kept]:
             self._model.delete_vpa(key)
         if self._settings.storage != PROMETHEUS:
             await self._load_checkpoints(mine)
@@ -194,8 +202,38 @@ class VpaLoader:
         if tuning.problems != state.tuning_problems:
             state.tuning_problems = tuning.problems
             for text in tuning.problems:
-                self._recorder.publish(events.invalid_tuning(vpa, text))
+                self._recorder.publish(invalid_tuning(vpa, text))
         return state
+
+    def _take_groups(self, vpa: VerticalPodAutoscaler, state: VpaState) -> None:
+        """Keep a record for each group of a scoped VPA."""
+        state.scope = scope_of(vpa) if self._scoped else ""
+        if not state.is_scoped:
+            state.group_keys = ()
+            return
+        values = group_values(self._model, state, groups_of(vpa))
+        state.group_keys = group_keys(state.key, values)
+        for key, value in zip(state.group_keys, values, strict=True):
+            known = self._model.vpas.get(key)
+            if known is None or known.source is None or known.source != state.source:
+                group = self._model.set_vpa(
+                    VpaState(
+                        key,
+                        group_selector(state.selector, state.scope, value),
+                        created=state.created,
+                        target=state.target,
+                        policy=state.policy,
+                        mode=state.mode,
+                        annotations=state.annotations,
+                        generation=state.generation,
+                        tunings=state.tunings,
+                        loaded=self._settings.storage == PROMETHEUS,
+                    ),
+                    keep_history=True,
+                )
+                group.scope, group.group, group.source = state.scope, value, state.source
+                group.problem, group.estimations, group.resolves = state.problem, state.estimations, state.resolves
+            self._model.vpas[key].contested = state.contested
 
     async def _load_checkpoints(self, mine: Mapping[ObjectKey, VerticalPodAutoscaler]) -> None:
         waiting: dict[str, dict[str, VpaState]] = {}
@@ -209,8 +247,8 @@ class VpaLoader:
                 log.warning("checkpoints cannot be read yet", namespace=namespace, error=str(error))
                 continue
             for name, one in found.items():
-                state, vpa = states[name], mine[ObjectKey(namespace, name)]
-                state.loaded = True
+                state, vpa = states[name], mine[ObjectKey(namespace, vpa_name(name))]
+                state.loaded, state.checkpoint_written = True, one.oldest
                 for loaded in one.loaded:
                     self._restore(vpa, state, loaded.content, loaded.floor)
                 for checkpoint, problem in one.problems.items():
@@ -225,7 +263,7 @@ class VpaLoader:
         content, problem = healed(content, tuning, present)
         if problem:
             log.warning("checkpoint lies in the future, brought back", vpa=str(key), checkpoint=name, found=problem)
-            self._recorder.publish(events.healed_checkpoint(vpa, name, problem))
+            self._recorder.publish(healed_checkpoint(vpa, name, problem))
         try:
             self._model.restore(
                 state,
@@ -248,4 +286,4 @@ class VpaLoader:
 
     def _report(self, vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> None:
         log.warning("checkpoint cannot be read, keeping it", vpa=str(key_of(vpa)), checkpoint=checkpoint, error=problem)
-        self._recorder.publish(events.unreadable_checkpoint(vpa, checkpoint, problem))
+        self._recorder.publish(unreadable_checkpoint(vpa, checkpoint, problem))

@@ -23,10 +23,14 @@ from kubetide.kube.client.errors import NotFound
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.recorder import EventRecorder
+from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
+from kubetide.vpa.core.scope import group_value, is_group, scope_of, vpa_name
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore
 from kubetide.vpa.recommender.core.decisions import left_alone, memory_floors, options_of, tuning_of
+from kubetide.vpa.recommender.core.entities import VpaState
+from kubetide.vpa.recommender.core.groups import members
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.trace import trace, trace_from_checkpoints
 from kubetide.vpa.recommender.learn import Learner
@@ -106,6 +110,7 @@ class Recommender(Controller):
             settings=settings,
             options=self.options,
             telemetry=self._telemetry,
+            pods=self._observer.pods.store.get,
         )
         self._checkpoints = CheckpointPublisher(store, self._vpas, self.model, clock=clock, settings=settings)
         self._looped = False
@@ -118,6 +123,15 @@ class Recommender(Controller):
 
     async def started_leading(self) -> None:
         """Start from nothing and read history; the first loop comes one interval later."""
+        settings = self.settings
+        log.info("recommending", compat=settings.compat, feature_gates=list(settings.feature_gates))
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="vpa-recommender",
+            namespace=settings.leader_elect_resource_namespace,
+            follows=str(settings.followed.version),
+        )
         await self._wait_for_predecessor()
         self._begin()
         if self._history is not None:
@@ -148,6 +162,10 @@ class Recommender(Controller):
                 await self._vpas.load()
             async with self._step("LoadPods"):
                 self._learner.load_pods()
+                self._checkpoints.note_restored(self._statuses)
+                self._learner.take_early()
+                if not self._looped:
+                    self._announce_cold_start()
             async with self._step("LoadMetrics", self.settings.step_timeout):
                 await self._learner.load_metrics()
             async with self._step("DeleteRemovedPods"):
@@ -162,6 +180,18 @@ class Recommender(Controller):
                 self._learner.collect_garbage()
         self._telemetry.aggregates.set(self.model.aggregate_count())
         self._looped = True
+
+    def _announce_cold_start(self) -> None:
+        """Log how much the first loops have to write, and how long that takes: for VPAs that nothing is known of."""
+        vpas = self.model.vpas.values()
+        statuses = sum(vpa.loaded and vpa.recommendation is None for vpa in vpas)
+        missing = 0
+        if self._history is None:
+            missing = sum(len(vpa.fed().keys() - vpa.checkpoints.keys()) for vpa in vpas)
+        if statuses or missing:
+            pace = self._client.qps
+            seconds = {"seconds": round((statuses + missing) / pace)} if pace else {}
+            log.info("cold start", statuses=statuses, checkpoints=missing, requests_per_second=pace, **seconds)
 
     @asynccontextmanager
     async def _step(self, name: str, timeout: timedelta | None = None) -> AsyncIterator[None]:
@@ -184,6 +214,14 @@ class Recommender(Controller):
         vpa = self.model.vpas.get(ObjectKey.parse(key)) if kind.lower() in KINDS else None
         if vpa is None:
             return None
+        found = self._trace(vpa) | {"compat": str(self.settings.followed.version)}
+        if vpa.is_scoped:
+            found["scope"] = vpa.scope
+            found["containers"] = []
+            found["groups"] = {one.group: self._trace(one)["containers"] for one in members(self.model, vpa)}
+        return found
+
+    def _trace(self, vpa: VpaState) -> dict[str, Any]:
         now = self._clock.now()
         return trace(
             self.model,
@@ -199,4 +237,12 @@ async def recompute(client: Client, clock: Clock, settings: RecommenderSettings,
     """Return what a recommendation would be from what is stored; the running windows of a recommender are missing."""
     vpa = await client.get(VPAS, key.name, namespace=key.namespace)
     stored = await client.list(VPA_CHECKPOINTS, namespace=key.namespace)
-    return trace_from_checkpoints(vpa, stored.items, now=clock.now(), options=options_of(settings))
+    now, options = clock.now(), options_of(settings)
+    found = trace_from_checkpoints(vpa, stored.items, now=now, options=options)
+    named = {item.spec.vpa_object_name for item in stored.items}
+    groups = sorted(name for name in named if is_group(name) and vpa_name(name) == key.name)
+    if groups and scope_of(vpa):
+        parts = [trace_from_checkpoints(vpa, stored.items, now=now, options=options, name=name) for name in groups]
+        by_value = {group_value(name): part["containers"] for name, part in zip(groups, parts, strict=True)}
+        found |= {"scope": scope_of(vpa), "containers": [], "groups": by_value}
+    return found | {"compat": str(settings.followed.version)}

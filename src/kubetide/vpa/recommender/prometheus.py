@@ -28,9 +28,7 @@ from kubetide.stats.instants import MICROSECOND, microseconds
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.feeding import NO_BOUNDS, Refused
-from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
-from kubetide.vpa.recommender.core.prometheus_queries import (
+from kubetide.vpa.recommender.core.history.prometheus_queries import (
     FIRST_SLICE_POINTS,
     PrometheusAnswer,
     Series,
@@ -44,6 +42,8 @@ from kubetide.vpa.recommender.core.prometheus_queries import (
     slice_points,
     slices,
 )
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
 from kubetide.vpa.recommender.core.samples import Mask
 from kubetide.vpa.recommender.settings import RecommenderSettings, prometheus_duration
 

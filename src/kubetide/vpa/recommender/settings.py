@@ -1,4 +1,4 @@
-"""Settings of the recommender: flags and defaults of VPA 1.7.1 first, then what kubetide adds (all off)."""
+"""Settings of the recommender: flags and defaults of VPA 1.7.1 first, then what kubetide adds."""
 
 import re
 from datetime import timedelta
@@ -217,6 +217,21 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         timedelta,
         Doc("How long to wait for Prometheus at start before going on without history. 0 waits for ever."),
     ] = timedelta(minutes=30)
+    status_interval: Annotated[
+        timedelta,
+        Doc(
+            "How long a bound may wait to be written that moved by at most 1 % and past no request of a pod. Targets, "
+            "conditions and all that would change a decision are written at once. 0 writes every difference in every "
+            "loop, which costs a request per VPA and loop."
+        ),
+    ] = timedelta(minutes=10)
+    checkpoint_interval: Annotated[
+        timedelta,
+        Doc(
+            "How often the checkpoints of a VPA are written, each VPA at a moment of its own; at once when an amount "
+            "moved by more than 1 % since. 0 writes them in every loop."
+        ),
+    ] = timedelta(minutes=20)
     shard: Annotated[
         str, Doc("`i/n`: serve only the VPAs whose stable hash modulo n is i, for clusters that outgrow one process.")
     ] = ""
@@ -249,6 +264,13 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     def followed(self) -> Compat:
         """Return the release whose rules decide."""
         return compat_of(self.compat, exactly=self.upstream_behavior)
+
+    @property
+    def waits(self) -> tuple[timedelta, timedelta]:
+        """Return how long statuses and checkpoints may wait; upstream writes both in every loop."""
+        if self.upstream_behavior:
+            return timedelta(0), timedelta(0)
+        return self.status_interval, self.checkpoint_interval
 
     @property
     def shard_of(self) -> tuple[int, int]:
@@ -285,8 +307,9 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
             )
         if self.interval <= timedelta(0):
             raise SettingsError("must be positive", subject="recommender", field="interval")
-        if self.max_sample_skew < timedelta(0):
-            raise SettingsError("must be 0 or above", subject="recommender", field="max_sample_skew")
+        for name in ("max_sample_skew", "status_interval", "checkpoint_interval"):
+            if getattr(self, name) < timedelta(0):
+                raise SettingsError("must be 0 or above", subject="recommender", field=name)
         for name in ("history_length", "history_resolution", "prometheus_query_timeout"):
             if prometheus_duration(getattr(self, name)) <= timedelta(0):
                 raise SettingsError("must be positive", subject="recommender", field=name)

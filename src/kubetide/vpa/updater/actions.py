@@ -107,8 +107,8 @@ class Disruptor:
         uid = pod.metadata.uid
         compat = plan.rules.compat
         infeasible = is_infeasible(pod_resize_state(pod), error_too=not compat.has(RESIZE_ERROR_DEFERRED))
-        if plan.mode == IN_PLACE and infeasible and plan.targets is not None:
-            self._memory.infeasible[uid] = plan.targets
+        if plan.mode == IN_PLACE and infeasible and candidate.targets is not None:
+            self._memory.infeasible[uid] = candidate.targets
             self._telemetry.count_failed_resize(plan.key, pods=len(plan.judged), reason="InPlaceUpdateInfeasible")
         patch = resource_patch(pod, candidate.fitted.containers)
         gone = [f"{ANNOTATION}{name}" for name in boosted_containers(pod)] if candidate.unboost else []
@@ -134,8 +134,8 @@ class Disruptor:
         self._telemetry.count_failed_resize(plan.key, pods=size, reason=reason_of_failure)
         self._steps[key_of(pod)] = Step(Method.WAIT, f"{outcome.value}: {error}")
         log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
-        if never and plan.targets is not None:
-            self._memory.infeasible[uid] = plan.targets
+        if never and candidate.targets is not None:
+            self._memory.infeasible[uid] = candidate.targets
         if not refused or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
             return AttemptResult.COUNTS if outcome is Attempt.UNKNOWN else AttemptResult.NOTHING
         waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())

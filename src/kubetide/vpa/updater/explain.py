@@ -110,7 +110,8 @@ def render(trace: Mapping[str, Any]) -> str:
         lines.append(f"  resize: {_PHASES.get(resize['phase'], resize['phase'].lower())}, {resize['reason']}")
     if trace.get("paused"):
         lines.append(f"  paused: {trace['paused']}")
-    lines.append(f"  as of {trace['at'][:19]}Z")
+    rules = f", by the rules of VPA {trace['compat']}" if trace.get("compat") else ""
+    lines.append(f"  as of {trace['at'][:19]}Z{rules}")
     return "\n".join(lines)
 
 

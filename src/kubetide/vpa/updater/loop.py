@@ -23,6 +23,7 @@ from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.leader_election import Leadership
+from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.core.heartbeat import Heartbeat
@@ -65,6 +66,7 @@ class Updater(Controller):
         """With `judged`, nothing is changed: it gets what would be done to every pod, and why nothing would."""
         self._judged = judged
         self._clock = clock
+        self._client = client
         self._settings = settings.checked()
         self._recorder = recorder
         self._rng = rng
@@ -101,6 +103,15 @@ class Updater(Controller):
 
     async def started_leading(self) -> None:
         """Start without memory: a new leader knows nothing of what the last one did in the past minute."""
+        settings = self._settings
+        log.info("updating pods", compat=settings.compat, feature_gates=list(settings.feature_gates))
+        await compare_deployed(
+            self._client,
+            self.name,
+            program="vpa-updater",
+            namespace=settings.leader_elect_resource_namespace,
+            follows=str(settings.followed.version),
+        )
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(self._clock.now())
 
@@ -166,7 +177,7 @@ class Updater(Controller):
             resize=self._disruptor.resize_of(judgement.pod),
             run_at=self._loop.last_run or self._clock.now(),
             problem=self._problem,
-        )
+        ) | {"compat": str(self._settings.followed.version)}
 
     async def _heartbeat(self) -> Heartbeat | None:
         if not self._settings.use_admission_controller_status:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from kubetide.api.objects.core import Lease, Node, Pod
@@ -33,10 +34,11 @@ from kubetide.vpa.core.boost import has_boost
 from kubetide.vpa.core.matching import Candidate, controlling, pod_owner
 from kubetide.vpa.core.policy import recommendations
 from kubetide.vpa.core.safety import largest, largest_usage, memory_usage
+from kubetide.vpa.core.scope import checkpoint_name, for_group, group_key, scope_of, scope_value
 from kubetide.vpa.core.sidecars import with_sidecars
 from kubetide.vpa.targets import Targets, own_namespace
 from kubetide.vpa.updater.core.budget import Creator, creator_of
-from kubetide.vpa.updater.core.plan import Observation
+from kubetide.vpa.updater.core.plan import Grouped, Observation
 from kubetide.vpa.updater.core.trust import needs_evidence, old_enough, why_not_ready
 from kubetide.vpa.updater.settings import UpdaterSettings
 
@@ -75,7 +77,8 @@ class ClusterView:
             slim=with_sidecars if settings.gate("NativeSidecar") else None,
         )
         self.nodes: Informer[Node] | None = None
-        if settings.fit_nodes and not settings.upstream_behavior:
+        self._fits = settings.fit_nodes and not settings.upstream_behavior
+        if self._fits or settings.gate("DaemonSetScope"):
             self.nodes = Informer(client, NODES, clock=clock)
 
     async def run(self) -> None:
@@ -195,43 +198,71 @@ class ClusterView:
         *,
         now: datetime,
     ) -> Observation:
-        ratio = self._settings.gate("RequestToLimitRatio")
-        limits = SizeLimits(limit_ratio=ratio)
+        gate = self._settings.gate
+        limits = SizeLimits(limit_ratio=gate("RequestToLimitRatio"), pod_level=gate("VPAPodLevelResources"))
         if not self._settings.upstream_behavior:
             of_workload = None if usage is None else largest_usage(usage.get(key_of(pod), {}) for pod in pods)
-            limits = SizeLimits(
-                usage=of_workload, headroom=self._settings.memory_headroom, nodes=nodes, limit_ratio=ratio
-            )
+            limits = replace(limits, usage=of_workload, headroom=self._settings.memory_headroom, nodes=nodes)
         creators = {creator_of(pod) for pod in pods}
         stated = {c: self.targets.stated_replicas(c.namespace, c.kind, c.name) for c in creators}
-        not_ready = await self._not_ready(vpa, now=now)
+        groups = self._groups(vpa, pods)
+        not_ready = await self._not_ready(vpa, groups, now=now)
         try:
             ranges = self.targets.limits_in(vpa.metadata.namespace)
         except InvalidInput as error:
             not_ready = not_ready or f"the LimitRanges of the namespace cannot be read: {error}"
             return Observation(vpa=vpa, pods=tuple(pods), stated=stated, limits=limits, not_ready=not_ready)
-        return Observation(vpa=vpa, pods=tuple(pods), stated=stated, ranges=ranges, limits=limits, not_ready=not_ready)
+        return Observation(
+            vpa=vpa,
+            pods=tuple(pods),
+            stated=stated,
+            ranges=ranges,
+            limits=limits,
+            not_ready=not_ready,
+            groups={
+                key_of(pod): Grouped(for_group(vpa, groups[key_of(pod)]), self._nodes(pod.spec.node_name))
+                for pod in (pods if groups else ())
+            },
+        )
 
-    async def _not_ready(self, vpa: VerticalPodAutoscaler, *, now: datetime) -> str:
+    def _groups(self, vpa: VerticalPodAutoscaler, pods: Iterable[Pod]) -> dict[ObjectKey, str | None]:
+        """Return the group of nodes of each pod of a scoped VPA; None for a pod on a node that is not known."""
+        scope = scope_of(vpa) if self._settings.gate("DaemonSetScope") else ""
+        if not scope or self.nodes is None:
+            return {}
+        found: dict[ObjectKey, str | None] = {}
+        for pod in pods:
+            node = self.nodes.store.get(ObjectKey("", pod.spec.node_name))
+            found[key_of(pod)] = None if node is None else scope_value(node.metadata.labels, scope)
+        return found
+
+    async def _not_ready(
+        self, vpa: VerticalPodAutoscaler, groups: Mapping[ObjectKey, str | None], *, now: datetime
+    ) -> str:
         if self._settings.upstream_behavior:
             return ""
         reason = why_not_ready(vpa)
         if reason or old_enough(vpa, now=now):
             return reason
-        try:
-            given = recommendations(vpa.status.recommendation if vpa.status is not None else None) or ()
-        except InvalidInput as error:
-            return f"the recommendation cannot be used: {error}"
-        for one in given:
-            if needs_evidence(one) and not await self._has_samples(key_of(vpa), one.container):
-                return f"the recommendation of container {one.container} rests on no known sample yet"
+        own = key_of(vpa)
+        seen = {group_key(own, value): for_group(vpa, value) for value in set(groups.values()) if value is not None}
+        for key, each in (seen or {own: vpa}).items():
+            try:
+                given = recommendations(each.status.recommendation if each.status is not None else None) or ()
+            except InvalidInput as error:
+                return f"the recommendation cannot be used: {error}"
+            for one in given:
+                if needs_evidence(one) and not await self._has_samples(key, one.container):
+                    return f"the recommendation of container {one.container} rests on no known sample yet"
         return ""
 
     async def _has_samples(self, vpa: ObjectKey, container: str) -> bool:
         if (vpa, container) in self._evidence:
             return True
         try:
-            found = await self._client.get(VPA_CHECKPOINTS, f"{vpa.name}-{container}", namespace=vpa.namespace)
+            found = await self._client.get(
+                VPA_CHECKPOINTS, checkpoint_name(vpa.name, container), namespace=vpa.namespace
+            )
         except KubetideError:
             return False
         if found.status is None or found.status.total_samples_count <= 0:
@@ -250,10 +281,12 @@ class ClusterView:
             return {}
         return {key_of(pod): memory_usage(pod) for pod in listed}
 
-    def _nodes(self) -> tuple[dict[str, Quantity], ...]:
-        if self.nodes is None:
+    def _nodes(self, bound: str = "") -> tuple[dict[str, Quantity], ...]:
+        """Return what the nodes offer: all of them, or the one that a pod is bound to."""
+        if self.nodes is None or not self._fits:
             return ()
-        return largest(parse_list(node.status.allocatable) for node in self.nodes.store.values())
+        nodes = [node for node in self.nodes.store.values() if not bound or node.metadata.name == bound]
+        return largest(parse_list(node.status.allocatable) for node in nodes)
 
 
 def is_live(pod: Pod) -> bool:

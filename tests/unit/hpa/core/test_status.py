@@ -3,9 +3,12 @@
 import json
 from datetime import UTC, datetime, timedelta, timezone
 
+import pytest
+from msgspec.structs import replace
+
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
 from kubetide.api.values.codec import convert
-from kubetide.hpa.core.status import object_body, same_status, status_body, with_condition
+from kubetide.hpa.core.status import object_body, only_drifted, same_status, status_body, with_condition
 from unit.hpa.worlds import NOW, ago, hpa
 
 
@@ -76,3 +79,31 @@ def test_a_write_of_the_status_carries_the_whole_metadata() -> None:
 
 def test_the_body_has_the_resource_version() -> None:
     assert object_body(hpa(), status())["metadata"]["resourceVersion"] == "7"
+
+
+def _cpu(average: str, utilization: int, name: str = "cpu") -> HpaStatus:
+    current = {"averageValue": average, "averageUtilization": utilization}
+    metric = {"type": "Resource", "resource": {"name": name, "current": current}}
+    return HpaStatus(current_replicas=3, desired_replicas=3, current_metrics=(metric,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drifted"),
+    [
+        pytest.param(_cpu("100m", 50), _cpu("100m", 50), True, id="the-same"),
+        pytest.param(_cpu("100m", 50), _cpu("110m", 55), True, id="a-tenth"),
+        pytest.param(_cpu("100m", 50), _cpu("111m", 55), False, id="more-than-a-tenth"),
+        pytest.param(_cpu("100m", 50), _cpu("100m", 56), False, id="utilization-by-more-than-a-tenth"),
+        pytest.param(_cpu("100m", 2), _cpu("100m", 3), True, id="one-point-of-utilization"),
+        pytest.param(_cpu("0", 0), _cpu("1m", 0), False, id="from-nothing"),
+        pytest.param(_cpu("100m", 50), _cpu("100m", 50, "memory"), False, id="another-metric"),
+        pytest.param(_cpu("100m", 50), HpaStatus(current_replicas=3, desired_replicas=3), False, id="no-metric"),
+        pytest.param(_cpu("100m", 50), replace(_cpu("100m", 50), current_replicas=4), False, id="another-count"),
+        pytest.param(_cpu("100m", 50), replace(_cpu("100m", 50), observed_generation=2), False, id="a-generation"),
+        pytest.param(_cpu("100m", 50), _cpu("many", 50), False, id="no-quantity"),
+    ],
+)
+def test_values_that_moved_a_little_are_told_from_everything_else(
+    before: HpaStatus, after: HpaStatus, drifted: bool
+) -> None:
+    assert only_drifted(before, after) == drifted

@@ -58,6 +58,7 @@ class Machine:
     applications: list[HostApplication] = field(default_factory=list)
     host: MemoryHost = field(default_factory=MemoryHost)
     clock: ManualClock = field(default_factory=ManualClock)
+    counts_page_cache: bool = False
 
     def __post_init__(self) -> None:
         self.context = Context(
@@ -69,6 +70,7 @@ class Machine:
             node_name="here",
             pods=lambda: tuple(self.pods),
             host_applications=lambda: tuple(self.applications),
+            counts_page_cache=lambda: self.counts_page_cache,
         )
 
     def put(self, file: files.CgroupFile, directory: str, text: str) -> None:
@@ -197,6 +199,24 @@ def test_host_applications_without_a_place_of_their_own_are_not_read() -> None:
         machine.clock.advance(1)
     assert machine.last(kinds.HOST_APP_CPU, host_app_name="nginx") == pytest.approx(0.25)
     assert machine.last(kinds.HOST_APP_CPU, host_app_name="everything") is None
+
+
+@pytest.mark.parametrize(("counts", "usage", "expected"), [(False, "900", 305), (True, "900", 900), (True, None, 305)])
+def test_host_applications_count_with_their_page_cache_where_the_node_metric_asks(
+    counts: bool, usage: str | None, expected: int
+) -> None:
+    machine = Machine(applications=[HostApplication(name="nginx", qos="LS")], counts_page_cache=counts)
+    collector = HostApplicationCollector(machine.context, 1.0)
+    for nanos in (0, 250_000_000):
+        machine.usage("host-latency-sensitive/nginx", nanos)
+        if usage is not None:
+            machine.put(files.MEMORY_USAGE, "host-latency-sensitive/nginx", usage)
+        assert collector.collect()
+        machine.clock.advance(1)
+    cached = machine.last(kinds.HOST_APP_MEMORY_WITH_PAGE_CACHE, host_app_name="nginx")
+    assert cached == (None if usage is None else 900)
+    assert machine.last(kinds.HOST_APP_MEMORY, host_app_name="nginx") == 305
+    assert machine.context.shared.host_applications == (1.0, 0.25, expected)
 
 
 def test_without_host_applications_the_sum_is_zero_and_known() -> None:

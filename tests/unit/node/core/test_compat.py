@@ -5,7 +5,7 @@ import pytest
 from kubetide.errors import SettingsError
 from kubetide.node.core import compat
 from kubetide.node.core.compat import RULES, parse_compat
-from kubetide.node.core.features import GATES, HOOK_GATES, parse_gates, unsupported
+from kubetide.node.core.features import HOOK_GATES, parse_gates
 
 
 @pytest.mark.parametrize("text", ["1.3", "1.9", "main", ""])
@@ -36,8 +36,3 @@ def test_a_group_reaches_only_the_gates_of_the_version() -> None:
 def test_a_gate_that_is_named_counts_under_every_version() -> None:
     assert parse_gates("CPUEvict=true", compat=parse_compat("1.4"))["CPUEvict"]
     assert parse_gates("OOMScoreAdj=true", HOOK_GATES)["OOMScoreAdj"]
-
-
-def test_gates_without_effect_are_told_when_they_are_named() -> None:
-    assert unsupported("RDMADevices=true,CPUBurst=true,Libpfm4=false") == ["RDMADevices: RDMA devices are not reported"]
-    assert unsupported("AllAlpha=true", GATES) == []

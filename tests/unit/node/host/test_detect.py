@@ -101,7 +101,7 @@ def test_numa_facts_are_all_or_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["power", "node", "nodeX", "node01", "node-1"])
-def test_an_entry_that_is_no_numa_node_fails_the_whole_reading(name: str) -> None:
+def test_an_entry_that_is_no_numa_node_is_passed_over(name: str) -> None:
     host = MemoryHost(
         {
             "/sys/bus/node/devices/node0/meminfo": "Node 0 MemTotal: 10 kB\n",
@@ -109,6 +109,27 @@ def test_an_entry_that_is_no_numa_node_fails_the_whole_reading(name: str) -> Non
             f"/sys/bus/node/devices/{name}/meminfo": "Node 1 MemTotal: 10 kB\n",
         }
     )
+    assert [one.node for one in facts.numa_facts(host, Layout())] == [0, 1]
+
+
+def test_numa_nodes_that_are_devices_are_no_part_of_the_machine() -> None:
+    root = "/sys/bus/node/devices"
+    host = MemoryHost({f"{root}/node{node}/meminfo": f"Node {node} MemTotal: 10 kB\n" for node in (0, 1, 4, 5)})
+    with pytest.raises(FormatError):
+        facts.numa_facts(host, Layout())
+    initiators = "/sys/devices/system/node/has_generic_initiator"
+    host.files[initiators] = "4-5\n"
+    assert [one.node for one in facts.numa_facts(host, Layout())] == [0, 1]
+    host.files[initiators] = "\n"
+    with pytest.raises(FormatError):
+        facts.numa_facts(host, Layout())
+
+
+def test_an_unreadable_numa_node_is_passed_over_while_the_others_are_numbered_from_0() -> None:
+    root = "/sys/bus/node/devices"
+    host = MemoryHost({f"{root}/node0/meminfo": "Node 0 MemTotal: 10 kB\n", f"{root}/node1/cpulist": ""})
+    assert [one.node for one in facts.numa_facts(host, Layout())] == [0]
+    host.files[f"{root}/node2/meminfo"] = "Node 2 MemTotal: 10 kB\n"
     with pytest.raises(FormatError):
         facts.numa_facts(host, Layout())
 

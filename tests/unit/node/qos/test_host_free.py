@@ -48,6 +48,9 @@ class NoSamples:
     def last(self, kind: str, properties: Mapping[str, str] | None = None) -> float | None:
         return None
 
+    def averages(self, kind: str, by: str, *, seconds: float) -> Mapping[str, float]:
+        return {}
+
     def latest(self, kind: str, by: str) -> Mapping[str, float]:
         return {}
 

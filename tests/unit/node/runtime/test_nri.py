@@ -13,7 +13,9 @@ from kubetide.api.qos import qos
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
 from kubetide.errors import InvalidInput
-from kubetide.node.core.hooks.rules import GPU, Plugins
+from kubetide.kube.pacing import Backoff
+from kubetide.node.core.hooks.context import PodRequest
+from kubetide.node.core.hooks.rules import GPU, NORMALIZATION, RESCTRL, Plugins
 from kubetide.node.core.hooks.stages import FailurePolicy
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.nri import NriPlugin, configured_events, event_mask
@@ -127,7 +129,7 @@ class Runtime:
 
 @asynccontextmanager
 async def runtime(
-    tmp_path: Path, plugins: Plugins | None = None, world: World | None = None
+    tmp_path: Path, plugins: Plugins | None = None, world: World | None = None, groups: "Groups | None" = None
 ) -> AsyncIterator[tuple[Callable[[], Any], NriPlugin, World]]:
     """Serve NRI's socket and run a plugin on it; yields a function that waits for the next connection."""
     world = world or World()
@@ -138,7 +140,8 @@ async def runtime(
 
     socket = tmp_path / "nri.sock"
     server = await asyncio.start_unix_server(connected, str(socket))
-    plugin = NriPlugin(HookService(plugins or Plugins(), world.executor, world.layout), socket)
+    service = HookService(plugins or Plugins(), world.executor, world.layout, resctrl=groups)
+    plugin = NriPlugin(service, socket, backoff=Backoff(base=0.05, cap=0.2))
     opened: list[Runtime] = []
 
     async def next_connection() -> Runtime:
@@ -173,7 +176,7 @@ async def test_the_plugin_registers_and_subscribes(tmp_path: Path) -> None:
     async with runtime(tmp_path) as (connection, plugin, _):
         end = await connection()
         assert await end.accept() == "00-kubetide_nri"
-        assert await end.start() == 0b10001001
+        assert await end.start() == 0b10001101
         assert plugin.synchronized.is_set()
 
 
@@ -239,6 +242,57 @@ async def test_a_started_pod_gets_its_own_values_from_the_agent(tmp_path: Path) 
         await end.call("StateChange", event)
     assert world.text("cpu", POD, "cpu.cfs_quota_us") == "100000"
     assert world.text("cpu", POD, "cpu.bvt_warp_ns") == "-1"
+
+
+class Groups:
+    """Resctrl groups of pods in memory."""
+
+    def __init__(self) -> None:
+        self.groups: frozenset[str] = frozenset()
+
+    def add_pod(self, pod: PodRequest) -> None:
+        self.groups |= {f"koordlet-{pod.uid}"}
+
+    def remove_pod(self, uid: str) -> None:
+        self.groups -= {f"koordlet-{uid}"}
+
+
+async def test_a_container_is_born_into_the_resctrl_group_that_its_pod_has(tmp_path: Path) -> None:
+    groups = Groups()
+    async with runtime(tmp_path, Plugins(gates={RESCTRL: True}), groups=groups) as (connection, _, _):
+        end = await connection()
+        await end.accept()
+        await end.start()
+
+        async def rdt_class() -> str:
+            request = pb.CreateContainerRequest(pod=sandbox(), container=pb.Container(id="c", name="main"))
+            _, payload = await end.call("CreateContainer", request)
+            return pb.CreateContainerResponse.FromString(payload).adjust.linux.resources.rdt_class.value
+
+        assert await rdt_class() == ""
+        await end.call("StateChange", pb.StateChangeEvent(event=1, pod=sandbox()))
+        assert await rdt_class() == "koordlet-u1"
+        await end.call("StateChange", pb.StateChangeEvent(event=3, pod=sandbox()))
+        assert await rdt_class() == ""
+
+
+async def test_a_container_is_created_with_its_scaled_quota(tmp_path: Path) -> None:
+    plugins = Plugins(gates={NORMALIZATION: True})
+    plugins.update_node({"node.koordinator.sh/cpu-normalization-ratio": "2"})
+    async with runtime(tmp_path, plugins) as (connection, _, _):
+        end = await connection()
+        await end.accept()
+        await end.start()
+        container = pb.Container(id="c", name="main")
+        container.linux.resources.cpu.quota.value = 100_000
+        pod = sandbox()
+        pod.labels[qos.LABEL_QOS] = "LS"
+        _, payload = await end.call("CreateContainer", pb.CreateContainerRequest(pod=pod, container=container))
+        assert pb.CreateContainerResponse.FromString(payload).adjust.linux.resources.cpu.quota.value == 50_000
+        update = pb.UpdateContainerRequest(pod=pod, container=container)
+        update.linux_resources.cpu.quota.value = 60_000
+        _, payload = await end.call("UpdateContainer", update)
+        assert pb.UpdateContainerResponse.FromString(payload).update[0].linux.resources.cpu.quota.value == 30_000
 
 
 async def test_messages_of_any_length_are_cut_into_frames_that_fit(tmp_path: Path) -> None:

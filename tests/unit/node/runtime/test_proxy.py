@@ -194,6 +194,9 @@ async def test_hooks_change_what_the_runtime_is_asked(tmp_path: Path) -> None:
             await client.call(name, cri.ContainerRequest(container_id="c1"), cri.Empty)
         await client.call("StopPodSandbox", cri.PodSandboxRequest(pod_sandbox_id="sb"), cri.Empty)
         assert (proxy.store.pods, proxy.store.containers) == ({}, {})
+        assert proxy.store.stopped["sb"].uid == "u1"
+        await client.call("RemovePodSandbox", cri.PodSandboxRequest(pod_sandbox_id="sb"), cri.Empty)
+        assert proxy.store.stopped == {}
 
 
 async def test_everything_else_passes_byte_by_byte(tmp_path: Path) -> None:

@@ -78,9 +78,14 @@ class Filter:
             return False
         if self.labels is not None and not self.labels.matches(entry.obj["metadata"].get("labels")):
             return False
-        if self.shard is not None and not self.shard.matches(entry.obj["metadata"].get("uid", ""), entry.key.namespace):
+        if not self.of_shard(entry):
             return False
         return all(test.matches(entry.obj) for test in self.fields)
+
+    def of_shard(self, entry: Entry) -> bool:
+        """Return whether an object belongs to the shard; without a shard every one does."""
+        shard = self.shard
+        return shard is None or shard.matches(entry.obj["metadata"].get("uid", ""), entry.key.namespace)
 
 
 def shard_of_request(text: str) -> ShardSelector:

@@ -8,6 +8,7 @@ from kubetide.embedded.apiserver.rest import strategy, subresources
 from kubetide.embedded.apiserver.rest.listing import list_page, parse_version, plan_watch, request_filter, too_new
 from kubetide.embedded.apiserver.rest.render import View, answer_list, answer_object, answer_raw, make_view
 from kubetide.embedded.apiserver.rest.requests import Answer, Request, RequestTarget
+from kubetide.embedded.apiserver.rest.shard_meter import ShardMeter
 from kubetide.embedded.apiserver.rest.status import (
     Raw,
     bad_request,
@@ -26,6 +27,7 @@ class Reading:
     def __init__(self, store: ObjectStore, registry: Registry, clock: Clock, *, sharded: bool = False) -> None:
         """`sharded`: whether lists and watches may be asked for by shard."""
         self._sharded = sharded
+        self.shard_meter = ShardMeter()
         self.store = store
         self.registry = registry
         self.clock = clock
@@ -51,6 +53,7 @@ class Reading:
         if watches:
             plan = plan_watch(self.store, resource, target, request, view.line, sharded=self._sharded)
             plan.render_bookmark = view.bookmark
+            plan.meter = self.shard_meter
             plan.plain = view.form == "object" and resource.from_storage is None and resource.crd is None
             return plan
         page = list_page(self.store, resource, target, request, sharded=self._sharded)

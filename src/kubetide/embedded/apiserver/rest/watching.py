@@ -16,6 +16,7 @@ import msgspec
 
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.filters import Filter, Render
+from kubetide.embedded.apiserver.rest.shard_meter import ShardMeter
 from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 from kubetide.embedded.apiserver.storage.objects import Change, Entry, EventLog, LogEvent, ObjectStore, watch_line
 from kubetide.kube.wire import Timer, Timers, rest
@@ -56,6 +57,8 @@ class WatchPlan:
     render_bookmark: Callable[[Raw], Raw] | None = None
     prepare: Callable[[list[Entry]], Awaitable[None]] | None = None
     """Makes entries ready to be shown, where a conversion webhook has to."""
+    meter: ShardMeter | None = None
+    """Counts what a shard is spared."""
 
     async def batches(self) -> AsyncGenerator[list[bytes], None]:
         """Yield the lines of the stream, as many at once as there are."""
@@ -74,6 +77,9 @@ class WatchPlan:
         alarm = _Alarm(timers, self.bookmark_seconds if self.bookmarks else None, self.timeout)
         unsubscribe = self.log.subscribe(alarm.wake)
         pace = _Pace(timers, self.pause)
+        meter = self.meter if self.filter.shard is not None else None
+        if meter is not None:
+            meter.opened(self.resource.group, self.resource.plural)
         try:
             while True:
                 frozen = self.frozen is not None and self.frozen()
@@ -115,6 +121,8 @@ class WatchPlan:
         finally:
             unsubscribe()
             alarm.cancel()
+            if meter is not None:
+                meter.closed(self.resource.group, self.resource.plural)
 
     async def _unprepared(self, entries: list[Entry]) -> list[bytes]:
         """Make entries ready to be shown; return the line that ends the watch if that fails."""
@@ -141,6 +149,8 @@ class WatchPlan:
             change = self._seen_as(event)
             if change is not None:
                 lines.append(watch_line(change, self.render(event.entry)))
+            elif self.meter is not None and wanted.shard is not None and not wanted.of_shard(event.entry):
+                self.meter.filtered(self.resource.group, self.resource.plural)
         return lines
 
     def _seen_as(self, event: LogEvent) -> Change | None:

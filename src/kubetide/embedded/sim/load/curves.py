@@ -157,6 +157,20 @@ class Noisy:
         return level if level > 0.0 else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Surge:
+    """Another curve, and `factor` times of it for `duration` seconds from `begin` on."""
+
+    curve: Curve
+    factor: float
+    begin: float
+    duration: float
+
+    def level(self, elapsed: float, week: float) -> float:
+        level = self.curve.level(elapsed, week)
+        return level * self.factor if 0 <= elapsed - self.begin < self.duration else level
+
+
 def trace_from_csv(text: str, *, subject: str = "trace", repeat: bool = False) -> Trace:
     """Read `seconds,level` lines; a first line that is not numbers is a heading. Seconds must rise."""
     points: list[tuple[float, float]] = []

@@ -6,6 +6,7 @@ instead; batch containers run flat out until their work is done. The arithmetic 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +81,18 @@ class PodWork:
     pod: str
     rate: float
     latency: float
+
+
+class Observer(Protocol):
+    """Somebody who is told of every step of the load model. It reads the cluster and changes nothing."""
+
+    def killed(self, workload: WorkloadKey, requests: float) -> None:
+        """A container was OOM-killed, and with it went so many requests."""
+        ...
+
+    def stepped(self, now: float) -> None:
+        """Load, demands and grants are those of this second."""
+        ...
 
 
 class LoadModel:
@@ -238,7 +251,7 @@ class LoadModel:
         columns = self._columns
         if columns is None:
             return []
-        rates = dict(zip(columns.rows.tolist(), columns.rates.tolist(), strict=True))
+        rates = self.rates()
         return [
             PodWork(task.pod, rates[task.row], self._latency(task.row, group.profile))
             for group in self._groups.values()
@@ -246,6 +259,35 @@ class LoadModel:
             for task in group.tasks.values()
             if task.ready
         ]
+
+    def served(self, now: float) -> dict[WorkloadKey, tuple[float, list[PodWork]]]:
+        """Return what arrives at every workload with a load, and at which of its ready pods; nothing is changed."""
+        week = self._week_start + now
+        ready: dict[WorkloadKey, list[tuple[LoadGroup, Task]]] = {}
+        for group in self._groups.values():
+            for task in group.tasks.values():
+                if task.ready:
+                    ready.setdefault(group.workload, []).append((group, task))
+        found: dict[WorkloadKey, tuple[float, list[PodWork]]] = {}
+        for workload, profile in self.profiles.items():
+            if profile.curve is None:
+                continue
+            level = profile.curve.level(now, week)
+            tasks = ready.get(workload, [])
+            total = sum(task.weight for _, task in tasks)
+            found[workload] = (
+                level,
+                [
+                    PodWork(task.pod, level * task.weight / total, self._latency(task.row, group.profile))
+                    for group, task in tasks
+                ],
+            )
+        return found
+
+    def rates(self) -> dict[int, float]:
+        """Return the requests per second of every container since the last tick, by row."""
+        columns = self._columns
+        return {} if columns is None else dict(zip(columns.rows.tolist(), columns.rates.tolist(), strict=True))
 
     def _latency(self, row: int, profile: Profile) -> float:
         """A queue with one server: service time over what is left of the CPU the pod may have."""

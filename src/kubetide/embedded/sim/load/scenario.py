@@ -13,16 +13,14 @@
     events:
     - {at: 2h, do: outage, of: metrics, for: 10m}
 
-Every mistake is reported with the place it stands in, such as `workloads[0].load.high`.
+This is its form, and what its curves and profiles mean; `scenario_file` reads it, `scenario_checks` refuses mistakes.
 """
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 
-from kubetide.api.values.codec import parse_yaml
 from kubetide.api.values.quantity import quantity_float
 from kubetide.durations import parse_duration
 from kubetide.embedded.sim.load.curves import (
@@ -38,7 +36,7 @@ from kubetide.embedded.sim.load.curves import (
 )
 from kubetide.embedded.sim.load.profile import Profile
 from kubetide.embedded.sim.time.loop import DEFAULT_START
-from kubetide.errors import DecodeError, InvalidInput
+from kubetide.errors import InvalidInput
 
 Raw = dict[str, Any]
 Amount = str | int | float
@@ -135,11 +133,12 @@ class EventSpec(_Part, frozen=True, kw_only=True):
     """Something that happens `at` a time after the start."""
 
     at: str
-    do: Literal["outage", "load", "scale", "cordon", "uncordon", "apply", "delete", "rollout", "kill"]
+    do: Literal["outage", "load", "spike", "scale", "cordon", "uncordon", "apply", "delete", "rollout", "kill"]
     of: str = ""
     """What it happens to: `metrics`, a node, or NAMESPACE/NAME of a workload or pod."""
     duration: str | None = msgspec.field(default=None, name="for")
     load: LoadSpec | None = None
+    factor: float = 3.0
     replicas: int | None = None
     object: Raw | None = None
 
@@ -156,6 +155,8 @@ class MetricsSpec(_Part, frozen=True, kw_only=True):
 class Scenario(_Part, frozen=True, kw_only=True):
     """The whole."""
 
+    source: str = ""
+    """The file it comes from, for messages; not a field of the file."""
     name: str = "scenario"
     description: str = ""
     start: datetime = DEFAULT_START
@@ -167,72 +168,6 @@ class Scenario(_Part, frozen=True, kw_only=True):
     objects: list[Raw] = []
     events: list[EventSpec] = []
     metrics: MetricsSpec = MetricsSpec()
-
-
-def load_scenario(path: Path) -> Scenario:
-    """Read a scenario file; traces it names lie beside it."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ScenarioError(f"cannot be read: {error.strerror}", subject=str(path)) from error
-    return parse_scenario(data, subject=path.name, directory=path.parent)
-
-
-def parse_scenario(text: str | bytes, *, subject: str = "scenario", directory: Path | None = None) -> Scenario:
-    """Return the scenario a YAML text describes; raise ScenarioError naming the field that is wrong."""
-    try:
-        raw = parse_yaml(text, what=subject)
-    except DecodeError as error:
-        raise ScenarioError(error.message, subject=error.subject, field=error.field) from error
-    if not isinstance(raw, dict):
-        raise ScenarioError("is no scenario: it must be a mapping", subject=subject)
-    _inline_traces(raw, directory)
-    try:
-        scenario = msgspec.convert(raw, Scenario, strict=True)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at `$")
-        field = where.rstrip("`").lstrip(".")
-        raise ScenarioError(message, subject=subject, field=field) from error
-    if scenario.start.tzinfo is None:
-        scenario = msgspec.structs.replace(scenario, start=scenario.start.replace(tzinfo=UTC))
-    _check(scenario, subject)
-    return scenario
-
-
-def _inline_traces(raw: Raw, directory: Path | None) -> None:
-    """Replace the file name of a trace by its text, so that a scenario is complete in itself."""
-    for workload in raw.get("workloads") or ():
-        load = workload.get("load") if isinstance(workload, dict) else None
-        if isinstance(load, dict) and load.get("curve") == "trace" and "\n" not in str(load.get("file") or "\n"):
-            path = (directory or Path()) / str(load["file"])
-            try:
-                load["file"] = path.read_text(encoding="utf-8")
-            except OSError as error:
-                raise ScenarioError(f"cannot be read: {error.strerror}", subject=str(path)) from error
-
-
-def _check(scenario: Scenario, subject: str) -> None:
-    seconds(scenario.duration, "duration", subject)
-    seconds(scenario.tick, "tick", subject)
-    names: set[tuple[str, str]] = set()
-    for index, node in enumerate(scenario.nodes):
-        if node.count < 1:
-            raise ScenarioError("must be at least 1", subject=subject, field=f"nodes[{index}].count")
-        amount(node.cpu, f"nodes[{index}].cpu", subject)
-        amount(node.memory, f"nodes[{index}].memory", subject)
-        amount(node.disk, f"nodes[{index}].disk", subject)
-    for index, workload in enumerate(scenario.workloads):
-        key = (workload.namespace, workload.name)
-        if key in names:
-            raise ScenarioError(f"{'/'.join(key)} is there twice", subject=subject, field=f"workloads[{index}].name")
-        names.add(key)
-        make_profile(workload, where=f"workloads[{index}]", subject=subject)
-    for index, event in enumerate(scenario.events):
-        seconds(event.at, f"events[{index}].at", subject)
-        if event.duration is not None:
-            seconds(event.duration, f"events[{index}].for", subject)
-    for name, load in scenario.metrics.external.items():
-        make_curve(load, where=f"metrics.external.{name}", subject=subject)
 
 
 def seconds(text: str, field: str = "", subject: str = "") -> float:
@@ -263,8 +198,8 @@ def make_curve(spec: LoadSpec, *, where: str = "load", subject: str = "", seed: 
     def need(value: float | None, name: str) -> float:
         if value is None:
             raise ScenarioError(f"is needed for the curve {spec.curve}", subject=subject, field=f"{where}.{name}")
-        if value < 0:
-            raise ScenarioError("must not be negative", subject=subject, field=f"{where}.{name}")
+        if not 0 <= value < 1e18:
+            raise ScenarioError("must be a number, and not negative", subject=subject, field=f"{where}.{name}")
         return value
 
     def time(text: str | None, name: str) -> float:

@@ -243,6 +243,11 @@ class Kubelets:
 
     # -- processes end
 
+    def workload_at(self, row: int) -> WorkloadKey | None:
+        """Return whose container has a row of the kernel's table."""
+        found = self._by_row.get(row)
+        return found[0].workload if found is not None else None
+
     def kill(self, row: int, *, scope: str) -> None:
         """The kernel OOM killed a process."""
         found = self._by_row.get(row)

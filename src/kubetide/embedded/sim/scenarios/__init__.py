@@ -2,7 +2,8 @@
 
 from importlib.resources import files
 
-from kubetide.embedded.sim.load.scenario import Scenario, ScenarioError, parse_scenario
+from kubetide.embedded.sim.load.scenario import Scenario, ScenarioError
+from kubetide.embedded.sim.load.scenario_file import parse_scenario
 
 
 def names() -> tuple[str, ...]:

@@ -10,10 +10,19 @@ the same order on every run. Three things that would hang a real loop are named 
 With a `speed` the same loop is paced against real time (60 = a minute a second), which also lets sockets take part;
 at speed 0 time stands still and only sockets are served; without a speed it never waits. `real_timers` wait in real
 time at any pace: for the limits of connections (`kube.wire`).
+
+A pace never changes what happens, only how long one has to wait for it:
+
+- the clock goes from timer to timer, to the very number that the timer was set to, and a timer rings at that moment
+  and no other. How long the real waiting in between took, how often a socket interrupted it, and what other timers
+  there are, cannot be seen in it. What a socket brings is therefore dated to the last timer, a few seconds ago at most
+  where a cluster is simulated;
+- blocking work runs at once instead of in a thread, whose end would fall into the order of events at a random place.
 """
 
 import asyncio
 import heapq
+import math
 import selectors
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -78,6 +87,7 @@ class _JumpingSelector(selectors.BaseSelector):
         self._waiting = self.timers.waiting
         self.call_soon: Callable[[Callable[[], object]], object] = lambda callback: callback()
         self.describe_tasks: Callable[[], str] = str
+        self.next_timer: Callable[[], float] = lambda: math.inf
         self.set_speed(speed)
 
     def set_speed(self, speed: float | None) -> None:
@@ -127,28 +137,24 @@ class _JumpingSelector(selectors.BaseSelector):
 
     def _paced(self, timeout: float | None, speed: float) -> list[tuple[selectors.SelectorKey, int]]:
         longest = self.timers.left(_LONGEST_REAL_WAIT)
-        if not speed:  # time stands still
-            return self._real.select(longest)
-        real_now = time.monotonic()
-        if timeout is None:
+        if not speed or timeout is None:  # time stands still, or nobody waits for it
             ready = self._real.select(longest)
-            self._advance((time.monotonic() - real_now) * speed)
             self.set_speed(speed)
             return ready
         due = self._real_anchor + (self.now + timeout - self._virtual_anchor) / speed
-        wait = due - real_now
-        if wait <= 0:  # behind: the work itself takes longer than the pace allows
+        wait = due - time.monotonic()
+        if wait <= 0:  # due, or behind: the work itself takes longer than the pace allows
             self._advance(timeout)
             if wait < -1:
                 self.set_speed(speed)
             return self._real.select(0)
-        ready = self._real.select(min(wait, longest))
-        reached = self._virtual_anchor + (time.monotonic() - self._real_anchor) * speed
-        self._advance(min(timeout, max(0.0, reached - self.now)))
-        return ready
+        # Whatever ends the waiting, the clock stays where it is: the next call waits for the rest, or jumps.
+        return self._real.select(min(wait, longest))
 
     def _advance(self, seconds: float) -> None:
-        self.now += seconds
+        # A sum of differences would end beside the timer, by an amount that depends on where the clock stopped before.
+        due = self.next_timer()
+        self.now = due if due - self.now <= seconds else self.now + seconds
         if self._limit is not None and self.now > self._limit:
             limit, self._limit = self._limit, None  # clean-up after the error may still need timers
             raise TimeLimitReached(f"virtual time passed {timedelta(seconds=limit)}; {self.describe_tasks()}")
@@ -202,9 +208,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
         self._jumping.describe_tasks = self._describe_tasks
         self._jumping.call_soon = self.call_soon
-        self._clock_resolution = 1e-6  # sums of timeouts stay exact only to about this much
+        self._jumping.next_timer = self._next_timer
         self._timers_set = 0
         self.start = start
+
+    @property
+    def _clock_resolution(self) -> float:
+        """Read by asyncio: what is due less than this after now is due now. Here only now itself is."""
+        return math.ulp(self._jumping.now)
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, seconds: float) -> None:
+        """asyncio would set that of the machine's clock."""
+
+    def _next_timer(self) -> float:
+        """Return when the next timer rings. It is not cancelled: asyncio has just dropped those."""
+        return self._scheduled[0]._when if self._scheduled else math.inf  # type: ignore[attr-defined]
 
     def time(self) -> float:
         return self._jumping.now
@@ -235,9 +254,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.timers if self._jumping.pace is not None else None
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
-        """Run `func` at once when unpaced: a thread would bring real time and its disorder in."""
-        if self._jumping.speed is not None:
-            return super().run_in_executor(executor, func, *args)
+        """Run `func` at once: a thread would bring real time and its disorder in."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))

@@ -9,6 +9,7 @@ Shares to weight and back loses precision (1024 gives 39 gives 998): values are 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubetide.node.core.formats.numbers import FormatError, counters, limit, signed, unsigned
@@ -108,8 +109,18 @@ def busy_ticks(proc_stat: str) -> int:
     for line in proc_stat.split("\n"):
         words = line.split()
         if len(words) >= 8 and words[0] == "cpu":
-            return sum(unsigned(words[column], "cpu ticks") for column in (1, 2, 3, 6, 7))
+            return _busy(words)
     raise FormatError("/proc/stat has no cpu line")
+
+
+def busy_ticks_by_cpu(proc_stat: str) -> dict[int, int]:
+    """Return the same of every CPU that is online."""
+    lines = (line.split() for line in proc_stat.split("\n") if line.startswith("cpu"))
+    return {int(words[0][3:]): _busy(words) for words in lines if len(words) >= 8 and words[0][3:].isdigit()}
+
+
+def _busy(words: Sequence[str]) -> int:
+    return sum(unsigned(words[column], "cpu ticks") for column in (1, 2, 3, 6, 7))
 
 
 @dataclass(frozen=True, slots=True)

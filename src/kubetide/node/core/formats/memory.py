@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kubetide.node.core.formats.numbers import FormatError, counters, unsigned
 
 NO_LIMIT_V1 = 0x7FFFFFFFFFFFF000
+PAGE_BYTES = 4096
 
 _STAT_FIELDS = ("inactive_file", "active_file", "inactive_anon", "active_anon", "unevictable")
 _STAT_V1 = ("total_cache", "total_rss", *(f"total_{name}" for name in _STAT_FIELDS))
@@ -67,6 +68,36 @@ class MemInfo:
     def usage_with_page_cache_bytes(self) -> int:
         """Bytes in use, page cache included; never negative."""
         return max(self["MemTotal"] - self["MemFree"], 0) * 1024
+
+    @property
+    def usage_without_file_bytes(self) -> int:
+        """Bytes in use without reclaimable file pages; for NUMA nodes, which do not say what is available."""
+        reclaimable = self["Active(file)"] + self["Inactive(file)"]
+        return max(self["MemTotal"] - self["MemFree"] - reclaimable, 0) * 1024
+
+
+def numa_usage(text: str, version: int) -> dict[int, int]:
+    """Return the bytes without page cache that a cgroup has on each NUMA node, from `memory.numa_stat`.
+
+    v1 counts pages and needs the lines of the whole subtree, v2 counts bytes.
+    """
+    names = ("hierarchical_anon", "hierarchical_unevictable") if version == 1 else ("anon", "unevictable")
+    unit = PAGE_BYTES if version == 1 else 1
+    usage: dict[int, int] = {}
+    found = 0
+    for line in text.split("\n"):
+        words = line.split()
+        if not words or words[0].partition("=")[0] not in names:
+            continue
+        found += 1
+        for word in words[1:]:
+            node, equals, amount = word.partition("=")
+            if not equals or not node.startswith("N") or not node[1:].isdigit():
+                raise FormatError(f"{word!r} in memory.numa_stat is no NUMA node")
+            usage[int(node[1:])] = usage.get(int(node[1:]), 0) + unsigned(amount, node) * unit
+    if found != len(names):
+        raise FormatError("memory.numa_stat lacks lines")
+    return usage
 
 
 def meminfo(text: str, *, numa: bool = False) -> MemInfo:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from kubetide.api.objects.core import Pod, ResourceList, ResourceRequirements
 from kubetide.api.objects.meta import ApiObject
+from kubetide.api.objects.resources import is_sidecar
 from kubetide.api.qos import cpu_normalization, qos
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import decode_folded
@@ -85,10 +86,11 @@ def batch_from_annotation(annotations: Mapping[str, str] | None) -> dict[str, Ba
 
 
 def batch_from_spec(pod: Pod) -> dict[str, BatchResources] | None:
-    """Return batch resources of the containers that mention any, None when no container does."""
+    """Return batch resources of the containers and sidecars that mention any, None when none does."""
+    sidecars = (container for container in pod.spec.init_containers or () if is_sidecar(container))
     found = {
         container.name: batch
-        for container in pod.spec.containers or ()
+        for container in (*(pod.spec.containers or ()), *sidecars)
         if (batch := batch_of(container.resources)) != BatchResources()
     }
     return found or None

@@ -120,13 +120,15 @@ class HookResponse:
     memory_limit: int | None = None
     cpu_bvt: int | None = None
     cpu_idle: int | None = None
+    resctrl_group: str | None = None
+    """The resctrl group that a container is created in; only a runtime can put it there from the start."""
     env: Mapping[str, str] = field(default_factory=dict)
 
     def over(self, earlier: "HookResponse") -> "HookResponse":
         """Return the earlier response with everything that this one sets."""
         changes = {
             name: value
-            for name in ("cpu_shares", "cfs_quota", "cpuset", "memory_limit", "cpu_bvt", "cpu_idle")
+            for name in ("cpu_shares", "cfs_quota", "cpuset", "memory_limit", "cpu_bvt", "cpu_idle", "resctrl_group")
             if (value := getattr(self, name)) is not None
         }
         return replace(earlier, **changes, env={**earlier.env, **self.env})

@@ -20,10 +20,12 @@ from dataclasses import dataclass, field, replace
 from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
+from kubetide.node.core.compat import INIT_CONTAINERS
 from kubetide.node.core.files import Root, SystemFile
 from kubetide.node.core.hooks.context import HookResponse
 from kubetide.node.core.hooks.cookies import CookieMemory
 from kubetide.node.core.hooks.core_sched import group_of
+from kubetide.node.core.hooks.identity_switch import IdentitySwitch
 from kubetide.node.core.hooks.oom_score import HIGHEST, LOWEST, wanted_score
 from kubetide.node.core.hooks.requests import (
     container_request,
@@ -64,6 +66,7 @@ class HookDecider:
 
     plugins: Plugins
     cookies: CookieMemory = field(default_factory=CookieMemory)
+    identity: IdentitySwitch = field(default_factory=IdentitySwitch)
     _scaled: dict[str, float] = field(default_factory=dict)
     """Directories whose quota is scaled, by ratio."""
     _restoring: set[str] = field(default_factory=set)
@@ -82,7 +85,8 @@ class HookDecider:
         return Needs(
             children=[pod.directory for pod in active if pod.containers] if sandboxes else (),
             texts_below=[(files.PROCS, pod.directory) for pod in active] if processes else (),
-            settings=(files.SCHED_GROUP_IDENTITY,) if identity else (),
+            trees=[snapshot.paths.tier(name) for name in KUBE_QOS_CLASSES] if self.identity.sweeping else (),
+            settings=(files.SCHED_GROUP_IDENTITY, files.SCHED_CORE) if identity else (),
             present=((files.CPU_BVT, snapshot.paths.kube_root),) if identity else (),
         )
 
@@ -95,28 +99,19 @@ class HookDecider:
         return frozenset(self.cookies.processes).union(*(map(int, _processes(snapshot, place)) for place in places))
 
     def switch(self, snapshot: Snapshot) -> Plan:
-        """Return what switches group identity on where the kernel has a switch: it must be on before any value."""
-        kernel = snapshot.kernel
-        switch = kernel.setting(files.SCHED_GROUP_IDENTITY)
-        self.plugins.bvt_ready = self.plugins.on(GROUP_IDENTITY) and (
-            bool(kernel.has(files.CPU_BVT, snapshot.paths.kube_root)) if switch is None else switch.strip() == "1"
-        )
-        if switch is None or self.plugins.bvt_ready or not self.plugins.on(GROUP_IDENTITY):
+        """Return what must be switched in the kernel before any value is written."""
+        if not self.plugins.on(GROUP_IDENTITY):
+            self.plugins.bvt_ready = False
             return Plan()
-        subject = Subject(type="node", name=snapshot.node.metadata.name if snapshot.node else "")
-        write = Write(
-            file=files.SCHED_GROUP_IDENTITY,
-            value="1",
-            target=Target.SYSTEM,
-            reason=GROUP_IDENTITY,
-            subject=subject,
-        )
-        return Plan(batches=(Batch.flat(write, cached=False),))
+        plan = self.identity.plan(snapshot, cores=self.plugins.on(CORE_SCHED))
+        self.plugins.bvt_ready = self.identity.ready
+        return plan
 
     def switched(self, outcomes: Outcomes) -> None:
-        """Learn whether the switch is on; while it is not, no group identity is written."""
+        """Learn whether the switches were turned; while group identity is not on, none of its values is written."""
         if outcomes:
-            self.plugins.bvt_ready = all(outcome.in_force for outcome in outcomes)
+            self.identity.turned(outcomes)
+            self.plugins.bvt_ready = self.identity.ready
 
     def refresh(self, snapshot: Snapshot) -> frozenset[str]:
         """Take over the rules of a snapshot; return the plugins whose rule changed. What cannot be read stays."""
@@ -166,7 +161,13 @@ class HookDecider:
         quotas = Batch(levels=(_quotas(pods), _quotas(inside)), leveled=True)
         others = [write for write in [*pods, *inside] if write.file is not files.CPU_QUOTA]
         trace = {"pods": len(active), "problems": self._unread | self._problems, "changed": sorted(changed)}
-        batches = [Batch.flat(*above), Batch.flat(*others), quotas, Batch.flat(*host)]
+        batches = [
+            Batch.flat(*self.identity.sweep(snapshot)),
+            Batch.flat(*above),
+            Batch.flat(*others),
+            quotas,
+            Batch.flat(*host),
+        ]
         scores = self._oom_scores(snapshot, active) if self.plugins.on(OOM_SCORE) else []
         if scores:
             batches.append(Batch.flat(*scores, cached=False))  # process ids are used again
@@ -178,7 +179,7 @@ class HookDecider:
         """Return the oom_score_adj of every process of the containers that ask for one."""
         writes: list[Write] = []
         for pod in active:
-            for container in pod.containers:
+            for container in _reconciled(snapshot, pod):
                 try:
                     score = wanted_score(pod.pod.metadata.annotations, container.name)
                 except InvalidInput as error:
@@ -216,6 +217,7 @@ class HookDecider:
         """Learn what became of the writes and of the cookies of a plan."""
         if plan.cookies is not None:
             self.cookies.applied(plan.cookies, cookies)
+        self.identity.swept(outcomes)
         self._new_identity = self._new_identity and any(
             outcome.failed for outcome in outcomes if outcome.write.file is files.CPU_BVT
         )
@@ -236,9 +238,9 @@ class HookDecider:
         questions = self._due(snapshot, questions, pod.directory)
         for plugin, response in self._answers(pod.key, questions):
             pods += self._with_effect(plugin, pod.directory, pod_writes(request, response))
-        requests = [container_request(request, one) for one in pod.containers if one.directory]
+        requests = [container_request(request, one) for one in _reconciled(snapshot, pod) if one.directory]
         sandbox = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
-        if sandbox is not None:
+        if sandbox is not None and not _left_out(snapshot, pod):
             requests.insert(0, sandbox_request(request, sandbox_id(snapshot.paths, pod, sandbox), sandbox))
         for one in requests:
             place = one.cgroup_parent
@@ -287,6 +289,17 @@ def oom_score_write(pod: PodState, container: ContainerState, pid: str, score: i
     return Write(file=file, value=str(score), target=Target.SYSTEM, reason=OOM_SCORE, subject=subject)
 
 
+def _reconciled(snapshot: Snapshot, pod: PodState) -> tuple[ContainerState, ...]:
+    """Return the containers whose values the agent keeps."""
+    if not snapshot.compat.has(INIT_CONTAINERS):
+        return pod.containers
+    return () if _left_out(snapshot, pod) else (*pod.init_containers, *pod.containers)
+
+
+def _left_out(snapshot: Snapshot, pod: PodState) -> bool:
+    return pod.in_a_machine_of_its_own and snapshot.compat.has(INIT_CONTAINERS)
+
+
 def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str, str]]:
     """Yield (name, id, directory) of the sandbox, which has no name, where it is known, and of the containers."""
     directory = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
@@ -303,7 +316,12 @@ def _processes(snapshot: Snapshot, directory: str) -> list[str]:
 
 def _directories(pods: Iterable[PodState]) -> set[str]:
     """Return the directories of pods and of their containers."""
-    return {place for pod in pods for place in (pod.directory, *(one.directory for one in pod.containers)) if place}
+    return {
+        place
+        for pod in pods
+        for place in (pod.directory, *(one.directory for one in (*pod.init_containers, *pod.containers)))
+        if place
+    }
 
 
 def _identity(writes: Iterable[Write]) -> list[Write]:

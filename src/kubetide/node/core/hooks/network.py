@@ -5,10 +5,11 @@
     a text      a quantity of bits per second
 
 The policy `terway-qos` hands bytes per second to another daemon in files. A text that cannot be read, or is larger than
-the total, refuses the whole update. (The policy `tc` is not supported.)
+the total, refuses the whole update. The policy `tc` shapes what leaves the node (`traffic`); there a text that cannot
+be read counts as not given.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kubetide.api.objects.core import Pod
@@ -17,11 +18,12 @@ from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import BEST_EFFORT
 from kubetide.api.qos.slo_strategies import NetworkQOS, NodeSLOSpec, ResourceQOS
 from kubetide.api.values.codec import decode_folded, encode
-from kubetide.api.values.quantity import parse_quantity
+from kubetide.api.values.quantity import QuantityText, parse_quantity
 from kubetide.errors import InvalidInput
 from kubetide.node.core.snapshot import PodState
 
 TC, TERWAY = "tc", "terway-qos"
+ANNOTATION = qos.ANNOTATION_NETWORK_QOS
 _NET_CLS = "/sys/fs/cgroup/net_cls"
 _PRIORITY_OF = {qos.SYSTEM: 0, qos.LSE: 1, qos.LSR: 1, qos.LS: 1, qos.BE: 2}
 _BITS = 8
@@ -56,23 +58,43 @@ def node_bandwidth(spec: NodeSLOSpec) -> NodeBandwidth:
     """Return the rates of a node; raise InvalidInput for text that is unusable."""
     text = spec.system_strategy.total_network_bandwidth if spec.system_strategy else None
     total = 0 if text is None else parse_quantity(text).value
+    return _rates(spec, total, _rate)
+
+
+def shaped_bandwidth(spec: NodeSLOSpec, link_bits: int = 0) -> NodeBandwidth:
+    """Return the rates that tc shapes by; a node that does not say how much it has has what its link has."""
+    text = spec.system_strategy.total_network_bandwidth if spec.system_strategy else None
+    return _rates(spec, (0 if text is None else _bits(text)) or link_bits, _lenient_rate)
+
+
+def is_wanted(spec: NodeSLOSpec) -> bool:
+    """Return whether any class of a NodeSLO has network QoS."""
+    strategy = spec.resource_qos_strategy
+    blocks = (strategy.ls_class, strategy.be_class) if strategy else ()
+    return any(block is not None and block.network_qos is not None and block.network_qos.enable for block in blocks)
+
+
+Rate = Callable[[NetworkQOS, str, int], int]
+
+
+def _rates(spec: NodeSLOSpec, total: int, rate: Rate) -> NodeBandwidth:
     strategy = spec.resource_qos_strategy
     return NodeBandwidth(
         total=total,
-        latency_sensitive=_class(strategy.ls_class if strategy else None, total),
-        best_effort=_class(strategy.be_class if strategy else None, total),
+        latency_sensitive=_class(strategy.ls_class if strategy else None, total, rate),
+        best_effort=_class(strategy.be_class if strategy else None, total, rate),
     )
 
 
-def _class(block: ResourceQOS | None, total: int) -> Bandwidth:
+def _class(block: ResourceQOS | None, total: int, rate: Rate) -> Bandwidth:
     network = block.network_qos if block else None
     if network is None or network.enable is not True:
         return Bandwidth()
     return Bandwidth(
-        tx_min=_rate(network, "egress_request", total),
-        tx_max=_rate(network, "egress_limit", total),
-        rx_min=_rate(network, "ingress_request", total),
-        rx_max=_rate(network, "ingress_limit", total),
+        tx_min=rate(network, "egress_request", total),
+        tx_max=rate(network, "egress_limit", total),
+        rx_min=rate(network, "ingress_request", total),
+        rx_max=rate(network, "ingress_limit", total),
     )
 
 
@@ -86,6 +108,18 @@ def _rate(network: NetworkQOS, field: str, total: int) -> int:
     if rate > total:
         raise InvalidInput(f"{given} is more than the node's {total} bits per second", field=field)
     return rate
+
+
+def _lenient_rate(network: NetworkQOS, field: str, total: int) -> int:
+    given: int | str | None = getattr(network, field)
+    return _bits(given) if isinstance(given, str) else _rate(network, field, total)
+
+
+def _bits(text: QuantityText) -> int:
+    try:
+        return max(parse_quantity(text).value, 0)
+    except InvalidInput:
+        return 0
 
 
 def terway_text(bandwidth: NodeBandwidth) -> str:
@@ -112,14 +146,14 @@ class PodNetworkQOS(ApiObject, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PodBandwidth:
-    """Largest rates of a pod, bytes per second; 0 is no limit."""
+    """Largest rates of a pod; 0 is no limit."""
 
     ingress: int = 0
     egress: int = 0
 
 
 def pod_bandwidth(annotations: Mapping[str, str] | None) -> PodBandwidth:
-    """Return the rates of a pod's annotation, of which both must be given; raise InvalidInput."""
+    """Return the rates of a pod's annotation in bytes per second; both must be given. Raise InvalidInput."""
     text = (annotations or {}).get(qos.ANNOTATION_NETWORK_QOS)
     if text is None:
         return PodBandwidth()
@@ -128,6 +162,15 @@ def pod_bandwidth(annotations: Mapping[str, str] | None) -> PodBandwidth:
         ingress=_pod_rate(given.ingress_limit, "ingressLimit"),
         egress=_pod_rate(given.egress_limit, "egressLimit"),
     )
+
+
+def pod_rates(annotations: Mapping[str, str] | None) -> PodBandwidth:
+    """Return the rates of a pod's annotation in bits per second, 0 for one that is not given; raise InvalidInput."""
+    text = (annotations or {}).get(qos.ANNOTATION_NETWORK_QOS)
+    if text is None:
+        return PodBandwidth()
+    given = decode_folded(text, PodNetworkQOS, what=qos.ANNOTATION_NETWORK_QOS)
+    return PodBandwidth(ingress=_bits(given.ingress_limit or 0), egress=_bits(given.egress_limit or 0))
 
 
 def _pod_rate(text: str | None, field: str) -> int:

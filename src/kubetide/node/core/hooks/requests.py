@@ -12,8 +12,9 @@ from kubetide.api.qos.slo_strategies import HostApplication
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
 from kubetide.node.core.files import CgroupFile
-from kubetide.node.core.hooks.batch_resource import batch_from_annotation, batch_from_spec
+from kubetide.node.core.hooks.batch_resource import batch_from_annotation, batch_from_spec, batch_of
 from kubetide.node.core.hooks.context import (
+    BatchResources,
     ContainerRequest,
     HookResponse,
     HostAppRequest,
@@ -57,8 +58,15 @@ def container_request(request: PodRequest, container: ContainerState) -> Contain
         cgroup_parent=container.directory,
         env={variable.name: variable.value for variable in container.spec.env or ()},
         resources=container_origin(container.spec),
-        batch=(request.batch or {}).get(container.name),
+        batch=_batch(request, container),
     )
+
+
+def _batch(request: PodRequest, container: ContainerState) -> BatchResources | None:
+    """Return the batch resources of a container; an init container is no part of what its pod sums up."""
+    found = (request.batch or {}).get(container.name)
+    own = batch_of(container.spec.resources)
+    return own if found is None and own != BatchResources() else found
 
 
 def sandbox_request(request: PodRequest, container_id: str, directory: str) -> ContainerRequest:

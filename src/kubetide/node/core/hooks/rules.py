@@ -19,17 +19,18 @@ from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.compat import Compat
 from kubetide.errors import InvalidInput
-from kubetide.node.core.compat import NEWEST, POD_CPU_QOS
+from kubetide.node.core.compat import NEWEST, NORMALIZED_AT_CREATION, POD_CPU_QOS
 from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
 from kubetide.node.core.hooks.context import ContainerRequest, HookResponse, HostAppRequest, KubeQosRequest, PodRequest
 from kubetide.node.core.hooks.core_sched import CoreSchedRule
 from kubetide.node.core.hooks.cpuset import CpusetRule
 from kubetide.node.core.hooks.normalization import NormalizationRule
 from kubetide.node.core.hooks.stages import FailurePolicy, Hooks, Stage
+from kubetide.node.core.qos.pod_resctrl import group_of
 
 GROUP_IDENTITY, CPUSET, GPU = "GroupIdentity", "CPUSetAllocator", "GPUEnvInject"
 BATCH, NORMALIZATION, CORE_SCHED = "BatchResource", "CPUNormalization", "CoreSched"
-OOM_SCORE = "OOMScoreAdj"
+OOM_SCORE, RESCTRL = "OOMScoreAdj", "Resctrl"
 DEFAULT_GATES: dict[str, bool] = {
     GROUP_IDENTITY: True,
     CPUSET: True,
@@ -38,6 +39,7 @@ DEFAULT_GATES: dict[str, bool] = {
     NORMALIZATION: False,
     CORE_SCHED: False,
     OOM_SCORE: False,
+    RESCTRL: False,
 }
 Question = tuple[str, Callable[[], HookResponse]]
 """A plugin and what asks it; a plugin that cannot answer must not keep the others from being asked."""
@@ -76,6 +78,8 @@ class Plugins:
         self.rules = HookRules()
         self.bvt_ready = bvt_ready
         """Whether the kernel has group identity and it is switched on."""
+        self.resctrl_groups: frozenset[str] = frozenset()
+        """Groups of single pods that exist: no runtime is told of another one."""
         self.hooks = Hooks(policy=policy, disabled=disabled)
         self._register()
 
@@ -189,6 +193,14 @@ class Plugins:
                 self.hooks.add_container(
                     stage, BATCH, lambda request: batch_resource.container_values(request, self.rules.batch)
                 )
+        if self.on(RESCTRL):
+            # Making and removing a group is the shell's work; being registered has the runtime announce both moments.
+            for stage in (Stage.PRE_RUN_POD_SANDBOX, Stage.PRE_REMOVE_POD_SANDBOX):
+                self.hooks.add_pod(stage, RESCTRL, lambda request: HookResponse())
+            self.hooks.add_container(Stage.PRE_CREATE_CONTAINER, RESCTRL, self._resctrl_group)
+        if self.on(NORMALIZATION) and self.compat.has(NORMALIZED_AT_CREATION):
+            for stage in _CONTAINER_STAGES:
+                self.hooks.add_container(stage, NORMALIZATION, self._normalized_at_creation)
 
     def _pod_bvt(self, request: PodRequest) -> HookResponse:
         if self.rules.bvt is None or not self.bvt_ready:
@@ -215,6 +227,16 @@ class Plugins:
             self.rules.cpuset,
             be_cpu_manager=self.gates.get("BECPUManager", False),
         )
+
+    def _resctrl_group(self, request: ContainerRequest) -> HookResponse:
+        group = group_of(request.pod.uid)
+        return HookResponse(resctrl_group=group if group in self.resctrl_groups else None)
+
+    def _normalized_at_creation(self, request: ContainerRequest) -> HookResponse:
+        """Scale the quota that the runtime was told: the pod's is scaled, and a child may not have more."""
+        if _condition(request.pod) not in (qos.LS, qos.NONE) or request.resources is None:
+            return HookResponse()
+        return self._normalized(request.pod, request.resources.quota, restoring=False)
 
     def _normalized(self, pod: PodRequest, original: int | None, restoring: bool) -> HookResponse:
         rule = NormalizationRule(enable=True, ratio=1.0) if restoring else self.rules.normalization

@@ -19,6 +19,7 @@ class Stage(StrEnum):
 
     PRE_RUN_POD_SANDBOX = "PreRunPodSandbox"
     POST_STOP_POD_SANDBOX = "PostStopPodSandbox"
+    PRE_REMOVE_POD_SANDBOX = "PreRemoveRunPodSandbox"
     PRE_CREATE_CONTAINER = "PreCreateContainer"
     PRE_START_CONTAINER = "PreStartContainer"
     POST_START_CONTAINER = "PostStartContainer"

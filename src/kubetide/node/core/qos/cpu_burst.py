@@ -50,6 +50,22 @@ DEFAULT_POOL_PERCENT = 50
 LONGEST_WINDOW_SECONDS = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerSamples:
+    """The newest samples of all containers by id, asked for once per sync: a node has hundreds of them."""
+
+    used: Mapping[str, float]
+    throttled: Mapping[str, float]
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> "ContainerSamples":
+        """Return those of a snapshot."""
+        return ContainerSamples(
+            snapshot.metrics.latest(kinds.CONTAINER_CPU, kinds.CONTAINER_ID),
+            snapshot.metrics.latest(kinds.CONTAINER_THROTTLED, kinds.CONTAINER_ID),
+        )
+
+
 @dataclass(slots=True)
 class CpuBurst:
     """Lets containers of the shared pool exceed their CPU limit for a while."""
@@ -97,12 +113,13 @@ class CpuBurst:
         container_quotas: list[Write] = []
         bursts: list[Write] = []
         moved: dict[str, object] = {}
+        samples = ContainerSamples.of(snapshot)
         for pod in snapshot.pods:
             if not _may_burst(pod):
                 continue
             config = self._config(pod, plain)
             bursts += burst_writes(pod, config)
-            steps = self.quota_steps(snapshot, pod, config, state)
+            steps = self.quota_steps(snapshot, pod, config, state, samples)
             above, below = quota_writes(snapshot, pod, steps, owed=self._owed.get(pod.directory, 0))
             pod_quotas += above
             container_quotas += below
@@ -138,18 +155,24 @@ class CpuBurst:
         return Plan(batches=(quota_batch(above, below),))
 
     def quota_steps(
-        self, snapshot: Snapshot, pod: PodState, config: CPUBurstConfig, state: PoolState
+        self,
+        snapshot: Snapshot,
+        pod: PodState,
+        config: CPUBurstConfig,
+        state: PoolState,
+        samples: ContainerSamples | None = None,
     ) -> list[QuotaStep]:
-        """Return the quota step of every container that has a CPU limit and a cgroup."""
+        """Return the quota step of every container that has a CPU limit and a cgroup and has not ended."""
+        samples = samples or ContainerSamples.of(snapshot)
         steps: list[QuotaStep] = []
         for container in pod.containers:
             limit = qos.container_cpu_limit_millis(container.spec)
-            if limit <= 0 or not container.directory:
+            if limit <= 0 or not container.directory or container.ended:
                 continue
             current = snapshot.kernel.quotas.get(container.directory)
             if current is None:
                 continue
-            operation = under_pool(self._operation(snapshot, container, config, limit), state)
+            operation = under_pool(self._operation(snapshot, container, config, limit, samples), state)
             base = base_quota(snapshot, pod, limit)
             target = target_us(current, base, ceiling_us(base, config.cfs_quota_burst_percent), operation)
             steps.append(
@@ -158,10 +181,14 @@ class CpuBurst:
         return steps
 
     def _operation(
-        self, snapshot: Snapshot, container: ContainerState, config: CPUBurstConfig, limit_milli: int
+        self,
+        snapshot: Snapshot,
+        container: ContainerState,
+        config: CPUBurstConfig,
+        limit_milli: int,
+        samples: ContainerSamples,
     ) -> Operation:
-        who = {kinds.CONTAINER_ID: container.id}
-        used = snapshot.metrics.last(kinds.CONTAINER_CPU, who)
+        used = samples.used.get(container.id)
         allowed = self.limiters.allow(
             container.id,
             period_seconds=config.cfs_quota_burst_period_seconds,
@@ -173,19 +200,12 @@ class CpuBurst:
             return Operation.RESET
         if not allowed:
             return Operation.DOWN
-        throttled = snapshot.metrics.last(kinds.CONTAINER_THROTTLED, who)
+        throttled = samples.throttled.get(container.id)
         return Operation.UP if throttled is not None and throttled > 0 else Operation.REMAIN
 
     def _pool(self, snapshot: Snapshot, threshold_percent: int | None) -> PoolState:
         seconds = min(5 * self.interval.total_seconds(), LONGEST_WINDOW_SECONDS)
-        used = {
-            pod.uid: value
-            for pod in snapshot.pods
-            if (
-                value := snapshot.metrics.query(kinds.POD_CPU, {kinds.POD_UID: pod.uid}, seconds=seconds).aggregate(AVG)
-            )
-            is not None
-        }
+        used = snapshot.metrics.averages(kinds.POD_CPU, kinds.POD_UID, seconds=seconds)
         return share_pool_state(
             node_used=snapshot.metrics.query(kinds.NODE_CPU, seconds=seconds).aggregate(AVG),
             cpus=len(snapshot.processors) or None,

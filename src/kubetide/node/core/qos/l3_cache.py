@@ -10,6 +10,7 @@ from kubetide.errors import InvalidInput
 from kubetide.node.core.formats.cpu import cpu_flags
 from kubetide.node.core.formats.numbers import ceil_div
 
+INTEL_VENDOR = "GenuineIntel"
 AMD_VENDOR = "AuthenticAMD"
 AMD_UNLIMITED = 2048
 AMD_SCALE = 160

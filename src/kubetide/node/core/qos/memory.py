@@ -24,11 +24,20 @@ from kubetide.api.values.codec import decode_folded
 from kubetide.api.values.quantity import ZERO
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
+from kubetide.node.core.compat import PAGE_CACHE_LIMIT
 from kubetide.node.core.kernel_values import NOTHING, Needs
 from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.core.qos.extensions import Extensions
-from kubetide.node.core.qos.memory_values import FILES, UNLIMITED, MemoryValue, memory_high, percent_of, writes_of
+from kubetide.node.core.qos.memory_values import (
+    FILES,
+    UNLIMITED,
+    MemoryValue,
+    memory_high,
+    page_cache_limit,
+    percent_of,
+    writes_of,
+)
 from kubetide.node.core.qos.strategy import skipped
 from kubetide.node.core.snapshot import PodState, Snapshot
 
@@ -140,6 +149,7 @@ class MemoryQos:
             allocatable=allocatable,
             page_size=self.page_size,
             injected=self.extensions.memory_qos,
+            page_cache=snapshot.compat.has(PAGE_CACHE_LIMIT),
         )
         stale = [
             value
@@ -208,6 +218,7 @@ def memory_values(
     allocatable: int,
     page_size: int,
     injected: Callable[[PodState], PodMemoryQOS | None] = lambda pod: None,
+    page_cache: bool = False,
 ) -> MemoryValues:
     """Return the values of all tiers, pods and containers."""
     sums: dict[str, dict[str, int]] = {}
@@ -224,7 +235,8 @@ def memory_values(
             if percent is not None:
                 of_class = sums.setdefault(pod.kube_qos, {})
                 of_class[name] = of_class.get(name, 0) + percent_of(request, percent)
-        pod_values += writes_of(pod.directory, _values(config, request))
+        cached = _page_cache(config, pod) if page_cache else {}
+        pod_values += writes_of(pod.directory, _values(config, request) | cached)
         for container in pod.containers:
             if container.directory:
                 limit = _container_limit(pod, container.spec)
@@ -300,6 +312,18 @@ def _values(config: MemoryQOS, request: int) -> dict[str, int | None]:
         "memory.wmark_min_adj": config.wmark_min_adj,
         **_kill_order(config),
     }
+
+
+def _page_cache(config: MemoryQOS, pod: PodState) -> dict[str, int | None]:
+    best_effort = pod.raw_qos == qos.BE
+    limit = qos.extended_limit(pod.pod, qos.BATCH_MEMORY) if best_effort else qos.pod_memory_limit(pod.pod)
+    return page_cache_limit(
+        limit,
+        size=config.page_cache_limit_size,
+        percent=0 if config is OFF else config.page_cache_limit_percent,
+        enable=config.page_cache_enable,
+        sync=config.page_cache_reclaim_sync,
+    )
 
 
 def _kill_order(config: MemoryQOS) -> dict[str, int | None]:

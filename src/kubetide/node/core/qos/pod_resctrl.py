@@ -8,7 +8,7 @@ have. A range that is none ends the reading; what was read before stays. Without
 hardware has few of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -16,12 +16,12 @@ from kubetide.api.objects.meta import ApiObject
 from kubetide.api.qos.qos import ANNOTATION_RESCTRL
 from kubetide.api.values.codec import decode_folded
 from kubetide.errors import InvalidInput
-from kubetide.node.core.qos.l3_cache import AMD_VENDOR, l3_mask, mba_value
+from kubetide.node.core.qos.l3_cache import AMD_VENDOR, INTEL_VENDOR, l3_mask, mba_value
 from kubetide.node.core.snapshot import PodState, Snapshot
 
 GATE = "Resctrl"
 GROUP_PREFIX = "koordlet-"
-_VENDORS = frozenset({"GenuineIntel", AMD_VENDOR})
+_VENDORS = frozenset({INTEL_VENDOR, AMD_VENDOR})
 
 
 class _Share(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -43,16 +43,26 @@ class _PodResctrl(ApiObject, frozen=True, kw_only=True, gc=False):
     mb: _Resource | None = None
 
 
+def group_of(uid: str) -> str:
+    """Return the name of a pod's own group."""
+    return f"{GROUP_PREFIX}{uid}"
+
+
 def own_groups(snapshot: Snapshot) -> dict[str, PodState]:
     """Return the pods that ask for a resctrl group of their own, by its name; none while the gate is off."""
     if not snapshot.gates.get(GATE, False):
         return {}
-    return {f"{GROUP_PREFIX}{pod.uid}": pod for pod in snapshot.pods if pod.is_active and annotation_of(pod)}
+    return {group_of(pod.uid): pod for pod in snapshot.pods if pod.is_active and annotation_of(pod)}
 
 
 def annotation_of(pod: PodState) -> str:
     """Return what a pod asks for; empty when it asks for nothing."""
-    text = (pod.pod.metadata.annotations or {}).get(ANNOTATION_RESCTRL, "")
+    return asked_for(pod.pod.metadata.annotations)
+
+
+def asked_for(annotations: Mapping[str, str] | None) -> str:
+    """Return the text of the annotation; empty when it asks for nothing."""
+    text = (annotations or {}).get(ANNOTATION_RESCTRL, "")
     return "" if text.strip() in ("{}", "null") else text
 
 

@@ -19,7 +19,7 @@ from kubetide.node.core.files import Root, SystemFile, resctrl_file
 from kubetide.node.core.formats.cpu import cpu_model
 from kubetide.node.core.formats.processors import index
 from kubetide.node.core.kernel_values import NOTHING, KernelValues, Needs
-from kubetide.node.core.plan import Batch, Plan, Target, Write
+from kubetide.node.core.plan import Batch, Notice, Plan, Target, Write
 from kubetide.node.core.qos.l3_cache import (
     check_root,
     cpu_support,
@@ -36,6 +36,7 @@ from kubetide.node.core.snapshot import PodState, Snapshot, sandbox_among
 GROUPS = ("LSR", "LS", "BE")
 _GROUP_OF = {qos.LSE: "LSR", qos.LSR: "LSR", qos.LS: "LS", qos.BE: "BE"}
 L3, MB = "L3", "MB"
+GROUP_FAILED = "ResctrlGroupFailed"
 CPUINFO = SystemFile(name="cpuinfo", root=Root.PROC, path="cpuinfo")
 ROOT_SCHEMATA = resctrl_file("", "schemata")
 
@@ -103,14 +104,16 @@ class Resctrl:
                 if line is not None:
                     writes.append(schemata_write(group, line))
         writes += self._tasks(snapshot, strategy, problems)
+        notices: list[Notice] = []
         for group, pod in own_groups(snapshot).items():
             try:
                 writes += pod_writes(group, pod, cache, snapshot.kernel)
             except InvalidInput as error:
                 problems[pod.key] = str(error)
+                notices.append(group_failed(pod, str(error)))
         # The file holds more than what is written to it, so the cache of the executor cannot judge it.
         batch = Batch.flat(*writes, cached=False)
-        return Plan(batches=(batch,), trace={"writes": len(writes), "problems": problems})
+        return Plan(batches=(batch,), notices=tuple(notices), trace={"writes": len(writes), "problems": problems})
 
     def _is_supported(self, kernel: KernelValues) -> bool:
         if self._supported is None:
@@ -170,6 +173,12 @@ def pod_writes(group: str, pod: PodState, cache: CacheFacts, kernel: KernelValue
             writes.append(schemata_write(group, line))
     known = set(parse_tasks(_text(kernel, resctrl_file(group, "tasks"))))
     return [*writes, *task_writes(group, new_tasks(pod, known, kernel))]
+
+
+def group_failed(pod: PodState, why: str) -> Notice:
+    """Return what is told about a pod that has no group although it asks for one: it runs on, without."""
+    message = f"no resctrl group of its own: {why}"
+    return Notice(reason=GROUP_FAILED, message=message, namespace=pod.namespace, name=pod.name, uid=pod.uid)
 
 
 def policy_line(

@@ -31,7 +31,7 @@ class Strategy(Protocol):
 
     @property
     def interval(self) -> timedelta:
-        """Time between the end of one sync and the next; zero or less switches the strategy off."""
+        """Time from the start of one sync to the next; zero or less switches the strategy off."""
         ...
 
     def decide(self, snapshot: Snapshot) -> Plan:

@@ -19,7 +19,7 @@ from kubetide.api.values.cpuset import CpuSet
 from kubetide.api.values.quantity import ZERO
 from kubetide.errors import InvalidInput
 from kubetide.node.core import files
-from kubetide.node.core.compat import SUPPRESS_MINIMUM
+from kubetide.node.core.compat import SMALLEST_CPUSET, SUPPRESS_MINIMUM
 from kubetide.node.core.hooks.cpuset import kubelet_policy
 from kubetide.node.core.kernel_values import NOTHING, Needs
 from kubetide.node.core.outcomes import Outcomes
@@ -51,7 +51,8 @@ class CpuSuppress:
         """Return the limits of the best-effort tier and the tree below it."""
         tier = (snapshot.paths.tier(BEST_EFFORT),)
         if threshold_of(snapshot) is not None:
-            return Needs(quotas=tier, cpus=tier, trees=tier)
+            inside = tier if snapshot.compat.has(SMALLEST_CPUSET) else ()
+            return Needs(quotas=tier, cpus=tier, trees=tier, cpus_inside=inside)
         return Needs(trees=tier) if self.cpuset_status == USING else NOTHING  # to release it
 
     def applied(self, plan: Plan, outcomes: Outcomes) -> None:
@@ -97,6 +98,7 @@ class CpuSuppress:
             system=usage.system,
             min_percent=threshold.cpu_suppress_min_percent if snapshot.compat.has(SUPPRESS_MINIMUM) else None,
         )
+        best_effort = snapshot.metrics.last(kinds.NODE_BE, kinds.BE_CPU_USED)
         trace = {
             "policy": threshold.cpu_suppress_policy or "cpuset",
             "leftMilli": left,
@@ -105,6 +107,7 @@ class CpuSuppress:
             "podsUsedCores": round(usage.pods, 3),
             "hostApplicationsUsedCores": round(usage.host_applications, 3),
             "systemUsedCores": round(usage.system, 3),
+            "bestEffortUsedCores": None if best_effort is None else best_effort / 1000,
         }
         if threshold.cpu_suppress_policy == CFS_QUOTA:
             batches = self._by_quota(snapshot, left, capacity.value, trace)
@@ -151,7 +154,7 @@ class CpuSuppress:
 
     def _by_cpuset(self, snapshot: Snapshot, left: int, trace: dict[str, object]) -> tuple[Batch, ...]:
         tier = snapshot.paths.tier(BEST_EFFORT)
-        current = snapshot.kernel.cpus.get(tier)
+        current = _current_cpus(snapshot, tier)
         if current is None:
             trace["skipped"] = f"the CPUs of {tier} cannot be read: {snapshot.kernel.problem(files.CPUSET, tier)}"
             return ()
@@ -232,6 +235,17 @@ def _usage(snapshot: Snapshot, node_used: float) -> UsageSplit:
         counts_pod=is_not_best_effort,
         counts_application=is_not_best_effort_application,
     )
+
+
+def _current_cpus(snapshot: Snapshot, tier: str) -> CpuSet | None:
+    """Return the fewest CPUs of the tier or of a container below it; None while those of the tier are not known.
+
+    Under the kubelet's static CPU manager only containers are narrowed, and sandboxes keep all CPUs. A container that
+    went away meanwhile, or has none of its own, says nothing.
+    """
+    if tier not in snapshot.kernel.cpus:
+        return None
+    return min((cpus for cpus in snapshot.kernel.cpus.values() if len(cpus)), key=len, default=CpuSet())
 
 
 def _owner(snapshot: Snapshot) -> dict[int, str]:

@@ -17,7 +17,7 @@ from kubetide.api.objects import resources
 from kubetide.api.qos.slo_strategies import SystemStrategy
 from kubetide.api.values.quantity import ZERO
 from kubetide.node.core import files
-from kubetide.node.core.compat import SCHED_SETTINGS
+from kubetide.node.core.compat import PAGE_CACHE_LIMIT, SCHED_SETTINGS
 from kubetide.node.core.files import SystemFile, ValueRefused
 from kubetide.node.core.hooks.group_identity import rule_from
 from kubetide.node.core.kernel_values import NOTHING, Needs
@@ -45,6 +45,8 @@ class SystemConfig:
         if strategy is None or memory <= 0:
             return skipped("no system strategy, or the node's memory is not known")
         wanted = system_values(strategy, memory)
+        if snapshot.compat.has(PAGE_CACHE_LIMIT) and strategy.page_cache_limit_enabled in (0, 1):
+            wanted.append((files.PAGE_CACHE_LIMIT, strategy.page_cache_limit_enabled))
         trace: dict[str, object] = {file.name: value for file, value in wanted}
         words: list[str] = []
         if snapshot.compat.has(SCHED_SETTINGS):

@@ -15,6 +15,9 @@ NODE_GPU_MEMORY = "node_gpu_memory_usage"
 NODE_GPU_MEMORY_TOTAL = "node_gpu_memory_total"
 SYS_CPU = "sys_cpu_usage"
 SYS_MEMORY = "sys_memory_usage"
+NUMA_CPU = "numa_node_cpu_usage"
+NUMA_MEMORY = "numa_node_memory_usage"
+NUMA_SYS_MEMORY = "numa_node_sys_memory_usage"
 NODE_BE = "node_be"
 POD_CPU = "pod_cpu_usage"
 POD_MEMORY = "pod_memory_usage"
@@ -45,11 +48,15 @@ CONTAINER_MEMORY_COLD = "container_memory_cold_page_size"
 HOST_APP_MEMORY_HOT = "host_application_memory_with_hot_page_usage"
 HOST_APP_MEMORY_COLD = "host_application_memory_cold_page_size"
 
+NUMA_NODE = "numa_node_id"
 POD_UID = "pod_uid"
 CONTAINER_ID = "container_id"
 HOST_APP_NAME = "host_app_name"
 GPU_MINOR = "gpu_minor"
 GPU_UUID = "gpu_device_uuid"
+
+BE_CPU_USED = {"be_resource": "cpu", "be_allocation": "usage"}
+"""The properties of what best-effort work uses, in milli-cores."""
 
 _GPU = (GPU_MINOR, GPU_UUID)
 _PSI = ("psi_resource", "psi_precision", "psi_degree")
@@ -60,6 +67,7 @@ PROPERTIES: dict[str, frozenset[str]] = {
         ((NODE_CPU, NODE_MEMORY, NODE_MEMORY_WITH_PAGE_CACHE, SYS_CPU, SYS_MEMORY), ()),
         ((NODE_MEMORY_HOT, NODE_MEMORY_COLD), ()),
         ((NODE_GPU_CORE, NODE_GPU_MEMORY, NODE_GPU_MEMORY_TOTAL), _GPU),
+        ((NUMA_CPU, NUMA_MEMORY, NUMA_SYS_MEMORY), (NUMA_NODE,)),
         ((NODE_BE,), ("be_resource", "be_allocation")),
         ((POD_CPU, POD_MEMORY, POD_MEMORY_WITH_PAGE_CACHE, POD_THROTTLED), (POD_UID,)),
         ((POD_MEMORY_HOT, POD_MEMORY_COLD, POD_PSI_CPU_FULL), (POD_UID,)),

@@ -42,6 +42,8 @@ class SeriesGroup:
     tick: int = 0
     """Number of batches so far; the ring position is `tick % capacity`."""
     rows: dict[Key, _Row] = field(default_factory=dict)
+    _disorder: int = 0
+    """The tick until which times may be out of order in the ring, because a clock went back."""
     _free: list[_Row] = field(default_factory=list)
     _chunks: list[Floats] = field(default_factory=list)
 
@@ -51,6 +53,8 @@ class SeriesGroup:
     def append(self, at: int, samples: Iterable[tuple[Key, float]]) -> list[Key]:
         """Store one batch; return the series that are new."""
         position = self.tick % self.capacity
+        if self.tick and at < self.millis[position - 1]:
+            self._disorder = self.tick + self.capacity
         self._clear_column(position)
         self.millis[position] = at
         self.tick += 1
@@ -88,13 +92,23 @@ class SeriesGroup:
         return gone
 
     def window(self, start: int, end: int) -> Millis:
-        """Return the ring positions whose time lies in [start, end], in stored order."""
-        count = min(self.tick, self.capacity)
-        first = self.tick - count
-        order = (np.arange(first, self.tick, dtype=np.int64)) % self.capacity
-        times = self.millis[order]
-        selected: Millis = order[(times >= start) & (times <= end)]
-        return selected
+        """Return the ring positions whose time lies in [start, end], in stored order.
+
+        Times grow, so both ends are found by bisection, however long the ring is. After a clock went back the whole
+        ring is looked through until those times have left it.
+        """
+        position = self.tick % self.capacity
+        if self.tick < self._disorder:
+            count = min(self.tick, self.capacity)
+            order = np.arange(self.tick - count, self.tick, dtype=np.int64) % self.capacity
+            times = self.millis[order]
+            selected: Millis = order[(times >= start) & (times <= end)]
+            return selected
+        newer = _between(self.millis, 0, position, start, end)
+        if self.tick < self.capacity or (len(newer) and newer[0] > 0):
+            return newer
+        older = _between(self.millis, position, self.capacity, start, end)
+        return np.concatenate([older, newer]) if len(older) else newer
 
     def points(self, key: Key, positions: Millis) -> Points:
         """Return the samples of a series at the given positions."""
@@ -105,10 +119,42 @@ class SeriesGroup:
         present = ~np.isnan(values)
         return points_of(self.millis[positions][present], values[present])
 
+    def newest_first(self, start: int, end: int) -> list[int]:
+        """Return the positions in [start, end] from the newest time back; of equal times the first stored first."""
+        positions = self.window(start, end)
+        order = np.argsort(-self.millis[positions], kind="stable")
+        found: list[int] = positions[order].tolist()
+        return found
+
+    def first(self, key: Key, positions: Iterable[int]) -> float | None:
+        """Return the first value that a series has at these positions."""
+        row = self.rows.get(key)
+        if row is None:
+            return None
+        values = row.chunk[row.index]
+        for position in positions:
+            value = float(values[position])
+            if value == value:  # not missing
+                return value
+        return None
+
     @property
     def nbytes(self) -> int:
         """Memory of the ring in bytes."""
         return self.millis.nbytes + sum(chunk.nbytes for chunk in self._chunks)
+
+
+def _value_of(key: Key, label: str) -> str:
+    """Return the value of a property of a series; most have just one."""
+    properties = key[1]
+    return properties[0][1] if len(properties) == 1 else dict(properties)[label]
+
+
+def _between(times: Millis, first: int, last: int, start: int, end: int) -> Millis:
+    """Return the positions in [first, last) whose times, which grow there, lie in [start, end]."""
+    part = times[first:last]
+    low, high = np.searchsorted(part, start, "left"), np.searchsorted(part, end, "right")
+    return np.arange(first + int(low), first + int(high), dtype=np.int64)
 
 
 class Ring:
@@ -183,7 +229,20 @@ class Ring:
                 positions = windows[id(group)] = group.window(start, end)
             points = group.points(key, positions)
             if len(points):
-                result[dict(key[1])[label]] = points
+                result[_value_of(key, label)] = points
+        return result
+
+    def latest_each(self, kind: str, label: str, start: int, end: int) -> dict[str, float]:
+        """Return the newest value of every series of a kind within [start, end], by the value of one property."""
+        result: dict[str, float] = {}
+        windows: dict[int, list[int]] = {}
+        for key, group in self.matching(kind):
+            positions = windows.get(id(group))
+            if positions is None:
+                positions = windows[id(group)] = group.newest_first(start, end)
+            value = group.first(key, positions)
+            if value is not None:
+                result[_value_of(key, label)] = value
         return result
 
     @property

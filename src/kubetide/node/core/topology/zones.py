@@ -9,7 +9,7 @@ from typing import Any
 
 from kubetide.api.qos import qos
 from kubetide.api.values.codec import decode_raw
-from kubetide.api.values.quantity import Quantity, parse_quantity
+from kubetide.api.values.quantity import ZERO, Quantity, parse_quantity
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.node.core.formats.processors import NumaNode, Processor, index
 
@@ -30,19 +30,43 @@ ANNOTATIONS = (
     qos.ANNOTATION_SYSTEM_QOS,
 )
 """The annotations that the agent keeps."""
+LABELS = (qos.LABEL_NUMA_RESERVATION,)
+"""The labels of the node that the agent copies."""
 
 
 class ZonesUnknown(KubetideError):
     """CPU and memory facts do not fit together."""
 
 
-def _resource(name: str, quantity: Quantity) -> Raw:
+def _resource(name: str, quantity: Quantity, reserved: Quantity = ZERO) -> Raw:
     text = str(quantity)
-    return {"name": name, "capacity": text, "allocatable": text, "available": text}
+    return {
+        "name": name,
+        "capacity": text,
+        "allocatable": str(max(quantity - reserved, ZERO)) if reserved > ZERO else text,
+        "available": text,
+    }
 
 
-def zones(processors: Iterable[Processor], numa: Iterable[NumaNode], *, huge_pages: bool) -> list[Raw]:
-    """Return our zones; raise ZonesUnknown if CPUs and memory disagree about the NUMA nodes."""
+def _part(reserved: Mapping[str, Quantity] | None, name: str, count: int) -> Quantity:
+    """Return the part of a reservation that one of `count` zones bears, rounded up to a milli-CPU or a byte."""
+    whole = (reserved or {}).get(name, ZERO)
+    if name == "cpu":
+        return Quantity.of_milli(-(-whole.milli // count))
+    return Quantity.of(-(-whole.value // count), binary=True)
+
+
+def zones(
+    processors: Iterable[Processor],
+    numa: Iterable[NumaNode],
+    *,
+    huge_pages: bool,
+    reserved: Mapping[str, Quantity] | None = None,
+) -> list[Raw]:
+    """Return our zones; raise ZonesUnknown if CPUs and memory disagree about the NUMA nodes.
+
+    Of what is reserved, every zone gives an equal part off its allocatable CPU and memory.
+    """
     cpus = index(processors).by_node
     memory = tuple(numa)
     if not cpus or len(cpus) != len(memory):
@@ -53,9 +77,9 @@ def zones(processors: Iterable[Processor], numa: Iterable[NumaNode], *, huge_pag
         huge = {size: count * _HUGE_PAGE_BYTES[size] for size, count in pages.items()}
         rest = one.memory.total_bytes - sum(huge.values())
         resources = [
-            _resource("cpu", Quantity.of(len(cpus.get(one.node, ())))),
+            _resource("cpu", Quantity.of(len(cpus.get(one.node, ()))), _part(reserved, "cpu", len(memory))),
             *(_resource(f"hugepages-{size}", Quantity.of(amount, binary=True)) for size, amount in huge.items()),
-            _resource("memory", Quantity.of(rest, binary=True)),
+            _resource("memory", Quantity.of(rest, binary=True), _part(reserved, "memory", len(memory))),
         ]
         result.append({"name": f"node-{one.node}", "type": ZONE_TYPE, "resources": sorted(resources, key=_name)})
     return sorted(result, key=_name)
@@ -94,7 +118,7 @@ def _same_zones(old: Iterable[Raw] | None, new: Iterable[Raw] | None) -> bool:
             return False
         before = {_name(item): item for item in one.get("resources") or ()}
         after = {_name(item): item for item in other.get("resources") or ()}
-        for name in _COMPARED:
+        for name in {*_COMPARED, *after}:
             if (name in before) != (name in after):
                 return False
             if name in before and not all(
@@ -112,9 +136,23 @@ def _same_json(left: str, right: str) -> bool:
         return False
 
 
-def changed(old: Mapping[str, Any] | None, annotations: Mapping[str, str], policy: str, new: Iterable[Raw]) -> bool:
+def labels_of(node_labels: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the labels that the NodeResourceTopology takes over from its node."""
+    return {name: text for name in LABELS if (text := (node_labels or {}).get(name)) == "true"}
+
+
+def changed(
+    old: Mapping[str, Any] | None,
+    annotations: Mapping[str, str],
+    policy: str,
+    new: Iterable[Raw],
+    labels: Mapping[str, str] | None = None,
+) -> bool:
     """Return whether an existing NodeResourceTopology must be written."""
     if old is None:
+        return True
+    present = (old.get("metadata") or {}).get("labels") or {}
+    if any(present.get(name) != (labels or {}).get(name) for name in LABELS):
         return True
     before = (old.get("metadata") or {}).get("annotations")
     if not before:

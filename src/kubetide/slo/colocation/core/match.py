@@ -43,14 +43,14 @@ def matching(
     for profile in profiles:
         name, spec = profile.metadata.name, profile.spec
         try:
-            if _is_empty(spec.namespace_selector):
+            if is_empty(spec.namespace_selector):
                 in_namespace = True
             elif namespace_labels is None:
                 problems.append(ProfileProblem(name, "the namespace of the pod could not be read"))
                 continue
             else:
                 in_namespace = selector_from(spec.namespace_selector).matches(namespace_labels)
-            if in_namespace and (_is_empty(spec.selector) or selector_from(spec.selector).matches(labels)):
+            if in_namespace and (is_empty(spec.selector) or selector_from(spec.selector).matches(labels)):
                 found.append(profile)
         except SelectorError as error:
             problems.append(ProfileProblem(name, f"selects no pod: {error}"))
@@ -59,5 +59,6 @@ def matching(
     return Matches(tuple(found), tuple(problems))
 
 
-def _is_empty(selector: LabelSelector | None) -> bool:
+def is_empty(selector: LabelSelector | None) -> bool:
+    """Return whether a selector asks for nothing, and so selects everything."""
     return selector is None or not (selector.match_labels or selector.match_expressions)

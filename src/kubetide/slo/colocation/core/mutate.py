@@ -72,10 +72,20 @@ def mutate(pod: Raw, around: Surroundings, rng: Draws) -> Mutation:
     return Mutation(changed, tuple(applied), found.problems)
 
 
+def noted(text: str | None) -> tuple[str, ...]:
+    """Return the profiles that a note on a pod names; a note that cannot be read names none."""
+    try:
+        found = msgspec.json.decode(text or "[]")
+    except msgspec.DecodeError:
+        return ()
+    return tuple(str(name) for name in found) if isinstance(found, list) else ()
+
+
 def recorded(mutation: Mutation) -> Raw:
-    """Return the pod with a note of the profiles that were applied."""
+    """Return the pod with a note of the profiles that were applied, now and before."""
     if not mutation.applied:
         return mutation.pod
     meta = mutation.pod.get("metadata") or {}
-    note = msgspec.json.encode(mutation.applied).decode()
+    before = noted((meta.get("annotations") or {}).get(APPLIED))
+    note = msgspec.json.encode(tuple(dict.fromkeys((*before, *mutation.applied)))).decode()
     return {**mutation.pod, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), APPLIED: note}}}

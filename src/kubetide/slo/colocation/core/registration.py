@@ -13,6 +13,7 @@ MUTATING = "kubetide-colocation"
 VALIDATING = "kubetide-colocation"
 MUTATE_PATH = "/mutate-pod"
 VALIDATE_PATH = "/validate-pod"
+RESERVATION_PATH = "/mutate-reservation"
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
@@ -27,10 +28,17 @@ class Registration:
     timeout_seconds: int = 5
 
 
-def mutating(given: Registration) -> Raw:
-    """Return the MutatingWebhookConfiguration."""
-    hook = _hook(given, "mpod-create.koordinator.sh", MUTATE_PATH, ["CREATE"])
-    return _configuration("MutatingWebhookConfiguration", MUTATING, {**hook, "reinvocationPolicy": "Never"})
+def mutating(given: Registration, *, pods: bool = True, reservations: bool = False) -> Raw:
+    """Return the MutatingWebhookConfiguration, for pods and, where asked for, for Reservations."""
+    hooks = []
+    if pods:
+        hooks.append(_hook(given, "mpod-create.koordinator.sh", MUTATE_PATH, ["CREATE"]))
+    if reservations:
+        hook = _hook(given, "mreservation.koordinator.sh", RESERVATION_PATH, ["CREATE"], _RESERVATIONS)
+        # Reservations belong to no namespace, so there is none to leave out.
+        hooks.append({**hook, "namespaceSelector": {}})
+    never = [{**hook, "reinvocationPolicy": "Never"} for hook in hooks]
+    return _configuration("MutatingWebhookConfiguration", MUTATING, *never)
 
 
 def validating(given: Registration) -> Raw:
@@ -39,24 +47,26 @@ def validating(given: Registration) -> Raw:
     return _configuration("ValidatingWebhookConfiguration", VALIDATING, hook)
 
 
-def _configuration(kind: str, name: str, hook: Raw) -> Raw:
+def _configuration(kind: str, name: str, *hooks: Raw) -> Raw:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
         "metadata": {"name": name},
-        "webhooks": [hook],
+        "webhooks": list(hooks),
     }
 
 
-def _hook(given: Registration, name: str, path: str, operations: list[str]) -> Raw:
+_PODS: Raw = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+_RESERVATIONS: Raw = {
+    "apiGroups": ["scheduling.koordinator.sh"],
+    "apiVersions": ["v1alpha1"],
+    "resources": ["reservations"],
+}
+
+
+def _hook(given: Registration, name: str, path: str, operations: list[str], about: Raw = _PODS) -> Raw:
     others = {"key": _NAMESPACE_NAME, "operator": "NotIn", "values": [given.own_namespace]}
-    rule = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": operations,
-        "resources": ["pods"],
-        "scope": "*",
-    }
+    rule = {**about, "operations": operations, "scope": "*"}
     return {
         "name": name,
         "clientConfig": dict(given.client[path]),

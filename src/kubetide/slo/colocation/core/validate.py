@@ -10,6 +10,7 @@ from kubetide.api.objects.core import Container, Pod
 from kubetide.api.objects.resources import parse_list
 from kubetide.api.qos import qos
 from kubetide.api.values.quantity import ZERO
+from kubetide.slo.colocation.core.pending import waits_for_a_node
 from kubetide.slo.colocation.core.profile import LABEL_SUB_PRIORITY
 
 RESERVE_POD = "scheduling.koordinator.sh/reserve-pod"
@@ -30,13 +31,21 @@ class Violation:
     message: str
 
 
-def violations(new: Pod, old: Pod | None, *, check_sub_priority: bool = True) -> tuple[Violation, ...]:
-    """Return what is wrong with a pod; `old` is None at creation."""
-    changes = _changes(new, old, check_sub_priority=check_sub_priority) if old is not None else ()
-    return (*changes, *_combinations(new))
+def violations(
+    new: Pod, old: Pod | None, *, check_sub_priority: bool = True, catches_up: bool = False
+) -> tuple[Violation, ...]:
+    """Return what is wrong with a pod; `old` is None at creation.
+
+    With `catches_up`, a pod that waits for a node may still be given what it does not have: profiles for pending pods
+    could not do anything otherwise.
+    """
+    if old is None:
+        return tuple(_combinations(new))
+    may_fill = catches_up and waits_for_a_node(old)
+    return (*_changes(new, old, check_sub_priority=check_sub_priority, may_fill=may_fill), *_combinations(new))
 
 
-def _changes(new: Pod, old: Pod, *, check_sub_priority: bool) -> Iterator[Violation]:
+def _changes(new: Pod, old: Pod, *, check_sub_priority: bool, may_fill: bool) -> Iterator[Violation]:
     before, after = old.metadata.labels or {}, new.metadata.labels or {}
     facts = [
         ("qos-class-immutable", qos.LABEL_QOS, qos.raw_qos(before), qos.raw_qos(after)),
@@ -46,7 +55,7 @@ def _changes(new: Pod, old: Pod, *, check_sub_priority: bool) -> Iterator[Violat
         sub_priorities = before.get(LABEL_SUB_PRIORITY, ""), after.get(LABEL_SUB_PRIORITY, "")
         facts.append(("sub-priority-immutable", LABEL_SUB_PRIORITY, *sub_priorities))
     for rule, what, was, is_now in facts:
-        if was != is_now:
+        if was != is_now and not (may_fill and not was):
             yield Violation(rule, f"{what} of a pod cannot change from {was or 'none'} to {is_now or 'none'}")
 
 

@@ -3,6 +3,7 @@
     fit(...)             what every container of the pod gets: adjusted to policy and LimitRanges, and to what the
                          safety rules allow; a container that the API server would refuse is left alone
     resource_patch(...)  the JSON patch for the containers' requests and limits (the updater resizes with it too)
+    pod_level_patch(...) the JSON patch for those of the pod as a whole
     pod_patch(...)       that, and the two annotations that say what was done
 
 Only resources that change hands are written: others of the container, init containers that are not native sidecars
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kubetide.api.objects.core import Container, Pod
+from kubetide.api.objects.core import Pod, ResourceRequirements
 from kubetide.api.objects.resources import add, parse_list, pod_requests, subtract
 from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
 from kubetide.api.values.pointer import escape_step
@@ -21,6 +22,7 @@ from kubetide.api.values.quantity import Quantity
 from kubetide.errors import InvalidInput
 from kubetide.vpa.core.capping import Adjusted, NewResources, adjust, container_resources, refuse_invalid
 from kubetide.vpa.core.limits import NamespaceLimits
+from kubetide.vpa.core.pod_level import PodLevel, pod_level, pod_policy, recommendation_only
 from kubetide.vpa.core.policy import MEMORY, Amounts, ContainerAmounts, container_amounts, recommendations
 from kubetide.vpa.core.safety import Usage, fit, hold_memory
 from kubetide.vpa.core.sidecars import container_path, without_sidecars
@@ -42,6 +44,8 @@ class SizeLimits:
     """What each node offers; empty switches the node rule off."""
     limit_ratio: bool = False
     """Whether a policy may derive limits from requests (gate RequestToLimitRatio)."""
+    pod_level: bool = False
+    """Whether a policy may set the resources of the pod as a whole (gate VPAPodLevelResources)."""
 
 
 UNLIMITED = SizeLimits()
@@ -53,6 +57,8 @@ class Fitted:
 
     adjusted: Adjusted | None
     containers: tuple[NewResources, ...]
+    pod: PodLevel | None = None
+    """The pod as a whole, where a policy asks for that."""
 
     @property
     def changes(self) -> bool:
@@ -87,10 +93,24 @@ def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limit
         given, adjusted, policy, containers, ranges, mode=update_mode(vpa), limit_ratio=limits.limit_ratio
     )
     _refuse_negative(found)
-    return Fitted(
-        adjusted=adjusted,
-        containers=tuple(refuse_invalid(new, own) for new, own in zip(found, containers, strict=True)),
+    new = tuple(
+        NewResources(name=own.name) if recommendation_only(policy, own.name) else refuse_invalid(got, own)
+        for got, own in zip(found, containers, strict=True)
     )
+    whole = pod_policy(vpa) if limits.pod_level and adjusted is not None else None
+    level = None
+    if whole is not None and adjusted is not None:
+        level = pod_level(pod, whole, adjusted.recommendations, containers, new)
+    return Fitted(adjusted=_applied(adjusted, vpa), containers=new, pod=level)
+
+
+def _applied(adjusted: Adjusted | None, vpa: VerticalPodAutoscaler) -> Adjusted | None:
+    """Return what a pod is judged by: a container that is never changed is never too small either."""
+    if adjusted is None:
+        return None
+    policy = vpa.spec.resource_policy
+    kept = tuple(one for one in adjusted.recommendations if not recommendation_only(policy, one.container))
+    return adjusted if len(kept) == len(adjusted.recommendations) else replace(adjusted, recommendations=kept)
 
 
 def _refuse_negative(found: Sequence[NewResources]) -> None:
@@ -104,10 +124,19 @@ def _refuse_negative(found: Sequence[NewResources]) -> None:
 def resource_patch(pod: Pod, new: Sequence[NewResources]) -> list[list[Operation]]:
     """Return the operations that give each container its new requests and limits, by container."""
     pairs = zip(pod.spec.containers or (), new, strict=True)
-    return [_container_patch(container_path(pod, index), own, got) for index, (own, got) in enumerate(pairs)]
+    return [_resources_patch(container_path(pod, index), own.resources, got) for index, (own, got) in enumerate(pairs)]
 
 
-def pod_patch(pod: Pod, new: Sequence[NewResources], *, mode: str, vpa_name: str) -> PodPatch:
+def pod_level_patch(pod: Pod, level: PodLevel | None) -> list[Operation]:
+    """Return the operations that give the pod as a whole its new requests and limits."""
+    if level is None or not (level.new.requests or level.new.limits):
+        return []
+    return _resources_patch("/spec", pod.spec.resources, level.new)
+
+
+def pod_patch(
+    pod: Pod, new: Sequence[NewResources], *, mode: str, vpa_name: str, level: PodLevel | None = None
+) -> PodPatch:
     """Return the patch of a new pod."""
     annotated = pod.metadata.annotations is not None
     operations: list[Operation] = [] if annotated else [_add("/metadata/annotations", {})]
@@ -118,11 +147,11 @@ def pod_patch(pod: Pod, new: Sequence[NewResources], *, mode: str, vpa_name: str
         if got.refused:
             updates[f"container {index}"] = (f"not changed, {got.refused} request would exceed its limit",)
         elif patch:
-            updates[f"container {index}"] = (
-                *got.notes,
-                *(f"{resource} request" for resource in got.requests),
-                *(f"{resource} limit" for resource in got.limits),
-            )
+            updates[f"container {index}"] = _said(got)
+    if mode != OFF and level is not None:
+        operations += pod_level_patch(pod, level)
+        refused = level.new.refused
+        updates["pod"] = (f"not changed, {refused} request would exceed its limit",) if refused else _said(level.new)
     if updates:
         told = "; ".join(f"{which}: {', '.join(what)}" for which, what in updates.items())
         operations.append(_add(annotation_path(UPDATES), f"Pod resources updated by {vpa_name}: {told}"))
@@ -131,8 +160,15 @@ def pod_patch(pod: Pod, new: Sequence[NewResources], *, mode: str, vpa_name: str
     return PodPatch(operations=tuple(operations), updates=updates, observed=observed)
 
 
-def _container_patch(path: str, container: Container, new: NewResources) -> list[Operation]:
-    own = container.resources
+def _said(got: NewResources) -> tuple[str, ...]:
+    return (
+        *got.notes,
+        *(f"{resource} request" for resource in got.requests),
+        *(f"{resource} limit" for resource in got.limits),
+    )
+
+
+def _resources_patch(path: str, own: ResourceRequirements | None, new: NewResources) -> list[Operation]:
     requests, limits = (own.requests, own.limits) if own is not None else (None, None)
     operations: list[Operation] = []
     if requests is None and limits is None:

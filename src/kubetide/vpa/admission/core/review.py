@@ -52,6 +52,7 @@ def answer_pod(request: AdmissionRequest, pod: Pod, context: PodContext) -> dict
             context.fitted.containers,
             mode=mode,
             vpa_name=context.vpa.metadata.name,
+            level=context.fitted.pod,
         )
         return review_response(request.uid, patch=patch.operations)
     # A VPA that is off still boosts; its containers hold nothing but the boost.

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubetide.api.objects.vpa import RECOMMENDATION_ONLY
 from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import Quantity, parse_quantity
+from kubetide.api.values.selectors import label_key_problem
 from kubetide.errors import QuantityError
 from kubetide.vpa.core.compat import CONTROLLED_RESOURCES, FOLLOWED, TARGET_BY_SCHEMA
 from kubetide.vpa.core.limits import PERCENTAGE, QUANTITY
@@ -53,6 +55,8 @@ class Gates:
     per_vpa_config: bool = False
     cpu_startup_boost: bool = False
     request_to_limit_ratio: bool = False
+    pod_level: bool = False
+    scope: bool = False
     compat: Compat = FOLLOWED
 
 
@@ -106,6 +110,11 @@ def _mistakes(vpa: Raw, *, creating: bool, old: Raw, gates: Gates) -> Iterator[F
     old_policies = _items(_part(old, "resourcePolicy").get("containerPolicies"))
     for index, policy in enumerate(policies):
         yield from _container_policy(f"spec.resourcePolicy.containerPolicies[{index}]", policy, old_policies, gates)
+    if _part(spec, "resourcePolicy").get("podPolicy") is not None:
+        used = _part(old, "resourcePolicy").get("podPolicy") is not None
+        yield from _pod_policy(_part(_part(spec, "resourcePolicy"), "podPolicy"), used=used, gates=gates)
+    if spec.get("scope"):
+        yield from _scope(spec, used=bool(old.get("scope")), gates=gates)
     if gates.compat.has(CONTROLLED_RESOURCES):
         for path, name in _unsupported_resources(spec):
             if name not in _controlled(old):
@@ -154,15 +163,11 @@ def _container_policy(path: str, policy: Raw, old: list[Raw], gates: Gates) -> I
     if not policy.get("containerName"):
         yield FieldError(f"{path}.containerName", "ContainerPolicies.ContainerName is required", "FieldValueRequired")
     mode = policy.get("mode")
-    if mode is not None and (not isinstance(mode, str) or mode not in SCALING_MODES):
+    named = [entry for entry in old if entry.get("containerName") == policy.get("containerName")]
+    known = {RECOMMENDATION_ONLY} if gates.pod_level or any(e.get("mode") == mode for e in named) else set()
+    if mode is not None and (not isinstance(mode, str) or mode not in SCALING_MODES | known):
         yield FieldError(f"{path}.mode", f"unexpected Mode value {mode}", "FieldValueNotSupported")
-    lowest, wrong = _amounts(f"{path}.minAllowed", policy.get("minAllowed"))
-    yield from wrong
-    highest, wrong = _amounts(f"{path}.maxAllowed", policy.get("maxAllowed"))
-    yield from wrong
-    for resource, minimum in lowest.items():
-        if resource in highest and highest[resource] < minimum:
-            yield FieldError(f"{path}.maxAllowed[{resource}]", f"max resource for {resource} is lower than min")
+    yield from _allowed_range(path, policy)
     if mode == "Off" and policy.get("controlledValues") == "RequestsAndLimits":
         yield FieldError(
             f"{path}.controlledValues",
@@ -170,9 +175,7 @@ def _container_policy(path: str, policy: Raw, old: list[Raw], gates: Gates) -> I
             "FieldValueForbidden",
         )
     # A name may occur more than once: what any of its entries uses is in use.
-    before = {
-        k: v for entry in old if entry.get("containerName") == policy.get("containerName") for k, v in entry.items()
-    }
+    before = {k: v for entry in named for k, v in entry.items()}
     yield from _tuning(path, policy, before, gates)
     if policy.get("requestToLimitRatio") is not None:
         yield from _limit_ratio(f"{path}.requestToLimitRatio", policy, before, gates)
@@ -183,6 +186,44 @@ def _container_policy(path: str, policy: Raw, old: list[Raw], gates: Gates) -> I
             used=before.get("startupBoost") is not None,
             gates=gates,
         )
+
+
+def _allowed_range(path: str, policy: Raw) -> Iterator[FieldError]:
+    lowest, wrong = _amounts(f"{path}.minAllowed", policy.get("minAllowed"))
+    yield from wrong
+    highest, wrong = _amounts(f"{path}.maxAllowed", policy.get("maxAllowed"))
+    yield from wrong
+    for resource, minimum in lowest.items():
+        if resource in highest and highest[resource] < minimum:
+            yield FieldError(f"{path}.maxAllowed[{resource}]", f"max resource for {resource} is lower than min")
+
+
+def _pod_policy(policy: Raw, *, used: bool, gates: Gates) -> Iterator[FieldError]:
+    """Check how the resources of the pod as a whole are set."""
+    path = "spec.resourcePolicy.podPolicy"
+    if not gates.pod_level and not used:
+        yield FieldError(path, "podPolicy needs the feature gate VPAPodLevelResources", "FieldValueForbidden")
+        return
+    mode = policy.get("mode")
+    if mode is not None and (not isinstance(mode, str) or mode not in SCALING_MODES):
+        yield FieldError(f"{path}.mode", f"unexpected Mode value {mode}", "FieldValueNotSupported")
+    yield from _allowed_range(path, policy)
+    names = policy.get("controlledResources")
+    for at, name in enumerate(names if isinstance(names, list) else ()):
+        if name not in RESOURCES:
+            problem = f"unsupported resource {name}: must be cpu or memory"
+            yield FieldError(f"{path}.controlledResources[{at}]", problem, "FieldValueNotSupported")
+
+
+def _scope(spec: Raw, *, used: bool, gates: Gates) -> Iterator[FieldError]:
+    """Check the node label that groups the pods of a DaemonSet."""
+    if not gates.scope and not used:
+        yield FieldError("spec.scope", "scope needs the feature gate DaemonSetScope", "FieldValueForbidden")
+        return
+    if _part(spec, "targetRef").get("kind") != "DaemonSet":
+        yield FieldError("spec.scope", "only pods of a DaemonSet can be sized by node", "FieldValueForbidden")
+    if problem := label_key_problem(str(spec["scope"])):
+        yield FieldError("spec.scope", f"must be a label key: {problem}")
 
 
 def _amounts(path: str, raw: Any) -> tuple[dict[str, Quantity], list[FieldError]]:

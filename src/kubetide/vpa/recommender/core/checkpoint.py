@@ -61,11 +61,6 @@ class Checkpoint:
         return Mark(self.first, self.last, self.count, cpu.total, cpu.reference, memory.total, memory.reference)
 
 
-def checkpoint_name(vpa: str, container: str) -> str:
-    """Return the name of the object; different pairs may collide, so readers look at `spec`."""
-    return f"{vpa}-{container}"
-
-
 def checkpoints(
     model: Model,
     vpas: Sequence[VpaState],

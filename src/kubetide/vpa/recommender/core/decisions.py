@@ -6,10 +6,13 @@ bolder than anything it said before.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
+
+import msgspec
 
 from kubetide.api.objects.vpa import (
     DEFAULT_RECOMMENDER,
@@ -18,27 +21,35 @@ from kubetide.api.objects.vpa import (
     RECOMMENDATION_PROVIDED,
     CrossVersionObjectReference,
     VerticalPodAutoscaler,
+    VerticalPodAutoscalerStatus,
 )
 from kubetide.api.values.conditions import Condition, is_true, set_condition, without_condition
 from kubetide.errors import KubetideError
 from kubetide.stats.instants import microseconds
-from kubetide.vpa.core.policy import Recommended, amounts, recommendations
+from kubetide.vpa.core.pod_level import declared_policy, pod_policy, whole_pod
+from kubetide.vpa.core.policy import Recommended, amounts, recommendations, recommended
+from kubetide.vpa.core.scope import GROUPS_ANNOTATION, groups_of
 from kubetide.vpa.recommender.core.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.core.conflicts import HPA_CONFLICT, REASON, message
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.estimator import Estimation
 from kubetide.vpa.recommender.core.recommend import Options
-from kubetide.vpa.recommender.core.status import change, conditions_after
+from kubetide.vpa.recommender.core.significance import can_wait
+from kubetide.vpa.recommender.core.status import change, conditions_after, groups_body, says
 from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
 
 
 @dataclass(frozen=True, slots=True)
 class StatusDecision:
-    """What the status of a VPA becomes; `status` is the body to write, or None when it is there already."""
+    """What the status of a VPA becomes; `status` is the body to write; None: it is there, or can wait."""
 
     recommendation: tuple[Recommended, ...]
     conditions: tuple[Condition, ...]
     status: Mapping[str, Any] | None
+    groups: str | None = None
+    """The annotation with the groups, where it has to change; empty: it has to go."""
+    waits: bool = False
+    """Whether the status differs, by nothing that anybody decides on."""
 
 
 def judge(
@@ -49,19 +60,77 @@ def judge(
     aggregates: Aggregates,
     settings: RecommenderSettings,
     now: datetime,
+    groups: Mapping[str, tuple[Recommended, ...]] | None = None,
+    dropped: Collection[str] = (),
+    may_wait: bool = False,
 ) -> StatusDecision:
-    """Return what the status of a VPA becomes, given the recommendation found for it."""
+    """Return what the status of a VPA becomes, given the recommendation found for it.
+
+    `groups` are the recommendations of a scoped VPA, `dropped` fields of the status that the CRD does not know. With
+    `may_wait`, what differs without changing any decision is left for later.
+    """
     if state.problem is not None:
         found = stored_recommendation(current) or found
+        groups = None if groups is None else {**groups, **_stored_groups(current)}
+    provided = bool(found) or any((groups or {}).values())
     conditions = conditions_after(
         current.status.conditions if current.status is not None else None,
-        provided=bool(found),
+        provided=provided,
         pods=state.pod_count,
         problem=state.problem,
         now=now,
     )
     conditions = _extra_conditions(state, conditions, aggregates, settings, now)
-    return StatusDecision(found, conditions, change(current.status, found, conditions, current.metadata.generation))
+    policy = (
+        pod_policy(current) if settings.gate("VPAPodLevelResources") and "podRecommendation" not in dropped else None
+    )
+    old, generation = current.status, current.metadata.generation
+    # Recommendations for whole pods and for groups have other readers than the bounds of one: they do not wait.
+    if may_wait and groups is None and policy is None and old is not None and says(old, conditions, generation):
+        written = _published(old, state)
+        if written is not None and can_wait(written, found, state.label_sets.values()):
+            return StatusDecision(found, conditions, None, waits=written != found)
+    status = change(
+        old,
+        found,
+        conditions,
+        generation,
+        whole=None if policy is None else whole_pod(found, policy),
+        groups=None if "groups" in dropped else groups,
+    )
+    noted = groups_body(groups) if groups is not None and "groups" in dropped else None
+    everything = found if groups is None else tuple(chain.from_iterable(groups.values()))
+    return StatusDecision(everything, conditions, status, _groups_note(current, noted))
+
+
+def _groups_note(current: VerticalPodAutoscaler, wanted: list[dict[str, Any]] | None) -> str | None:
+    """Return what the annotation with the groups has to become; None when it is right."""
+    has = (current.metadata.annotations or {}).get(GROUPS_ANNOTATION, "")
+    text = "" if wanted is None else msgspec.json.encode(wanted).decode()
+    return None if has == text else text
+
+
+def _stored_groups(current: VerticalPodAutoscaler) -> dict[str, tuple[Recommended, ...]]:
+    try:
+        return {
+            value: tuple(recommended(entry) for entry in group.container_recommendations or ())
+            for value, group in groups_of(current).items()
+        }
+    except KubetideError:
+        return {}
+
+
+def _published(status: VerticalPodAutoscalerStatus, state: VpaState) -> tuple[Recommended, ...] | None:
+    """Return the recommendation as it is written, read once for each time it is written."""
+    given = status.recommendation
+    if given is None:
+        return None
+    if state.published is None or state.published[0] is not given:
+        try:
+            state.published = given, recommendations(given) or ()
+        except KubetideError:
+            return None
+    return state.published[1]
 
 
 def fetching(current: VerticalPodAutoscaler, *, now: datetime) -> Mapping[str, Any] | None:
@@ -114,7 +183,7 @@ def left_alone(state: VpaState, settings: RecommenderSettings) -> frozenset[str]
 
 def may_save(state: VpaState, settings: RecommenderSettings) -> bool:
     """Return whether checkpoints of a VPA may be written: all it had is known, and its pods are."""
-    if not state.loaded or state.problem is not None:
+    if not state.loaded or state.problem is not None or state.is_scoped:
         return False
     return settings.fetching_history_condition or not is_true(state.conditions, FETCHING_HISTORY)
 
@@ -139,6 +208,10 @@ def policy_problem(vpa: VerticalPodAutoscaler) -> str | None:
                 amounts(listed)
             except KubetideError as error:
                 return f"spec.resourcePolicy.containerPolicies[{i}].{name}: {error}"
+    try:
+        declared_policy(vpa)
+    except KubetideError as error:
+        return f"spec.resourcePolicy.podPolicy: {error}"
     return None
 
 

@@ -14,6 +14,7 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.vpa import (
     RECREATE,
     CrossVersionObjectReference,
+    PodRecommendation,
     PodResourcePolicy,
     VerticalPodAutoscaler,
 )
@@ -38,6 +39,10 @@ GENERATED = frozenset(
 """Labels that Kubernetes itself gives to the pods of one Job, or to a single pod."""
 
 
+Requests = Mapping[tuple[str, str], Sequence[int]]
+"""The distinct requests of containers by name and resource, sorted, in billionths."""
+
+
 @dataclass(eq=False, slots=True)
 class LabelSet:
     """Pods of one namespace with equal labels."""
@@ -48,6 +53,8 @@ class LabelSet:
     aggregates: dict[str, int] = field(default_factory=dict)
     pods: dict[ObjectKey, "PodRecord"] = field(default_factory=dict)
     vpas: dict[ObjectKey, "VpaState"] = field(default_factory=dict)
+    requests: Requests | None = None
+    """What its pods request; None when one of them changed since it was looked up."""
 
 
 @dataclass(eq=False, slots=True)
@@ -139,10 +146,13 @@ class Basis:
     pods: int
     problem: str | None
     contested: Mapping[str, str]
+    groups: Mapping[str, tuple[Recommended, ...]] = field(default_factory=dict)
 
     def same_as(self, other: "Basis") -> bool:
         """Return whether nothing is different; object and recommendation are the same ones, not just equal."""
         if self.current is not other.current or self.found is not other.found:
+            return False
+        if self.groups.keys() != other.groups.keys() or any(self.groups[g] is not other.groups[g] for g in self.groups):
             return False
         return (self.pods, self.problem, self.contested) == (other.pods, other.problem, other.contested)
 
@@ -173,6 +183,12 @@ class VpaState:
     """Whether its target is there; unknown counts as there."""
     loaded: bool = False
     """Whether everything stored for it has been read; until then it is neither recommended for nor saved."""
+    scope: str = ""
+    """The node label that groups its pods; empty: all are sized alike."""
+    group: str | None = None
+    """The value of that label, in the record of one group."""
+    group_keys: tuple[ObjectKey, ...] = ()
+    """The records of its groups."""
     source: tuple[object, ...] | None = None
     """What this record was last made from; None when it has to be made again."""
 
@@ -197,6 +213,12 @@ class VpaState:
     said_missing: datetime | None = None
     checkpoints: dict[str, StoredCheckpoint] = field(default_factory=dict)
     checkpoint_written: datetime | None = None
+    published: tuple[PodRecommendation, tuple[Recommended, ...]] | None = None
+    """The recommendation as it is written, and read."""
+    waits_since: datetime | None = None
+    """When the recommendation first differed from what is written, by so little that it can wait."""
+    saved: bytes | None = None
+    """The amounts that its checkpoints lead to; None while they are not known."""
 
     _fed: dict[str, list[int]] | None = None
 
@@ -212,6 +234,11 @@ class VpaState:
                     found.setdefault(name, []).append(slot)
             self._fed = dict(sorted(found.items()))
         return self._fed
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether its groups are recommended for in its place."""
+        return bool(self.scope) and self.group is None
 
     def touch(self) -> None:
         """Look again at what feeds this VPA: its label sets, their aggregates or its history changed."""
@@ -246,5 +273,9 @@ def label_text(labels: Mapping[str, str] | None) -> str:
 
 
 def oldest(vpas: Iterable[VpaState]) -> VpaState | None:
-    """Return the oldest VPA; of equally old ones that with the smaller name."""
-    return min(vpas, key=lambda v: (v.created.timestamp() if v.created is not None else 0.0, v.key), default=None)
+    """Return the oldest VPA, a group rather than its VPA; of equally old ones that with the smaller name."""
+
+    def age(vpa: VpaState) -> tuple[float, bool, ObjectKey]:
+        return (vpa.created.timestamp() if vpa.created is not None else 0.0, vpa.is_scoped, vpa.key)
+
+    return min(vpas, key=age, default=None)

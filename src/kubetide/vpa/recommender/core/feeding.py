@@ -23,6 +23,7 @@ from kubetide.stats.instants import microseconds
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.core.sidecars import without_sidecars
 from kubetide.vpa.recommender.core.entities import VpaState, Window
+from kubetide.vpa.recommender.core.groups import Scopes
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, request_source
 from kubetide.vpa.recommender.core.plausible import UNCOUNTABLE, Bounds, RefusalReason
@@ -80,22 +81,33 @@ class PodFeed:
     _sources: dict[str, int] = field(default_factory=dict)
     _applied: dict[ObjectKey, Pod] = field(default_factory=dict)
     _gone: list[ObjectKey] = field(default_factory=list)
+    _groups: dict[ObjectKey, Mapping[str, str]] = field(default_factory=dict)
+    """The labels that file a pod under its groups, of pods that have some."""
 
-    def sync(self, model: Model, pods: Iterable[Pod], *, now: datetime, all_again: bool = False) -> list[ObjectKey]:
+    def sync(
+        self,
+        model: Model,
+        pods: Iterable[Pod],
+        *,
+        now: datetime,
+        all_again: bool = False,
+        scopes: Scopes | None = None,
+    ) -> list[ObjectKey]:
         """Apply what changed and note the pods that are gone; return those that are new to the model."""
         if all_again:
             self._applied.clear()
         fresh, seen = [], set()
+        grouped = scopes is not None or bool(self._groups)
         for pod in pods:
             key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
             seen.add(key)
-            if self._applied.get(key) is pod:
+            if self._applied.get(key) is pod and not (grouped and self._regrouped(key, pod, scopes)):
                 continue
             if not self.track_all and not model.matches_any(key.namespace, pod.metadata.labels):
                 model.delete_pod(key)
                 self._applied[key] = pod
                 continue
-            if self._apply(model, key, pod, now):
+            if self._apply(model, key, pod, now, scopes):
                 fresh.append(key)
         self._gone = list(dict.fromkeys(key for key in chain(model.pods, self._applied) if key not in seen))
         return fresh
@@ -107,6 +119,7 @@ class PodFeed:
             self._applied.pop(key, None)
             self.init_containers.pop(key, None)
             self.nodes.pop(key, None)
+            self._groups.pop(key, None)
         self._gone = []
 
     def take_sources(self) -> dict[str, int]:
@@ -114,13 +127,24 @@ class PodFeed:
         found, self._sources = self._sources, {}
         return found
 
-    def _apply(self, model: Model, key: ObjectKey, pod: Pod, now: datetime) -> bool:
+    def _regrouped(self, key: ObjectKey, pod: Pod, scopes: Scopes | None) -> bool:
+        """Return whether a pod belongs to other groups than it is filed under: labels of nodes and VPAs change too."""
+        before = self._groups.get(key, {})
+        return (scopes.labels(pod, before) if scopes is not None else {}) != before
+
+    def _apply(self, model: Model, key: ObjectKey, pod: Pod, now: datetime, scopes: Scopes | None) -> bool:
         known = model.pods.get(key)
         # A pod of the same name but another uid (a StatefulSet's) is another pod: its windows start anew.
         if known is not None and known.uid and pod.metadata.uid and known.uid != pod.metadata.uid:
             model.delete_pod(key)
             known = None
-        model.set_pod(key, pod.metadata.labels, pod.status.phase, now=now, uid=pod.metadata.uid)
+        labels = pod.metadata.labels
+        before = self._groups.pop(key, {})
+        groups = scopes.labels(pod, before) if scopes is not None else {}
+        if groups:
+            self._groups[key] = groups
+            labels = {**(labels or {}), **groups}
+        model.set_pod(key, labels, pod.status.phase, now=now, uid=pod.metadata.uid)
         for container in pod.spec.containers or ():
             model.set_container(key, container.name, now=now)
             source = request_source(pod, container.name)

@@ -66,7 +66,7 @@ class Model:
             self.pods[key] = pod
             self._join(pod, found)
             return
-        pod.phase, pod.uid = phase, uid
+        pod.phase, pod.uid, pod.labels.requests = phase, uid, None
         if pod.labels.text == label_text(labels):
             return
         old, new = pod.labels, self._label_set(key.namespace, labels)
@@ -106,12 +106,13 @@ class Model:
         return row
 
     def _join(self, pod: PodRecord, labels: LabelSet) -> None:
-        labels.pods[pod.key] = pod
+        labels.pods[pod.key], labels.requests = pod, None
         for vpa in labels.vpas.values():
             vpa.pod_count += 1
 
     def _leave(self, pod: PodRecord) -> None:
         del pod.labels.pods[pod.key]
+        pod.labels.requests = None
         for vpa in pod.labels.vpas.values():
             vpa.pod_count -= 1
         if not pod.labels.pods and not GENERATED.isdisjoint(pod.labels.labels):
@@ -195,6 +196,7 @@ class Model:
             self._free_history(known)
         self._retune(known, vpa.tunings)
         known.selector, known.recommendation, known.basis = vpa.selector, vpa.recommendation, None
+        known.saved = None
         self._link_all(known)
         return known
 
@@ -209,7 +211,7 @@ class Model:
     def _free_history(self, vpa: VpaState) -> None:
         for slot in vpa.history.values():
             self.aggregates.free(slot)
-        vpa.history, vpa.checkpoint_written = {}, None
+        vpa.history, vpa.checkpoint_written, vpa.saved = {}, None, None
 
     def _unlink(self, vpa: VpaState) -> None:
         for pair in _index_pairs(vpa):

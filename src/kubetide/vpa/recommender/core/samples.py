@@ -135,12 +135,15 @@ class Containers:
         Most samples neither pass the peak of their window nor find it over: those are only noted as seen. From the
         others it follows what is taken back and what is added, which then happens in the order of lines.
         """
-        amounts = np.where((amounts < 0.0) | (times[:, None] < self.last_memory[rows]), np.nan, amounts)
-        lines, after = np.arange(times.size)[:, None], np.full(rows.size, -1, dtype=np.int64)
+        if (amounts < 0.0).any() or (times[0] < self.last_memory[rows]).any():
+            amounts = np.where((amounts < 0.0) | (times[:, None] < self.last_memory[rows]), np.nan, amounts)
+        highest = np.fmax.reduce(amounts, axis=0)
+        some = ~np.isnan(highest)
+        self._note_memory(rows[some], times, amounts[:, some] if not some.all() else amounts)
+        peak = np.maximum(self.peak[rows], self.oom_peak[rows])
+        places = np.flatnonzero(some & ((highest > peak) | (self.window_end[rows] <= times[-1])))
+        values, lines, after = amounts[:, places], np.arange(times.size)[:, None], np.full(places.size, -1)
         found: list[tuple[Ints, Ints, _Peaks]] = []
-        places, there = np.arange(rows.size), ~np.isnan(amounts)
-        some, last = there.any(axis=0), times.size - 1 - there[::-1].argmax(axis=0)
-        values = amounts
         while places.size:
             peak = np.maximum(self.peak[rows[places]], self.oom_peak[rows[places]])
             over = (times[:, None] >= self.window_end[rows[places]]) & ~np.isnan(values)
@@ -151,14 +154,19 @@ class Containers:
             after = matters.argmax(axis=0)
             line = values[after, np.arange(places.size)]
             found.append((after, places, self._open_or_grow(rows[places], times[after], line, oom=False)))
-        self.last_memory[rows[some]] = times[last[some]]
         if found:
-            order = np.lexsort(
-                (np.concatenate([each[1] for each in found]), np.concatenate([each[0] for each in found]))
-            )
-            self._replace(
-                _Peaks(*[np.concatenate(parts)[order] for parts in zip(*[each[2] for each in found], strict=True)])
-            )
+            order = np.lexsort([np.concatenate([each[place] for each in found]) for place in (1, 0)])
+            parts = zip(*(each[2] for each in found), strict=True)
+            self._replace(_Peaks(*(np.concatenate(part)[order] for part in parts)))
+
+    def _note_memory(self, rows: Ints, times: Ints, amounts: Floats) -> None:
+        """Remember when memory was last seen."""
+        known = ~np.isnan(amounts[-1])
+        if known.all():
+            self.last_memory[rows] = times[-1]
+            return
+        there = ~np.isnan(amounts)
+        self.last_memory[rows] = times[times.size - 1 - there[::-1].argmax(axis=0)]
 
     def _memory_turn(self, rows: Ints, times: Ints, amounts: Ints, *, oom: bool) -> Mask:
         good = amounts >= 0

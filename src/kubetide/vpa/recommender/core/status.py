@@ -1,4 +1,4 @@
-"""What the recommender reports about a VPA: conditions and the status it writes.
+"""What the recommender reports about a VPA: conditions, the status it writes, and events.
 
     RecommendationProvided   True with at least one container recommendation, else False, with the reason why if known
     NoPodsMatched            True when no pod of the model matches; gone otherwise
@@ -14,12 +14,18 @@ from functools import lru_cache
 from typing import Any
 
 from kubetide.api.objects.core import ResourceList
+from kubetide.api.objects.events import Event, reference_to, warning
+from kubetide.api.objects.meta import ObjectReference
 from kubetide.api.objects.vpa import (
     CONFIG_DEPRECATED,
     CONFIG_UNSUPPORTED,
     NO_PODS_MATCHED,
     RECOMMENDATION_PROVIDED,
+    ContainerRecommendation,
+    GroupRecommendation,
+    PodLevelRecommendation,
     PodRecommendation,
+    VerticalPodAutoscaler,
     VerticalPodAutoscalerStatus,
 )
 from kubetide.api.values.conditions import Condition, find_condition, is_true, set_condition, without_condition
@@ -28,6 +34,9 @@ from kubetide.errors import QuantityError
 from kubetide.vpa.core.policy import Amounts, Recommended, amounts
 
 NO_PODS_MESSAGE = "No pods match this VPA object"
+UNREADABLE_CHECKPOINT = "UnreadableCheckpoint"
+HEALED_CHECKPOINT = "HealedCheckpoint"
+INVALID_TUNING = "InvalidTuning"
 
 
 def conditions_after(
@@ -57,19 +66,35 @@ def conditions_after(
     return tuple(sorted(found, key=lambda condition: condition.type))
 
 
-def recommendation_body(given: Sequence[Recommended]) -> dict[str, Any]:
-    """Return `status.recommendation`; an empty result is an empty object."""
-    if not given:
-        return {}
-    entries = []
-    for one in sorted(given, key=lambda one: one.container):
-        target = _texts(one.target)
-        entry: dict[str, Any] = {"containerName": one.container, "target": target}
-        for name, bound in (("lowerBound", one.lower), ("upperBound", one.upper), ("uncappedTarget", one.uncapped)):
-            if bound is not None:
-                entry[name] = target if bound is one.target else _texts(bound)
-        entries.append(entry)
-    return {"containerRecommendations": entries}
+def recommendation_body(given: Sequence[Recommended], whole: Recommended | None = None) -> dict[str, Any]:
+    """Return `status.recommendation`; an empty result is an empty object. `whole` is the pod as a whole."""
+    body: dict[str, Any] = {"containerRecommendations": _entries(given)} if given else {}
+    if whole is not None:
+        body["podRecommendation"] = _bounds(whole)
+    return body
+
+
+def groups_body(groups: Mapping[str, Sequence[Recommended]]) -> list[dict[str, Any]]:
+    """Return `status.groups`: the recommendations by value of the scope label."""
+    return [
+        {"scopeValue": value, "containerRecommendations": _entries(given)}
+        for value, given in sorted(groups.items())
+        if given
+    ]
+
+
+def _entries(given: Sequence[Recommended]) -> list[dict[str, Any]]:
+    ordered = sorted(given, key=lambda one: one.container)
+    return [{"containerName": one.container, **_bounds(one)} for one in ordered]
+
+
+def _bounds(one: Recommended) -> dict[str, Any]:
+    target = _texts(one.target)
+    entry: dict[str, Any] = {"target": target}
+    for name, bound in (("lowerBound", one.lower), ("upperBound", one.upper), ("uncappedTarget", one.uncapped)):
+        if bound is not None:
+            entry[name] = target if bound is one.target else _texts(bound)
+    return entry
 
 
 def _texts(listed: Amounts) -> dict[str, str]:
@@ -101,23 +126,37 @@ def change(
     recommendation: Sequence[Recommended],
     conditions: Sequence[Condition],
     generation: int,
+    *,
+    whole: Recommended | None = None,
+    groups: Mapping[str, Sequence[Recommended]] | None = None,
 ) -> dict[str, Any] | None:
-    """Return the whole status to write, or None when the object says all of this already."""
-    body = recommendation_body(recommendation)
+    """Return the whole status to write, or None when the object says all of this already.
+
+    `whole` is the recommendation for the pod as a whole, `groups` those of a scoped VPA; None: no such field.
+    """
+    body = recommendation_body(recommendation, whole)
+    listed = None if groups is None else groups_body(groups)
     if (
         old is not None
-        and (old.observed_generation or 0) == generation
-        and _same_conditions(old.conditions or (), conditions)
+        and says(old, conditions, generation)
         and _same_recommendation(old.recommendation, body)
+        and _same_groups(old.groups, listed)
     ):
         return None
     written: dict[str, Any] = {
         "recommendation": body,
         "conditions": [condition_body(condition) for condition in conditions],
     }
+    if listed is not None:
+        written["groups"] = listed
     if generation:
         written["observedGeneration"] = generation
     return written
+
+
+def says(old: VerticalPodAutoscalerStatus, conditions: Sequence[Condition], generation: int) -> bool:
+    """Tell whether a status has these conditions and this generation already."""
+    return (old.observed_generation or 0) == generation and _same_conditions(old.conditions or (), conditions)
 
 
 def _same_conditions(old: Sequence[Condition], new: Sequence[Condition]) -> bool:
@@ -133,14 +172,34 @@ def _same_recommendation(old: PodRecommendation | None, body: Mapping[str, Any])
     """Return whether a stored recommendation has the same amounts, however they are spelled."""
     if old is None:
         return False
-    entries, wanted = old.container_recommendations or (), body.get("containerRecommendations") or ()
+    whole, wanted_whole = old.pod_recommendation, body.get("podRecommendation")
+    if (whole is None) != (wanted_whole is None):
+        return False
+    if whole is not None and wanted_whole is not None and not _same_bounds(whole, wanted_whole):
+        return False
+    return _same_entries(old.container_recommendations or (), body.get("containerRecommendations") or ())
+
+
+def _same_groups(old: Sequence[GroupRecommendation] | None, wanted: Sequence[Mapping[str, Any]] | None) -> bool:
+    if old is None or wanted is None:
+        return old is None and wanted is None
+    if [group.scope_value for group in old] != [group["scopeValue"] for group in wanted]:
+        return False
+    return all(
+        _same_entries(has.container_recommendations or (), want["containerRecommendations"])
+        for has, want in zip(old, wanted, strict=True)
+    )
+
+
+def _same_entries(entries: Sequence[ContainerRecommendation], wanted: Sequence[Mapping[str, Any]]) -> bool:
     if [entry.container_name for entry in entries] != [entry["containerName"] for entry in wanted]:
         return False
-    for entry, want in zip(entries, wanted, strict=True):
-        had = (entry.target, entry.lower_bound, entry.upper_bound, entry.uncapped_target)
-        if not all(_same(listed, want.get(name)) for listed, name in zip(had, _BOUNDS, strict=True)):
-            return False
-    return True
+    return all(_same_bounds(entry, want) for entry, want in zip(entries, wanted, strict=True))
+
+
+def _same_bounds(has: ContainerRecommendation | PodLevelRecommendation, want: Mapping[str, Any]) -> bool:
+    had = (has.target, has.lower_bound, has.upper_bound, has.uncapped_target)
+    return all(_same(listed, want.get(name)) for listed, name in zip(had, _BOUNDS, strict=True))
 
 
 def _same(old: ResourceList | None, new: Mapping[str, str] | None) -> bool:
@@ -154,3 +213,24 @@ def _same(old: ResourceList | None, new: Mapping[str, str] | None) -> bool:
     except QuantityError:
         # What is stored cannot be read, so it is certainly not the same.
         return False
+
+
+def unreadable_checkpoint(vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> Event:
+    """Return the event about a checkpoint that is kept but cannot be used."""
+    message = f"Checkpoint {checkpoint} cannot be read and is left as it is: {problem}"
+    return warning(_reference(vpa), UNREADABLE_CHECKPOINT, message)
+
+
+def healed_checkpoint(vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> Event:
+    """Return the event about a checkpoint that lay in the future."""
+    message = f"Checkpoint {checkpoint} lies in the future ({problem}): its amounts are kept and count as of now"
+    return warning(_reference(vpa), HEALED_CHECKPOINT, message)
+
+
+def invalid_tuning(vpa: VerticalPodAutoscaler, problem: str) -> Event:
+    """Return the event about an annotation that cannot be used; the general setting applies instead."""
+    return warning(_reference(vpa), INVALID_TUNING, problem)
+
+
+def _reference(vpa: VerticalPodAutoscaler) -> ObjectReference:
+    return reference_to(vpa, kind="VerticalPodAutoscaler", api_version="autoscaling.k8s.io/v1")

@@ -191,8 +191,9 @@ def trace_from_checkpoints(
     *,
     now: datetime,
     options: Options | None = None,
+    name: str = "",
 ) -> dict[str, Any]:
-    """Return the trace of a VPA made from its checkpoints alone."""
+    """Return the trace of a VPA made from its checkpoints alone; `name` names one of its groups instead."""
     model = Model()
     status = vpa.status
     state = model.set_vpa(
@@ -210,7 +211,7 @@ def trace_from_checkpoints(
     )
     problems = []
     for one in stored:
-        if one.spec.vpa_object_name != vpa.metadata.name:
+        if one.spec.vpa_object_name != (name or vpa.metadata.name):
             continue
         try:
             content = read_checkpoint(one)

@@ -10,7 +10,7 @@ before anything is done to a pod, on what the pod and its workload are then.
     mode InPlace              approved: resize · otherwise wait; never evicted
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -26,6 +26,7 @@ from kubetide.api.objects.vpa import (
     update_mode,
 )
 from kubetide.api.values.compat import Compat
+from kubetide.api.values.quantity import Quantity
 from kubetide.errors import InvalidInput
 from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, SizeLimits, fit_pod
 from kubetide.vpa.core.boost import boosted_containers, expired, unboost
@@ -79,6 +80,14 @@ class PlanRules:
     """Wait for replacements, and do not resize what the kubelet has deferred (mode InPlace)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A VPA as a pod of one group sees it, and the node that the pod is bound to."""
+
+    vpa: VerticalPodAutoscaler
+    nodes: Sequence[Mapping[str, Quantity]] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """One VPA and what it controls at one moment."""
@@ -91,6 +100,18 @@ class Observation:
     limits: SizeLimits = UNLIMITED
     not_ready: str = ""
     """Why the recommendation must not be acted on yet."""
+    groups: Mapping[ObjectKey, Grouped] = field(default_factory=dict)
+    """Pods that are sized by their group of nodes (gate DaemonSetScope)."""
+
+    def vpa_of(self, pod: Pod) -> VerticalPodAutoscaler:
+        """Return the VPA with the recommendation for this pod."""
+        found = self.groups.get(key_of(pod))
+        return self.vpa if found is None else found.vpa
+
+    def limits_of(self, pod: Pod) -> SizeLimits:
+        """Return what the recommendation is fitted to for this pod."""
+        found = self.groups.get(key_of(pod))
+        return self.limits if found is None else replace(self.limits, nodes=found.nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +124,8 @@ class Judgement:
     ranked: Ranked | None = None
     fitted: Fitted | None = None
     group: Group | None = None
+    targets: Targets | None = None
+    """What the status recommends for it; None when there is no recommendation."""
     unboost: bool = False
     """Takes a startup boost back; always a resize."""
     skipped: bool = False
@@ -117,7 +140,6 @@ class VpaPlan:
     mode: str
     rules: PlanRules
     budget: Budget
-    targets: Targets | None
     candidates: tuple[Judgement, ...]
     judged: tuple[Judgement, ...]
 
@@ -163,7 +185,6 @@ def plan(observation: Observation, memory: Memory, rules: PlanRules, *, now: dat
         mode=mode,
         rules=planner.rules,
         budget=budget,
-        targets=planner.targets,
         candidates=tuple(candidates),
         judged=tuple(refused.get(key_of(j.pod), j) for j in judged),
     )
@@ -174,7 +195,8 @@ def fitting_of(fitted: Fitted | None) -> Fitting:
     if fitted is None or fitted.adjusted is None:
         return {}
     refused = {new.name for new in fitted.containers if new.refused}
-    return {one.container: one for one in fitted.adjusted.recommendations if one.container not in refused}
+    whole = () if fitted.pod is None or fitted.pod.new.refused else (fitted.pod.bounds,)
+    return {one.container: one for one in (*fitted.adjusted.recommendations, *whole) if one.container not in refused}
 
 
 def new_requests(fitted: Fitted) -> Targets:
@@ -209,6 +231,10 @@ class _Planner:
         self.now = now
         self.targets = status_targets(observation.vpa)
 
+    def targets_of(self, pod: Pod) -> Targets | None:
+        vpa = self.observation.vpa_of(pod)
+        return self.targets if vpa is self.observation.vpa else status_targets(vpa)
+
     def judge(self, pod: Pod) -> Judgement:
         group = self.budget.group_of(pod)
         boosted = self.rules.boost_gate and boosted_containers(pod)
@@ -219,7 +245,8 @@ class _Planner:
                 return self._judge_boosted(pod, group, Fitted(adjusted=None, containers=untouched))
             return Judgement(pod=pod, method=Method.NONE, reason=self.observation.not_ready, group=group)
         try:
-            fitted = fit_pod(pod, self.observation.vpa, self.observation.ranges, self.observation.limits)
+            seen = self.observation
+            fitted = fit_pod(pod, seen.vpa_of(pod), seen.ranges, seen.limits_of(pod))
         except InvalidInput as error:
             return Judgement(pod=pod, method=Method.NONE, reason=f"the recommendation cannot be used: {error}")
         if boosted:
@@ -236,6 +263,7 @@ class _Planner:
             ranked=ranked,
             fitted=fitted,
             group=group,
+            targets=self.targets_of(pod),
             skipped=reason in (CACHED, STILL_TOO_LARGE),
         )
 
@@ -267,7 +295,7 @@ class _Planner:
             if not may_evict(pod, group, waited=waited):
                 return Method.NONE, f"the disruption budget of {group.creator} is used up"
             return Method.EVICT, ranked.reason
-        decision = resize_decision(self.rules, self.mode, self.targets, self.memory, pod, group, waited=waited)
+        decision = resize_decision(self.rules, self.mode, self.targets_of(pod), self.memory, pod, group, waited=waited)
         remembered = self.memory.infeasible.get(pod.metadata.uid) if self.mode == IN_PLACE else None
         if remembered is not None and not lower_somewhere(_targets(fitting.values()), remembered):
             return Method.NONE, STILL_TOO_LARGE

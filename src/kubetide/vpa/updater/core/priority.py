@@ -12,7 +12,7 @@ A pod is changed when it is outside, or was OOM killed quickly and something dif
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +20,7 @@ from kubetide.api.objects.core import Container, ContainerStateTerminated, Pod
 from kubetide.api.objects.resources import Amounts, parse_list
 from kubetide.api.objects.vpa import EvictionRequirement
 from kubetide.api.values.quantity import Quantity
+from kubetide.vpa.core.pod_level import WHOLE_POD, own_resources
 from kubetide.vpa.core.policy import Recommended
 
 OBSERVED_CONTAINERS = "vpaObservedContainers"
@@ -31,7 +32,7 @@ _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 
 Fitting = Mapping[str, Recommended]
-"""The recommendation fitted to a pod, by container name."""
+"""The recommendation fitted to a pod, by container name; `WHOLE_POD` names the pod itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +89,7 @@ def prioritize(pod: Pod, fitting: Fitting) -> Priority:
     observed = observed_containers(pod)
     asked: dict[str, int] = {}
     wanted: dict[str, int] = {}
-    for container in pod.spec.containers or ():
-        bounds = fitting.get(container.name)
-        if bounds is None or (observed is not None and container.name not in observed):
-            continue
-        requests = actual_requests(pod, container)
+    for bounds, requests in _compared(pod, fitting, observed):
         for resource, target in bounds.target.items():
             wanted[resource] = wanted.get(resource, 0) + target.milli
             request = requests.get(resource)
@@ -104,6 +101,18 @@ def prioritize(pod: Pod, fitting: Fitting) -> Priority:
             outside = outside or _outside(request, resource, bounds)
     diff = sum(_relative(asked.get(resource, 0), amount) for resource, amount in wanted.items())
     return Priority(outside=outside, scale_up=scale_up, diff=diff)
+
+
+def _compared(
+    pod: Pod, fitting: Fitting, observed: frozenset[str] | None
+) -> Iterator[tuple[Recommended, Mapping[str, Quantity]]]:
+    """Yield what is recommended and what is requested: container by container, then by the pod as a whole."""
+    for container in pod.spec.containers or ():
+        bounds = fitting.get(container.name)
+        if bounds is not None and (observed is None or container.name in observed):
+            yield bounds, actual_requests(pod, container)
+    if WHOLE_POD in fitting:
+        yield fitting[WHOLE_POD], own_resources(pod).requests
 
 
 def quick_oom(pod: Pod, *, within: timedelta, scaled: Callable[[str], bool]) -> bool:
@@ -140,11 +149,7 @@ def admitted(pod: Pod, fitting: Fitting, requirements: Sequence[EvictionRequirem
     """Return whether the eviction requirements let the pod go; None means that the VPA has no update policy."""
     if requirements is None:
         return True
-    for container in pod.spec.containers or ():
-        bounds = fitting.get(container.name)
-        if bounds is None:
-            continue
-        requests = actual_requests(pod, container)
+    for bounds, requests in _compared(pod, fitting, None):
         if "cpu" not in requests or "memory" not in requests:
             return True
         if all(_holds(requirement, bounds.target, requests) for requirement in requirements):
@@ -175,7 +180,7 @@ def _hours(span: timedelta) -> str:
     return f"{span.total_seconds() / 3600:g} hours"
 
 
-def _holds(requirement: EvictionRequirement, target: Mapping[str, Quantity], requests: Amounts) -> bool:
+def _holds(requirement: EvictionRequirement, target: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> bool:
     """Return whether some of the resources changes in the wanted direction."""
     for resource in requirement.resources or ():
         wanted = target[resource].milli if resource in target else 0

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.vpa import IN_PLACE
+from kubetide.vpa.core.pod_level import changes_pod_level
 from kubetide.vpa.updater.core.breaker import CLOSED, STRIKES, BreakerState
 from kubetide.vpa.updater.core.budget import Group, is_pending
 from kubetide.vpa.updater.core.inplace import ResizeState, ResizeVerdict, may_evict, pod_resize_state
@@ -77,11 +78,15 @@ def _unboost_step(candidate: Judgement, pod: Pod, group: Group) -> Step:
 def _in_place_step(
     plan: VpaPlan, candidate: Judgement, pod: Pod, group: Group, memory: Memory, *, waited: timedelta
 ) -> Step:
-    decision = resize_decision(plan.rules, plan.mode, plan.targets, memory, pod, group, waited=waited)
+    decision = resize_decision(plan.rules, plan.mode, candidate.targets, memory, pod, group, waited=waited)
     if decision.verdict is ResizeVerdict.EVICT:
         return Step(Method.EVICT, decision.reason)
     if decision.verdict not in resized_by(plan.mode, plan.rules, pod_resize_state(pod)):
         return Step(Method.NONE, decision.reason)
+    if candidate.fitted is not None and changes_pod_level(pod, candidate.fitted.pod):
+        if plan.mode == IN_PLACE:
+            return Step(Method.NONE, "resources of the pod as a whole change, which happens when a pod is made")
+        return Step(Method.EVICT, "resources of the pod as a whole change, so it is made anew")
     if candidate.fitted is None or not candidate.fitted.changes:
         return Step(Method.NONE, "there is nothing to write")
     waits = decision.verdict is ResizeVerdict.APPROVED or plan.rules.settle

@@ -7,7 +7,8 @@ import pytest
 
 from kubetide.embedded.sim.load.curves import Noisy
 from kubetide.embedded.sim.load.profile import WORST_LATENCY, Profile, from_annotations, latency
-from kubetide.embedded.sim.load.scenario import ScenarioError, load_scenario, make_profile, parse_scenario
+from kubetide.embedded.sim.load.scenario import ScenarioError, make_profile
+from kubetide.embedded.sim.load.scenario_file import load_scenario, parse_scenario
 from kubetide.errors import InvalidInput
 
 SHOP = """

@@ -229,3 +229,61 @@ def test_without_a_pace_there_is_no_real_time() -> None:
         return asyncio.get_running_loop().time()
 
     assert run_virtual(main()) == 7200
+
+
+def history(speed: float | None, *, disturbed: bool) -> list[tuple[str, float]]:
+    """Return when each of some tasks ran; `disturbed` by a socket that is never quiet and by timers of others."""
+
+    async def main() -> list[tuple[str, float]]:
+        loop = asyncio.get_running_loop()
+        told: list[tuple[str, float]] = []
+
+        async def work(name: str, every: float) -> None:
+            for _ in range(20):
+                await asyncio.sleep(every)
+                await loop.run_in_executor(None, lambda: None)
+                told.append((name, loop.time()))
+
+        async def disturb(left: socket.socket, right: socket.socket) -> None:
+            while True:
+                right.send(b"x")
+                await loop.sock_recv(left, 1)
+                loop.call_later(0.0137, int)
+                await rest(wire_timers(), 0.0005)
+
+        left, right = socket.socketpair()
+        with left, right:
+            left.setblocking(False)
+            noise = asyncio.ensure_future(disturb(left, right)) if disturbed else None
+            async with asyncio.TaskGroup() as group:
+                for name, every in (("a", 0.1), ("b", 0.3), ("c", 1 / 3)):
+                    group.create_task(work(name, every))
+            if noise is not None:
+                noise.cancel()
+        return told
+
+    return run_virtual(main(), speed=speed)
+
+
+@pytest.mark.parametrize("disturbed", [False, True], ids=["in-peace", "disturbed"])
+@pytest.mark.parametrize("speed", [20, 77, 1000, 100_000])
+def test_neither_pace_nor_sockets_change_what_happens_when(speed: float, disturbed: bool) -> None:
+    assert history(speed, disturbed=disturbed) == history(None, disturbed=False)
+
+
+def test_between_two_timers_the_clock_stands_where_the_first_one_rang() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        seen: list[float] = []
+
+        async def look() -> None:
+            for _ in range(3):
+                await rest(wire_timers(), 0.01)
+                seen.append(loop.time())
+
+        looking = asyncio.ensure_future(look())
+        await asyncio.sleep(10)
+        await looking
+        return seen
+
+    assert run_virtual(main(), speed=100) == [0.0, 0.0, 0.0]

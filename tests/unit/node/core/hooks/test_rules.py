@@ -23,6 +23,7 @@ from kubetide.node.core.hooks.rules import (
     GPU,
     GROUP_IDENTITY,
     NORMALIZATION,
+    RESCTRL,
     Plugins,
     kube_qos_requests,
 )
@@ -245,8 +246,8 @@ def test_before_the_policy_label_the_group_label_decides(labels: dict[str, str],
 
 def test_plugins_register_in_a_fixed_order() -> None:
     plugins = Plugins(gates=dict.fromkeys(DEFAULT_GATES, True))
-    assert list(plugins.hooks._pods[Stage.PRE_RUN_POD_SANDBOX]) == [GROUP_IDENTITY, CPUSET, BATCH]
-    assert list(plugins.hooks._containers[Stage.PRE_CREATE_CONTAINER]) == [CPUSET, GPU, BATCH]
+    assert list(plugins.hooks._pods[Stage.PRE_RUN_POD_SANDBOX]) == [GROUP_IDENTITY, CPUSET, BATCH, RESCTRL]
+    assert list(plugins.hooks._containers[Stage.PRE_CREATE_CONTAINER]) == [CPUSET, GPU, BATCH, RESCTRL, NORMALIZATION]
     directories = {GUARANTEED: "g", BURSTABLE: "u", BEST_EFFORT: "b"}
     assert [one.kube_qos for one in kube_qos_requests(directories)] == [GUARANTEED, BURSTABLE, BEST_EFFORT]
 

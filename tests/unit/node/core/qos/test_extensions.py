@@ -24,12 +24,14 @@ from kubetide.api.qos.slo_strategies import (
 )
 from kubetide.api.values.codec import convert
 from kubetide.errors import SettingsError
+from kubetide.node.core.evictions.selection import Selection
 from kubetide.node.core.plan import Plan
 from kubetide.node.core.qos.burst_limiter import Limiters
 from kubetide.node.core.qos.cpu_burst import CpuBurst
 from kubetide.node.core.qos.extensions import GROUP, Extension, Extensions, switched_on
 from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.strategy import Strategy
+from kubetide.node.core.series import kinds
 from kubetide.node.core.snapshot import PodState, Snapshot
 from kubetide.node.enforcement import installed_extensions
 from kubetide.node.strategy_runner import QosController
@@ -177,13 +179,13 @@ def test_memory_is_decided_anew_each_sync_while_an_extension_is_asked() -> None:
     assert values == [2**28, 2**29]
 
 
-def documented_strategy() -> Any:
-    """Return the strategy that the documentation shows."""
+def documented_strategy(name: str = "IdleTier") -> Any:
+    """Return a strategy that the documentation shows."""
     page = (EXAMPLE.parents[1] / "docs" / "node" / "qos.md").read_text(encoding="utf-8")
-    block = next(part.partition("```")[0] for part in page.split("```python\n") if "class IdleTier" in part)
+    block = next(part.partition("```")[0] for part in page.split("```python\n") if f"class {name}" in part)
     space: dict[str, Any] = {}
     exec(compile(block, "docs/node/qos.md", "exec"), space)
-    return space["IdleTier"]()
+    return space[name]()
 
 
 async def test_a_strategy_of_others_sees_what_it_needs_and_hears_what_became_of_it() -> None:
@@ -219,6 +221,24 @@ async def test_a_strategy_of_others_sees_what_it_needs_and_hears_what_became_of_
     assert (world.host.files[path], cast("Any", idle).repaired) == ("2", 1)
     assert controller.decisions["idle-tier"]["notWritten"] == {}
     assert await controller.round(probe) == Plan()
+
+
+def test_the_documented_eviction_asks_for_the_largest_pods_until_the_surplus_is_gone() -> None:
+    world = World()
+    strategy = documented_strategy("NoisyNeighbours")
+    for name, cores in (("small", 1.0), ("large", 3.0), ("medium", 2.0), ("elsewhere", 9.0)):
+        space = "other" if name == "elsewhere" else "labs"
+        meta = {"name": name, "namespace": space, "uid": name}
+        world.add_pod({"metadata": meta, "status": {"phase": "Running", "qosClass": "BestEffort"}})
+        world.metrics.set(kinds.POD_CPU, cores, {kinds.POD_UID: name})
+    plan = strategy.decide(world.snapshot())
+    selection, asked = Selection(plan.tasks, plan.pending), []
+    while (eviction := selection.next()) is not None:
+        asked.append(eviction.name)
+        selection.accepted(eviction)
+    assert asked == ["large"]  # 2 of 6 cores are too much
+    world.metrics.set(kinds.POD_CPU, 0.5, {kinds.POD_UID: "large"})
+    assert strategy.decide(world.snapshot()).tasks == ()
 
 
 def test_the_flag_switches_by_name_and_strategies_come_along() -> None:

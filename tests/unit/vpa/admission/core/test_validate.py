@@ -9,7 +9,14 @@ from kubetide.testing.builders import make_vpa
 from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
 from kubetide.vpa.core.compat import V1_8
 
-ALL = Gates(in_place=True, per_vpa_config=True, cpu_startup_boost=True, request_to_limit_ratio=True)
+ALL = Gates(
+    in_place=True,
+    per_vpa_config=True,
+    cpu_startup_boost=True,
+    request_to_limit_ratio=True,
+    pod_level=True,
+    scope=True,
+)
 
 
 def vpa(**spec: Any) -> dict[str, Any]:
@@ -215,3 +222,43 @@ def test_a_limit_policy_has_the_value_of_its_type(given: dict[str, Any], field: 
 def test_proposed_fields_need_their_gate(given: dict[str, Any], gates: Gates, reasons: list[str]) -> None:
     assert [error.reason for error in validate(given, creating=True, gates=gates)] == reasons
     assert validate(given, creating=False, old=given, gates=Gates()) == () or "FieldValueInvalid" in reasons
+
+
+AGENT = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent"}
+POD_POLICY = "spec.resourcePolicy.podPolicy"
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        pytest.param(vpa(scope="pool"), "spec.scope", id="scope-without-a-daemon-set"),
+        pytest.param(vpa(scope="no key!", targetRef=AGENT), "spec.scope", id="scope-is-no-label"),
+        pytest.param(vpa(resourcePolicy={"podPolicy": {"mode": "On"}}), f"{POD_POLICY}.mode", id="pod-mode"),
+        pytest.param(
+            vpa(resourcePolicy={"podPolicy": {"minAllowed": {"cpu": "2"}, "maxAllowed": {"cpu": "1"}}}),
+            f"{POD_POLICY}.maxAllowed[cpu]",
+            id="pod-max-below-min",
+        ),
+        pytest.param(
+            vpa(resourcePolicy={"podPolicy": {"controlledResources": ["gpu"]}}),
+            f"{POD_POLICY}.controlledResources[0]",
+            id="pod-resource",
+        ),
+    ],
+)
+def test_proposed_fields_are_checked(given: dict[str, Any], field: str) -> None:
+    assert [mistake.field for mistake in validate(given, creating=True, gates=ALL)] == [field]
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        pytest.param(vpa(scope="pool", targetRef=AGENT), "spec.scope", id="scope"),
+        pytest.param(vpa(resourcePolicy={"podPolicy": {"mode": "Auto"}}), POD_POLICY, id="pod-policy"),
+        pytest.param(policy(mode="RecommendationOnly"), f"{FIRST}.mode", id="recommendation-only"),
+    ],
+)
+def test_proposed_fields_need_their_gate_unless_they_are_in_use(given: dict[str, Any], field: str) -> None:
+    assert [mistake.field for mistake in validate(given, creating=True)] == [field]
+    assert validate(given, creating=False, old=given) == ()
+    assert validate(given, creating=True, gates=ALL) == ()

@@ -10,12 +10,12 @@ from kubetide.api.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscale
 from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import parse_selector
 from kubetide.stats.instants import microseconds
+from kubetide.vpa.core.scope import checkpoint_name
 from kubetide.vpa.recommender.core.checkpoint import (
     LONGEST_WINDOWS,
     WINDOWS_ANNOTATION,
     Checkpoint,
     UnreadableCheckpoint,
-    checkpoint_name,
     checkpoints,
     read_checkpoint,
     status_body,

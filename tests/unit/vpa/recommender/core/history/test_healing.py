@@ -13,7 +13,7 @@ from kubetide.stats.instants import microseconds
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints
 from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.healing import Present, healed
+from kubetide.vpa.recommender.core.history.healing import Present, healed
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import Options, recommend
 

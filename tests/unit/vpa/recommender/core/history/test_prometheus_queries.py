@@ -9,9 +9,7 @@ import pytest
 from kubetide.api.objects.capacity import Capacity
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import Unavailable
-from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.plausible import Bounds
-from kubetide.vpa.recommender.core.prometheus_queries import (
+from kubetide.vpa.recommender.core.history.prometheus_queries import (
     MAX_POINTS,
     PrometheusAnswer,
     Slice,
@@ -23,6 +21,8 @@ from kubetide.vpa.recommender.core.prometheus_queries import (
     slice_points,
     slices,
 )
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.plausible import Bounds
 from kubetide.vpa.recommender.prometheus import PrometheusHistory, load_history
 from kubetide.vpa.recommender.settings import RecommenderSettings
 

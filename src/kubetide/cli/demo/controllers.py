@@ -1,0 +1,101 @@
+"""kubetide's controllers inside a simulated cluster: one assembly for `kubetide demo` and `kubetide up --with`.
+
+They live in the time of the cluster, their webhooks are called in process, and one port explains them all. The port is
+open before the cluster begins, so that a day does not depend on whether somebody may look at it.
+"""
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from kubetide.cli.node.simulated import answering, make_agent
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.errors import InvalidInput
+from kubetide.kube.control.manager import Component, Manager, running
+from kubetide.node.agent import NodeAgent
+from kubetide.settings import COMPONENTS
+from kubetide.telemetry import Telemetry
+from kubetide.wiring import Dependencies, build
+
+NODE = "node"
+"""An agent on every node."""
+ALL = (*COMPONENTS, NODE)
+
+
+def parse_with(text: str) -> tuple[str, ...]:
+    """Read `hpa,recommender,node`; `all` stands for every controller and the agents."""
+    names = ALL if text == "all" else tuple(part.strip() for part in text.split(",") if part.strip())
+    unknown = [name for name in names if name not in ALL]
+    if unknown or not names:
+        wrong = f"{unknown[0]!r} is none of" if unknown else "name some of"
+        raise InvalidInput(f"{wrong} {', '.join(ALL)}, or all", field="--with")
+    return tuple(dict.fromkeys(names))
+
+
+@dataclass(slots=True)
+class Controllers:
+    """The controllers of a simulated cluster, once they have been assembled; until then they know nothing."""
+
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    agents: list[NodeAgent] = field(default_factory=list)
+    _manager: Manager | None = None
+
+    def explain(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Return what the controllers, not the agents, know about an object."""
+        return self._manager.explain(kind, key) if self._manager is not None else None
+
+    @asynccontextmanager
+    async def answering(self, port: int) -> AsyncIterator[str]:
+        """Answer `kubetide explain` and `kubetide node status` on loopback, and give the address."""
+        async with answering(
+            self.agents, port, telemetry=self.telemetry, others=self.explain, ready=self._ready
+        ) as taken:
+            yield f"127.0.0.1:{taken}"
+
+    @asynccontextmanager
+    async def at_work(
+        self, cluster: SimCluster, names: Sequence[str], *, agent_interval: timedelta
+    ) -> AsyncIterator[None]:
+        """Run the named controllers on a cluster while the block lasts; what fails ends it."""
+        with TemporaryDirectory(prefix="kubetide-audit-") as audit:
+            components = [part for name in names if name != NODE for part in self._build(cluster, name)]
+            if NODE in names:
+                self.agents += [
+                    make_agent(
+                        cluster, node, cluster.seed, interval=agent_interval, telemetry=self.telemetry,
+                        audit=Path(audit),
+                    )
+                    for node in cluster.hosts
+                ]  # fmt: skip
+            self._manager = Manager(name="controllers")
+            for component in components:
+                self._manager.add(component)
+            everything = Manager(name="simulated")
+            everything.add(self._manager)
+            for agent in self.agents:
+                everything.add(agent)
+            async with running(everything):
+                yield
+
+    def _build(self, cluster: SimCluster, name: str) -> list[Component]:
+        settings = COMPONENTS[name]()
+        if hasattr(settings, "leader_elect"):  # one of each: nobody to elect
+            settings = msgspec.structs.replace(settings, leader_elect=False)
+        world = Dependencies(
+            client=cluster.client(),
+            clock=cluster.clock,
+            telemetry=self.telemetry,
+            rng=random.Random(f"{cluster.seed}/{name}"),
+            local_webhooks=cluster.api.admission,
+        )
+        return build(name, world, settings)
+
+    def _ready(self) -> bool:
+        return self._manager is not None and self._manager.ready()

@@ -23,22 +23,25 @@ from kubetide.errors import InvalidInput
 from kubetide.recommend.cluster import Selection
 from kubetide.recommend.core.changes import Difference, compare
 from kubetide.recommend.core.money import Price, Prices
+from kubetide.recommend.core.patches import LAYOUTS, vpas
 from kubetide.recommend.core.rows import Row, rows
 from kubetide.recommend.core.sizing import LimitPolicy, Options, short
 from kubetide.recommend.core.workloads import Sizes, Usage
 from kubetide.recommend.gathering import AUTO, Gathered, Sources, gather
+from kubetide.recommend.manifest_edits import edit_repository
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.outputs.html import to_html
 from kubetide.recommend.outputs.sarif import sarif
 from kubetide.recommend.outputs.table import WIDTH, table
 from kubetide.recommend.outputs.texts import Report, from_json, to_csv, to_json, to_markdown, to_yaml
+from kubetide.recommend.patch_files import dump, write_layout
 from kubetide.recommend.prometheus_usage import Question
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.prometheus import PrometheusHttp
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
-FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif")
+FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches", "vpa")
 
 
 @click.command("recommend", short_help="What workloads should request, and what it saves.")
@@ -75,6 +78,13 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif")
     metavar="OLD.json",
     help="Only what changed since.",
 )
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for -o patches.")
+@click.option("--layout", type=click.Choice(LAYOUTS), default="kubectl", show_default=True, help="For -o patches.")
+@click.option(
+    "--repo",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Change requests in the manifests below this folder, and print the difference.",
+)
 @click.option("-o", "--output", type=click.Choice(FORMS), default="table", show_default=True)
 @click.pass_obj
 def command(
@@ -84,6 +94,8 @@ def command(
 
     Usage comes from Prometheus, else from VPA checkpoints, else from the metrics API (--watch-for).
     """
+    if output == "patches" and given["out"] is None:
+        raise click.UsageError("-o patches needs --out DIR.")
     options = _options(given)
     selection = Selection(
         namespace="" if invocation.all_namespaces else invocation.namespace or "",
@@ -107,7 +119,14 @@ def command(
     report = Report(at=clock.now().isoformat(timespec="seconds"), problems=tuple(state.problems), rows=tuple(made))
     for problem in state.problems:
         click.echo(f"kubetide: {problem}", err=True)
-    if last is not None:
+    if given["repo"] is not None:
+        difference, unchanged = edit_repository(given["repo"], report.rows)
+        click.echo(difference, nl=False)
+        for problem in unchanged:
+            click.echo(f"kubetide: {problem}", err=True)
+    elif output == "patches":
+        _write_patches(given["out"], given["layout"], report)
+    elif last is not None:
         _print_changes(compare(last.rows, report.rows), output)
     else:
         _print(report, found, output, details=details)
@@ -135,6 +154,8 @@ def _print(report: Report, found: Gathered, output: str, *, details: bool) -> No
         case "html":
             samples = {key: each for key, each in found.usage.items() if isinstance(each, Usage)}
             click.echo(to_html(report, samples), nl=False)
+        case "vpa":
+            click.echo(dump(vpas(report.rows)), nl=False)
         case "sarif":
             click.echo(encode(sarif(report.rows)))
         case _:
@@ -142,6 +163,14 @@ def _print(report: Report, found: Gathered, output: str, *, details: bool) -> No
             width = console.width if console.is_terminal else WIDTH
             for line in table(report.rows, width=width, details=details):
                 console.print(line)
+
+
+def _write_patches(folder: Path, layout: str, report: Report) -> None:
+    written, left_out = write_layout(folder, layout, report.rows)
+    for path in written:
+        click.echo(path)
+    for workload in left_out:
+        click.echo(f"kubetide: {workload}: no patch, its kind has no strategic merge; --repo can edit it", err=True)
 
 
 def _print_changes(changes: list[Difference], output: str) -> None:

@@ -181,6 +181,7 @@ def _workload(kind: Resource[_Templated], each: _Templated, pods: Sequence[Pod])
                 one.name,
                 sizes(one.resources.requests if one.resources is not None else None),
                 sizes(one.resources.limits if one.resources is not None else None),
+                sidecar=one in sidecars,
             )
             for one in (*template.spec.containers, *sidecars)
         ),

@@ -57,6 +57,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     kind: str
     name: str
     container: str
+    sidecar: bool = False
+    position: int = 0
+    """Among the containers of its pod template: a patch in another order would move them."""
     replicas: int
     risk: str
     current: Amounts
@@ -162,6 +165,8 @@ def _row(
         kind=workload.kind,
         name=workload.name,
         container=container.name,
+        sidecar=container.sidecar,
+        position=workload.containers.index(container),
         replicas=workload.replicas,
         risk=_risk(old, requests, evidence),
         current=_amounts(old, container.limits),
@@ -234,6 +239,8 @@ def _empty(workload: Workload, container: Container, reason: str) -> Row:
         kind=workload.kind,
         name=workload.name,
         container=container.name,
+        sidecar=container.sidecar,
+        position=workload.containers.index(container),
         replicas=workload.replicas,
         risk="unknown",
         current=_amounts(container.requests, container.limits),

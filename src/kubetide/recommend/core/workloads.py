@@ -27,6 +27,8 @@ class Container:
     name: str
     requests: Sizes = NOTHING
     limits: Sizes = NOTHING
+    sidecar: bool = False
+    """An init container that keeps running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,19 +15,22 @@ from rich.console import Console
 
 from kubetide.api.values.codec import encode
 from kubetide.api.values.quantity import parse_quantity
+from kubetide.api.values.selectors import parse_selector
 from kubetide.cli.main import Invocation
 from kubetide.cli.places import client_of
 from kubetide.cli.record import DURATION
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
+from kubetide.kube.client.kubeconfig import context_names
 from kubetide.recommend.cluster import Selection
 from kubetide.recommend.core.changes import Difference, compare
-from kubetide.recommend.core.money import Price, Prices
+from kubetide.recommend.core.estimators import estimator
 from kubetide.recommend.core.patches import LAYOUTS, vpas
 from kubetide.recommend.core.rows import Row, rows
 from kubetide.recommend.core.sizing import LimitPolicy, Options, short
-from kubetide.recommend.core.workloads import Sizes, Usage
+from kubetide.recommend.core.workloads import ContainerKey, Sizes, Usage
 from kubetide.recommend.gathering import AUTO, Gathered, Sources, gather
+from kubetide.recommend.installed import installed_estimators
 from kubetide.recommend.manifest_edits import edit_repository
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.outputs.html import to_html
@@ -35,6 +38,7 @@ from kubetide.recommend.outputs.sarif import sarif
 from kubetide.recommend.outputs.table import WIDTH, table
 from kubetide.recommend.outputs.texts import Report, from_json, to_csv, to_json, to_markdown, to_yaml
 from kubetide.recommend.patch_files import dump, write_layout
+from kubetide.recommend.price_list import read_prices
 from kubetide.recommend.prometheus_usage import Question
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import CPU, MEMORY
@@ -45,6 +49,7 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 
 
 @click.command("recommend", short_help="What workloads should request, and what it saves.")
+@click.option("--all-contexts", is_flag=True, help="Every cluster of the kubeconfig; or --context a,b.")
 @click.option("-l", "--selector", default="", help="Only workloads with these labels.")
 @click.option("--kind", "kinds", multiple=True, help="Only workloads of this kind; may be given several times.")
 @click.option(
@@ -61,14 +66,16 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 @click.option("--budget", type=int, default=60_000_000, show_default=True, help="Samples to read at most.")
 @click.option("--parallel", type=click.IntRange(1, 16), default=2, show_default=True, help="Queries at a time.")
 @click.option("--watch-for", type=DURATION, help="Collect from the metrics API for so long where nothing is known.")
-@click.option("--estimator", default="vpa", show_default=True, help="vpa, adaptive, krr or percentile=95.")
+@click.option(
+    "--estimator", default="vpa", show_default=True, help="vpa, adaptive, krr, percentile=95, or an installed one."
+)
 @click.option("--headroom", default="0%", show_default=True, help="On top of what the estimator says.")
 @click.option("--min", "floor", default="", metavar="cpu=…,memory=…", help="Never recommend less.")
 @click.option("--max", "ceiling", default="", metavar="cpu=…,memory=…", help="Never recommend more.")
 @click.option("--limits", type=click.Choice([each.value for each in LimitPolicy]), default="keep", show_default=True)
 @click.option("--keep-ratio", is_flag=True, help="The same as --limits ratio.")
 @click.option("--keep-qos", is_flag=True, help="Keep the QoS class Guaranteed.")
-@click.option("--price", default="", metavar="cpu=…,gib=…", help="Money per core-hour and GiB-hour.")
+@click.option("--price", default="", metavar="cpu=…,gib=…|FILE", help="Money per core-hour and GiB-hour.")
 @click.option("--details", is_flag=True, help="Show the backtest of every row.")
 @click.option("--fail-over", metavar="PERCENT", help="Exit with 1 where requests differ by more, for CI.")
 @click.option(
@@ -103,21 +110,24 @@ def command(
         kinds=frozenset(kind.lower().removesuffix("s") for kind in given["kinds"]),
     )
     last = None if older is None else from_json(older.read_bytes(), str(older))
+    parse_selector(selection.labels)
+    sources_of(given, SystemClock())  # mistakes are said before a cluster is asked
     threshold = None if fail_over is None else percent(fail_over, "--fail-over")
-    prices = _prices(given["price"])
+    price_list = read_prices(given["price"])
     clock = SystemClock()
-    found = asyncio.run(_gather(invocation, selection, _sources(given, clock), clock))
-    state = found.state
+    found = asyncio.run(_gather(invocation, _contexts(invocation, given["all_contexts"]), selection, given, clock))
+    problems = tuple(problem for each in found.values() for problem in each.problems(len(found) > 1))
+    nodes = {cluster: each.state.nodes for cluster, each in found.items()}
     made = rows(
-        state.workloads,
-        found.usage,
+        [workload for each in found.values() for workload in each.state.workloads],
+        {key: usage for each in found.values() for key, usage in each.usage.items()},
         options,
-        bounds={"": state.bounds},
-        prices=prices,
-        why_missing=found.missing,
+        bounds={cluster: each.state.bounds for cluster, each in found.items()},
+        prices=None if price_list is None else price_list.prices(nodes),
+        why_missing={key: reason for each in found.values() for key, reason in each.missing.items()},
     )
-    report = Report(at=clock.now().isoformat(timespec="seconds"), problems=tuple(state.problems), rows=tuple(made))
-    for problem in state.problems:
+    report = Report(at=clock.now().isoformat(timespec="seconds"), problems=problems, rows=tuple(made))
+    for problem in problems:
         click.echo(f"kubetide: {problem}", err=True)
     if given["repo"] is not None:
         difference, unchanged = edit_repository(given["repo"], report.rows)
@@ -129,19 +139,36 @@ def command(
     elif last is not None:
         _print_changes(compare(last.rows, report.rows), output)
     else:
-        _print(report, found, output, details=details)
+        usage = {key: each for one in found.values() for key, each in one.usage.items() if isinstance(each, Usage)}
+        _print(report, usage, output, details=details)
     return 1 if threshold is not None and any(_differs(row, threshold) for row in made) else 0
 
 
-async def _gather(invocation: Invocation, selection: Selection, sources: Sources, clock: SystemClock) -> Gathered:
-    client = client_of(invocation)
-    try:
-        return await gather(client, clock, selection, sources, progress=_progress if sys.stderr.isatty() else None)
-    finally:
-        await client.close()
+def _contexts(invocation: Invocation, every: bool) -> list[str]:
+    """Return the contexts to look at; an empty name is the current one."""
+    if every:
+        return context_names(path=invocation.kubeconfig)
+    return [name for name in (invocation.context or "").split(",") if name] or [""]
 
 
-def _print(report: Report, found: Gathered, output: str, *, details: bool) -> None:
+async def _gather(
+    invocation: Invocation, contexts: list[str], selection: Selection, given: Mapping[str, Any], clock: SystemClock
+) -> dict[str, Gathered]:
+    """Read one cluster after the other; rows name their cluster where there are several."""
+    found: dict[str, Gathered] = {}
+    tell = _progress if sys.stderr.isatty() else None
+    for context in contexts:
+        client = client_of(replace(invocation, context=context or None))
+        cluster = context if len(contexts) > 1 else ""
+        try:
+            sources = sources_of(given, clock)
+            found[cluster] = await gather(client, clock, selection, sources, cluster=cluster, progress=tell)
+        finally:
+            await client.close()
+    return found
+
+
+def _print(report: Report, usage: Mapping[ContainerKey, Usage], output: str, *, details: bool) -> None:
     match output:
         case "json":
             click.echo(to_json(report))
@@ -152,8 +179,7 @@ def _print(report: Report, found: Gathered, output: str, *, details: bool) -> No
         case "markdown":
             click.echo(to_markdown(report.rows), nl=False)
         case "html":
-            samples = {key: each for key, each in found.usage.items() if isinstance(each, Usage)}
-            click.echo(to_html(report, samples), nl=False)
+            click.echo(to_html(report, usage), nl=False)
         case "vpa":
             click.echo(dump(vpas(report.rows)), nl=False)
         case "sarif":
@@ -203,11 +229,14 @@ def _options(given: Mapping[str, Any]) -> Options:
         ceiling=_sizes(given["ceiling"], "--max"),
         limits=LimitPolicy(given["limits"]),
         keep_qos=given["keep_qos"],
+        estimators=installed_estimators(),
     )
+    estimator(options.estimator, 1, options.estimators)  # an unknown name is said before anything is read
     return replace(options, limits=LimitPolicy.RATIO) if given["keep_ratio"] else options
 
 
-def _sources(given: Mapping[str, Any], clock: SystemClock) -> Sources:
+def sources_of(given: Mapping[str, Any], clock: SystemClock) -> Sources:
+    """Return where options say that usage is."""
     url = given["prometheus"]
     step = None
     if given["step"] != "auto":
@@ -250,16 +279,6 @@ def _sizes(text: str, field: str) -> Sizes:
         quantity = parse_quantity(amount)
         found[name] = quantity.milli if name == "cpu" else quantity.value
     return Sizes(found.get("cpu"), found.get("memory"))
-
-
-def _prices(text: str) -> Prices | None:
-    if not text:
-        return None
-    found = dict(_pair(part, "--price") for part in text.split(","))
-    try:
-        return Prices(default=Price(float(found.pop("cpu", "0")), float(found.pop("gib", "0"))))
-    except ValueError as error:
-        raise InvalidInput(f"{text!r} is not such as cpu=0.03,gib=0.004", field="--price") from error
 
 
 def _pair(text: str, field: str) -> tuple[str, str]:

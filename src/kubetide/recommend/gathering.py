@@ -40,6 +40,11 @@ class Gathered:
     usage: dict[ContainerKey, Usage | Estimate] = field(default_factory=dict)
     missing: dict[ContainerKey, str] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
+    cluster: str = ""
+
+    def problems(self, several: bool) -> list[str]:
+        """Return what could not be read, with the cluster where there are several."""
+        return [f"{self.cluster}: {each}" if several else each for each in self.state.problems]
 
 
 async def gather(
@@ -54,7 +59,7 @@ async def gather(
     """Read one cluster."""
     tell = progress or (lambda what, done, of: None)
     state = await read_workloads(client, selection, cluster=cluster)
-    found = Gathered(state)
+    found = Gathered(state, cluster=cluster)
     keys = {key_of(each, one.name) for each in state.workloads for one in each.containers}
     if not keys:
         return found

@@ -64,7 +64,9 @@ def _chart(
 def _folded(samples: Numbers, usage: Usage, points: int) -> tuple[Numbers, Numbers, Numbers]:
     """Return times, p50 and p95 over the samples of all pods in each interval; NaN where there are none."""
     per = max(1, -(-len(samples) // points))
-    times, low, high = [], [], []
+    times: list[float] = []
+    low: list[float] = []
+    high: list[float] = []
     for at in range(0, len(samples), per):
         part = samples[at : at + per]
         ordered = np.sort(part[np.isfinite(part)])

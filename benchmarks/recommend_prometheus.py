@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from socket import socket
@@ -25,7 +26,7 @@ import numpy as np
 
 from kubetide.clock import SystemClock
 from kubetide.recommend import Container, Options, Workload, rows
-from kubetide.recommend.prometheus_usage import PrometheusUsage, Question
+from kubetide.recommend.prometheus_usage import SAMPLES_PER_QUERY, PrometheusUsage, Question
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.prometheus import PrometheusHttp
 from kubetide.vpa.recommender.settings import RecommenderSettings
@@ -161,6 +162,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", type=int, default=500)
     parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--per-query", type=int, nargs="+", default=[SAMPLES_PER_QUERY], help="Samples per query.")
     arguments = parser.parse_args()
     count, days = arguments.workloads, arguments.days
     cpu, memory = generate(count, days)
@@ -180,15 +182,18 @@ async def main() -> None:
         await asyncio.to_thread(fill, folder, cpu, memory)
         found: dict[str, object] = {}
 
-        async def ours(url: str) -> tuple[int, int]:
+        async def ours(url: str, per_query: int) -> tuple[int, int]:
             settings = msgspec.structs.replace(RecommenderSettings(), prometheus_address=url)
             source = PrometheusUsage(PrometheusHttp(settings, Telemetry(), SystemClock()), FixedClock(), Random(1))
-            found["usage"] = await source.load(workloads, Question(history=timedelta(days=days)))
+            found["usage"] = await source.load(workloads, Question(history=timedelta(days=days), per_query=per_query))
             return source.cost.requests, source.cost.samples
 
         print(f"{count} workloads, {days} days, a sample every {SCRAPE} s")
         print(f"{'':24} {'seconds':>8} {'requests':>9} {'samples':>10} {'peak MiB':>9} {'CPU s':>7}")
-        for title, ask in (("kubetide recommend", ours), ("one by one", lambda url: one_by_one(url, count, days))):
+        ways: list[tuple[str, Callable[[str], Awaitable[tuple[int, int]]]]] = [
+            (f"kubetide {each // 1000}k a query", partial(ours, per_query=each)) for each in arguments.per_query
+        ]
+        for title, ask in (*ways, ("one by one", partial(one_by_one, count=count, days=days))):
             seconds, requests, samples, peak, used = await measured(folder, ask)
             print(f"{title:24} {seconds:8.1f} {requests:9} {samples:10} {peak:9.0f} {used:7.1f}")
         print(

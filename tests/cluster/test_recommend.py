@@ -40,6 +40,8 @@ class FakePrometheus:
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
         self.asked.append(form)
+        if self.fail < 0:
+            raise PrometheusAnswer("status 401: <html>\nUnauthorized</html>")
         if self.fail:
             self.fail -= 1
             raise Unavailable("Prometheus is away")
@@ -173,8 +175,11 @@ def test_an_outage_delays_and_silence_is_one_line() -> None:
         away = FakePrometheus({name: (0.3, 2**28)}, fail=3)
         found = await gather(client, cluster.clock, Selection(), Sources(prometheus=away, question=question))
         assert made(found)[0].evidence.samples == 288
-        with pytest.raises(PrometheusAnswer, match="container_memory_working_set_bytes with the labels namespace, pod"):
+        with pytest.raises(KubetideError, match="container_memory_working_set_bytes with the labels namespace, pod"):
             await gather(client, cluster.clock, Selection(), Sources(prometheus=FakePrometheus({}), question=question))
+        wrong = FakePrometheus({}, fail=-1)
+        with pytest.raises(KubetideError, match="check --prometheus-token or --prometheus-user: status 401: <html> Un"):
+            await gather(client, cluster.clock, Selection(), Sources(prometheus=wrong, question=question))
         little = Question(history=timedelta(days=14), budget=10)
         with pytest.raises(InvalidInput, match="--budget"):
             await gather(client, cluster.clock, Selection(), Sources(prometheus=away, question=little))

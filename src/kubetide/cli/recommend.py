@@ -1,7 +1,6 @@
 """`kubetide recommend`: what workloads should request, what it saves, and what speaks for it. Reads only."""
 
 import asyncio
-import ssl
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
 
 from kubetide.api.values.codec import encode
@@ -19,6 +17,7 @@ from kubetide.api.values.selectors import parse_selector
 from kubetide.cli.main import Invocation
 from kubetide.cli.places import client_of
 from kubetide.cli.record import DURATION
+from kubetide.cli.usage_sources import pair, show_progress, sources_of, usage_options
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.kubeconfig import context_names
@@ -29,21 +28,16 @@ from kubetide.recommend.core.patches import LAYOUTS, vpas
 from kubetide.recommend.core.rows import Row, rows
 from kubetide.recommend.core.sizing import LimitPolicy, Options, short
 from kubetide.recommend.core.workloads import ContainerKey, Sizes, Usage
-from kubetide.recommend.gathering import AUTO, Gathered, Sources, gather
+from kubetide.recommend.gathering import Gathered, gather
 from kubetide.recommend.installed import installed_estimators
 from kubetide.recommend.manifest_edits import edit_repository
-from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.outputs.html import to_html
 from kubetide.recommend.outputs.sarif import sarif
 from kubetide.recommend.outputs.table import WIDTH, table
 from kubetide.recommend.outputs.texts import Report, from_json, to_csv, to_json, to_markdown, to_yaml
 from kubetide.recommend.patch_files import dump, write_layout
 from kubetide.recommend.price_list import read_prices
-from kubetide.recommend.prometheus_usage import Question
-from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import CPU, MEMORY
-from kubetide.vpa.recommender.prometheus import PrometheusHttp
-from kubetide.vpa.recommender.settings import RecommenderSettings
 
 FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches", "vpa")
 
@@ -52,20 +46,8 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 @click.option("--all-contexts", is_flag=True, help="Every cluster of the kubeconfig; or --context a,b.")
 @click.option("-l", "--selector", default="", help="Only workloads with these labels.")
 @click.option("--kind", "kinds", multiple=True, help="Only workloads of this kind; may be given several times.")
-@click.option(
-    "--prometheus", metavar="URL", help="Where Prometheus is; `auto` finds it in the cluster. Default: auto, if found."
-)
-@click.option("--prometheus-token", envvar="KUBETIDE_PROMETHEUS_TOKEN", default="", help="Bearer token.")
-@click.option("--prometheus-user", default="", help="User name for basic authentication.")
-@click.option("--prometheus-password", envvar="KUBETIDE_PROMETHEUS_PASSWORD", default="", help="Password for it.")
-@click.option("--prometheus-header", "headers", multiple=True, metavar="NAME=VALUE", help="A header, such as a tenant.")
-@click.option("--prometheus-ca", type=click.Path(path_type=Path, exists=True), help="CA certificates to trust.")
-@click.option("--prometheus-insecure", is_flag=True, help="Do not verify the certificate.")
 @click.option("--history", type=DURATION, default="14d", show_default=True, help="How far to look back.")
-@click.option("--step", default="auto", show_default=True, help="Distance of samples; auto widens it with the cluster.")
-@click.option("--budget", type=int, default=60_000_000, show_default=True, help="Samples to read at most.")
-@click.option("--parallel", type=click.IntRange(1, 16), default=2, show_default=True, help="Queries at a time.")
-@click.option("--watch-for", type=DURATION, help="Collect from the metrics API for so long where nothing is known.")
+@usage_options
 @click.option(
     "--estimator", default="vpa", show_default=True, help="vpa, adaptive, krr, percentile=95, or an installed one."
 )
@@ -97,7 +79,7 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 def command(
     invocation: Invocation, /, output: str, fail_over: str | None, details: bool, older: Path | None, **given: Any
 ) -> int:
-    """Recommend requests for all workloads of a cluster, or those of -n, with evidence. Nothing is written.
+    """Recommend requests for all workloads of a cluster, or those of -n, with evidence. The cluster is only read.
 
     Usage comes from Prometheus, else from VPA checkpoints, else from the metrics API (--watch-for).
     """
@@ -156,7 +138,7 @@ async def _gather(
 ) -> dict[str, Gathered]:
     """Read one cluster after the other; rows name their cluster where there are several."""
     found: dict[str, Gathered] = {}
-    tell = _progress if sys.stderr.isatty() else None
+    tell = show_progress if sys.stderr.isatty() else None
     for context in contexts:
         client = client_of(replace(invocation, context=context or None))
         cluster = context if len(contexts) > 1 else ""
@@ -215,12 +197,6 @@ def _sizes_text(row: Row | None) -> str:
     return f"{row.risk} {short(CPU, new.cpu_request_millis)} {short(MEMORY, new.memory_request_bytes)}"
 
 
-def _progress(what: str, done: int, of: int) -> None:
-    filled = done * 30 // max(1, of)
-    end = "\n" if done >= of else ""
-    click.echo(f"\r{what} [{'█' * filled}{'·' * (30 - filled)}] {done}/{of}{end}", err=True, nl=False)
-
-
 def _options(given: Mapping[str, Any]) -> Options:
     options = Options(
         estimator=given["estimator"],
@@ -235,32 +211,6 @@ def _options(given: Mapping[str, Any]) -> Options:
     return replace(options, limits=LimitPolicy.RATIO) if given["keep_ratio"] else options
 
 
-def sources_of(given: Mapping[str, Any], clock: SystemClock) -> Sources:
-    """Return where options say that usage is."""
-    url = given["prometheus"]
-    step = None
-    if given["step"] != "auto":
-        step = DURATION.convert(given["step"], None, None)
-    question = Question(history=given["history"], step=step, budget=given["budget"], parallel=given["parallel"])
-    watch = Watch(given["watch_for"]) if given["watch_for"] is not None else None
-    if url is None or url == AUTO:
-        return Sources(find_prometheus=True, must_find=url == AUTO, question=question, watch=watch)
-    if not url.startswith(("http://", "https://")):
-        raise InvalidInput(f"{url!r} is not a URL such as http://127.0.0.1:9090", field="--prometheus")
-    settings = msgspec.structs.replace(
-        RecommenderSettings(),
-        prometheus_address=url,
-        prometheus_bearer_token=given["prometheus_token"],
-        username=given["prometheus_user"],
-        password=given["prometheus_password"],
-        prometheus_insecure=given["prometheus_insecure"],
-    )
-    tls = ssl.create_default_context(cafile=str(given["prometheus_ca"])) if given["prometheus_ca"] else None
-    headers = dict(_pair(text, "--prometheus-header") for text in given["headers"])
-    prometheus = PrometheusHttp(settings, Telemetry(), clock, headers=headers, tls=tls)
-    return Sources(prometheus=prometheus, question=question, watch=watch)
-
-
 def percent(text: str, field: str) -> float:
     """Return a share that is written as a percentage."""
     with suppress(ValueError):
@@ -273,19 +223,12 @@ def percent(text: str, field: str) -> float:
 def _sizes(text: str, field: str) -> Sizes:
     found: dict[str, int] = {}
     for part in filter(None, text.split(",")):
-        name, amount = _pair(part, field)
+        name, amount = pair(part, field)
         if name not in ("cpu", "memory"):
             raise InvalidInput(f"{name!r} is neither cpu nor memory", field=field)
         quantity = parse_quantity(amount)
         found[name] = quantity.milli if name == "cpu" else quantity.value
     return Sizes(found.get("cpu"), found.get("memory"))
-
-
-def _pair(text: str, field: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found or not name:
-        raise InvalidInput(f"{text!r} is not NAME=VALUE", field=field)
-    return name.strip(), value.strip()
 
 
 def _differs(row: Row, threshold: float) -> bool:

@@ -76,6 +76,8 @@ class Selection:
     labels: str = ""
     kinds: frozenset[str] = frozenset()
     """In lower case; empty means all."""
+    name: str = ""
+    """Only workloads of this name."""
 
 
 @dataclass(slots=True)
@@ -127,6 +129,7 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
     for kind, each in objects:
         meta = each.metadata
         wanted = not selection.kinds or kind.kind.lower() in selection.kinds
+        wanted = wanted and selection.name in ("", meta.name)
         owned = kind.kind in _OWNED and controller_of(each.metadata) is not None
         if not wanted or owned or not selector.matches(meta.labels or {}):
             continue

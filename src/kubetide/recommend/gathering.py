@@ -15,9 +15,11 @@ from kubetide.recommend.core.workloads import ContainerKey, Estimate, Usage, key
 from kubetide.recommend.metrics_usage import Watch, watch_usage
 from kubetide.recommend.prometheus_usage import Cost, PrometheusUsage, Question
 from kubetide.recording.prometheus_proxy import find_prometheus
+from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 from kubetide.vpa.recommender.prometheus import Prometheus
 
 AUTO = "auto"
+_UNAUTHORIZED = ("status 401", "status 403")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,12 @@ async def gather(
         source = PrometheusUsage(
             prometheus, clock, client.rng, progress=lambda done, of: tell("queries to Prometheus", done, of)
         )
-        found.usage.update(await source.load(state.workloads, sources.question))
+        try:
+            found.usage.update(await source.load(state.workloads, sources.question))
+        except PrometheusAnswer as error:
+            text = " ".join(str(error).split())
+            hint = ": check --prometheus-token or --prometheus-user" if text.startswith(_UNAUTHORIZED) else ""
+            raise KubetideError(f"Prometheus cannot be used{hint}: {text}") from error
         found.cost = source.cost
         tried.append("Prometheus")
     if keys - found.usage.keys():

@@ -58,6 +58,8 @@ class Question:
     step: timedelta | None = None
     budget: int = 60_000_000
     """Samples that may be read in all; the step widens until they suffice."""
+    per_query: int = SAMPLES_PER_QUERY
+    """Samples that one query may return: what Prometheus holds in memory at a time."""
     parallel: int = 2
     deadline: timedelta = timedelta(minutes=5)
 
@@ -132,7 +134,7 @@ class PrometheusUsage:
         memory = f"{_BY} (max_over_time({MEMORY_METRIC}{{{chosen}}}[{grid.step}s]))"
         ooms = f"{_BY} (increase({OOM_METRIC}{{{chosen}}}[{grid.step}s])) > 0"
         last = grid.start + (grid.points - 1) * grid.step
-        points = max(1, min(MAX_POINTS - 1, SAMPLES_PER_QUERY // max(1, series)))
+        points = max(1, min(MAX_POINTS - 1, question.per_query // max(1, series)))
         parts = list(slices(grid.start, last, grid.step, points))
         work: list[tuple[str, int, int, Callable[[LabelledSeries], None]]] = []
         for part in parts:

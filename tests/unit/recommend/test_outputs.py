@@ -5,13 +5,15 @@ import io
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 import yaml
 
+from kubetide.charts import Line
 from kubetide.errors import InvalidInput
 from kubetide.recommend import Container, Row, Sizes, rows
 from kubetide.recommend.core.changes import compare
-from kubetide.recommend.core.plots import charts
+from kubetide.recommend.core.plots import charts, replicas
 from kubetide.recommend.core.workloads import Usage, key_of
 from kubetide.recommend.outputs.html import to_html
 from kubetide.recommend.outputs.sarif import sarif
@@ -96,3 +98,17 @@ def test_a_name_cannot_leave_its_script_element(report: Report) -> None:
     evil = msgspec.structs.replace(report.rows[0], name="</script><script>alert(1)</script>")
     page = to_html(Report(rows=(evil,)), {})
     assert page.count("</script>") == 1
+
+
+def test_a_plot_shows_the_target_of_the_hpa_and_how_many_pods_there_were(report: Report) -> None:
+    row = next(row for row in report.rows if row.name == "web")
+    cpu, memory = charts(usage(), row, targets={"cpu": 50})
+    line = cpu.layers[-1]
+    assert isinstance(line, Line)
+    assert (line.label, line.y[0]) == ("HPA target", 0.5)
+    assert all(layer.label != "HPA target" for layer in memory.layers)
+    given = usage()
+    given.cpu[:10, 1] = np.nan
+    (pods,) = replicas(given, row).layers
+    assert isinstance(pods, Line)
+    assert (pods.y[0], pods.y[10]) == (1.0, 2.0)

@@ -1,17 +1,26 @@
 """Charts of a container's usage: a band from p50 to p95, with request, limit, recommendation and OOM kills."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from kubetide.charts import Axis, Band, Chart, Line, Marks, Role, Unit
 from kubetide.charts.chart import Layer, Numbers
 from kubetide.recommend.core.rows import Row
 from kubetide.recommend.core.workloads import Usage
+from kubetide.vpa.core.policy import CPU, MEMORY
 
 POINTS = 120
 
 
-def charts(usage: Usage, row: Row, *, points: int = POINTS) -> tuple[Chart, Chart]:
-    """Return the charts of CPU and memory; samples are folded into `points` intervals."""
+def charts(
+    usage: Usage, row: Row, *, points: int = POINTS, targets: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Chart, Chart]:
+    """Return the charts of CPU and memory; samples are folded into `points` intervals.
+
+    `targets` are utilization targets of an HPA in percent: lines at that share of the request.
+    """
     new = row.recommended
     ends = np.array([usage.start, usage.start + (len(usage.cpu) - 1) * usage.step], dtype=np.float64)
     kills = np.array([kill.at_seconds for kill in usage.ooms], dtype=np.float64)
@@ -24,6 +33,7 @@ def charts(usage: Usage, row: Row, *, points: int = POINTS) -> tuple[Chart, Char
             ("request", Role.REQUEST, _scaled(row.current.cpu_request_millis)),
             ("limit", Role.LIMIT, _scaled(row.current.cpu_limit_millis)),
             ("recommended", Role.TARGET, _scaled(new.cpu_request_millis if new else None)),
+            ("HPA target", Role.OTHER, _share(_scaled(row.current.cpu_request_millis), targets.get(CPU))),
         ),
         np.zeros(0),
     )
@@ -36,10 +46,20 @@ def charts(usage: Usage, row: Row, *, points: int = POINTS) -> tuple[Chart, Char
             ("request", Role.REQUEST, row.current.memory_request_bytes),
             ("limit", Role.LIMIT, row.current.memory_limit_bytes),
             ("recommended", Role.TARGET, new.memory_request_bytes if new else None),
+            ("HPA target", Role.OTHER, _share(row.current.memory_request_bytes, targets.get(MEMORY))),
         ),
         kills,
     )
     return cpu, memory
+
+
+def replicas(usage: Usage, row: Row) -> Chart:
+    """Return the chart of how many pods were measured at a time."""
+    count = np.isfinite(usage.cpu).sum(axis=1).astype(np.float64)
+    times = usage.start + np.arange(count.size, dtype=np.float64) * usage.step
+    line = Line(label="pods", x=times, y=count, role=Role.REPLICAS, step=True)
+    title = f"{row.workload} {row.container}: pods"
+    return Chart(title=title, x=Axis(unit=Unit.TIME), y=Axis(unit=Unit.COUNT, low=0.0), layers=[line])
 
 
 def _chart(
@@ -79,3 +99,7 @@ def _folded(samples: Numbers, usage: Usage, points: int) -> tuple[Numbers, Numbe
 
 def _scaled(millis: int | None) -> float | None:
     return None if millis is None else millis / 1000
+
+
+def _share(request: float | None, percent: int | None) -> float | None:
+    return None if request is None or percent is None else request * percent / 100

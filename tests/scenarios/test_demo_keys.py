@@ -76,7 +76,8 @@ def terminal(*arguments: str) -> Iterator[Terminal]:
         stdout=slave,
         stderr=slave,
         start_new_session=True,
-        env={**os.environ, "TERM": "xterm"},
+        # A test runner may say how wide its own output is; this terminal has a size of its own.
+        env={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"},
     )
     try:
         yield Terminal(master, slave, process)

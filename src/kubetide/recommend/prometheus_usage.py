@@ -42,7 +42,10 @@ OOM_METRIC = "container_oom_events_total"
 LABELS = ("namespace", "pod", "container")
 STEPS = (300, 600, 900, 1800, 3600)
 """Steps to choose from, in seconds; all divide an hour."""
-SAMPLES_PER_QUERY = 400_000
+SAMPLES_PER_QUERY = 25_000
+"""Measured: 400,000 cost Prometheus three times the memory and are no faster (benchmarks/recommend_prometheus.py)."""
+LEAST_POINTS = 24
+"""Of a query, however many series there are: finding the series costs Prometheus more than a few points."""
 LONGEST_SELECTOR = 4_000
 """Characters of namespace names; with more all namespaces are asked for."""
 _RETRY = Backoff(base=1.0, cap=30.0, jitter=0.5)
@@ -134,7 +137,7 @@ class PrometheusUsage:
         memory = f"{_BY} (max_over_time({MEMORY_METRIC}{{{chosen}}}[{grid.step}s]))"
         ooms = f"{_BY} (increase({OOM_METRIC}{{{chosen}}}[{grid.step}s])) > 0"
         last = grid.start + (grid.points - 1) * grid.step
-        points = max(1, min(MAX_POINTS - 1, question.per_query // max(1, series)))
+        points = max(LEAST_POINTS, min(MAX_POINTS - 1, question.per_query // max(1, series)))
         parts = list(slices(grid.start, last, grid.step, points))
         work: list[tuple[str, int, int, Callable[[LabelledSeries], None]]] = []
         for part in parts:

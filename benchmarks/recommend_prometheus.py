@@ -193,7 +193,8 @@ async def main() -> None:
         ways: list[tuple[str, Callable[[str], Awaitable[tuple[int, int]]]]] = [
             (f"kubetide {each // 1000}k a query", partial(ours, per_query=each)) for each in arguments.per_query
         ]
-        for title, ask in (*ways, ("one by one", partial(one_by_one, count=count, days=days))):
+        ways.append(("one by one", partial(one_by_one, count=count, days=days)))
+        for title, ask in ways:
             seconds, requests, samples, peak, used = await measured(folder, ask)
             print(f"{title:24} {seconds:8.1f} {requests:9} {samples:10} {peak:9.0f} {used:7.1f}")
         print(

@@ -265,6 +265,37 @@ def test_a_deleted_autoscaler_is_forgotten() -> None:
     run(main, nodes=1)
 
 
+def test_the_gauges_of_newer_releases_follow_what_stands_and_go_with_their_autoscaler() -> None:
+    async def main(cluster: SimCluster) -> None:
+        for name in ("web", "api"):
+            await cluster.apply(make_deployment(name, replicas=2, cpu="50m", memory="32Mi"))
+            await cluster.apply(
+                make_hpa(name, target=name, maximum=5, metrics=[external(f"queue-{name}", average="1")])
+            )
+            cluster.metrics.set_external_metric("default", f"queue-{name}", 2.0)
+        async with autoscaler(cluster) as running:
+
+            def gauges() -> tuple[float, list[tuple[str, float]]]:
+                prefix = "horizontal_pod_autoscaler_controller"
+                found = (sample for family in running.telemetry.registry.collect() for sample in family.samples)
+                sizes = [(s.labels["hpa_name"], s.value) for s in found if s.name == f"{prefix}_desired_replicas"]
+                return running.counted(f"{prefix}_num_horizontal_pod_autoscalers"), sorted(sizes)
+
+            await cluster.run_for(timedelta(minutes=1))
+            assert gauges() == (2, [("api", 2), ("web", 2)]), "also where nothing was scaled"
+            cluster.metrics.set_external_metric("default", "queue-web", 4.0)
+            await cluster.run_for(timedelta(minutes=1))
+            assert gauges() == (2, [("api", 2), ("web", 4)])
+            await cluster.world.delete(DEPLOYMENTS, StoreKey("default", "web"))
+            await cluster.run_for(timedelta(minutes=1))
+            assert gauges() == (2, [("api", 2), ("web", 4)]), "a reconcile that ends early leaves it"
+            await cluster.world.delete(HPAS, StoreKey("default", "web"))
+            await cluster.run_for(timedelta(minutes=1))
+            assert gauges() == (1, [("api", 2)])
+
+    run(main, nodes=1)
+
+
 def test_one_of_the_same_name_made_at_once_inherits_the_memory() -> None:
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_deployment("web", replicas=2, cpu="50m", memory="32Mi"))

@@ -18,7 +18,7 @@ from kubetide.vpa.recommender.explain import render
 from kubetide.vpa.recommender.loop import recompute
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
-from simulated.cluster import get, pods, run
+from simulated.cluster import events, get, pods, run
 from simulated.recommending import CHECKPOINTS, recommended, recommender, vpa_status
 from simulated.recommending import VPAS as VPA_KEY
 from simulated.updating import install_crds, vpa_parts
@@ -271,6 +271,9 @@ def test_a_vpa_with_percentiles_of_its_own_sizes_its_pods_by_them() -> None:
                 for name in ("usual", "peak", "low"):
                     cluster.set_usage("default", name, cpu=cpu, memory="64Mi")
                 await cluster.run_for(4 * MINUTE)
+                if step == 5:
+                    told = events(cluster, reason="InvalidTuning")
+                    assert [(one["involvedObject"]["name"], one["count"]) for one in told] == [("peak", 1)]
         targets = {name: recommended(cluster, "default", name)["cpu"] for name in ("low", "usual", "peak")}
         assert targets["low"] < targets["usual"] < targets["peak"]
         uppers = {name: recommended(cluster, "default", name, bound="upperBound")["cpu"] for name in targets}

@@ -137,6 +137,21 @@ async def a_scale_is_checked_by_its_count_alone(api: Api) -> None:
     assert (status, changed["spec"]["replicas"]) == (200, 3)
 
 
+@case
+async def who_manages_a_scale_is_the_servers_to_say(api: Api) -> None:
+    await api.make("deployments", deployment("web"), group="apps")
+    path = api.path("deployments", "web", "scale", group="apps")
+    _, scale = await api.call("GET", path)
+    entry = {"manager": "me", "operation": "Guess", "apiVersion": "apps/v1", "fieldsType": "FieldsV9"}
+    scale["metadata"]["managedFields"] = [entry]
+    scale["spec"]["replicas"] = 4
+    status, changed = await api.call("PUT", path, scale)
+    assert (status, changed["spec"]["replicas"]) == (200, 4), changed
+    _, found = await api.call("GET", api.path("deployments", "web", group="apps"))
+    operations = {one["operation"] for one in found["metadata"].get("managedFields") or ()}
+    assert operations <= {"Apply", "Update"}
+
+
 @without_gates
 async def a_minimum_of_zero_is_refused(api: Api) -> None:
     assert [field for field, _ in await refused(api, autoscaler(minReplicas=0, metrics=[QUEUE]))] == [

@@ -28,13 +28,13 @@ log = get_logger("endpoints")
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-METRICS_PATHS = ("/metrics", "/internal-metrics", "/external-metrics", "/all-metrics")
-"""Koordinator serves its own metrics in parts, beside the first; here each of the paths has all, so that existing
-scrape configurations find what they look for."""
-
 
 class Endpoints:
     """The HTTP server beside a controller."""
+
+    metrics_in_parts: tuple[str, ...] = ("/internal-metrics", "/external-metrics")
+    """Koordinator serves its own metrics in parts; each of the paths has all here, so that existing scrape
+    configurations find what they look for."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Endpoints:
     def application(self) -> web.Application:
         """Return the routes, for serving elsewhere."""
         app = web.Application()
-        for path in METRICS_PATHS:
+        for path in ("/metrics", "/all-metrics", *self.metrics_in_parts):
             app.router.add_get(path, self._metrics)
         app.router.add_get("/healthz", self._check(self._healthy))
         app.router.add_get("/livez", self._check(self._healthy))

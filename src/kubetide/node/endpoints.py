@@ -32,6 +32,8 @@ class AuditQueries(Protocol):
 class NodeEndpoints(Endpoints):
     """Endpoints with the audit log."""
 
+    metrics_in_parts = ()  # the agent has real parts
+
     def __init__(
         self,
         telemetry: Telemetry,

@@ -115,3 +115,16 @@ def cosine_of_turns(turns: float) -> float:
     for factor in _COSINE:
         result = result * square + factor
     return sign * result
+
+
+def cosines_of_turns(turns: Floats) -> Floats:
+    """Return `cosine_of_turns` of many angles, the very same numbers."""
+    part = np.abs(turns - np.rint(turns))
+    far = part > 0.25
+    part = np.where(far, 0.5 - part, part)
+    angle = 2.0 * math.pi * part
+    square = angle * angle
+    result = np.zeros_like(turns)
+    for factor in _COSINE:
+        result = result * square + factor
+    return np.where(far, -result, result)

@@ -4,12 +4,13 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+from kubetide.api.qos import qos
 from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.codec import convert
 from kubetide.clock import LoopClock
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.node.core.hooks.decide import HookDecider
-from kubetide.node.core.hooks.rules import CORE_SCHED, Plugins
+from kubetide.node.core.hooks.rules import CORE_SCHED, OOM_SCORE, Plugins
 from kubetide.node.hook_reconciler import HookReconciler
 from kubetide.telemetry import Telemetry
 from nodeworld import START, MemoryCookies, World
@@ -25,16 +26,17 @@ def reconciler(world: World, plugins: Plugins, **options: Any) -> HookReconciler
         read=world.reader.read,
         executor=world.executor,
         clock=options.pop("clock", world.clock),
-        telemetry=Telemetry(),
+        telemetry=options.pop("telemetry", None) or Telemetry(),
         node_name="n",
         **options,
     )
 
 
-def web(world: World) -> Any:
+def web(world: World, **annotations: str) -> Any:
+    meta = {"name": "web", "namespace": "d", "uid": "web", "labels": {"koordinator.sh/qosClass": "LS"}}
     pod = world.add_pod(
         {
-            "metadata": {"name": "web", "namespace": "d", "uid": "web", "labels": {"koordinator.sh/qosClass": "LS"}},
+            "metadata": {**meta, "annotations": annotations},
             "spec": {"containers": [{"name": "main"}]},
             "status": {
                 "phase": "Running",
@@ -150,3 +152,23 @@ async def test_the_reconciler_gives_pods_their_cookies() -> None:
     assert (sample.labels, sample.value) == (labels, 100.0)
     assert list(hooks.decider.cookies.groups) == ["-expeller"]
     assert [world.text("cpu", tier, "cpu.idle") for tier in world.paths.tiers()] == ["0", "0", "1"]
+
+
+async def test_scores_of_containers_are_gauges_as_long_as_they_are_in_force() -> None:
+    world, telemetry = World(version=2), Telemetry()
+    pod = web(world, **{qos.ANNOTATION_OOM_SCORE_ADJ: "300"})
+    world.cgroup("cpu", pod.containers[0].directory, {"cgroup.procs": "11\n"})
+    world.host.files["/proc/11/oom_score_adj"] = "0"
+    hooks = reconciler(world, Plugins(gates={OOM_SCORE: True}), telemetry=telemetry)
+
+    def shown() -> list[tuple[str, str, float]]:
+        found = (one for metric in telemetry.registry.collect() for one in metric.samples)
+        of_scores = (one for one in found if one.name == "koordlet_container_oom_score_adj")
+        return [(one.labels["pod_name"], one.labels["container_name"], one.value) for one in of_scores]
+
+    for _ in range(2):  # written at first, found unchanged afterwards
+        await hooks.reconcile()
+        assert shown() == [("web", "main", 300.0)]
+    world.pods.clear()
+    await hooks.reconcile()
+    assert shown() == []

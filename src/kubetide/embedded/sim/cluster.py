@@ -47,6 +47,7 @@ from kubetide.embedded.sim.load.scenario import (
     seconds,
 )
 from kubetide.embedded.sim.load.scenario_events import Announcement, play, set_node_outage
+from kubetide.embedded.sim.load.ticks import Ticks
 from kubetide.embedded.sim.metrics import SimMetrics
 from kubetide.embedded.sim.node.hosts import SimHost
 from kubetide.embedded.sim.node.kernel import Kernel
@@ -87,19 +88,19 @@ class SimCluster:
         start = self.clock.now()
         week_start = start.weekday() * DAY + (start.hour * 60 + start.minute) * 60 + start.second
         self.world = World(self.api.store, self.clock, self._send, Random(self.seed + 1))
-        self.kernel = Kernel()
+        self._kernel = kernel = Kernel()
         self.hosts: dict[str, SimHost] = {}
         """The machine under each node, for the node agent."""
         self.scheduler = Scheduler(self.world)
         self.kubelets = Kubelets(
-            self.world, self.kernel, self.hosts, monotonic=self.elapsed, workload_of=self.world.workload_of
+            self.world, kernel, self.hosts, monotonic=self.elapsed, workload_of=self.world.workload_of
         )
-        self.model = LoadModel(self.kernel, seed=self.seed, week_start=week_start, done=self.kubelets.complete)
+        self.model = LoadModel(kernel, seed=self.seed, week_start=week_start, done=self.kubelets.complete)
         self.kubelets.attach(self.model)
         metrics = self.scenario.metrics
         self.metrics = SimMetrics(
             self.world,
-            self.kernel,
+            kernel,
             self.kubelets,
             self.model,
             seed=self.seed,
@@ -109,6 +110,7 @@ class SimCluster:
             week_start=week_start,
             elapsed=self.elapsed,
         )
+        self._ticks = Ticks(kernel, self.model, self.metrics)
         self.api.metrics_provider = self.metrics
         self.api.node_proxy = self._kubelet_endpoint
         self.controllers = make_controllers(self.world, event_ttl=event_ttl)
@@ -128,7 +130,10 @@ class SimCluster:
         for controller in self.controllers:
             self._spawn(controller.run(), f"sim-{controller.name}")
         self._spawn(self.scheduler.run(), "sim-scheduler")
-        self._spawn(self._run_model(), "sim-model")
+        ticking = self._ticks.run(
+            self._tick, elapsed=self.elapsed, step=self.step, observed=lambda: bool(self.observers)
+        )
+        self._spawn(ticking, "sim-model")
         for definition in _custom_resources():
             await self._apply_one(definition, replace_existing=False)
         scenario = self.scenario
@@ -185,26 +190,12 @@ class SimCluster:
         """Return seconds since the cluster was made."""
         return self.clock.monotonic() - self._origin
 
-    async def _run_model(self) -> None:
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        next_scrape = 0.0
-        number = 0
-        while True:
-            now = self.elapsed()
-            self.step(now)
-            if now + 1e-6 >= next_scrape:
-                self.metrics.scrape(now)
-                next_scrape += self.metrics.interval
-            number += 1
-            await asyncio.sleep(max(0.0, begin + number * self._tick - loop.time()))
-
     def step(self, now: float) -> None:
         """Bring counters up to `now`, set new demands, and let the kernel OOM kill whom it must."""
-        self.kernel.advance(now)
+        self._kernel.advance(now)
         self.model.tick(now)
         for _ in range(_OOM_ROUNDS):
-            kills = self.kernel.out_of_memory()
+            kills = self._kernel.out_of_memory()
             if not kills:
                 break
             taken = self.model.rates() if self.observers else {}
@@ -218,6 +209,12 @@ class SimCluster:
             observer.stepped(now)
 
     # -- access
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernels of all nodes, brought up to the last tick."""
+        self._kernel.catch_up()
+        return self._kernel
 
     def transport(self, user: User | str | None = None) -> InProcessTransport:
         """Return a transport for a user; None is the administrator."""

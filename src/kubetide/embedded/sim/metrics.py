@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,47 +24,14 @@ from kubetide.embedded.apiserver.rest.strategy import timestamp
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.load.curves import Curve, unit_hash
 from kubetide.embedded.sim.load.model import LoadModel
+from kubetide.embedded.sim.metrics_pages import TIME, Page, Watched, pages_of, template
 from kubetide.embedded.sim.node.kernel import Kernel
 from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.world import NODES, PODS, World
 
 RATE_METRICS = ("http_requests_per_second", "http_requests", "requests_per_second")
 LATENCY_METRICS = ("http_request_duration_seconds",)
-
-
-@dataclass(frozen=True, slots=True)
-class _Watched:
-    """A pod whose containers all run: what its metrics report about it, and the rows of its containers."""
-
-    uid: str
-    namespace: str
-    name: str
-    template: bytes
-    """What its metrics report, as JSON, with places for the time and for two numbers of each container."""
-    containers: tuple[tuple[str, int], ...]
-    """Id and row of each."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """The metrics of the pods of one namespace as a JSON list with the same places, and whose numbers go there."""
-
-    template: bytes
-    rows: npt.NDArray[np.intp]
-
-
-_TIME = b"\0"
-"""The place of the time, which no JSON text contains."""
-
-
-def _pages(pods: list[_Watched]) -> dict[str, _Page]:
-    """Return the pages of pods that are sorted by namespace."""
-    pages: dict[str, _Page] = {}
-    for namespace, group in groupby(pods, key=lambda pod: pod.namespace):
-        members = list(group)
-        rows = [row for pod in members for _, row in pod.containers]
-        pages[namespace] = _Page(b"[%s]" % b",".join([pod.template for pod in members]), np.array(rows, dtype=np.intp))
-    return pages
+KEPT_SCRAPES = 4
 
 
 @dataclass(slots=True)
@@ -78,8 +43,8 @@ class _Scrape:
     at: datetime
     usage: npt.NDArray[np.float64]
     memory: npt.NDArray[np.float64]
-    pods: list[_Watched]
-    pages: dict[str, _Page]
+    pods: list[Watched]
+    pages: dict[str, Page]
     ids: frozenset[str]
     nodes: dict[str, tuple[float, float]]
     rendered: dict[str, bytes] | None = None
@@ -121,11 +86,11 @@ class SimMetrics:
         self.gaps = gaps
         self._week_start = week_start
         self._elapsed = elapsed
-        self._scrapes: deque[_Scrape] = deque(maxlen=4)
+        self._scrapes: deque[_Scrape] = deque(maxlen=KEPT_SCRAPES)
         self._count = 0
         self._version = -1
-        self._pods: list[_Watched] = []
-        self._pages: dict[str, _Page] = {}
+        self._pods: list[Watched] = []
+        self._pages: dict[str, Page] = {}
         self._ids: frozenset[str] = frozenset()
         self._manual = _Manual()
         self.down = False
@@ -137,23 +102,43 @@ class SimMetrics:
         """Take the counters as they are. The kernel must have been brought up to `now`."""
         if self.down:
             return
-        self._count += 1
-        kernel = self._kernel
-        if self._version != self._kubelets.version:
+        if not self.up_to_date:
             self._version = self._kubelets.version
             self._pods = self._watched()
-            self._pages = _pages(self._pods)
+            self._pages = pages_of(self._pods)
             self._ids = frozenset(each for pod in self._pods for each, _ in pod.containers)
+        self.take(now, self.now())
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the containers are those of the last scrape."""
+        return self._version == self._kubelets.version
+
+    def now(self) -> datetime:
+        """Return the date."""
+        return self._world.now()
+
+    def pass_over(self, scrapes: int) -> None:
+        """Count scrapes that nobody can ask for any more."""
+        self._count += scrapes
+
+    def take(self, now: float, at: datetime, used: npt.NDArray[np.float64] | None = None) -> None:
+        """Keep the counters of the containers of the last scrape; `used` are those of CPU time if time has gone on."""
+        self._count += 1
+        kernel = self._kernel
+        usage = kernel.usage.copy()
+        if used is not None:
+            usage[: len(used)] = used
         nodes = {
             machine.name: (usage, anon + file / 2 + machine.kernel_memory)
-            for machine, (usage, anon, file) in zip(kernel.machines, kernel.totals(), strict=True)
+            for machine, (usage, anon, file) in zip(kernel.machines, kernel.totals(usage), strict=True)
         }
         self._scrapes.append(
             _Scrape(
                 number=self._count,
                 second=now,
-                at=self._world.now(),
-                usage=kernel.usage.copy(),
+                at=at,
+                usage=usage,
                 memory=kernel.anon + kernel.file / 2,
                 pods=self._pods,
                 pages=self._pages,
@@ -162,8 +147,8 @@ class SimMetrics:
             )
         )
 
-    def _watched(self) -> list[_Watched]:
-        pods: list[_Watched] = []
+    def _watched(self) -> list[Watched]:
+        pods: list[Watched] = []
         for run in self._kubelets.runs():
             running = [(c.name, c.container_id, c.row) for c in run.containers if c.row is not None]
             pod = self._world.get(PODS, run.key)
@@ -171,14 +156,15 @@ class SimMetrics:
                 metadata: Raw = {"name": run.key.name, "namespace": run.key.namespace}
                 if pod["metadata"].get("labels"):
                     metadata["labels"] = pod["metadata"]["labels"]
-                template = _template(metadata, [name for name, _, _ in running])
+                text = template(metadata, [name for name, _, _ in running])
                 containers = tuple((each, row) for _, each, row in running)
-                pods.append(_Watched(run.uid, run.key.namespace, run.key.name, template, containers))
+                pods.append(Watched(run.uid, run.key.namespace, run.key.name, text, containers))
         pods.sort(key=lambda each: (each.namespace, each.name))
         return pods
 
     def _served(self) -> tuple[_Scrape, _Scrape] | None:
         """Return the newest scrape that is old enough to be served, and the one before it."""
+        self._kernel.catch_up()
         horizon = self._elapsed() - self.delay + 1e-6
         scrapes = list(self._scrapes)
         for index in range(len(scrapes) - 1, 0, -1):
@@ -218,13 +204,13 @@ class SimMetrics:
         cores[:shared] = (scrape.usage[:shared] - before.usage[:shared]) / window
         numbers = np.rint([cores * 1e9, scrape.memory / 1024]).astype(np.int64)
         stamp = f'"timestamp":"{timestamp(scrape.at)}","window":"{window:g}s"'.encode()
-        pages = scrape.pages if before.ids is scrape.ids and not self.gaps else _pages(self._seen(before, scrape))
+        pages = scrape.pages if before.ids is scrape.ids and not self.gaps else pages_of(self._seen(before, scrape))
         return {
-            namespace: page.template.replace(_TIME, stamp) % tuple(numbers[:, page.rows].T.ravel().tolist())
+            namespace: page.template.replace(TIME, stamp) % tuple(numbers[:, page.rows].T.ravel().tolist())
             for namespace, page in pages.items()
         }
 
-    def _seen(self, before: _Scrape, scrape: _Scrape) -> list[_Watched]:
+    def _seen(self, before: _Scrape, scrape: _Scrape) -> list[Watched]:
         """Return the pods of a scrape that were there before and did not fall into a gap."""
         return [
             pod
@@ -368,17 +354,6 @@ _KINDS = {
     "statefulsets": ("StatefulSet", "apps/v1"),
     "ingresses": ("Ingress", "networking.k8s.io/v1"),
 }
-
-
-def _template(metadata: Raw, containers: list[str]) -> bytes:
-    """Return what the metrics of a pod report, with places for the time and for two numbers of each container."""
-    usages = [b'{"name":%s,"usage":{"cpu":"%%dn","memory":"%%dKi"}}' % _literal(name) for name in containers]
-    return b'{"metadata":%s,%s,"containers":[%s]}' % (_literal(metadata), _TIME, b",".join(usages))
-
-
-def _literal(value: Any) -> bytes:
-    """Return a value as JSON that stands for itself in a template."""
-    return msgspec.json.encode(value).replace(b"%", b"%%")
 
 
 def usage_text(cpu_cores: float, memory: float) -> dict[str, str]:

@@ -159,7 +159,7 @@ class StatusPublisher:
         return write
 
     def _may_wait(self, vpa: VpaState, now: datetime) -> bool:
-        """Tell whether a status that changes no decision can wait, and look up what decides that."""
+        """Return whether a status that changes no decision can wait, and look up what decides that."""
         if not self._cadence.interval:
             return False
         if vpa.waits_since is not None and self._cadence.is_due(str(vpa.key), vpa.waits_since, now):

@@ -49,6 +49,12 @@ def test_batch_cpu_is_a_number_of_millicores() -> None:
     assert (qos.extended_request(batch, qos.BATCH_CPU), qos.extended_limit(batch, qos.BATCH_CPU)) == (1000, 2000)
 
 
+def test_sidecars_count_in_batch_requests_and_other_init_containers_do_not() -> None:
+    batch = container({qos.BATCH_CPU: "1k"})
+    both = pod(containers=[batch], initContainers=[{**batch, "restartPolicy": "Always"}, batch])
+    assert qos.extended_request(both, qos.BATCH_CPU) == 2000
+
+
 def test_one_container_without_limit_makes_the_pod_unlimited() -> None:
     assert qos.pod_cpu_limit_millis(pod(containers=[container(limits={"cpu": "1"}), container()])) == -1
 

@@ -58,7 +58,8 @@ def empty_world() -> World:
 def test_a_group_is_made_with_the_sandbox_and_its_containers_are_born_into_it(tmp_path: Path) -> None:
     groups = ResctrlFilesystem(layout(tmp_path), TestClock())
     plugins = Plugins(gates={RESCTRL: True})
-    service = HookService(plugins, World().executor, Layout(), resctrl=groups)
+    telemetry = Telemetry()
+    service = HookService(plugins, World().executor, Layout(), resctrl=groups, telemetry=telemetry)
     container = ContainerRequest(pod=pod(), name="main")
     assert service.run_container(Stage.PRE_CREATE_CONTAINER, container).response.resctrl_group is None
     service.run_pod(Stage.PRE_RUN_POD_SANDBOX, pod())
@@ -68,6 +69,13 @@ def test_a_group_is_made_with_the_sandbox_and_its_containers_are_born_into_it(tm
     service.run_pod(Stage.PRE_REMOVE_POD_SANDBOX, pod())
     assert own(tmp_path) == []
     assert service.run_container(Stage.PRE_CREATE_CONTAINER, container).response.resctrl_group is None
+    samples = (sample for family in telemetry.registry.collect() for sample in family.samples)
+    counted = "koordlet_runtime_hook_invoked_duration_milliseconds_count"
+    assert {(one.labels["stage"], one.labels["status"]): one.value for one in samples if one.name == counted} == {
+        ("PreCreateContainer", "success"): 3,
+        ("PreRunPodSandbox", "success"): 1,
+        ("PreRemoveRunPodSandbox", "success"): 1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,14 @@ import pytest
 from kubetide.api.objects.core import Node
 from kubetide.api.objects.meta import ObjectMeta
 from kubetide.slo.core.config import (
+    AMPLIFICATION_KEY,
+    AMPLIFICATION_UNREADABLE,
     COLOCATION_KEY,
     COLOCATION_NOT_ACCEPTABLE,
     COLOCATION_UNREADABLE,
     SYSTEM_KEY,
     THRESHOLD_KEY,
+    AmplificationState,
     ColocationState,
     NodeSLOConfig,
     choose,
@@ -42,6 +45,17 @@ def test_an_unreadable_key_keeps_its_previous_configuration(text: str) -> None:
     assert merged == previous
     assert error is not None
     assert THRESHOLD_KEY in error
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"resourceAmplificationRatio": {"cpu": "much"}}'])
+def test_unreadable_amplification_keeps_the_previous_ratios_and_an_absent_key_ends_them(text: str) -> None:
+    good = '{"enable": true, "resourceAmplificationRatio": {"cpu": 1.5}}'
+    state, problems = AmplificationState().updated({AMPLIFICATION_KEY: good})
+    assert (state.config["resourceAmplificationRatio"], problems) == ({"cpu": 1.5}, ())
+    after, problems = state.updated({AMPLIFICATION_KEY: text})
+    assert after == state
+    assert [(one.reason, one.key) for one in problems] == [(AMPLIFICATION_UNREADABLE, AMPLIFICATION_KEY)]
+    assert after.updated({}) == after.updated(None) == (AmplificationState(), ())
 
 
 def test_one_bad_key_does_not_spoil_the_others() -> None:

@@ -105,6 +105,29 @@ def test_a_container_policy_may_set_percentiles_of_its_own() -> None:
     assert asked({}, policy, policies=False).estimations == {}
 
 
+@pytest.mark.parametrize(
+    ("percentiles", "problems"),
+    [
+        pytest.param({"targetCPU": 95, "lowerBoundMemory": 90}, (), id="at-the-bounds"),
+        pytest.param({"targetCPU": 99}, ("targetCPU 99 lies outside the bounds (50 to 95)",), id="above-the-flags"),
+        pytest.param({"targetCPU": 99, "upperBoundCPU": 100}, (), id="bounds-of-its-own"),
+        pytest.param(
+            {"lowerBoundMemory": 92, "targetCPU": 10},
+            ("targetCPU 10 lies outside the bounds (50 to 95)", "targetMemory 90 lies outside the bounds (92 to 95)"),
+            id="both-below",
+        ),
+    ],
+)
+def test_a_target_outside_its_bounds_is_reported_and_used(
+    percentiles: dict[str, int], problems: tuple[str, ...]
+) -> None:
+    policy = {"containerPolicies": [{"containerName": "app", "recommendationPercentiles": percentiles}]}
+    found = asked({}, policy)
+    told = tuple(f"container policy app: recommendationPercentiles: {text}; used" for text in problems)
+    assert found.problems == told
+    assert found.estimations["app"].target_cpu == percentiles.get("targetCPU", 90) / 100
+
+
 def test_an_hpa_on_the_same_resource_is_found_by_its_target() -> None:
     def hpa(name: str, kind: str, *resources: str) -> HorizontalPodAutoscaler:
         metrics = [{"type": "Resource", "resource": {"name": resource}} for resource in resources]

@@ -16,8 +16,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from kubetide.errors import InvalidInput
-from kubetide.stats.powers import cosine_of_turns, power
+from kubetide.stats.powers import cosine_of_turns, cosines_of_turns, power
+
+Floats = npt.NDArray[np.float64]
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -35,13 +40,28 @@ class Curve(Protocol):
 @lru_cache(maxsize=4096)
 def unit_hash(*parts: int) -> float:
     """Return a number in [0, 1) that depends on nothing but `parts` (splitmix64 rounds)."""
+    return _mixed(*parts) / 2.0**64
+
+
+def _mixed(*parts: int) -> int:
     state = 0x9E3779B97F4A7C15
     for part in parts:
         state = (state + (part & 0xFFFFFFFFFFFFFFFF) + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
         state ^= state >> 31
-    return state / 2.0**64
+    return state
+
+
+def unit_hashes(seed: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return `unit_hash(seed, number)` for many numbers."""
+    state = np.full(len(numbers), _mixed(seed), dtype=np.uint64)
+    state += numbers.astype(np.uint64)
+    state += np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    return state.astype(np.float64) / 2.0**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +112,13 @@ class Diurnal:
     def level(self, elapsed: float, week: float) -> float:
         half_wave = cosine_of_turns((week / DAY - self.peak_hour / 24.0) / 2)
         return self.low + (self.high - self.low) * power(half_wave * half_wave, self.sharpness)
+
+    def levels(self, week: Floats) -> Floats:
+        half_wave = cosines_of_turns((week / DAY - self.peak_hour / 24.0) / 2)
+        square = half_wave * half_wave
+        if self.sharpness != 1.0:
+            square = np.array([power(each, self.sharpness) for each in square.tolist()])
+        return self.low + (self.high - self.low) * square
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +196,23 @@ class Surge:
     def level(self, elapsed: float, week: float) -> float:
         level = self.curve.level(elapsed, week)
         return level * self.factor if 0 <= elapsed - self.begin < self.duration else level
+
+
+def levels_of(curve: Curve, elapsed: Floats, week: Floats, days: dict[Diurnal, Floats]) -> Floats:
+    """Return the levels of a curve at many moments, the very numbers that `level` returns for each.
+
+    Workloads often share a day: `days` keeps those that were worked out for the same moments.
+    """
+    if isinstance(curve, Noisy):
+        swing = 2 * unit_hashes(curve.seed, np.floor(elapsed / curve.period).astype(np.int64)) - 1
+        levels = levels_of(curve.curve, elapsed, week, days) * (1 + curve.amount * swing)
+        return np.where(levels > 0.0, levels, 0.0)
+    if isinstance(curve, Diurnal):
+        found = days.get(curve)
+        if found is None:
+            found = days[curve] = curve.levels(week)
+        return found
+    return np.array([curve.level(*at) for at in zip(elapsed.tolist(), week.tolist(), strict=True)], dtype=np.float64)
 
 
 def trace_from_csv(text: str, *, subject: str = "trace", repeat: bool = False) -> Trace:

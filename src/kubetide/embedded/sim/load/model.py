@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.embedded.sim.load.curves import Curve, unit_hash
+from kubetide.embedded.sim.load.curves import Curve, Diurnal, levels_of, unit_hash
 from kubetide.embedded.sim.load.profile import Profile, latency
 from kubetide.embedded.sim.node.kernel import Kernel
 
@@ -75,6 +75,15 @@ class TaskColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What several ticks set, a row each: the demand of every process, the rate of every task, and last levels."""
+
+    demand: Floats
+    rates: Floats
+    levels: list[float]
+
+
+@dataclass(frozen=True, slots=True)
 class PodWork:
     """What one pod is doing: requests per second and their mean response time."""
 
@@ -113,6 +122,7 @@ class LoadModel:
 
     def set_profile(self, workload: WorkloadKey, profile: Profile) -> None:
         """Give a workload another behaviour, also where it already runs."""
+        self._kernel.catch_up()
         before = self.profile_of(workload)
         self.profiles[workload] = profile
         self._columns = None
@@ -133,6 +143,7 @@ class LoadModel:
 
     def start(self, row: int, *, workload: WorkloadKey, pod: str, profile: Profile, now: float, seed: int) -> None:
         """A container began to run."""
+        self._kernel.catch_up()
         group = self._groups.setdefault((workload, profile), LoadGroup(workload, profile))
         swing = 2 * unit_hash(self._seed, seed) - 1
         group.tasks[row] = Task(row=row, pod=pod, started=now, weight=1 + profile.imbalance * swing)
@@ -146,6 +157,7 @@ class LoadModel:
 
     def set_ready(self, row: int, ready: bool) -> None:
         """A container began, or ceased, to take requests."""
+        self._kernel.catch_up()
         group = self._by_row.get(row)
         if group is not None:
             group.tasks[row].ready = ready
@@ -153,6 +165,7 @@ class LoadModel:
 
     def stop(self, row: int) -> None:
         """A container ended."""
+        self._kernel.catch_up()
         group = self._by_row.pop(row, None)
         if group is not None:
             group.tasks.pop(row, None)
@@ -186,6 +199,41 @@ class LoadModel:
         if columns.ends:
             for row in rows[kernel.usage[rows] >= columns.work].tolist():
                 self._done(row)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether ticks set demands and nothing else."""
+        columns = self._columns
+        return columns is not None and not (columns.grows or columns.ends or columns.uses_disk)
+
+    def plan(self, times: Floats) -> Plan:
+        """Return what ticks at these times would set, of a model at rest; nothing is changed."""
+        columns = self._columns
+        if columns is None:
+            raise ValueError("the tasks of a model at rest are laid out")
+        week = self._week_start + times
+        days: dict[Diurnal, Floats] = {}
+        known: dict[int, Floats] = {}
+        levels = np.empty((len(times), len(self._groups)))
+        for index, group in enumerate(self._groups.values()):
+            curve = group.profile.curve
+            if curve is None:
+                levels[:, index] = group.level
+                continue
+            if id(curve) not in known:
+                known[id(curve)] = levels_of(curve, times, week, days)
+            levels[:, index] = known[id(curve)]
+        rates = levels[:, columns.group] * columns.share
+        demand = np.repeat(self._kernel.derived.demand[None, :], len(times), axis=0)
+        demand[:, columns.rows] = columns.idle + rates * columns.per_request
+        return Plan(demand, rates, levels[-1].tolist())
+
+    def follow(self, plan: Plan) -> None:
+        """Be where the last tick of a plan leaves the model."""
+        if self._columns is not None:
+            self._columns.rates = plan.rates[-1].copy()
+        for group, level in zip(self._groups.values(), plan.levels, strict=True):
+            group.level = level
 
     def _levels(self, now: float) -> Floats:
         known: dict[int, float] = {}
@@ -248,6 +296,7 @@ class LoadModel:
 
     def work_of(self, workload: WorkloadKey) -> list[PodWork]:
         """Return what each ready pod of a workload is doing."""
+        self._kernel.catch_up()
         columns = self._columns
         if columns is None:
             return []
@@ -262,6 +311,7 @@ class LoadModel:
 
     def served(self, now: float) -> dict[WorkloadKey, tuple[float, list[PodWork]]]:
         """Return what arrives at every workload with a load, and at which of its ready pods; nothing is changed."""
+        self._kernel.catch_up()
         week = self._week_start + now
         ready: dict[WorkloadKey, list[tuple[LoadGroup, Task]]] = {}
         for group in self._groups.values():
@@ -286,6 +336,7 @@ class LoadModel:
 
     def rates(self) -> dict[int, float]:
         """Return the requests per second of every container since the last tick, by row."""
+        self._kernel.catch_up()
         columns = self._columns
         return {} if columns is None else dict(zip(columns.rows.tolist(), columns.rates.tolist(), strict=True))
 
@@ -297,4 +348,5 @@ class LoadModel:
 
     def levels(self) -> dict[WorkloadKey, float]:
         """Return the present load of every workload that has one."""
+        self._kernel.catch_up()
         return {group.workload: group.level for group in self._groups.values() if group.profile.curve is not None}

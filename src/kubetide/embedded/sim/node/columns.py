@@ -114,11 +114,13 @@ class KernelColumns:
             live = self._live = _Live.of(self._block, rows)
         np.multiply(live.rates, seconds, out=live.growth)
         np.add(live.counters, live.growth, out=live.counters)
-        if not self.pressed:
-            return
+        if self.pressed:
+            self.fade(self._block[_STALLS, None, :rows], rows, seconds)
+
+    def fade(self, stalls: npt.NDArray[np.float64], rows: int, seconds: float) -> None:
+        """Let the averages of the first `rows` come nearer to rates that lasted so many seconds."""
         if seconds != self._fade_seconds:
             self._fade_seconds, self._fade = seconds, exponential_of(-seconds / _WINDOWS)
-        stalls = self._block[_STALLS, None, :rows]
         averages = self._averages[:, :, :rows]
         averages -= stalls
         averages *= self._fade

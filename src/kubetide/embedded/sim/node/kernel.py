@@ -13,15 +13,17 @@ Memory: anonymous memory is what the processes hold; page cache fills what its l
 memory above a limit, or above the node, ends in an OOM kill (`memory.py`). Waiting for a disk is counted in `disks`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from kubetide.embedded.sim.node.columns import Column, KernelColumns
+from kubetide.embedded.sim.node.derived import Derived
 from kubetide.embedded.sim.node.disks import Disks
 from kubetide.embedded.sim.node.groups import CGroup, GroupTree
-from kubetide.embedded.sim.node.memory import MemoryView, OomKill, find_kills, squeeze_cache
+from kubetide.embedded.sim.node.memory import OomKill, find_kills, squeeze_cache
 from kubetide.embedded.sim.node.sharing import distribute
 
 
@@ -42,71 +44,12 @@ class Machine:
     retired_usage: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Derived:
-    """What follows from the settings and the set of processes, until one of them changes."""
-
-    bins: npt.NDArray[np.intp]
-    """The machine of each row. Rows that are not in use count for the first: they want and hold nothing."""
-    quota: Column
-    reach: Column
-    """Quota and burst: what the busiest period may use."""
-    period_rate: Column
-    """Periods per second where there is a quota, else 0."""
-    calm: Column
-    """Up to this demand nothing is throttled."""
-    limit: Column
-    room: Column
-    """Up to this much memory nothing stalls."""
-    cpus: Column
-    bound: npt.NDArray[np.bool_]
-    capacity: Column
-    """What processes on each machine may hold in memory."""
-    demand: Column
-    """This and what follows are the columns themselves, as far as they are in use."""
-    cap: Column
-    granted: Column
-    memory: MemoryView
-
-    @classmethod
-    def of(cls, kernel: "Kernel", top: int) -> "_Derived":
-        quota = np.maximum(kernel.quota[:top], _LEAST)
-        limit = np.maximum(kernel.limit[:top], _LEAST)
-        reach = quota + kernel.burst[:top]
-        period_rate = np.zeros(top)
-        np.divide(1.0, kernel.period[:top], out=period_rate, where=np.isfinite(quota) & (kernel.period[:top] > 0))
-        bins = np.maximum(kernel._node[:top], 0)
-        return cls(
-            bins=bins,
-            quota=quota,
-            reach=reach,
-            period_rate=period_rate,
-            calm=np.minimum(0.8 * reach, quota),
-            limit=limit,
-            room=0.95 * limit,
-            cpus=np.array([len(machine.cpus) for machine in kernel.machines], dtype=np.float64),
-            bound=np.array([machine.bound for machine in kernel.machines], dtype=np.bool_),
-            capacity=np.array([machine.memory_bytes - machine.kernel_memory for machine in kernel.machines]),
-            demand=kernel.demand[:top],
-            cap=kernel.cap[:top],
-            granted=kernel.granted[:top],
-            memory=MemoryView(
-                node=kernel._node[:top], bins=bins, anon=kernel.anon[:top], file=kernel.file[:top],
-                goal=kernel.cache_goal[:top], limit=kernel.limit[:top], adjust=kernel.oom_adjust[:top],
-            ),
-        )  # fmt: skip
-
-
-_LEAST = 1e-12
-"""Stands for a quota or limit of nothing, by which nothing can be divided."""
-
-
 class Kernel(KernelColumns):
     """The table of processes and the machines they run on."""
 
     def __init__(self, rows: int = 256) -> None:
         super().__init__(rows)
-        self._node: npt.NDArray[np.intp] = np.full(rows, -1, dtype=np.intp)
+        self.node: npt.NDArray[np.intp] = np.full(rows, -1, dtype=np.intp)
         self._groups: list[CGroup | None] = [None] * rows
         self._free: list[int] = []
         self._top = 0
@@ -117,7 +60,9 @@ class Kernel(KernelColumns):
         self._memory_stale = True
         self._fits = False
         """Whether memory is known to be enough for all."""
-        self._derived = _Derived.of(self, 0)
+        self.derived = Derived.of(self, 0)
+        self.catch_up: Callable[[], None] = lambda: None
+        """Lives through ticks that were put off; whoever looks at the columns or changes anything calls it first."""
 
     # -- what there is -------------------------------------------------------------------------------------------
 
@@ -140,11 +85,11 @@ class Kernel(KernelColumns):
         row = self._free.pop() if self._free else self._top
         if row == self._top:
             self._top += 1
-            if self._top > len(self._node):
+            if self._top > len(self.node):
                 self._grow()
         self.clear(row)
         self.oom_adjust[row] = oom_adjust
-        self._node[row] = machine.index
+        self.node[row] = machine.index
         self._groups[row] = group
         group.row = row
         self.changed(machine)
@@ -162,16 +107,17 @@ class Kernel(KernelColumns):
         group.throttled_seconds += float(self.throttled_seconds[row])
         group.row = None
         self.disks.forget(row)
-        machine = self.machines[int(self._node[row])]
+        machine = self.machines[int(self.node[row])]
         machine.retired_usage += float(self.usage[row])
         self.changed(machine)
         self.rest(row)
-        self._node[row] = -1
+        self.node[row] = -1
         self._groups[row] = None
         self._free.append(row)
 
     def changed(self, machine: Machine) -> None:
         """Note that a setting in the machine's tree changed."""
+        self.catch_up()
         machine.dirty = True
         self.demand_changed()
 
@@ -179,7 +125,7 @@ class Kernel(KernelColumns):
         """Set what processes want to read from and write to the disk of their machine."""
         group = self._groups[row]
         if group is not None:
-            self.disks.want(row, group, int(self._node[row]), bytes_per_second)
+            self.disks.want(row, group, int(self.node[row]), bytes_per_second)
 
     def demand_changed(self, *, memory: bool = True) -> None:
         """Note that a demand changed, or also a memory size or a cache goal."""
@@ -191,14 +137,15 @@ class Kernel(KernelColumns):
     def _grow(self) -> None:
         self.enlarge()
         node = np.full(self.size, -1, dtype=np.intp)
-        node[: len(self._node)] = self._node
-        self._node = node
+        node[: len(self.node)] = self.node
+        self.node = node
         self._groups.extend([None] * (self.size - len(self._groups)))
 
     # -- time ----------------------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> None:
         """Count everything up to `now` at the present rates."""
+        self.catch_up()
         seconds = now - self.now
         if seconds <= 0:
             return
@@ -217,6 +164,12 @@ class Kernel(KernelColumns):
                         group.throttled += seconds * 1e6 / group.period_us
                         group.throttled_seconds += seconds
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing but demands can change until somebody changes something else."""
+        settled = self._fits and not self._stale and not self._memory_stale
+        return settled and not self.disks and not self.derived.bound.any()
+
     def refresh(self, now: float) -> None:
         """Bring counters up to `now` and rates up to the latest change, for somebody who reads them."""
         self.advance(now)
@@ -230,8 +183,8 @@ class Kernel(KernelColumns):
         for machine in dirty:
             self._read_settings(machine)
         if dirty:
-            self._derived = _Derived.of(self, self._top)
-        derived = self._derived
+            self.derived = Derived.of(self, self._top)
+        derived = self.derived
         demand = derived.demand
         granted = np.minimum(demand, derived.cap, out=derived.granted)
         wanted = np.bincount(derived.bins, weights=granted, minlength=len(self.machines))
@@ -249,7 +202,7 @@ class Kernel(KernelColumns):
 
     def _settle_memory(self, rows: slice) -> None:
         self._memory_stale = False
-        derived = self._derived
+        derived = self.derived
         squeeze_cache(derived.memory, derived.capacity)
         self.memory_stall[rows] = 0.0
         held = derived.memory.anon + derived.memory.file
@@ -267,24 +220,12 @@ class Kernel(KernelColumns):
                 granted[leaf.row] = leaf.granted
 
     def _settle_throttling(self, rows: slice) -> None:
-        demand, derived = self._derived.demand, self._derived
+        demand, derived = self.derived.demand, self.derived
         self.period_rate[rows] = derived.period_rate * (demand > 0)
         if not np.count_nonzero(demand > derived.calm):
             self.throttle_rate[rows] = self.throttle_time_rate[rows] = 0.0
             return
-        share = demand / derived.reach
-        share -= 0.8
-        share /= 0.4
-        steady = demand / derived.quota
-        steady -= 1.0
-        steady /= 0.2
-        np.maximum(share, steady, out=share)
-        np.maximum(share, 0.0, out=share)
-        np.minimum(share, 1.0, out=share)
-        throttled = share > 0
-        kept = np.divide(derived.quota, demand, out=np.ones_like(demand), where=throttled)
-        self.throttle_rate[rows] = self.period_rate[rows] * share
-        self.throttle_time_rate[rows] = share * np.maximum(1.0 - kept, 0.05)
+        self.throttle_rate[rows], self.throttle_time_rate[rows] = derived.throttling(demand, self.period_rate[rows])
 
     def _read_settings(self, machine: Machine) -> None:
         """Copy what leaves are allowed into the columns and find inner groups that could limit them further."""
@@ -330,7 +271,7 @@ class Kernel(KernelColumns):
             self.settle()
         if self._fits:
             return []
-        kills = find_kills(self._derived.memory, self.machines)
+        kills = find_kills(self.derived.memory, self.machines)
         self._fits = not kills
         return kills
 
@@ -342,13 +283,13 @@ class Kernel(KernelColumns):
             raise ValueError(f"row {row} is not in use")
         return group
 
-    def totals(self) -> list[tuple[float, float, float]]:
+    def totals(self, usage: Column) -> list[tuple[float, float, float]]:
         """CPU seconds used, anonymous memory and page cache of every machine, in their order."""
-        live = self._node[: self._top] >= 0
-        node = self._node[: self._top][live]
+        live = self.node[: self._top] >= 0
+        node = self.node[: self._top][live]
         sums = [
             np.bincount(node, weights=column[: self._top][live], minlength=len(self.machines)).tolist()
-            for column in (self.usage, self.anon, self.file)
+            for column in (usage, self.anon, self.file)
         ]
         return [
             (machine.retired_usage + usage, anon, file)

@@ -21,6 +21,7 @@ class GroupLimits:
         """Write a container's resources into its cgroup."""
         if container.row is None:
             return
+        self._kernel.catch_up()
         group = self._kernel.group_of(container.row)
         group.shares = cpu_shares(container.actual.get("requests"))
         group.quota_us = cpu_quota_us(container.actual.get("limits"))
@@ -29,6 +30,7 @@ class GroupLimits:
 
     def apply_to_pod(self, run: PodRun) -> None:
         """Write the pod's own cgroup: sums, limited only where every container is."""
+        self._kernel.catch_up()
         host = self._hosts[run.node]
         group = host.machine.tree.make(run.group)
         run.cpu_millis = held_by(run.containers).get("cpu", 0)
@@ -42,5 +44,6 @@ class GroupLimits:
 
     def apply_to_tiers(self, host: SimHost, runs: Iterable[PodRun]) -> None:
         """Give the Burstable tier the shares of all its pods together."""
+        self._kernel.catch_up()
         millis = sum(run.cpu_millis for run in runs if run.qos == "Burstable")
         host.machine.tree.make(host.paths.tier("Burstable")).shares = shares_of(millis)

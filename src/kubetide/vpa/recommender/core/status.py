@@ -155,7 +155,7 @@ def change(
 
 
 def says(old: VerticalPodAutoscalerStatus, conditions: Sequence[Condition], generation: int) -> bool:
-    """Tell whether a status has these conditions and this generation already."""
+    """Return whether a status has these conditions and this generation already."""
     return (old.observed_generation or 0) == generation and _same_conditions(old.conditions or (), conditions)
 
 

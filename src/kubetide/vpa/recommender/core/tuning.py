@@ -10,10 +10,11 @@ With the gate PerVPAConfig a container policy may set `oomBumpUpRatio`, `oomMinB
     kubetide.io/oom-bump-up-ratio           1 or more
     kubetide.io/oom-min-bump-up             a quantity
 
-An annotation that cannot be used is reported and the general setting applies.
+An annotation that cannot be used is reported and the general setting applies. A policy whose target lies outside its
+bounds is reported and used.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -22,6 +23,7 @@ from kubetide.api.objects.vpa import ContainerResourcePolicy, PodResourcePolicy
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
+from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.estimator import Estimation
 
@@ -30,7 +32,7 @@ PREFIX = "kubetide.io/"
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a VPA asks for, by container name (`*` for the others), and what could not be used."""
+    """What a VPA asks for, by container name (`*` for the others), and what is wrong with it."""
 
     tunings: Mapping[str, Tuning]
     estimations: Mapping[str, Estimation] = field(default_factory=dict)
@@ -63,6 +65,8 @@ def tuned(
             except InvalidInput as error:
                 tunings[name], estimations[name] = base, own
                 problems.append(f"container policy {name}: {error}")
+            else:
+                problems += (f"container policy {name}: {text}" for text in _out_of_order(entry, estimations[name]))
     if all(one == tuning for one in tunings.values()):
         tunings = {}
     if all(one == estimation for one in estimations.values()):
@@ -94,6 +98,17 @@ def _percentiles(entry: ContainerResourcePolicy, base: Estimation) -> Estimation
             raise InvalidInput(f"recommendationPercentiles: {percent} must lie between 1 and 100")
         changes[name.replace("_bound", "")] = percent / 100
     return replace(base, **changes)
+
+
+def _out_of_order(entry: ContainerResourcePolicy, estimation: Estimation) -> Iterator[str]:
+    """Yield where the target of a policy lies outside the bounds in force: allowed, but hardly what was meant."""
+    if entry.recommendation_percentiles is None:
+        return
+    for resource, name in ((CPU, "targetCPU"), (MEMORY, "targetMemory")):
+        target, lower, upper = estimation.percentiles(resource)
+        if not lower <= target <= upper:
+            given, bounds = f"{name} {round(target * 100)}", f"{round(lower * 100)} to {round(upper * 100)}"
+            yield f"recommendationPercentiles: {given} lies outside the bounds ({bounds}); used"
 
 
 def _annotated(

@@ -117,6 +117,15 @@ def test_without_a_rule_own_cpus_still_work_and_nothing_else_is_touched() -> Non
         cpuset.unset_quota(pod("LSR", status="{"))
 
 
+@pytest.mark.parametrize(("keep", "quota"), [(False, -1), (True, None)])
+def test_a_pod_with_cpus_of_its_own_keeps_its_quota_only_when_asked_for(keep: bool, quota: int | None) -> None:
+    plugins = Plugins(keep_quota=keep)
+    own = pod("LSR", status='{"cpuset":"4"}')
+    assert plugins.hooks.run_pod(Stage.PRE_RUN_POD_SANDBOX, own).response.cfs_quota == quota
+    of_container = plugins.hooks.run_container(Stage.PRE_CREATE_CONTAINER, ContainerRequest(pod=own, name="main"))
+    assert (of_container.response.cpuset, of_container.response.cfs_quota) == ("4", quota)
+
+
 def test_only_latency_sensitive_host_applications_have_cpus() -> None:
     rule = CpusetRule(share_pools=POOLS)
     assert cpuset.host_app_cpuset(HostAppRequest(name="a", qos="LS", cgroup_parent="a"), rule) == SHARED

@@ -18,7 +18,12 @@ from nodeworld import START, World, processors_of
 
 
 def bursting_pod(
-    world: World, *, label: str = "LS", kube: str = "Burstable", annotations: dict[str, str] | None = None
+    world: World,
+    *,
+    label: str = "LS",
+    kube: str = "Burstable",
+    annotations: dict[str, str] | None = None,
+    state: dict[str, Any] | None = None,
 ) -> Any:
     pod = world.add_pod(
         {
@@ -33,7 +38,7 @@ def bursting_pod(
             "status": {
                 "phase": "Running",
                 "qosClass": kube,
-                "containerStatuses": [{"name": "main", "containerID": "containerd://main"}],
+                "containerStatuses": [{"name": "main", "containerID": "containerd://main", "state": state}],
             },
         }
     )
@@ -303,3 +308,22 @@ def test_stopping_the_agent_brings_raised_quotas_back() -> None:
     world.release(strategy)
     assert quota(world, pod.directory) == quota(world, pod.containers[0].directory) == 100000
     assert burst(world, pod.directory) <= 100000
+
+
+@pytest.mark.parametrize(
+    ("state", "quota_after"),
+    [
+        pytest.param({"running": {"startedAt": "2026-01-01T00:00:00Z"}}, 120000, id="running"),
+        pytest.param(None, 120000, id="nothing-known"),
+        pytest.param({"terminated": {"exitCode": 1}}, 100000, id="ended"),
+        pytest.param({"waiting": {"reason": "CrashLoopBackOff"}}, 100000, id="waits-for-its-restart"),
+    ],
+)
+def test_only_a_container_that_may_run_gets_more_quota(state: dict[str, Any] | None, quota_after: int) -> None:
+    world = node()
+    pod = bursting_pod(world, state=state)
+    throttled(world, 0.4)
+    world.clock.advance(1)
+    world.sync(CpuBurst(Limiters(lambda: 0.5)))
+    assert quota(world, pod.containers[0].directory) == quota_after
+    assert quota(world, pod.directory) == quota_after

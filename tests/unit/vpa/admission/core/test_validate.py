@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from kubetide.api.objects.admission import AdmissionRequest
 from kubetide.api.values.compat import Compat
 from kubetide.testing.builders import make_vpa
-from kubetide.vpa.admission.core.validate import Gates, default_patch, validate, warnings
+from kubetide.vpa.admission.core.review import answer_vpa
+from kubetide.vpa.admission.core.validate import AUTO_WARNING, Gates, default_patch, validate, warnings
 from kubetide.vpa.core.compat import V1_8
 
 ALL = Gates(
@@ -154,6 +156,13 @@ def test_mode_auto_is_accepted_with_a_warning() -> None:
     assert validate(given, creating=True) == ()
     assert "deprecated" in warnings(given)[0].message
     assert warnings(vpa()) == ()
+
+
+def test_warnings_come_with_the_answer_that_refuses_too() -> None:
+    asked = AdmissionRequest(uid="1", name="web", operation="CREATE")
+    for given, allowed in (({}, True), ({"minReplicas": 0}, False)):
+        answer = answer_vpa(asked, vpa(updatePolicy={"updateMode": "Auto", **given}), None, Gates())["response"]
+        assert (answer["allowed"], answer["warnings"]) == (allowed, [AUTO_WARNING])
 
 
 def controlling(*names: str) -> dict[str, Any]:

@@ -94,3 +94,17 @@ def test_the_node_of_a_pod_is_forgotten_with_it() -> None:
     feed.sync(model, [pod("b", "large")], now=NOW)
     feed.delete_removed(model)
     assert feed.nodes == {ObjectKey("shop", "b"): "large"}
+
+
+def test_a_pod_that_is_gone_leaves_after_its_last_sample() -> None:
+    model, feed = Model(), PodFeed()
+    feed.sync(model, [pod("a")], now=NOW)
+    feed.sync(model, [], now=NOW)
+
+    def known() -> tuple[int, int]:
+        batch = gather(model, [usage("a")], now=NOW, init={}, bounds=Bounds(CLUSTER, feed.nodes))
+        return int(batch.rows.size), batch.unknown
+
+    assert known() == (1, 0), "noted as gone, and still there for the samples of this loop"
+    feed.delete_removed(model)
+    assert known() == (0, 1)

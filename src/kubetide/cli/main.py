@@ -33,6 +33,8 @@ VERBS = {
     "explain": ("kubetide.cli.explain.command", "What is wrong with an object, the fix, and why it is its size."),
     "manifests": ("kubetide.cli.manifests", "CRDs, rights and workloads to install kubetide in a cluster."),
     "node": ("kubetide.cli.node.command", "The agent of one node."),
+    "plot": ("kubetide.cli.plot", "What a workload used, beside its requests and limits."),
+    "recommend": ("kubetide.cli.recommend", "What workloads should request, what it saves, and the evidence."),
     "record": ("kubetide.cli.record", "Record what happens, or happened, in a cluster."),
     "replay": ("kubetide.cli.replay", "What a policy would have decided, fed with what happened."),
     "run": ("kubetide.cli.run", "Run controllers against a cluster."),

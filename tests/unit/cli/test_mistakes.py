@@ -115,6 +115,8 @@ MISTAKES = [
     (["node", "audit", "--address", "127.0.0.1:1"], "127.0.0.1:1"),
     (["node", "audit", "--directory", "/nowhere"], "/nowhere"),
     (["runtime-proxy", "--hook-config", "/proc/nowhere"], "/proc/nowhere"),
+    (["plot", "shop/web", "--since", "soon"], "soon"),
+    (["recommend", "--estimator", "guess"], "guess"),
     (["record", "-o", "x.tide", "--live", "soon"], "soon"),
     (["simulate", "/nowhere.yaml"], "/nowhere.yaml"),
     (["simulate", "webshop", "--slo", "soon"], "soon"),

@@ -155,17 +155,33 @@ def load(
 ) -> Access:
     """Return the access that `path`, else KUBECONFIG, else ~/.kube/config, else the pod's service account gives."""
     env = os.environ if environment is None else environment
-    if path is not None:
-        return from_files([path], context=context, clock=clock)
-    listed = [Path(each) for each in env.get("KUBECONFIG", "").split(os.pathsep) if each]
-    if listed:
-        return from_files([each for each in listed if each.exists()] or listed, context=context, clock=clock)
-    default = (home or Path.home()) / ".kube" / "config"
-    if default.exists():
-        return from_files([default], context=context, clock=clock)
+    files = _files(path, env, home)
+    if files:
+        return from_files(files, context=context, clock=clock)
     if "KUBERNETES_SERVICE_HOST" in env:
         return in_cluster(environment=env)
+    default = (home or Path.home()) / ".kube" / "config"
     raise KubeconfigError("no cluster: give --kubeconfig, set KUBECONFIG, or run inside a pod", subject=str(default))
+
+
+def context_names(
+    *, path: Path | None = None, environment: Mapping[str, str] | None = None, home: Path | None = None
+) -> list[str]:
+    """Return the contexts of the files that `load` would read."""
+    merged = _Merged()
+    for each in _files(path, os.environ if environment is None else environment, home):
+        _merge(merged, each)
+    return sorted(merged.contexts)
+
+
+def _files(path: Path | None, env: Mapping[str, str], home: Path | None) -> list[Path]:
+    if path is not None:
+        return [path]
+    listed = [Path(each) for each in env.get("KUBECONFIG", "").split(os.pathsep) if each]
+    if listed:
+        return [each for each in listed if each.exists()] or listed
+    default = (home or Path.home()) / ".kube" / "config"
+    return [default] if default.exists() else []
 
 
 def in_cluster(*, environment: Mapping[str, str] | None = None, folder: Path = SERVICE_ACCOUNT) -> Access:

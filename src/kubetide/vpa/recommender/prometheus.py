@@ -64,7 +64,17 @@ class Prometheus(Protocol):
 class PrometheusHttp:
     """Prometheus over HTTP, with bearer token, basic auth, or neither."""
 
-    def __init__(self, settings: RecommenderSettings, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: RecommenderSettings,
+        telemetry: Telemetry,
+        clock: Clock,
+        *,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._extra = dict(headers or {})
+        self._context = tls
         self._address = settings.prometheus_address.rstrip("/")
         self._timeout = prometheus_duration(settings.prometheus_query_timeout).total_seconds()
         self._settings = settings
@@ -85,7 +95,7 @@ class PrometheusHttp:
         try:
             timeout = aiohttp.ClientTimeout(total=self._timeout)
             async with (
-                aiohttp.ClientSession(timeout=timeout, headers=self._headers()) as session,
+                aiohttp.ClientSession(timeout=timeout, headers={**self._headers(), **self._extra}) as session,
                 session.post(self._address + path, data=dict(form), ssl=self._tls()) as response,
             ):
                 code = str(response.status)
@@ -118,6 +128,8 @@ class PrometheusHttp:
         return {}
 
     def _tls(self) -> ssl.SSLContext | bool:
+        if self._context is not None:
+            return self._context
         if not self._settings.prometheus_insecure:
             return True
         context = ssl.create_default_context()

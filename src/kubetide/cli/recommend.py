@@ -1,0 +1,243 @@
+"""`kubetide recommend`: what workloads should request, what it saves, and what speaks for it. Reads only."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from kubetide.api.values.codec import encode
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.api.values.selectors import parse_selector
+from kubetide.cli.main import Invocation
+from kubetide.cli.places import client_of
+from kubetide.cli.record import DURATION
+from kubetide.cli.usage_sources import pair, show_progress, sources_of, usage_options
+from kubetide.clock import SystemClock
+from kubetide.errors import InvalidInput
+from kubetide.kube.client.kubeconfig import context_names
+from kubetide.recommend.cluster import Selection
+from kubetide.recommend.core.changes import Difference, compare
+from kubetide.recommend.core.estimators import estimator
+from kubetide.recommend.core.patches import LAYOUTS, vpas
+from kubetide.recommend.core.rows import Row, rows
+from kubetide.recommend.core.sizing import LimitPolicy, Options, short
+from kubetide.recommend.core.workloads import ContainerKey, Sizes, Usage
+from kubetide.recommend.gathering import Gathered, gather
+from kubetide.recommend.installed import installed_estimators
+from kubetide.recommend.manifest_edits import edit_repository
+from kubetide.recommend.outputs.html import to_html
+from kubetide.recommend.outputs.sarif import sarif
+from kubetide.recommend.outputs.table import WIDTH, table
+from kubetide.recommend.outputs.texts import Report, from_json, to_csv, to_json, to_markdown, to_yaml
+from kubetide.recommend.patch_files import dump, write_layout
+from kubetide.recommend.price_list import read_prices
+from kubetide.vpa.core.policy import CPU, MEMORY
+
+FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches", "vpa")
+
+
+@click.command("recommend", short_help="What workloads should request, and what it saves.")
+@click.option("--all-contexts", is_flag=True, help="Every cluster of the kubeconfig; or --context a,b.")
+@click.option("-l", "--selector", default="", help="Only workloads with these labels.")
+@click.option("--kind", "kinds", multiple=True, help="Only workloads of this kind; may be given several times.")
+@click.option("--history", type=DURATION, default="14d", show_default=True, help="How far to look back.")
+@usage_options
+@click.option(
+    "--estimator", default="vpa", show_default=True, help="vpa, adaptive, krr, percentile=95, or an installed one."
+)
+@click.option("--headroom", default="0%", show_default=True, help="On top of what the estimator says.")
+@click.option("--min", "floor", default="", metavar="cpu=…,memory=…", help="Never recommend less.")
+@click.option("--max", "ceiling", default="", metavar="cpu=…,memory=…", help="Never recommend more.")
+@click.option("--limits", type=click.Choice([each.value for each in LimitPolicy]), default="keep", show_default=True)
+@click.option("--keep-ratio", is_flag=True, help="The same as --limits ratio.")
+@click.option("--keep-qos", is_flag=True, help="Keep the QoS class Guaranteed.")
+@click.option("--price", default="", metavar="cpu=…,gib=…|FILE", help="Money per core-hour and GiB-hour.")
+@click.option("--details", is_flag=True, help="Show the backtest of every row.")
+@click.option("--fail-over", metavar="PERCENT", help="Exit with 1 where requests differ by more, for CI.")
+@click.option(
+    "--diff",
+    "older",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="OLD.json",
+    help="Only what changed since.",
+)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for -o patches.")
+@click.option("--layout", type=click.Choice(LAYOUTS), default="kubectl", show_default=True, help="For -o patches.")
+@click.option(
+    "--repo",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Change requests in the manifests below this folder, and print the difference.",
+)
+@click.option("-o", "--output", type=click.Choice(FORMS), default="table", show_default=True)
+@click.pass_obj
+def command(
+    invocation: Invocation, /, output: str, fail_over: str | None, details: bool, older: Path | None, **given: Any
+) -> int:
+    """Recommend requests for all workloads of a cluster, or those of -n, with evidence. The cluster is only read.
+
+    Usage comes from Prometheus, else from VPA checkpoints, else from the metrics API (--watch-for).
+    """
+    if output == "patches" and given["out"] is None:
+        raise click.UsageError("-o patches needs --out DIR.")
+    options = _options(given)
+    selection = Selection(
+        namespace="" if invocation.all_namespaces else invocation.namespace or "",
+        labels=given["selector"],
+        kinds=frozenset(kind.lower().removesuffix("s") for kind in given["kinds"]),
+    )
+    last = None if older is None else from_json(older.read_bytes(), str(older))
+    parse_selector(selection.labels)
+    sources_of(given, SystemClock())  # mistakes are said before a cluster is asked
+    threshold = None if fail_over is None else percent(fail_over, "--fail-over")
+    price_list = read_prices(given["price"])
+    clock = SystemClock()
+    found = asyncio.run(_gather(invocation, _contexts(invocation, given["all_contexts"]), selection, given, clock))
+    problems = tuple(problem for each in found.values() for problem in each.problems(len(found) > 1))
+    nodes = {cluster: each.state.nodes for cluster, each in found.items()}
+    made = rows(
+        [workload for each in found.values() for workload in each.state.workloads],
+        {key: usage for each in found.values() for key, usage in each.usage.items()},
+        options,
+        bounds={cluster: each.state.bounds for cluster, each in found.items()},
+        prices=None if price_list is None else price_list.prices(nodes),
+        why_missing={key: reason for each in found.values() for key, reason in each.missing.items()},
+    )
+    report = Report(at=clock.now().isoformat(timespec="seconds"), problems=problems, rows=tuple(made))
+    for problem in problems:
+        click.echo(f"kubetide: {problem}", err=True)
+    if given["repo"] is not None:
+        difference, unchanged = edit_repository(given["repo"], report.rows)
+        click.echo(difference, nl=False)
+        for problem in unchanged:
+            click.echo(f"kubetide: {problem}", err=True)
+    elif output == "patches":
+        _write_patches(given["out"], given["layout"], report)
+    elif last is not None:
+        _print_changes(compare(last.rows, report.rows), output)
+    else:
+        usage = {key: each for one in found.values() for key, each in one.usage.items() if isinstance(each, Usage)}
+        _print(report, usage, output, details=details)
+    return 1 if threshold is not None and any(_differs(row, threshold) for row in made) else 0
+
+
+def _contexts(invocation: Invocation, every: bool) -> list[str]:
+    """Return the contexts to look at; an empty name is the current one."""
+    if every:
+        return context_names(path=invocation.kubeconfig)
+    return [name for name in (invocation.context or "").split(",") if name] or [""]
+
+
+async def _gather(
+    invocation: Invocation, contexts: list[str], selection: Selection, given: Mapping[str, Any], clock: SystemClock
+) -> dict[str, Gathered]:
+    """Read one cluster after the other; rows name their cluster where there are several."""
+    found: dict[str, Gathered] = {}
+    tell = show_progress if sys.stderr.isatty() else None
+    for context in contexts:
+        client = client_of(replace(invocation, context=context or None))
+        cluster = context if len(contexts) > 1 else ""
+        try:
+            sources = sources_of(given, clock)
+            found[cluster] = await gather(client, clock, selection, sources, cluster=cluster, progress=tell)
+        finally:
+            await client.close()
+    return found
+
+
+def _print(report: Report, usage: Mapping[ContainerKey, Usage], output: str, *, details: bool) -> None:
+    match output:
+        case "json":
+            click.echo(to_json(report))
+        case "yaml":
+            click.echo(to_yaml(report), nl=False)
+        case "csv":
+            click.echo(to_csv(report.rows), nl=False)
+        case "markdown":
+            click.echo(to_markdown(report.rows), nl=False)
+        case "html":
+            click.echo(to_html(report, usage), nl=False)
+        case "vpa":
+            click.echo(dump(vpas(report.rows)), nl=False)
+        case "sarif":
+            click.echo(encode(sarif(report.rows)))
+        case _:
+            console = Console(highlight=False, soft_wrap=True)
+            width = console.width if console.is_terminal else WIDTH
+            for line in table(report.rows, width=width, details=details):
+                console.print(line)
+
+
+def _write_patches(folder: Path, layout: str, report: Report) -> None:
+    written, left_out = write_layout(folder, layout, report.rows)
+    for path in written:
+        click.echo(path)
+    for workload in left_out:
+        click.echo(f"kubetide: {workload}: no patch, its kind has no strategic merge; --repo can edit it", err=True)
+
+
+def _print_changes(changes: list[Difference], output: str) -> None:
+    if output == "json":
+        click.echo(encode(changes))
+        return
+    for each in changes:
+        click.echo(f"{each.what:4} {each.container}: {_sizes_text(each.before)} → {_sizes_text(each.after)}")
+    click.echo(f"{len(changes)} containers changed since the last report")
+
+
+def _sizes_text(row: Row | None) -> str:
+    if row is None or row.recommended is None:
+        return "nothing"
+    new = row.recommended
+    return f"{row.risk} {short(CPU, new.cpu_request_millis)} {short(MEMORY, new.memory_request_bytes)}"
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    options = Options(
+        estimator=given["estimator"],
+        headroom=percent(given["headroom"], "--headroom"),
+        floor=_sizes(given["floor"], "--min"),
+        ceiling=_sizes(given["ceiling"], "--max"),
+        limits=LimitPolicy(given["limits"]),
+        keep_qos=given["keep_qos"],
+        estimators=installed_estimators(),
+    )
+    estimator(options.estimator, 1, options.estimators)  # an unknown name is said before anything is read
+    return replace(options, limits=LimitPolicy.RATIO) if given["keep_ratio"] else options
+
+
+def percent(text: str, field: str) -> float:
+    """Return a share that is written as a percentage."""
+    with suppress(ValueError):
+        value = float(text.removesuffix("%"))
+        if 0 <= value < 1e6:
+            return value / 100
+    raise InvalidInput(f"{text!r} is not a percentage such as 30%", field=field)
+
+
+def _sizes(text: str, field: str) -> Sizes:
+    found: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, amount = pair(part, field)
+        if name not in ("cpu", "memory"):
+            raise InvalidInput(f"{name!r} is neither cpu nor memory", field=field)
+        quantity = parse_quantity(amount)
+        found[name] = quantity.milli if name == "cpu" else quantity.value
+    return Sizes(found.get("cpu"), found.get("memory"))
+
+
+def _differs(row: Row, threshold: float) -> bool:
+    """Return whether a request is further from its recommendation than a share of it."""
+    new = row.recommended
+    if new is None:
+        return False
+    pairs = (
+        (row.current.cpu_request_millis, new.cpu_request_millis),
+        (row.current.memory_request_bytes, new.memory_request_bytes),
+    )
+    return any(wanted and abs((had or 0) - wanted) > threshold * wanted for had, wanted in pairs)

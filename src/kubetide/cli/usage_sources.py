@@ -1,0 +1,89 @@
+"""Where usage of containers comes from, as options of `recommend` and `plot`."""
+
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from kubetide.cli.record import DURATION
+from kubetide.clock import SystemClock
+from kubetide.errors import InvalidInput
+from kubetide.recommend.gathering import AUTO, Sources
+from kubetide.recommend.metrics_usage import Watch
+from kubetide.recommend.prometheus_usage import Question
+from kubetide.telemetry import Telemetry
+from kubetide.vpa.recommender.prometheus import PrometheusHttp
+from kubetide.vpa.recommender.settings import RecommenderSettings
+
+_OPTIONS = (
+    click.option(
+        "--prometheus",
+        metavar="URL",
+        help="Where Prometheus is; `auto` finds it in the cluster. Default: auto, if found.",
+    ),
+    click.option("--prometheus-token", envvar="KUBETIDE_PROMETHEUS_TOKEN", default="", help="Bearer token."),
+    click.option("--prometheus-user", default="", help="User name for basic authentication."),
+    click.option("--prometheus-password", envvar="KUBETIDE_PROMETHEUS_PASSWORD", default="", help="Password for it."),
+    click.option(
+        "--prometheus-header", "headers", multiple=True, metavar="NAME=VALUE", help="A header, such as a tenant."
+    ),
+    click.option("--prometheus-ca", type=click.Path(path_type=Path, exists=True), help="CA certificates to trust."),
+    click.option("--prometheus-insecure", is_flag=True, help="Do not verify the certificate."),
+    click.option(
+        "--step", default="auto", show_default=True, help="Distance of samples; auto widens it with the cluster."
+    ),
+    click.option("--budget", type=int, default=60_000_000, show_default=True, help="Samples to read at most."),
+    click.option("--parallel", type=click.IntRange(1, 16), default=2, show_default=True, help="Queries at a time."),
+    click.option("--watch-for", type=DURATION, help="Collect from the metrics API for so long where nothing is known."),
+)
+
+
+def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, in their order."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def sources_of(given: Mapping[str, Any], clock: SystemClock) -> Sources:
+    """Return where options say that usage is."""
+    url = given["prometheus"]
+    step = None
+    if given["step"] != "auto":
+        step = DURATION.convert(given["step"], None, None)
+    question = Question(history=given["history"], step=step, budget=given["budget"], parallel=given["parallel"])
+    watch = Watch(given["watch_for"]) if given["watch_for"] is not None else None
+    if url is None or url == AUTO:
+        return Sources(find_prometheus=True, must_find=url == AUTO, question=question, watch=watch)
+    if not url.startswith(("http://", "https://")):
+        raise InvalidInput(f"{url!r} is not a URL such as http://127.0.0.1:9090", field="--prometheus")
+    settings = msgspec.structs.replace(
+        RecommenderSettings(),
+        prometheus_address=url,
+        prometheus_bearer_token=given["prometheus_token"],
+        username=given["prometheus_user"],
+        password=given["prometheus_password"],
+        prometheus_insecure=given["prometheus_insecure"],
+    )
+    tls = ssl.create_default_context(cafile=str(given["prometheus_ca"])) if given["prometheus_ca"] else None
+    headers = dict(pair(text, "--prometheus-header") for text in given["headers"])
+    prometheus = PrometheusHttp(settings, Telemetry(), clock, headers=headers, tls=tls)
+    return Sources(prometheus=prometheus, question=question, watch=watch)
+
+
+def pair(text: str, field: str) -> tuple[str, str]:
+    """Return the halves of NAME=VALUE."""
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise InvalidInput(f"{text!r} is not NAME=VALUE", field=field)
+    return name.strip(), value.strip()
+
+
+def show_progress(what: str, done: int, of: int) -> None:
+    """Draw a progress bar on standard error."""
+    filled = done * 30 // max(1, of)
+    end = "\n" if done >= of else ""
+    click.echo(f"\r{what} [{'█' * filled}{'·' * (30 - filled)}] {done}/{of}{end}", err=True, nl=False)

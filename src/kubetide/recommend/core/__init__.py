@@ -1,0 +1,1 @@
+"""Pure: workloads and their usage in, rows out."""

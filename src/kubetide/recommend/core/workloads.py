@@ -1,0 +1,108 @@
+"""What is sized: the containers of a workload, what they request today, and what bounds them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kubetide.replay.core.policies import OomKill
+from kubetide.stats.buckets import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Amounts of one container; None where nothing is set."""
+
+    cpu_millis: int | None = None
+    memory_bytes: int | None = None
+
+
+NOTHING = Sizes()
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of a pod template."""
+
+    name: str
+    requests: Sizes = NOTHING
+    limits: Sizes = NOTHING
+    sidecar: bool = False
+    """An init container that keeps running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What a person would name: a Deployment, a CronJob, anything with a pod template."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    replicas: int
+    containers: tuple[Container, ...]
+    cluster: str = ""
+    pods: frozenset[str] = frozenset()
+    """The names of its pods today."""
+    utilization: Mapping[str, int] = field(default_factory=dict)
+    """Targets of its HPA in percent of the request, by resource."""
+    nodes: frozenset[str] = frozenset()
+    """Where its pods run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Usage:
+    """Samples of one container in all pods of its workload: one row per step, one column per pod, NaN for none."""
+
+    start: int
+    """When the first step is, in seconds."""
+    step: int
+    pods: tuple[str, ...]
+    cpu: Floats
+    """Cores."""
+    memory: Floats
+    """Bytes."""
+    ooms: tuple[OomKill, ...] = ()
+    throttled: float | None = None
+    """Share of CFS periods in which the container was throttled, where that is known."""
+    source: str = "prometheus"
+
+    @property
+    def samples(self) -> int:
+        """How many samples of CPU there are."""
+        return int(np.isfinite(self.cpu).sum())
+
+    @property
+    def days(self) -> float:
+        """From the first sample to the last, in days."""
+        seen = np.flatnonzero(np.isfinite(self.cpu).any(axis=1) | np.isfinite(self.memory).any(axis=1))
+        return 0.0 if not seen.size else float((seen[-1] - seen[0] + 1) * self.step / 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a source recommends by itself, as a VPA checkpoint does: there are no samples to look at."""
+
+    cpu_millis: int
+    memory_bytes: int
+    days: float
+    samples: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What no recommendation passes, whatever usage shows."""
+
+    largest_node: Sizes = NOTHING
+    quota_left: Mapping[str, Sizes] = field(default_factory=dict)
+    """Requests that the quotas of a namespace still allow."""
+
+
+ContainerKey = tuple[str, str, str, str, str]
+"""Cluster, namespace, kind, name of the workload, name of the container."""
+
+
+def key_of(workload: Workload, container: str) -> ContainerKey:
+    """Return what usage is kept under."""
+    return (workload.cluster, workload.namespace, workload.kind, workload.name, container)

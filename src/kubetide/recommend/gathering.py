@@ -1,0 +1,112 @@
+"""Workloads of one cluster with their usage, from the first source that has it: Prometheus, VPA checkpoints, metrics.
+
+A container that one source does not know is looked for in the next; what none knows gets a row that gives the reason.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kubetide.clock import Clock
+from kubetide.errors import InvalidInput, KubetideError
+from kubetide.kube.client.client import Client
+from kubetide.recommend.checkpoint_usage import load_checkpoints
+from kubetide.recommend.cluster import ClusterState, Selection, read_workloads
+from kubetide.recommend.core.workloads import ContainerKey, Estimate, Usage, key_of
+from kubetide.recommend.metrics_usage import Watch, watch_usage
+from kubetide.recommend.prometheus_usage import Cost, PrometheusUsage, Question
+from kubetide.recording.prometheus_proxy import find_prometheus
+from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
+from kubetide.vpa.recommender.prometheus import Prometheus
+
+AUTO = "auto"
+_UNAUTHORIZED = ("status 401", "status 403")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where usage is looked for."""
+
+    prometheus: Prometheus | None = None
+    find_prometheus: bool = False
+    """Look for one in the cluster where none is given; that there is none is no error then."""
+    must_find: bool = False
+    question: Question = field(default_factory=Question)
+    watch: Watch | None = None
+
+
+@dataclass(slots=True)
+class Gathered:
+    """One cluster, ready for rows."""
+
+    state: ClusterState
+    usage: dict[ContainerKey, Usage | Estimate] = field(default_factory=dict)
+    missing: dict[ContainerKey, str] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost)
+    cluster: str = ""
+
+    def problems(self, several: bool) -> list[str]:
+        """Return what could not be read, with the cluster where there are several."""
+        return [f"{self.cluster}: {each}" if several else each for each in self.state.problems]
+
+
+async def gather(
+    client: Client,
+    clock: Clock,
+    selection: Selection,
+    sources: Sources,
+    *,
+    cluster: str = "",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Gathered:
+    """Read one cluster."""
+    tell = progress or (lambda what, done, of: None)
+    state = await read_workloads(client, selection, cluster=cluster)
+    found = Gathered(state, cluster=cluster)
+    keys = {key_of(each, one.name) for each in state.workloads for one in each.containers}
+    if not keys:
+        return found
+    tried: list[str] = []
+    prometheus = sources.prometheus
+    if prometheus is None and sources.find_prometheus:
+        try:
+            prometheus = await find_prometheus(client)
+        except InvalidInput:
+            if sources.must_find:
+                raise
+            state.problems.append("no Prometheus found in the cluster: give --prometheus URL for history")
+        except KubetideError as error:
+            if sources.must_find:
+                raise
+            state.problems.append(f"Prometheus cannot be looked for: {' '.join(str(error).split())}")
+    if prometheus is not None:
+        source = PrometheusUsage(
+            prometheus, clock, client.rng, progress=lambda done, of: tell("queries to Prometheus", done, of)
+        )
+        try:
+            found.usage.update(await source.load(state.workloads, sources.question))
+        except PrometheusAnswer as error:
+            text = " ".join(str(error).split())
+            hint = ": check --prometheus-token or --prometheus-user" if text.startswith(_UNAUTHORIZED) else ""
+            raise KubetideError(f"Prometheus cannot be used{hint}: {text}") from error
+        found.cost = source.cost
+        tried.append("Prometheus")
+    if keys - found.usage.keys():
+        stored = await load_checkpoints(client, state.workloads, namespace=selection.namespace, problems=state.problems)
+        found.usage.update({key: each for key, each in stored.items() if key not in found.usage})
+        tried.append("VPA checkpoints")
+    if sources.watch is not None and keys - found.usage.keys():
+        live = await watch_usage(
+            client,
+            clock,
+            state.workloads,
+            sources.watch,
+            namespace=selection.namespace,
+            progress=lambda done, of: tell("seconds of the metrics API", done, of),
+        )
+        found.usage.update({key: each for key, each in live.items() if key not in found.usage})
+        tried.append("the metrics API")
+    reason = f"no usage in {', '.join(tried)}"
+    if sources.watch is None:
+        reason += "; --watch-for 10m collects from the metrics API"
+    found.missing = dict.fromkeys(sorted(keys - found.usage.keys()), reason)
+    return found

@@ -1,0 +1,166 @@
+"""Requests in existing manifests, changed in place: only the amounts change, every other byte stays.
+
+ruamel.yaml says where a value stands; the text is edited there. Templates ({{ … }}) are not YAML and are left alone, as
+are amounts in flow style that would have to be added.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from kubetide.errors import InvalidInput
+from kubetide.recommend.core.patches import by_workload, resources
+from kubetide.recommend.core.rows import Row
+
+_SCALAR = re.compile(r""""[^"]*"|'[^']*'|[^\s,}#]+""")
+_Workloads = Mapping[tuple[str, str, str], Sequence[Row]]
+
+
+def edit_repository(root: Path, rows: Iterable[Row]) -> tuple[str, list[str]]:
+    """Change the manifests below a folder; return the difference, and what could not be changed."""
+    wanted = {(kind, namespace, name): mine for (_, namespace, kind, name), mine in by_workload(rows).items()}
+    found: set[tuple[str, str, str]] = set()
+    problems: list[str] = []
+    shown: list[str] = []
+    for path in sorted(each for suffix in ("*.yaml", "*.yml") for each in root.rglob(suffix)):
+        if ".git" in path.parts:
+            continue
+        before = path.read_bytes().decode()  # as it is: line ends too
+        if "{{" in before:
+            continue
+        after = edited(before, wanted, found, problems, str(path.relative_to(root)))
+        if after != before:
+            path.write_bytes(after.encode())
+            name = str(path.relative_to(root))
+            lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
+            shown += difflib.unified_diff(*lines, f"a/{name}", f"b/{name}")
+    problems += [f"{kind} {ns}/{name}: no manifest found" for kind, ns, name in sorted(wanted.keys() - found)]
+    return "".join(shown), problems
+
+
+def edited(text: str, wanted: _Workloads, found: set[tuple[str, str, str]], problems: list[str], subject: str) -> str:
+    """Return the text of a file with new amounts; notes which workloads it holds."""
+    lines = text.split("\n")
+    edits: list[tuple[int, int, int, list[str]]] = []
+    for document in _documents(text, subject, problems):
+        meta = document.get("metadata") or {}
+        kind, name, namespace = document.get("kind"), meta.get("name"), meta.get("namespace")
+        # A manifest without namespace is of whichever namespace it is applied to, if that is clear.
+        keys = [key for key in wanted if key[0] == kind and key[2] == name and namespace in (None, key[1])]
+        if len(keys) > 1:
+            problems.append(f"{subject}: {kind} {name} has no namespace and is in {len(keys)} of them")
+        if len(keys) != 1:
+            continue
+        found.add(keys[0])
+        for row in wanted[keys[0]]:
+            container = _container(document, row)
+            if container is None:
+                problems.append(f"{subject}: {kind} {name} has no container {row.container}")
+                continue
+            try:
+                edits += _edits(lines, container, resources(row, removing=True))
+            except InvalidInput as error:
+                problems.append(f"{subject}: {kind} {name}: {error}")
+    # From the end, so that places stay what they were.
+    for line, start, end, new in sorted(edits, key=lambda edit: edit[:2], reverse=True):
+        if start >= 0:
+            lines[line] = lines[line][:start] + new[0] + lines[line][end:]
+        else:
+            lines[line : line + end] = new
+    return "\n".join(lines)
+
+
+def _documents(text: str, subject: str, problems: list[str]) -> Iterator[Any]:
+    try:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
+    except ImportError as error:
+        raise InvalidInput("needs ruamel.yaml: pip install kubetide[git]", field="--repo") from error
+    try:
+        yield from (each for each in list(YAML().load_all(StringIO(text))) if isinstance(each, dict))
+    except YAMLError as error:
+        problems.append(f"{subject}: is not YAML: {' '.join(str(error).split())[:120]}")
+
+
+def _container(document: Any, row: Row) -> Any:
+    spec = document.get("spec") or {}
+    if row.kind == "CronJob":
+        spec = (spec.get("jobTemplate") or {}).get("spec") or {}
+    pod = (spec.get("template") or {}).get("spec") or {}
+    listed = pod.get("initContainers" if row.sidecar else "containers") or ()
+    return next((each for each in listed if each.get("name") == row.container), None)
+
+
+def _edits(lines: Sequence[str], container: Any, wanted: Mapping[str, Any]) -> list[tuple[int, int, int, list[str]]]:
+    """Return replacements (line, from, to, text) and insertions or removals (line, -1, how many lines go, lines)."""
+    present = container.get("resources")
+    if not present:
+        if "resources" in container:
+            raise InvalidInput(
+                "empty resources in the file: write them by hand", field=f"container {container['name']}"
+            )
+        line, column = container.lc.key("name")
+        pad = " " * column
+        added = [f"{pad}resources:"]
+        for part, amounts in wanted.items():
+            kept = {key: value for key, value in amounts.items() if value is not None}
+            if kept:
+                added.append(f"{pad}  {part}:")
+                added += [f"{pad}    {key}: {value}" for key, value in kept.items()]
+        _must_be_block(lines, line, column, "name")
+        return [(line + 1, -1, 0, added)]
+    edits: list[tuple[int, int, int, list[str]]] = []
+    for part, amounts in wanted.items():
+        edits += _part_edits(lines, present, part, amounts)
+    return edits
+
+
+def _part_edits(
+    lines: Sequence[str], present: Any, part: str, amounts: Mapping[str, str | None]
+) -> list[tuple[int, int, int, list[str]]]:
+    kept = {key: value for key, value in amounts.items() if value is not None}
+    if not present.get(part):
+        if not kept:
+            return []
+        sibling = next(iter(present))
+        line, column = present.lc.key(sibling)
+        _must_be_block(lines, line, column, sibling)
+        pad = " " * column
+        return [(line, -1, 0, [f"{pad}{part}:", *(f"{pad}  {key}: {value}" for key, value in kept.items())])]
+    edits: list[tuple[int, int, int, list[str]]] = []
+    held = present[part]
+    gone = [key for key, value in amounts.items() if value is None and key in held]
+    if gone and len(gone) == len(held):
+        line, column = present.lc.key(part)
+        _must_be_block(lines, line, column, part)
+        edits.append((line, -1, 1, []))
+    for key, value in amounts.items():
+        if key not in held:
+            if value is not None:
+                first = next(iter(held))
+                line, column = held.lc.key(first)
+                _must_be_block(lines, line, column, first)
+                edits.append((line, -1, 0, [f"{' ' * column}{key}: {value}"]))
+            continue
+        if value is None:
+            line, column = held.lc.key(key)
+            _must_be_block(lines, line, column, key)
+            edits.append((line, -1, 1, []))
+            continue
+        line, column = held.lc.value(key)
+        scalar = _SCALAR.match(lines[line], column)
+        if scalar is None:
+            raise InvalidInput("is not a plain value", field=f"{part}.{key}")
+        if scalar[0].strip("\"'") != value:
+            edits.append((line, scalar.start(), scalar.end(), [value]))
+    return edits
+
+
+def _must_be_block(lines: Sequence[str], line: int, column: int, key: str) -> None:
+    """Check that a key begins its line, apart from the dash of a list: only then lines can be added beside it."""
+    head, tail = lines[line][:column], lines[line][column:]
+    if head.strip(" -") or not tail.startswith(key):
+        raise InvalidInput("flow style: write the amounts by hand", field=f"line {line + 1}")

@@ -1,0 +1,1 @@
+"""Rows as text: for terminals, programs, reports and CI."""

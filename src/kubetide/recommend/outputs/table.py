@@ -1,0 +1,87 @@
+"""Rows for a terminal: what is too small first, then what is too large, in as many columns as there are.
+
+Names give way to numbers: a long name ends in an ellipsis, amounts are never cut.
+"""
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+from rich.text import Text
+
+from kubetide.recommend.core.rows import Row
+from kubetide.recommend.core.sizing import short
+from kubetide.recommend.outputs.texts import evidence_text
+from kubetide.vpa.core.policy import CPU, MEMORY
+
+_STYLES = {"high": "bold red", "medium": "yellow", "none": "green", "unknown": "dim"}
+_KINDS = {"Deployment": "deploy", "StatefulSet": "sts", "DaemonSet": "ds", "ReplicaSet": "rs", "CronJob": "cronjob"}
+WIDTH = 80
+_LEAST = 16
+"""Characters that a name keeps, however wide the numbers are."""
+
+
+def table(rows: Sequence[Row], *, width: int = WIDTH, details: bool = False) -> list[Text]:
+    """Return the lines of a table, and what the rows sum up to."""
+    with_money = any(row.saved_money is not None for row in rows)
+    head = ("WORKLOAD", "RISK", "CPU", "MEMORY", "SAVED/MO" if with_money else "SAVED", "TRUST")
+    clusters = len({row.cluster for row in rows}) > 1
+    cells = [_cells(row, with_cluster=clusters) for row in rows]
+    widths = [max(len(each[place]) for each in (head, *cells)) for place in range(1, len(head))]
+    name_width = max(_LEAST, min(width - sum(widths) - len(widths), max(len(each[0]) for each in (head, *cells))))
+    lines = [Text(_line(head, name_width, widths), style="bold")]
+    for row, each in zip(rows, cells, strict=True):
+        line = Text(_line(each, name_width, widths))
+        line.stylize(_STYLES[row.risk], name_width + 1, name_width + 1 + len(row.risk))
+        lines.append(line)
+        if details or row.recommended is None:
+            texts = "; ".join((evidence_text(row), *(row.notes if details else ())))
+            lines += [Text(f"  {part}", style="dim") for part in wrap(texts, max(20, width - 2))]
+    return [*lines, *(Text(part) for part in wrap(summary(rows), width))]
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Return what rows sum up to, in one line."""
+    cpu = sum(row.saved_cpu_millis for row in rows) / 1000
+    memory = sum(row.saved_memory_bytes for row in rows) / 2**30
+    small = sum(row.risk in ("high", "medium") for row in rows)
+    unknown = sum(row.risk == "unknown" for row in rows)
+    text = (
+        f"{len(rows)} containers: {small} too small, {unknown} without usage; saves {cpu:.1f} cores, {memory:.1f} GiB"
+    )
+    if any(row.saved_money is not None for row in rows):
+        text += f", {sum(row.saved_money or 0.0 for row in rows):,.2f} per month"
+    return text
+
+
+def _cells(row: Row, *, with_cluster: bool) -> tuple[str, ...]:
+    new = row.recommended
+    name = f"{row.workload} {_KINDS.get(row.kind, row.kind.lower())}"
+    if row.container != row.name:
+        name += f" [{row.container}]"
+    return (
+        f"{row.cluster}: {name}" if with_cluster else name,
+        row.risk,
+        _change(CPU, row.current.cpu_request_millis, new.cpu_request_millis if new else None),
+        _change(MEMORY, row.current.memory_request_bytes, new.memory_request_bytes if new else None),
+        "" if new is None else _saved(row),
+        row.confidence,
+    )
+
+
+def _line(cells: Sequence[str], name_width: int, widths: Sequence[int]) -> str:
+    name = cells[0] if len(cells[0]) <= name_width else cells[0][: name_width - 1] + "…"
+    risk, cpu, memory, saved, trust = widths
+    return (
+        f"{name:<{name_width}} {cells[1]:<{risk}} {cells[2]:>{cpu}} {cells[3]:>{memory}} {cells[4]:>{saved}} "
+        f"{cells[5]:<{trust}}"
+    ).rstrip()
+
+
+def _change(resource: str, old: int | None, new: int | None) -> str:
+    return short(resource, old) if new is None or new == old else f"{short(resource, old)}→{short(resource, new)}"
+
+
+def _saved(row: Row) -> str:
+    if row.saved_money is not None:
+        return f"{row.saved_money:,.2f}"
+    return f"{row.saved_cpu_millis / 1000:.1f}c {row.saved_memory_bytes / 2**30:.1f}Gi"

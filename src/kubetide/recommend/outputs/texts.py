@@ -1,0 +1,109 @@
+"""Rows as JSON, YAML, CSV and Markdown; the JSON form is the one that is read back (`--diff`)."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+import msgspec
+import yaml
+
+from kubetide.errors import InvalidInput
+from kubetide.recommend.core.rows import Row
+from kubetide.recommend.core.sizing import short
+from kubetide.vpa.core.policy import CPU, MEMORY
+
+COLUMNS = (
+    "cluster", "namespace", "kind", "name", "container", "replicas", "risk",
+    "cpu_request", "cpu_recommended", "memory_request", "memory_recommended",
+    "saved_cpu_millis", "saved_memory_bytes", "saved_money_per_month", "confidence", "reason", "notes",
+)  # fmt: skip
+_TABLE = ("Workload", "Container", "Risk", "CPU", "CPU →", "Memory", "Memory →", "Confidence", "Why")
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All rows of one run, with what could not be read."""
+
+    version: int = 1
+    at: str = ""
+    problems: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+
+def to_json(report: Report) -> str:
+    """Return a report as JSON."""
+    return msgspec.json.format(msgspec.json.encode(report)).decode()
+
+
+def from_json(text: bytes, subject: str) -> Report:
+    """Read a report that was written as JSON."""
+    try:
+        return msgspec.json.decode(text, type=Report)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"is not a report of `kubetide recommend -o json`: {error}", subject=subject) from error
+
+
+def to_yaml(report: Report) -> str:
+    """Return a report as YAML."""
+    return yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False, allow_unicode=True)
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Return rows as CSV with a header."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        new = row.recommended
+        writer.writerow(
+            [
+                row.cluster, row.namespace, row.kind, row.name, row.container, row.replicas, row.risk,
+                _cell(row.current.cpu_request_millis), _cell(new.cpu_request_millis if new else None),
+                _cell(row.current.memory_request_bytes), _cell(new.memory_request_bytes if new else None),
+                row.saved_cpu_millis, row.saved_memory_bytes,
+                "" if row.saved_money is None else f"{row.saved_money:.2f}",
+                row.confidence, row.reason, "; ".join(row.notes),
+            ]
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """Return rows as a table for a pull request."""
+    lines = ["| " + " | ".join(_TABLE) + " |", "|" + " --- |" * len(_TABLE)]
+    for row in rows:
+        new = row.recommended
+        cells = (
+            f"{row.kind} {row.workload}",
+            row.container,
+            row.risk,
+            short(CPU, row.current.cpu_request_millis),
+            short(CPU, new.cpu_request_millis if new else None),
+            short(MEMORY, row.current.memory_request_bytes),
+            short(MEMORY, new.memory_request_bytes if new else None),
+            row.confidence,
+            "; ".join((evidence_text(row), *row.notes)),
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def evidence_text(row: Row) -> str:
+    """Return the backtest of a row in one sentence, or why there is none."""
+    before, after = row.evidence.with_current, row.evidence.with_recommended
+    if row.recommended is None or after is None:
+        return row.reason
+    parts = []
+    if after.memory_days_above is not None:
+        parts.append(f"{after.memory_days_above} container-days above the memory request")
+    if after.cpu_minutes_above is not None:
+        parts.append(f"{after.cpu_minutes_above:.0f} minutes of CPU above it")
+    for name in ("cpu", "memory"):
+        new = getattr(after, f"{name}_slack")
+        old = getattr(before, f"{name}_slack") if before is not None else None
+        if new is not None:
+            parts.append(f"{name} slack {new:.0%}" + ("" if old is None else f" instead of {old:.0%}"))
+    return f"in {row.evidence.days:.1f} days with this request: {', '.join(parts)}"
+
+
+def _cell(amount: int | None) -> str | int:
+    return "" if amount is None else amount

@@ -1,0 +1,241 @@
+"""`kubetide recommend` on a simulated cluster: every kind of workload, every source, every failure in one line."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.errors import InvalidInput, KubetideError, Unavailable
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.recommend.cluster import Selection
+from kubetide.recommend.core.rows import Row, rows
+from kubetide.recommend.gathering import Gathered, Sources, gather
+from kubetide.recommend.metrics_usage import Watch
+from kubetide.recommend.prometheus_usage import CPU_METRIC, OOM_METRIC, Question
+from kubetide.testing.builders import (
+    make_cron_job,
+    make_daemon_set,
+    make_deployment,
+    make_hpa,
+    make_job,
+    make_stateful_set,
+)
+from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
+from simulated.cluster import pods, run
+
+Raw = dict[str, Any]
+
+
+class FakePrometheus:
+    """Answers range queries with constant usage for every pod given, and keeps what was asked."""
+
+    def __init__(self, known: Mapping[str, tuple[float, float]], *, fail: int = 0) -> None:
+        self.known, self.fail = known, fail
+        self.asked: list[Mapping[str, str]] = []
+
+    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
+        self.asked.append(form)
+        if self.fail < 0:
+            raise PrometheusAnswer("status 401: <html>\nUnauthorized</html>")
+        if self.fail:
+            self.fail -= 1
+            raise Unavailable("Prometheus is away")
+        query = form["query"]
+        if path.endswith("/query"):
+            count = [{"metric": {}, "value": [0, str(len(self.known))]}] if self.known else []
+            return _answer("vector", count)
+        times = range(int(form["start"]), int(form["end"]) + 1, int(form["step"]))
+        if OOM_METRIC in query:
+            return _answer("matrix", [])
+        place = 0 if CPU_METRIC in query else 1
+        return _answer(
+            "matrix",
+            [
+                {
+                    "metric": {"namespace": "default", "pod": pod, "container": "main"},
+                    "values": [[at, str(amounts[place])] for at in times],
+                }
+                for pod, amounts in self.known.items()
+            ],
+        )
+
+
+def _answer(kind: str, result: list[Raw]) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}).encode()
+
+
+ROLLOUT_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rollouts.argoproj.io"},
+    "spec": {
+        "group": "argoproj.io",
+        "scope": "Namespaced",
+        "names": {"plural": "rollouts", "singular": "rollout", "kind": "Rollout", "listKind": "RolloutList"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                "subresources": {
+                    "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+                },
+            }
+        ],
+    },
+}
+
+
+def on_cluster(
+    objects: list[Raw], check: Callable[[SimCluster, Client], Awaitable[None]], *, transport: Any = None
+) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(objects)
+        await cluster.run_for(timedelta(seconds=60))
+        client = cluster.client() if transport is None else Client(transport(cluster.transport()), clock=cluster.clock)
+        await check(cluster, client)
+
+    run(main, nodes=1)
+
+
+def made(found: Gathered) -> list[Row]:
+    bounds = {"": found.state.bounds}
+    return rows(found.state.workloads, found.usage, bounds=bounds, why_missing=found.missing)
+
+
+def test_every_kind_gets_a_row_and_what_is_owned_gets_none() -> None:
+    bare = make_deployment("bare", cpu="1")
+    bare["kind"] = "ReplicaSet"
+    rollout = {**make_deployment("canary", cpu="1"), "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        await cluster.apply(rollout)
+        found = await gather(client, cluster.clock, Selection(), Sources())
+        kinds = sorted((row.kind, row.name) for row in made(found))
+        assert kinds == [
+            ("CronJob", "report"),
+            ("DaemonSet", "logs"),
+            ("Deployment", "web"),
+            ("Job", "import"),
+            ("ReplicaSet", "bare"),
+            ("Rollout", "canary"),
+            ("StatefulSet", "db"),
+        ]
+        assert {row.risk for row in made(found)} == {"unknown"}
+        assert all("no usage in VPA checkpoints; --watch-for" in row.reason for row in made(found))
+        only = await gather(
+            client, cluster.clock, Selection(labels="app=web", kinds=frozenset({"deployment"})), Sources()
+        )
+        assert [row.name for row in made(only)] == ["web"]
+
+    objects = [
+        ROLLOUT_CRD,
+        make_deployment("web", replicas=2, cpu="1"),
+        make_stateful_set("db", cpu="1"),
+        make_daemon_set("logs", cpu="1"),
+        make_job("import", cpu="1"),
+        make_cron_job("report", cpu="1"),
+        bare,
+    ]
+    on_cluster(objects, check)
+
+
+def test_prometheus_gives_rows_with_departed_pods_and_the_hpa() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        names = [pod["metadata"]["name"] for pod in pods(cluster, app="web")]
+        fake = FakePrometheus(dict.fromkeys([*names, "web-7d9f8c6b54-x2k7z", "other-0"], (0.3, 400 * 2**20)))
+        question = Question(history=timedelta(days=8))
+        found = await gather(client, cluster.clock, Selection(), Sources(prometheus=fake, question=question))
+        row = next(iter(made(found)))
+        assert row.recommended is not None
+        assert row.recommended.cpu_request_millis == 600  # 300 m are half of it: the target of the HPA
+        assert (row.evidence.pods, row.evidence.departed_pods) == (3, 1)
+        assert row.evidence.samples == 3 * 8 * 288
+        assert (row.confidence, row.risk) == ("high", "none")
+        for form in fake.asked:
+            if "step" in form:
+                points = (int(form["end"]) - int(form["start"])) // int(form["step"]) + 1
+                assert points < 11_000
+            assert re.search('namespace="default"', form["query"])
+
+    hpa = make_hpa("web", target="web", minimum=2, maximum=2, cpu_percent=50)
+    on_cluster([make_deployment("web", replicas=2, cpu="2", memory="1Gi"), hpa], check)
+
+
+def test_an_outage_delays_and_silence_is_one_line() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        name = pods(cluster, app="web")[0]["metadata"]["name"]
+        question = Question(history=timedelta(days=1))
+        away = FakePrometheus({name: (0.3, 2**28)}, fail=3)
+        found = await gather(client, cluster.clock, Selection(), Sources(prometheus=away, question=question))
+        assert made(found)[0].evidence.samples == 288
+        with pytest.raises(KubetideError, match="container_memory_working_set_bytes with the labels namespace, pod"):
+            await gather(client, cluster.clock, Selection(), Sources(prometheus=FakePrometheus({}), question=question))
+        wrong = FakePrometheus({}, fail=-1)
+        with pytest.raises(KubetideError, match="check --prometheus-token or --prometheus-user: status 401: <html> Un"):
+            await gather(client, cluster.clock, Selection(), Sources(prometheus=wrong, question=question))
+        little = Question(history=timedelta(days=14), budget=10)
+        with pytest.raises(InvalidInput, match="--budget"):
+            await gather(client, cluster.clock, Selection(), Sources(prometheus=away, question=little))
+        with pytest.raises(InvalidInput, match="no Service of the cluster is Prometheus"):
+            await gather(client, cluster.clock, Selection(), Sources(find_prometheus=True, must_find=True))
+
+    on_cluster([make_deployment("web", cpu="2")], check)
+
+
+def test_a_step_widens_until_the_budget_suffices() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        name = pods(cluster, app="web")[0]["metadata"]["name"]
+        fake = FakePrometheus({name: (0.3, 2**28)})
+        question = Question(history=timedelta(days=2), budget=2 * 192)
+        await gather(client, cluster.clock, Selection(), Sources(prometheus=fake, question=question))
+        assert {form["step"] for form in fake.asked if "step" in form} == {"900"}
+
+    on_cluster([make_deployment("web", cpu="2")], check)
+
+
+def test_the_metrics_api_is_collected_for_a_while() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        watch = Watch(timedelta(minutes=10))
+        found = await gather(client, cluster.clock, Selection(), Sources(watch=watch))
+        row = made(found)[0]
+        assert (row.evidence.source, row.evidence.pods, row.confidence) == ("metrics API", 1, "low")
+        assert row.evidence.samples >= 30
+        assert row.recommended is not None
+
+    on_cluster([make_deployment("web", cpu="500m", memory="256Mi")], check)
+
+
+class Forbidding:
+    """A server that lets nobody list some paths."""
+
+    def __init__(self, inner: Transport, pattern: str) -> None:
+        self._inner, self._pattern = inner, pattern
+        self.close, self.watch = inner.close, inner.watch
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        if re.search(self._pattern, path):
+            body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": f"{path} is forbidden"}
+            return Response(status=403, headers={}, body=json.dumps(body).encode())
+        return await self._inner.request(method, path, **parts)
+
+
+def test_what_may_not_be_listed_is_named_and_nothing_at_all_is_an_error() -> None:
+    async def some(cluster: SimCluster, client: Client) -> None:
+        found = await gather(client, cluster.clock, Selection(), Sources())
+        assert [row.name for row in made(found)] == ["web"]
+        assert [problem for problem in found.state.problems if "nodes cannot be listed" in problem]
+
+    async def nothing(cluster: SimCluster, client: Client) -> None:
+        with pytest.raises(KubetideError, match=r"no workloads may be read: .*forbidden"):
+            await gather(client, cluster.clock, Selection(), Sources())
+
+    objects = [make_deployment("web", cpu="2"), make_stateful_set("db")]
+    on_cluster(objects, some, transport=lambda inner: Forbidding(inner, "nodes|statefulsets"))
+    on_cluster(objects, nothing, transport=lambda inner: Forbidding(inner, "/apis/(apps|batch)/"))

@@ -1,0 +1,114 @@
+"""Rows as text: nothing is lost in JSON, nothing is wider than the terminal, CI sees what does not fit."""
+
+import csv
+import io
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import yaml
+
+from kubetide.charts import Line
+from kubetide.errors import InvalidInput
+from kubetide.recommend import Container, Row, Sizes, rows
+from kubetide.recommend.core.changes import compare
+from kubetide.recommend.core.plots import charts, replicas
+from kubetide.recommend.core.workloads import Usage, key_of
+from kubetide.recommend.outputs.html import to_html
+from kubetide.recommend.outputs.sarif import sarif
+from kubetide.recommend.outputs.table import table
+from kubetide.recommend.outputs.texts import Report, from_json, to_csv, to_json, to_markdown, to_yaml
+from unit.recommend.test_rows import MIB, WEB, usage
+
+SMALL = replace(WEB, name="small", containers=(Container("main", Sizes(10, 10 * MIB)),))
+LONG = replace(WEB, name="a-name-that-is-much-longer-than-a-column-of-a-terminal-may-be|with-a-bar")
+SILENT = replace(WEB, name="silent")
+
+
+def samples() -> dict[tuple[str, str, str, str, str], Usage]:
+    return {key_of(each, "main"): usage() for each in (SMALL, LONG, WEB)}
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    made = rows([SMALL, LONG, WEB, SILENT], samples())
+    return Report(at="2026-01-01T00:00:00+00:00", rows=tuple(made))
+
+
+def test_json_is_read_back_as_it_was(report: Report) -> None:
+    assert from_json(to_json(report).encode(), "old.json") == report
+    assert yaml.safe_load(to_yaml(report)) == msgspec.json.decode(to_json(report))
+    with pytest.raises(InvalidInput, match=r"old\.json"):
+        from_json(b"[1]", "old.json")
+
+
+def test_csv_and_markdown_have_a_line_per_row(report: Report) -> None:
+    read = list(csv.DictReader(io.StringIO(to_csv(report.rows))))
+    assert [line["name"] for line in read] == [row.name for row in report.rows]
+    assert read[0]["risk"] == "high"
+    lines = to_markdown(report.rows).splitlines()
+    assert len(lines) == 2 + len(report.rows)
+    assert all(line.replace("\\|", "").count("|") == 10 for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("details", [False, True])
+def test_the_table_fits_and_begins_with_what_is_too_small(report: Report, width: int, details: bool) -> None:
+    lines = [line.plain for line in table(report.rows, width=width, details=details)]
+    assert max(map(len, lines)) <= width
+    assert "shop/small" in lines[1]
+    assert "4 containers: 1 too small, 1 without usage" in " ".join(lines)
+
+
+def test_sarif_has_a_result_for_what_does_not_fit(report: Report) -> None:
+    results = sarif(report.rows)["runs"][0]["results"]
+    levels = [(result["ruleId"], result["level"]) for result in results]
+    assert levels[0] == ("memory-too-small", "error")
+    assert ("request-too-large", "note") in levels
+    assert levels[-1] == ("no-usage", "none")
+
+
+def test_changes_name_what_came_went_and_moved(report: Report) -> None:
+    by_name = {row.name: row for row in report.rows}
+    web = by_name["web"]
+    assert web.recommended is not None
+    grown = msgspec.structs.replace(web.recommended, cpu_request_millis=2000)
+    after: list[Row] = [
+        msgspec.structs.replace(web, recommended=grown),
+        msgspec.structs.replace(by_name["small"], risk="none"),
+        by_name["silent"],
+        msgspec.structs.replace(web, name="fresh"),
+    ]
+    found = {each.container.split()[2]: each.what for each in compare(report.rows, after)}
+    assert found == {"web": "size", "small": "risk", "fresh": "new", LONG.name: "gone"}
+    assert compare(report.rows, report.rows) == []
+
+
+def test_charts_show_the_band_and_the_sizes(report: Report) -> None:
+    row = next(row for row in report.rows if row.name == "web")
+    cpu, memory = charts(usage(), row, points=24)
+    assert [layer.label for layer in cpu.layers] == ["usage p50 to p95", "request", "limit", "recommended"]
+    band = memory.layers[0]
+    assert len(getattr(band, "x")) == 24  # noqa: B009
+    assert (getattr(band, "low") <= getattr(band, "high")).all()  # noqa: B009
+
+
+def test_a_name_cannot_leave_its_script_element(report: Report) -> None:
+    evil = msgspec.structs.replace(report.rows[0], name="</script><script>alert(1)</script>")
+    page = to_html(Report(rows=(evil,)), {})
+    assert page.count("</script>") == 1
+
+
+def test_a_plot_shows_the_target_of_the_hpa_and_how_many_pods_there_were(report: Report) -> None:
+    row = next(row for row in report.rows if row.name == "web")
+    cpu, memory = charts(usage(), row, targets={"cpu": 50})
+    line = cpu.layers[-1]
+    assert isinstance(line, Line)
+    assert (line.label, line.y[0]) == ("HPA target", 0.5)
+    assert all(layer.label != "HPA target" for layer in memory.layers)
+    given = usage()
+    given.cpu[:10, 1] = np.nan
+    (pods,) = replicas(given, row).layers
+    assert isinstance(pods, Line)
+    assert (pods.y[0], pods.y[10]) == (1.0, 2.0)

@@ -12,7 +12,7 @@ import yaml
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.cli.main import Invocation
-from kubetide.cli.record import AUTO, DURATION
+from kubetide.cli.offline.record import AUTO, DURATION
 from kubetide.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def command(
     the autoscaler, its target and its VPA from the cluster, and needs --load or --load-from. Nothing is written there.
     """
     from kubetide.charts.page import page
-    from kubetide.cli.reports import progress_bar, show_charts, show_table, write_report
+    from kubetide.cli.offline.reports import progress_bar, show_charts, show_table, write_report
     from kubetide.replay.core.figures import Prices
     from kubetide.simulate import report as reports
     from kubetide.simulate.runs import Options, run

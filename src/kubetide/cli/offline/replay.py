@@ -81,7 +81,7 @@ def command(
     if not policies:
         raise click.UsageError("Give at least one --policy, or --audit.")
     from kubetide.charts.page import page
-    from kubetide.cli.reports import progress_bar, show_charts, show_table, write_report
+    from kubetide.cli.offline.reports import progress_bar, show_charts, show_table, write_report
     from kubetide.replay.core.figures import Prices
     from kubetide.replay.parts import parts_file
     from kubetide.replay.pictures import sections, with_clairvoyant

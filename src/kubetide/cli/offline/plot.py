@@ -9,9 +9,9 @@ import click
 
 from kubetide.charts import to_svg, to_text
 from kubetide.cli.main import Invocation
+from kubetide.cli.offline.record import DURATION
+from kubetide.cli.offline.usage_sources import show_progress, sources_of, usage_options
 from kubetide.cli.places import client_of
-from kubetide.cli.record import DURATION
-from kubetide.cli.usage_sources import show_progress, sources_of, usage_options
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
 from kubetide.recommend.cluster import Selection

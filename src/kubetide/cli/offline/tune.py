@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubetide.cli.record import DURATION
+from kubetide.cli.offline.record import DURATION
 from kubetide.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def command(
     The days held out decide, beside the defaults: where no candidate is better there, the defaults stay.
     """
     from kubetide.charts.page import page
-    from kubetide.cli.reports import progress_bar, show_table, write_report
+    from kubetide.cli.offline.reports import progress_bar, show_table, write_report
     from kubetide.replay.run import Options
     from kubetide.replay.tune import tune
     from kubetide.replay.tuned import in_force, policy_file, sections, table

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from kubetide.cli.record import DURATION
+from kubetide.cli.offline.record import DURATION
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
 from kubetide.recommend.gathering import AUTO, Sources

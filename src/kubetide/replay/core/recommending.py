@@ -7,22 +7,25 @@ the start only where both started with nothing.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.objects.vpa import VerticalPodAutoscaler, update_mode
+from kubetide.api.objects.vpa import PodRecommendation, VerticalPodAutoscaler, update_mode
+from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import NOTHING, Selector, selector_from
 from kubetide.errors import SelectorError
 from kubetide.replay.core.history import Change, RecordedCluster
+from kubetide.vpa.core.policy import Recommended, recommendations
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.feeding import PodFeed, feed, feed_oom, gather
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, Seen, from_pod, from_update
 from kubetide.vpa.recommender.core.recommend import Options, recommend
+from kubetide.vpa.recommender.core.significance import can_wait, requests_of
 from kubetide.vpa.recommender.core.status import recommendation_body
 
 _PENDING = "Pending"
@@ -40,6 +43,7 @@ class RecommenderReplay:
         self._seen = Seen()
         self._early: deque[Oom] = deque()
         self._queue: deque[Oom] = deque()
+        self._found: Mapping[ObjectKey, tuple[Recommended, ...]] = {}
 
     def run(self, loops: Sequence[datetime]) -> Iterator[tuple[datetime, dict[ObjectKey, Any]]]:
         """Yield what every loop recommends, by VPA, as a status holds it."""
@@ -61,9 +65,19 @@ class RecommenderReplay:
         self._feed.delete_removed(model)
         model.fold_departed(now=now)
         vpas = list(model.vpas.values())
-        found = recommend(model, vpas, self._options, remember=True)
+        self._found = recommend(model, vpas, self._options, remember=True)
         model.collect_garbage(now=now, has_controller={})
-        return {key: recommendation_body(one) for key, one in found.items() if one}
+        return {key: recommendation_body(one) for key, one in self._found.items() if one}
+
+    def can_stay(self, key: ObjectKey, written: Any) -> bool:
+        """Return whether a status from before may stand beside what the last loop recommended: nobody needs it yet."""
+        vpa, pods = self._model.vpas.get(key), self._cluster.objects["Pod"]
+        if vpa is None or written is None:
+            return False
+        for labels in vpa.label_sets.values():
+            labels.requests = requests_of(pods[pod] for pod in labels.pods if pod in pods)
+        old = recommendations(convert(written, PodRecommendation)) or ()
+        return can_wait(old, self._found.get(key, ()), vpa.label_sets.values())
 
     def _note_kills(self, change: Change) -> None:
         """Find OOM kills as the recommender's watch of pods that are not pending does."""

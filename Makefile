@@ -15,7 +15,8 @@ PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
 # Kept out of `make test`, which must stay below ten minutes; `make slow` runs them, and CI does.
-SLOW := tests/vm tests/soak tests/conformance/test_other_cpus.py tests/docs/test_demo_captures.py
+SLOW := tests/vm tests/soak tests/conformance/test_other_cpus.py tests/docs/test_demo_captures.py \
+        tests/scenarios/test_qos_day.py tests/scenarios/test_same_everywhere.py tests/unit/replay/test_pictures.py tests/e2e
 
 .PHONY: help demo test slow lint format types contracts bench quality presubmit e2e containerd vm-kernel conformance soak lock docs clean
 
@@ -45,7 +46,7 @@ demo: $(INSTALLED) ## A simulated cluster under load with every controller at wo
 test: $(READY) ## All tests this machine can run, but for the slow ones; says which were skipped and why
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SLOW:%=--ignore=%) $(PYTEST_ARGS)
 
-slow: $(READY) ## An emulated machine with cgroup v2, churn, the vectors without this CPU's extra features, captures: minutes
+slow: $(READY) ## An emulated machine with cgroup v2, churn, whole days, real servers, the vectors without this CPU's extra features: minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SLOW) $(PYTEST_ARGS)
 
 lint: $(READY) ## Ruff, mypy strict, import contracts
@@ -67,7 +68,7 @@ contracts: $(READY) ## Import contracts alone
 presubmit: lint test ## What CI runs
 
 e2e: $(READY) ## Tests against a real kube-apiserver (KUBEBUILDER_ASSETS, or ~/.cache/kubetide/envtest)
-	@$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/e2e $(PYTEST_ARGS)
 
 containerd: ## Fetch a containerd with NRI for the tests of real containers (apt's mirror; nothing is installed)
 	@python3 tests/tools/debian_packages.py --into "$${XDG_CACHE_HOME:-$$HOME/.cache}/kubetide/cri" --program containerd containerd=1.7

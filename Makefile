@@ -15,8 +15,8 @@ PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
 # Kept out of `make test`, which must stay below ten minutes; `make slow` runs them, and CI does.
-SLOW := tests/vm tests/soak tests/conformance/test_other_cpus.py tests/docs/test_demo_captures.py \
-        tests/scenarios/test_qos_day.py tests/scenarios/test_same_everywhere.py tests/unit/replay/test_pictures.py tests/e2e
+SLOW := tests/vm tests/soak tests/scenarios tests/e2e tests/conformance/test_other_cpus.py tests/docs/test_demo_captures.py \
+        tests/unit/replay/test_pictures.py
 
 .PHONY: help demo test slow lint format types contracts bench quality presubmit e2e containerd vm-kernel conformance soak lock docs clean
 

@@ -26,7 +26,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "recommender loop": ("recommender_loop.py", "--size", "500:5000", "--loops", "2"),
     "node sync": ("node_tick.py", "--pods", "100", "--ticks", "20"),
     "qos sync": ("qos_round.py",),
-    "simulation": ("simulation.py", "200", "--hours", "0.5", "--no-day"),
+    "simulation": ("simulation.py", "200", "--hours", "6", "--no-day"),
     "histograms": ("histograms.py", "--histograms", "20000", "--loops", "10"),
 }
 

@@ -8,11 +8,12 @@ from kubetide.kube.client.transport import Response, Transport
 
 
 class Counted:
-    """A transport that remembers what reached the server, and what it refused."""
+    """A transport that remembers which writes reached the server, and what it took and refused."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.writes: list[str] = []
+        self.written: list[str] = []
         self.refused: list[str] = []
 
     async def request(
@@ -33,6 +34,8 @@ class Counted:
         )
         if response.status == 403:
             self.refused.append(f"{method} {path}: {response.body.decode()}")
+        elif method not in ("GET", "HEAD") and response.status < 300:
+            self.written.append(f"{method} {path}")
         return response
 
     def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:

@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,7 +13,6 @@ from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.install.objects import account, manifests
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.transport import Response, Transport
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.layout import Layout
 from kubetide.node.enforcement import make_modules
@@ -24,42 +21,8 @@ from kubetide.settings import COMPONENTS
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_config_map, make_deployment, make_hpa, make_pod, make_vpa
 from kubetide.wiring import Dependencies, build
+from onlookers import Counted
 from simulated.cluster import run
-
-
-class Watched:
-    """A transport that remembers what was refused."""
-
-    def __init__(self, inner: Transport) -> None:
-        self._inner = inner
-        self.refused: list[str] = []
-        self.written: list[str] = []
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        timeout: float | None = None,
-    ) -> Response:
-        response = await self._inner.request(
-            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout=timeout
-        )
-        if response.status == 403:
-            self.refused.append(f"{method} {path}: {response.body.decode()}")
-        elif method != "GET" and response.status < 300:
-            self.written.append(f"{method} {path}")
-        return response
-
-    def watch(self, path: str, *, query: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        return self._inner.watch(path, query=query)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 def service_account(component: str) -> User:
@@ -116,13 +79,13 @@ def settings_of(component: str) -> Any:
 
 @pytest.mark.parametrize("component", sorted(COMPONENTS))
 def test_nothing_is_refused(component: str) -> None:
-    async def main(cluster: SimCluster) -> Watched:
+    async def main(cluster: SimCluster) -> Counted:
         objects = manifests((component,), namespace="kube-system", image="x")
         await cluster.apply([each for each in objects if each["kind"] not in ("Deployment", "DaemonSet")])
         await work(cluster)
         if component == "colocation":
             await late_profile(cluster)
-        transport = Watched(cluster.transport(service_account(component)))
+        transport = Counted(cluster.transport(service_account(component)))
         telemetry, rng = Telemetry(), random.Random(1)
         world = Dependencies(
             client=Client(transport, clock=cluster.clock, rng=rng),
@@ -146,14 +109,14 @@ def test_nothing_is_refused(component: str) -> None:
 
 
 def test_the_agent_of_a_node_is_refused_nothing() -> None:
-    async def main(cluster: SimCluster) -> Watched:
+    async def main(cluster: SimCluster) -> Counted:
         objects = manifests(("slo", "node"), namespace="kube-system", image="x")
         await cluster.apply([each for each in objects if each["kind"] not in ("Deployment", "DaemonSet")])
         await work(cluster)
         await cluster.apply(
             {"apiVersion": NODE_METRICS.api_version, "kind": "NodeMetric", "metadata": {"name": "node-1"}}
         )
-        transport = Watched(cluster.transport(service_account("node")))
+        transport = Counted(cluster.transport(service_account("node")))
         host = cluster.hosts["node-1"]
         agent = NodeAgent(
             Client(transport, clock=cluster.clock, rng=random.Random(1)),

@@ -36,7 +36,7 @@ from kubetide.vpa.admission.core.heartbeat import ADMISSION_LEASE
 
 T = TypeVar("T", bound=TypedObject)
 
-_MEMBERS: Mapping[str, Resource[Any]] = {
+STORED: Mapping[str, Resource[Any]] = {
     "hpas": HPAS,
     "vpas": VPAS,
     "pdbs": PDBS,
@@ -48,9 +48,10 @@ _MEMBERS: Mapping[str, Resource[Any]] = {
     "quotas": RESOURCE_QUOTAS,
     "leases": LEASES,
     "webhooks": MUTATING_WEBHOOKS,
-    "pod_metrics": POD_METRICS,
-    "node_metrics": NODE_METRICS,
 }
+"""The members of a view that are objects of the API server, and what they are lists of."""
+
+_MEMBERS = {**STORED, "pod_metrics": POD_METRICS, "node_metrics": NODE_METRICS}
 _EVERYWHERE = frozenset({"leases"})
 """Of these one object is asked for by name, wherever it is."""
 

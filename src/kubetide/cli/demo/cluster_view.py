@@ -3,39 +3,12 @@
 from typing import Any
 
 from kubetide.api.objects.metrics import PodMetrics
-from kubetide.api.objects.scheme import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    HPAS,
-    LEASES,
-    MUTATING_WEBHOOKS,
-    NODES,
-    PDBS,
-    PODS,
-    RESOURCE_QUOTAS,
-    STATEFUL_SETS,
-    VPAS,
-    Resource,
-)
 from kubetide.api.values.codec import convert
 from kubetide.embedded.apiserver.rest.status import StatusError
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.verdicts.cluster_reader import STORED
 from kubetide.verdicts.core.view import ClusterView
-
-_MEMBERS: dict[str, Resource[Any]] = {
-    "hpas": HPAS,
-    "vpas": VPAS,
-    "pdbs": PDBS,
-    "pods": PODS,
-    "deployments": DEPLOYMENTS,
-    "stateful_sets": STATEFUL_SETS,
-    "daemon_sets": DAEMON_SETS,
-    "nodes": NODES,
-    "quotas": RESOURCE_QUOTAS,
-    "leases": LEASES,
-    "webhooks": MUTATING_WEBHOOKS,
-}
 
 
 class ClusterViews:
@@ -49,7 +22,7 @@ class ClusterViews:
         """Return the cluster as it is."""
         kept: dict[tuple[str, StoreKey], tuple[object, Any]] = {}
         members: dict[str, Any] = {}
-        for member, resource in _MEMBERS.items():
+        for member, resource in STORED.items():
             found = []
             for entry in self._cluster.api.store.collection(ResourceKey(resource.group, resource.plural)).entries():
                 before = self._decoded.get((member, entry.key))

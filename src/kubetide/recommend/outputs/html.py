@@ -25,8 +25,8 @@ _PLOT_POINTS = 60
 def to_html(report: Report, usage: Mapping[ContainerKey, Usage]) -> str:
     """Return a page; rows whose samples are in `usage` have a plot."""
     data = {"summary": summary(report.rows), "at": report.at, "rows": _rows(report.rows, usage)}
-    # Inside a script element only this sequence could end it.
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    # Without any "<" no name can end the script element, nor open a comment in it.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = files(__package__).joinpath("report.html").read_text(encoding="utf-8")
     return page.replace("/*DATA*/null", text, 1)
 

@@ -3,11 +3,12 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
-# Pinned dependencies, with hashes: what runs, what runs with every extra, what builds the package, what tests it.
+# Pinned dependencies, with hashes: what runs, what runs with every extra, what tests it, what builds the package, what is in the image.
 RUNTIME_LOCK := requirements/runtime.lock
 ALL_LOCK := requirements/all.lock
 DEV_LOCK := requirements/dev.lock
 BUILD_LOCK := requirements/build.lock
+IMAGE_LOCK := requirements/image.lock
 INSTALLED := $(VENV)/.runtime
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -15,10 +16,10 @@ PYTEST_ARGS ?=
 # Tests of one file stay together: they may share a server.
 WORKERS ?= 2
 # Kept out of `make test`, which must stay below ten minutes; `make slow` runs them, and CI does.
-SLOW := tests/vm tests/soak tests/scenarios tests/e2e tests/conformance/test_other_cpus.py tests/docs/test_demo_captures.py \
-        tests/unit/replay/test_pictures.py
+SLOW := tests/vm tests/soak tests/drills tests/scenarios tests/e2e tests/browser tests/conformance/test_other_cpus.py tests/docs/test_demo_captures.py tests/docs/test_site.py tests/release \
+        tests/unit/replay/test_pictures.py tests/prom/test_grafana.py
 
-.PHONY: help demo test slow lint format types contracts bench quality presubmit e2e containerd vm-kernel conformance soak lock docs clean
+.PHONY: help demo test slow lint format types contracts bench quality presubmit e2e real screenshots containerd vm-kernel conformance soak drills lock wheels advisories docs site release image-parts clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,6 +71,10 @@ presubmit: lint test ## What CI runs
 e2e: $(READY) ## Tests against a real kube-apiserver (KUBEBUILDER_ASSETS, or ~/.cache/kubetide/envtest)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/e2e $(PYTEST_ARGS)
 
+real: $(READY) ## kubetide on a whole real cluster of one node, in a private network: kubelet, containerd, helm, the chart (root)
+	@unshare --net --mount --propagation private sh -c 'ip link set lo up && ip addr add 10.123.45.1/32 dev lo && exec "$$@"' sh \
+	  $(abspath $(BIN))/python -m pytest -s tests/real $(PYTEST_ARGS)
+
 containerd: ## Fetch a containerd with NRI for the tests of real containers (apt's mirror; nothing is installed)
 	@python3 tests/tools/debian_packages.py --into "$${XDG_CACHE_HOME:-$$HOME/.cache}/kubetide/cri" --program containerd containerd=1.7
 
@@ -100,6 +105,12 @@ quality: $(READY) ## Decisions on recorded traces, beside other rules (JUDGE=fol
 	    $(BIN)/kubetide replay --stdio $$kind --policy $$rest && \
 	  $(BIN)/python "$(JUDGE)/score.py" $$kind --traces "$(TRACES)" --decisions "$$work/decisions" || exit 1; done
 
+screenshots: $(READY) ## Pictures of every page of the dashboard, for the docs, by the browser tests
+	@KUBETIDE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+
+drills: $(READY) ## Everything that goes wrong, on purpose, with a bound each; whole, and the page of results: an hour
+	@cd tests && HYPOTHESIS_PROFILE=drills $(abspath $(BIN))/python -m drills --page ../docs/reference/drills.md -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
 soak: $(READY) ## Hours of simulated churn
 	@$(BIN)/python -m benchmarks.soak_node
 	@$(BIN)/python -m benchmarks.soak_recommender
@@ -109,8 +120,19 @@ docs: $(READY) ## Write the pages that are generated from the code
 	@$(BIN)/kubetide settings --format markdown > docs/reference/settings.md
 	@$(BIN)/kubetide compat --format markdown > docs/reference/compat.md
 	@$(BIN)/kubetide verdicts --format markdown > docs/reference/verdicts.md
+	@$(BIN)/python tests/tools/metrics_page.py > docs/reference/metrics.md
 	@$(BIN)/kubetide manifests all --image kubetide:latest > deploy/kubetide.yaml
+	@$(BIN)/kubetide manifests --image kubetide:latest --write deploy
 	@for size in 80x24 160x50; do $(BIN)/kubetide demo --duration 3h4m --capture $$size > docs/reference/demo-$$size.txt; done
+
+site: $(READY) ## The documentation as a web site, below build/site; a broken link fails
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+
+release: $(READY) ## Wheel, sdist, bill of materials and kubectl plugin below dist, checked; nothing is published
+	@$(BIN)/python tests/tools/release.py --into dist
+
+image-parts: $(READY) ## What the image is made of, installed into an empty prefix and run by nobody, without Docker
+	@$(BIN)/python -m pytest tests/release/test_image.py $(PYTEST_ARGS)
 
 lock: $(READY) ## Resolve the dependencies anew: runtime, all extras, development
 	@$(BIN)/python -m pip install --quiet uv
@@ -118,7 +140,14 @@ lock: $(READY) ## Resolve the dependencies anew: runtime, all extras, developmen
 	$$compile --group dev --all-extras -o $(DEV_LOCK); \
 	$$compile --all-extras -c $(DEV_LOCK) -o $(ALL_LOCK); \
 	$$compile -c $(DEV_LOCK) -o $(RUNTIME_LOCK); \
+	$$compile --extra agent --extra fast --extra otel -c $(DEV_LOCK) -o $(IMAGE_LOCK); \
 	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header - -c $(DEV_LOCK) -o $(BUILD_LOCK)
+
+wheels: $(READY) ## Write down which wheels of the lock fit arm64 and macOS; asks the package index
+	@$(BIN)/python tests/tools/wheels.py
+
+advisories: $(READY) ## Known advisories about what the lock pins; skipped with a reason where OSV cannot be reached
+	@$(BIN)/python tests/tools/advisories.py
 
 clean: ## Remove what was made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

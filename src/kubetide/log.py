@@ -5,6 +5,8 @@ log.info("scaled", target=key, previous=3, replicas=5, reason=decision.reason)
 
 What libraries, the event loop, threads and destructors report comes the same way: a collector that expects a JSON
 object a line must not find a plain traceback between them. What they repeat is reported once a minute.
+
+A line written while a span is open (`kubetide.tracing`) carries its `trace_id` and `span_id`.
 """
 
 import logging
@@ -15,6 +17,8 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import msgspec
+
+from kubetide import tracing
 
 _ROOT = "kubetide"
 
@@ -50,7 +54,7 @@ class Logger:
 
     def _write(self, level: int, message: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
         if self._logger.isEnabledFor(level):
-            extra = {"fields": {**self._fields, **fields}}
+            extra = {"fields": {**self._fields, **fields, **(tracing.current_ids() or {})}}
             self._logger.log(level, message, extra=extra, exc_info=exc_info)
 
 

@@ -92,3 +92,37 @@ def test_saving_and_loading_keeps_percentiles(given_samples: list[tuple[int, flo
     again = Histogram(SCHEME, DAY)
     again.load(restored.save())
     assert again.save().weights == restored.save().weights
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.sampled_from(["line", "line", "line", "grid", "replace", "late", "free"]), min_size=1, max_size=30),
+    st.sampled_from([(0.9,), (0.5, 0.95), (1.0,), (0.0, 0.3)]),
+)
+def test_tracked_percentiles_are_those_of_a_search(seed: int, steps: list[str], shares: tuple[float, ...]) -> None:
+    rng = np.random.default_rng(seed)
+    bank = Bank(SCHEME, DAY, block_width=4)
+    columns = np.array([bank.allocate() for _ in range(6)])
+    at, held = START, np.zeros(6)
+    for step in steps:
+        at += int(rng.integers(1, 40)) * HOUR // 4
+        # Few distinct values: weights pile up, and percentiles lie on the edges of buckets.
+        fresh = rng.choice([0.0, 0.02, 0.3, 0.31, 5.0, 900.0], 6)
+        if step == "line":
+            line = np.where(rng.random(6) < 0.2, np.nan, fresh)
+            bank.add_grid(columns, line[None], 0.1, np.array([at]))
+        elif step == "grid":
+            bank.add_grid(columns, rng.choice([0.3, 0.31, np.nan], (3, 6)), 0.1, at + np.arange(3) * HOUR)
+        elif step == "replace":
+            bank.replace(columns, held, fresh, 1.0, np.full(6, at), held > 0.0)
+            held = fresh
+        elif step == "late":
+            at += 150 * 24 * HOUR
+            bank.add_grid(columns, fresh[None], 0.1, np.array([at]))
+        else:
+            bank.free(columns[:1])
+            held[0], columns[0] = 0.0, bank.allocate()
+        part = bank.select(columns)
+        expected = np.where(part.empty(), -1, part.percentile_buckets(shares))
+        assert bank.tracked_buckets(columns, shares).tolist() == expected.tolist()

@@ -26,7 +26,7 @@ COLOURS = {
 """Distinct also for the common forms of colour blindness; lines that mean limits are dashed besides."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 14.0, 26.0, 40.0
-_LETTER = 6.2
+_LETTER = 6.8
 """Width of a letter of the 11 px labels, generously."""
 
 
@@ -128,7 +128,9 @@ class _Frame:
             lower_x, lower = thin(layer.x[part], layer.low[part], columns)
             outline = self._path(np.concatenate((upper_x, lower_x[::-1])), np.concatenate((upper, lower[::-1])))
             parts.append(
-                f'<path class="tide-{layer.role}" d="{outline}Z" fill="{COLOURS[layer.role]}" fill-opacity="0.25"/>'
+                f'<path class="tide-{layer.role}" d="{outline}Z" fill="{COLOURS[layer.role]}" fill-opacity="0.25" '
+                # A band of equal pods has no height; its outline is still seen.
+                f'stroke="{COLOURS[layer.role]}" stroke-opacity="0.7"/>'
             )
         return parts
 

@@ -257,6 +257,9 @@ class _Connection:
         self.end()
 
     def _is_taking_its_answer(self) -> bool:
-        unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        # One over TLS that has been closed has no buffer to ask about.
+        if self.transport is None or self.transport.is_closing():
+            return False
+        unsent = self.transport.get_write_buffer_size()
         before, self._unsent = self._unsent, unsent
         return unsent > 0 and unsent != before

@@ -26,8 +26,6 @@ from kubetide.telemetry import Telemetry
 
 log = get_logger("endpoints")
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 
 class Endpoints:
     """The HTTP server beside a controller."""
@@ -95,8 +93,8 @@ class Endpoints:
             finally:
                 self._serving = False
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._telemetry.render(), headers={"Content-Type": METRICS_TYPE})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return metrics_page(self._telemetry, request)
 
     def _check(self, passes: Callable[[], bool]) -> Callable[[web.Request], Any]:
         async def answer(_: web.Request) -> web.Response:
@@ -131,6 +129,14 @@ class Endpoints:
             return None
         status, challenge = (403, {}) if presented else (401, {"WWW-Authenticate": "Bearer"})
         return web.Response(status=status, headers=challenge, text="answers on loopback, or to its bearer token")
+
+
+def metrics_page(
+    telemetry: Telemetry, request: web.Request, wanted: Callable[[str], bool] | None = None
+) -> web.Response:
+    """Answer a scraper in the format it asks for."""
+    body, form = telemetry.page(request.headers.get("Accept", ""), wanted)
+    return web.Response(body=body, headers={"Content-Type": form})
 
 
 def is_loopback(address: str | None) -> bool:

@@ -30,7 +30,6 @@ Tls = ssl.SSLContext | Callable[[], ssl.SSLContext]
 
 GOODBYE_SECONDS = 0.5
 ACCEPT_PAUSE_SECONDS = 1.0
-OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 

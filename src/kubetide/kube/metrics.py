@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, NodeUsage, PodMetrics
 from kubetide.api.objects.scheme import NODE_USAGE, POD_METRICS, Resource
-from kubetide.errors import KubetideError
+from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.decoding import Rejected, decode_page
+from kubetide.kube.client.decoding import Foreign, Rejected, decode_page
 from kubetide.kube.client.errors import NotFound, ResponseTooLarge
 from kubetide.kube.client.transport import Response, largest_answer
 from kubetide.kube.scale import TargetReference, group_of_reference
@@ -56,9 +56,11 @@ class ResourceMetrics:
         self._client = client
         self._version = POD_METRICS.version
 
-    async def pods(self, namespace: str | None = None, selector: str = "") -> tuple[PodMetrics, ...]:
-        """Return the usage of the pods of a namespace, or of all."""
-        return await self._read(POD_METRICS, namespace, selector)
+    async def pods(
+        self, namespace: str | None = None, selector: str = "", *, foreign: Foreign | None = None
+    ) -> tuple[PodMetrics, ...]:
+        """Return the usage of the pods of a namespace, or of all but those that are `foreign`."""
+        return _whole(*await self._items(POD_METRICS, namespace, selector, foreign))
 
     async def readable_pods(self, namespace: str | None = None) -> tuple[list[PodMetrics], list[Rejected]]:
         """Return the usage of the pods of a namespace, or of all, and which samples cannot be read."""
@@ -72,10 +74,10 @@ class ResourceMetrics:
         return _whole(*await self._items(resource, namespace, selector))
 
     async def _items(
-        self, resource: Resource[T], namespace: str | None, selector: str
+        self, resource: Resource[T], namespace: str | None, selector: str, foreign: Foreign | None = None
     ) -> tuple[list[T], list[Rejected]]:
         try:
-            return await self._items_in(self._version, resource, namespace, selector)
+            return await self._items_in(self._version, resource, namespace, selector, foreign)
         except NotFound:
             # v1 has the same shape; it is asked for only where v1beta1 is not served, and the other way round.
             served = await self._client.discovery.versions(resource.group, max_age=REDISCOVER)
@@ -83,13 +85,13 @@ class ResourceMetrics:
             if other == self._version:
                 raise
             self._version = other
-            return await self._items_in(other, resource, namespace, selector)
+            return await self._items_in(other, resource, namespace, selector, foreign)
 
     async def _items_in(
-        self, version: str, resource: Resource[T], namespace: str | None, selector: str
+        self, version: str, resource: Resource[T], namespace: str | None, selector: str, foreign: Foreign | None
     ) -> tuple[list[T], list[Rejected]]:
         path = replace(resource, version=version).path(namespace=namespace)
-        return await _items(self._client, path, resource.type, labelSelector=selector)
+        return await _items(self._client, path, resource.type, {"labelSelector": selector}, foreign)
 
 
 class CustomMetrics:
@@ -162,21 +164,25 @@ class ExternalMetrics:
         return await _all_items(self._client, path, ExternalMetricValue, labelSelector=selector)
 
 
-async def _items(client: Client, path: str, kind: type[T], **query: str) -> tuple[list[T], list[Rejected]]:
-    """Read a list whole, within the budget of all that are read at the same time."""
+async def _items(
+    client: Client, path: str, kind: type[T], query: dict[str, str], foreign: Foreign | None = None
+) -> tuple[list[T], list[Rejected]]:
+    """Read a list whole, within the budget of all that are read at the same time; what is `foreign` is not decoded."""
     async with client.answers.answer():
         # In a function of its own, so that the bytes are gone when the block ends.
-        return await _decoded(client, path, kind, query)
+        return await _decoded(client, path, kind, query, foreign)
 
 
-async def _decoded(client: Client, path: str, kind: type[T], query: dict[str, str]) -> tuple[list[T], list[Rejected]]:
+async def _decoded(
+    client: Client, path: str, kind: type[T], query: dict[str, str], foreign: Foreign | None
+) -> tuple[list[T], list[Rejected]]:
     response = await client.request("GET", path, query=_query(**query))
-    _, items, rejected = await decode_page(_bounded(response, path), kind, what=path)
+    _, items, rejected = await decode_page(_bounded(response, path), kind, what=path, foreign=foreign)
     return items, rejected
 
 
 async def _all_items(client: Client, path: str, kind: type[T], **query: str) -> tuple[T, ...]:
-    return _whole(*await _items(client, path, kind, **query))
+    return _whole(*await _items(client, path, kind, query))
 
 
 def _whole(items: list[T], rejected: list[Rejected]) -> tuple[T, ...]:
@@ -194,6 +200,9 @@ def _bounded(response: Response, path: str) -> bytes:
 
 
 def _segment(text: str) -> str:
+    """Return a name as one segment of a path; names are what users wrote, and must not lead to another path."""
+    if text in (".", ".."):
+        raise InvalidInput(f"{text!r} cannot be part of a path", field="name")
     return quote(text, safe="")
 
 

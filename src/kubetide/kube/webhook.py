@@ -1,13 +1,4 @@
-"""An HTTPS server for admission reviews, whose certificate may be replaced while it runs.
-
-A new certificate gets a TLS context of its own: connections that exist go on with the old one, the next handshake
-shows the new one, and no request is dropped. (One context keeps a certificate per type of key, so an RSA one loaded
-beside an EC one might never be shown.) Files that are half-written or wrong are reported and the old certificate stays
-in force.
-
-After every rotation the server shakes hands with itself in memory, and what it shows is compared with the file. A
-mismatch is reported in the log and in `kubetide_webhook_certificate_matches`.
-"""
+"""An HTTPS server for admission reviews, whose certificate may be replaced while it runs (`kube.server_tls`)."""
 
 import asyncio
 import ssl
@@ -22,11 +13,10 @@ from aiohttp import web
 from kubetide.api.objects.admission import AdmissionReview, review_response
 from kubetide.api.values.codec import decode, encode
 from kubetide.errors import DecodeError
-from kubetide.kube.client.certificates import as_der
-from kubetide.kube.client.errors import CredentialsFailed
-from kubetide.kube.client.tls import Certificate, load_identity, shown_certificate, stamp
+from kubetide.kube.client.tls import Certificate
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.listener import listening
+from kubetide.kube.server_tls import ServerTls
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 
@@ -77,24 +67,20 @@ class WebhookServer:
         self._body_limit = body_limit
         self._too_large = too_large
         self.port = port
-        self.reloads = 0
         self._handlers = dict(handlers)
         self._stopwatch = stopwatch
-        self._certificate = certificate
+        self.tls = ServerTls(
+            certificate,
+            name=name,
+            min_version=min_version,
+            ciphers=ciphers,
+            client_ca=lambda: client_ca,
+            telemetry=telemetry,
+        )
         self._host = host
         self._interval = reload_interval.total_seconds()
-        self._min_version = min_version
-        self._ciphers = ciphers
-        self._client_ca = client_ca
-        self._context: ssl.SSLContext | None = None
         # Checked here instead, after the content type, so that what is refused is also counted.
         self._limits = replace(limits or ConnectionLimits(), body_bytes=None)
-        self._matches = (telemetry or Telemetry()).gauge(
-            "kubetide_webhook_certificate_matches",
-            "1 while the certificate that the webhook shows is the one in its file.",
-            ("server",),
-        )
-        self._stamps: tuple[object, ...] = ()
         self._serving = False
 
     def ready(self) -> bool:
@@ -107,70 +93,20 @@ class WebhookServer:
 
     async def run(self) -> None:
         """Serve until cancelled; requests in flight are answered before it returns."""
-        self._stamps = self._current_stamps()
-        self._context = self._new_context()
-        self.check_certificate()
+        self.tls.load()
         app = web.Application(client_max_size=self._body_limit)
         for path, handler in self._handlers.items():
             app.router.add_post(path, _answering(handler, self._stopwatch, self._body_limit, self._too_large))
         runner = self._limits.runner(app)
-        async with listening(runner, self._host, self.port, tls=self.context, limits=self._limits) as self.port:
+        async with listening(runner, self._host, self.port, tls=self.tls.context, limits=self._limits) as self.port:
             self._serving = True
             log.info("serving", server=self.name, port=self.port)
             try:
                 while True:
                     await asyncio.sleep(self._interval)
-                    self.reload()
+                    self.tls.reload()
             finally:
                 self._serving = False
-
-    def reload(self) -> bool:
-        """Load the certificate again if its files changed; return whether it did."""
-        stamps = self._current_stamps()
-        if stamps == self._stamps:
-            return False
-        try:
-            self._context = self._new_context()
-        except CredentialsFailed as error:
-            log.warning("new certificate cannot be used, keeping the old one", server=self.name, error=str(error))
-            return False
-        self._stamps = stamps
-        self.reloads += 1
-        if self.check_certificate():
-            log.info("loaded a new certificate", server=self.name)
-        return True
-
-    def context(self) -> ssl.SSLContext:
-        """Return the TLS context for the next connection."""
-        assert self._context is not None, "a server that runs has a certificate"
-        return self._context
-
-    def check_certificate(self) -> bool:
-        """Compare the certificate that is shown with the one in the file; report and measure a mismatch."""
-        problem = ""
-        try:
-            if shown_certificate(self.context()) != as_der(self._certificate.certificate.read()):
-                problem = "the handshake shows another certificate"
-        except (ssl.SSLError, ValueError, CredentialsFailed) as error:
-            problem = str(error)
-        self._matches.labels(self.name).set(0 if problem else 1)
-        if problem:
-            log.error("the certificate in the file is not the one that is served", server=self.name, error=problem)
-        return not problem
-
-    def _new_context(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = self._min_version
-        if self._ciphers:
-            context.set_ciphers(self._ciphers)
-        if self._client_ca:
-            context.load_verify_locations(cadata=self._client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-        load_identity(context, self._certificate)
-        return context
-
-    def _current_stamps(self) -> tuple[object, ...]:
-        return stamp(self._certificate.certificate), stamp(self._certificate.key)
 
 
 def _answering(

@@ -5,9 +5,10 @@
     bank.add(columns, values, weights, times)               # many samples at once, in order, columns may repeat
     bank.add_grid(columns, values, weight, times)           # one row of values per time, one column each
     bank.subtract(columns, values, weights, times)
-    bank.apply(columns, values, weights, times, back)       # mixed, in order: back[i] takes sample i back
+    bank.replace(columns, old, new, weight, times, back)    # mixed, in order: back[i] takes old[i] back first
     merged = bank.merged(columns, groups, count)            # many into few: a Block; the sources stay as they are
     bank.select(columns).percentiles([0.5, 0.9, 0.95])      # one row per p, one value per column
+    bank.tracked_buckets(columns, (0.9,))                   # the buckets of percentiles, fast where little changed
     bank.select(columns).empty()                            # emptiness; save(block) gives checkpoint forms
     bank.load(column, saved)                                # and back
 
@@ -22,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kubetide.stats.block import Block
-from kubetide.stats.buckets import Buckets, Ints
+from kubetide.stats.buckets import Buckets, Floats, Ints
+from kubetide.stats.percentiles import TrackedPercentiles
 from kubetide.stats.saved import Saved, load
 
 BLOCK_WIDTH = 1024
@@ -81,19 +83,12 @@ class Bank:
         for block, inside, which in self._split(at):
             block.subtract(inside, value[which], weight[which], time[which])
 
-    def apply(
-        self,
-        columns: npt.ArrayLike,
-        values: npt.ArrayLike,
-        weights: npt.ArrayLike,
-        times: npt.ArrayLike,
-        back: npt.ArrayLike,
+    def replace(
+        self, columns: Ints, old: Floats, new: Floats, weight: float, times: Ints, back: npt.NDArray[np.bool_]
     ) -> None:
-        """Add and subtract samples in the order given."""
-        at, value, weight, time = _aligned(columns, values, weights, times)
-        taken = np.broadcast_to(np.asarray(back, dtype=np.bool_), at.shape)
-        for block, inside, which in self._split(at):
-            block.apply(inside, value[which], weight[which], time[which], taken[which])
+        """Take `old[i]` back where `back[i]`, then add `new[i]`, in order; a column may occur many times."""
+        for block, inside, which in self._split(columns):
+            block.replace(inside, old[which], new[which], weight, times[which], back[which])
 
     def select(self, columns: npt.ArrayLike) -> Block:
         """Return copies of columns as one block, in the order given."""
@@ -105,6 +100,16 @@ class Bank:
         for block, inside, which in parts:
             result.put(which, block.select(inside))
         return result
+
+    def tracked_buckets(self, columns: Ints, shares: tuple[float, ...]) -> Ints:
+        """Return `select(columns).percentile_buckets(shares)`, -1 where empty, for who asks again and again."""
+        found = np.empty((len(shares), columns.size), dtype=np.int64)
+        for block, inside, which in self._split(columns):
+            tracked = block.tracked
+            if tracked is None or tracked.shares != shares:
+                tracked = block.tracked = TrackedPercentiles(block, shares)
+            found[:, which] = tracked.buckets(inside)
+        return found
 
     def put(self, columns: npt.ArrayLike, source: Block) -> None:
         """Overwrite columns with those of a block."""

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from kubetide.stats.buckets import Buckets, Floats, Ints
 from kubetide.stats.instants import MICROSECOND, ZERO_TIME
+from kubetide.stats.percentiles import TrackedPercentiles, reached, running_sums
 from kubetide.stats.powers import power_of_two
 from kubetide.stats.turns import ranks
 
@@ -36,7 +37,7 @@ _LONGEST = 9_223_372_036_854_775
 class Block:
     """Histograms of one scheme and half-life (None: weights do not fade), one per column."""
 
-    __slots__ = ("buckets", "half_life", "high", "low", "reference", "total", "weights")
+    __slots__ = ("buckets", "half_life", "high", "low", "reference", "total", "tracked", "weights")
 
     def __init__(self, buckets: Buckets, half_life: timedelta | None, width: int = 1) -> None:
         if half_life is not None and half_life <= timedelta(0):
@@ -48,6 +49,7 @@ class Block:
         self.low: Ints = np.full(width, buckets.count - 1, dtype=np.int64)
         self.high: Ints = np.zeros(width, dtype=np.int64)
         self.reference: Ints = np.full(width, ZERO_TIME, dtype=np.int64)
+        self.tracked: TrackedPercentiles | None = None
 
     @property
     def width(self) -> int:
@@ -62,6 +64,7 @@ class Block:
         self.low[at] = self.buckets.count - 1
         self.high[at] = 0
         self.reference[at] = ZERO_TIME
+        self._changed(at)
 
     def select(self, columns: npt.ArrayLike) -> "Block":
         """Return a new block holding copies of the given columns, in that order."""
@@ -70,7 +73,7 @@ class Block:
         copy.buckets, copy.half_life = self.buckets, self.half_life
         copy.weights = np.take(self.weights, at, axis=1)
         copy.total, copy.reference = self.total[at], self.reference[at]
-        copy.low, copy.high = self.low[at], self.high[at]
+        copy.low, copy.high, copy.tracked = self.low[at], self.high[at], None
         return copy
 
     def put(self, columns: npt.ArrayLike, other: "Block") -> None:
@@ -79,6 +82,7 @@ class Block:
         self.weights[:, at] = other.weights
         self.total[at], self.reference[at] = other.total, other.reference
         self.low[at], self.high[at] = other.low, other.high
+        self._changed(at)
 
     # ------------------------------------------------------------------ samples
 
@@ -118,6 +122,9 @@ class Block:
             row, place = np.nonzero(~np.isnan(values))
             self.add(columns[place], values[row, place], weight, times[row])
             return
+        if times.size == 1 and np.bincount(columns).max() == 1:
+            self._add_line(columns, values[0], weight, times)
+            return
         references, which = np.unique(self.reference[columns], return_inverse=True)
         apart = np.clip(times[:, None] - references, -_LONGEST, _LONGEST)
         powers = weight * power_of_two(apart / self.half_life)
@@ -136,6 +143,21 @@ class Block:
         self.total[columns] = total
         self.low[columns] = np.minimum(self.low[columns], bucket.min(axis=0))
         self.high[columns] = np.maximum(self.high[columns], bucket.max(axis=0))
+        self._changed(columns)
+
+    def _add_line(self, columns: Ints, values: Floats, weight: float, times: Ints) -> None:
+        """Add one sample to each of distinct columns, all at one time; NaN is no sample."""
+        unknown = np.isnan(values)
+        if unknown.any():
+            columns, values = columns[~unknown], values[~unknown]
+        references = self.reference[columns]
+        if columns.size and (references == references[0]).all():
+            references = references[:1]
+        stored = weight * power_of_two(np.clip(times - references, -_LONGEST, _LONGEST) / self.half_life)
+        bucket, lows = self.buckets.find(values), self.low[columns]
+        self._add_distinct(columns, bucket, np.broadcast_to(stored, columns.shape))
+        if self.tracked is not None:
+            self.tracked.added(columns, bucket, stored, lows)
 
     def subtract(
         self, columns: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike, times: npt.ArrayLike
@@ -143,35 +165,25 @@ class Block:
         """Take back samples, in order; a column may occur many times."""
         at, bucket, weight, time = self._samples(columns, values, weights, times)
         for turn in ranks(at):
-            self._subtract(at[turn], bucket[turn], weight[turn], time[turn])
+            self._take_back(at[turn], bucket[turn], weight[turn] * self._factor_at(at[turn], time[turn]))
 
-    def apply(self, columns: Ints, values: Floats, weights: Floats, times: Ints, back: npt.NDArray[np.bool_]) -> None:
-        """Add and subtract samples in the order given."""
+    def replace(
+        self, columns: Ints, old: Floats, new: Floats, weight: float, times: Ints, back: npt.NDArray[np.bool_]
+    ) -> None:
+        """Take `old[i]` back where `back[i]`, then add `new[i]`, in order; a column may occur many times."""
         # Where nothing is taken back, order only matters inside `add`, which keeps it.
         mixed = np.zeros(self.width, dtype=np.bool_)
         mixed[columns[back]] = True
         plain = ~mixed[columns]
         if plain.any():
-            self.add(columns[plain], values[plain], weights[plain], times[plain])
+            self.add(columns[plain], new[plain], weight, times[plain])
         where = np.flatnonzero(~plain)
-        if not where.size:
-            return
-        at, bucket, weight, time = self._samples(columns[where], values[where], weights[where], times[where])
-        taken = back[where]
-        if self.half_life and (time > self.reference[at] + MAX_EXPONENT * self.half_life).any():
-            for turn in ranks(at):
-                out, into = turn[taken[turn]], turn[~taken[turn]]
-                self._subtract(at[out], bucket[out], weight[out], time[out])
-                self.add(at[into], values[where][into], weight[into], time[into])
-            return
-        # No reference moves on the way, so every weight is known before the first is taken back.
-        stored = weight * self._factor(at, time) if self.half_life else weight
-        for turn in ranks(at):
-            out, into = turn[taken[turn]], turn[~taken[turn]]
-            if out.size:
-                self._take_back(at[out], bucket[out], stored[out])
-            if into.size:
-                self._add_distinct(at[into], bucket[into], stored[into])
+        for turn in ranks(columns[where]):
+            at, now, taken = columns[where[turn]], times[where[turn]], back[where[turn]]
+            stored = np.full(at.size, weight) * self._factor_at(at, now)
+            self._take_back(at[taken], self.buckets.find(old[where[turn]][taken]), stored[taken])
+            self._add_distinct(at, self.buckets.find(new[where[turn]]), stored)
+            self._changed(at)
 
     def _add_distinct(self, at: Ints, bucket: Ints, weight: Floats) -> None:
         """Add one sample to each of distinct columns."""
@@ -184,19 +196,21 @@ class Block:
         self.low[at] = np.where(counts & (bucket < low), bucket, low)
         self.high[at] = np.where(counts & (bucket > high), bucket, high)
 
-    def _subtract(self, at: Ints, bucket: Ints, weight: Floats, time: Ints) -> None:
-        if self.half_life:
-            late = time > self.reference[at] + MAX_EXPONENT * self.half_life
-            if late.any():
-                self.move(at[late], time[late])
-            weight = weight * self._factor(at, time)
-        self._take_back(at, bucket, weight)
+    def _factor_at(self, at: Ints, time: Ints) -> Floats | float:
+        """Return what weights of distinct columns are stored with, whose references move where they must."""
+        if not self.half_life:
+            return 1.0
+        late = time > self.reference[at] + MAX_EXPONENT * self.half_life
+        if late.any():
+            self.move(at[late], time[late])
+        return self._factor(at, time)
 
     def _take_back(self, at: Ints, bucket: Ints, weight: Floats) -> None:
         """Take one sample back from each of distinct columns."""
         self.total[at] = self._less(self.total[at], weight)
         left = self._less(self.weights[bucket, at], weight)
         self.weights[bucket, at] = left
+        self._changed(at)
         # Ranges are always tight, so one can only shrink when the bucket at its end falls below epsilon.
         edge = (left < self.buckets.epsilon) & ((bucket == self.low[at]) | (bucket == self.high[at]))
         if edge.any():
@@ -228,6 +242,7 @@ class Block:
         np.add.at(self.weights.reshape(-1), cell, weight)
         np.add.at(self.total, at, weight)
         self._widen(at, bucket, cell)
+        self._changed(at)
 
     def _widen(self, at: Ints, bucket: Ints, cell: Ints) -> None:
         """Let the buckets just added to that reached epsilon join their ranges."""
@@ -237,6 +252,10 @@ class Block:
             at, bucket = at[counts], bucket[counts]
         np.minimum.at(self.low, at, bucket)
         np.maximum.at(self.high, at, bucket)
+
+    def _changed(self, at: Ints) -> None:
+        if self.tracked is not None:
+            self.tracked.forget(at)
 
     # ------------------------------------------------------------------ time
 
@@ -274,17 +293,8 @@ class Block:
 
     def tighten(self, at: Ints) -> None:
         """Draw the ranges of columns in to the buckets that reach epsilon."""
-        self.low[at], self.high[at] = self._tight(self.weights[:, at], self.low[at], self.high[at])
-
-    def _tight(self, weights: Floats, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-        """Return the ranges without the buckets at either end that weigh less than epsilon."""
-        heavy = weights >= self.buckets.epsilon
-        rows = np.arange(self.buckets.count)[:, None]
-        last = self.buckets.count - 1
-        above, below = heavy & (rows >= low), heavy & (rows <= high)
-        new_low: Ints = np.where(above.any(axis=0), above.argmax(axis=0), last)
-        new_high: Ints = np.where(below.any(axis=0), last - below[::-1].argmax(axis=0), 0)
-        return new_low, new_high
+        self.low[at], self.high[at] = self.buckets.tightened(self.weights[:, at], self.low[at], self.high[at])
+        self._changed(at)
 
     # ------------------------------------------------------------------ merging
 
@@ -345,6 +355,7 @@ class Block:
         np.add.at(self.total, into, source.total[origin])
         np.minimum.at(self.low, into, source.low[origin])
         np.maximum.at(self.high, into, source.high[origin])
+        self._changed(into)
 
     # ------------------------------------------------------------------ reading
 
@@ -366,17 +377,8 @@ class Block:
         return lowest < self.buckets.epsilon
 
     def percentile_buckets(self, ps: Sequence[float]) -> Ints:
-        """Return per p and column the bucket where the running sum reaches p·total; meaningless where empty."""
-        lowest, highest = int(self.low.min(initial=self.buckets.count - 1)), int(self.high.max(initial=0))
-        rows = np.arange(lowest, highest + 1)[:, None]
-        sums = np.where(rows >= self.low, self.weights[lowest : highest + 1], 0.0).cumsum(axis=0)
-        found = np.empty((len(ps), self.width), dtype=np.int64)
-        for i, p in enumerate(ps):
-            # Running sums never fall, so the buckets that stay below come before the one that reaches.
-            found[i] = lowest + (sums < p * self.total).sum(axis=0)
-        # The highest bucket is never tested: it is the answer when nothing stopped before, whatever rounding did.
-        answer: Ints = np.minimum(np.maximum(found, self.low), self.high)
-        return answer
+        """Return a row per p with the bucket of every column; meaningless where it is empty."""
+        return reached(self, *running_sums(self), ps)
 
     def percentiles(self, ps: Sequence[float]) -> Floats:
         """Return one row per p with the percentile of every column; 0 where a column is empty."""

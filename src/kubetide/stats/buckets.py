@@ -112,6 +112,15 @@ class Buckets:
         ends: Floats = self.starts[index]
         return ends
 
+    def tightened(self, weights: Floats, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """Return the ranges of columns without the buckets at either end that weigh less than epsilon."""
+        heavy = weights >= self.epsilon
+        rows, last = np.arange(self.count)[:, None], self.count - 1
+        above, below = heavy & (rows >= low), heavy & (rows <= high)
+        new_low: Ints = np.where(above.any(axis=0), above.argmax(axis=0), last)
+        new_high: Ints = np.where(below.any(axis=0), last - below[::-1].argmax(axis=0), 0)
+        return new_low, new_high
+
 
 def exponential(*, maximum: float, first: float, ratio: float, epsilon: float) -> Buckets:
     """Return a scheme whose buckets grow by `ratio`; raises ValueError when a parameter cannot be used."""

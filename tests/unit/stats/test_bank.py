@@ -36,12 +36,13 @@ def test_mixed_changes_happen_in_the_order_given() -> None:
     bank = Bank(CPU, DAY, block_width=2)
     single = Histogram(CPU, DAY)
     other, column = bank.allocate(), bank.allocate()
-    bank.apply(
-        [column, column, other, column],
-        [1.0, 1.0, 7.0, 2.0],
+    bank.replace(
+        np.array([column, other, column]),
+        np.array([0.0, 0.0, 1.0]),
+        np.array([1.0, 7.0, 2.0]),
         1.0,
-        MONDAY,
-        [False, True, False, False],
+        np.full(3, MONDAY),
+        np.array([False, False, True]),
     )
     single.add(1.0, 1.0, MONDAY)
     single.subtract(1.0, 1.0, MONDAY)

@@ -1,14 +1,14 @@
 """What the nodes of a cluster have: nothing on a node can use more of it than that.
 
 Amounts are in thousandths, as usage is compared. A pod is bound by its own node; where that is not known, by the
-largest one of the cluster; where no node reports any, by nothing.
+largest one of the cluster; where no node reports any, by nothing. `takes` tells which nodes a pod may run on at all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kubetide.api.objects.core import ResourceList
+from kubetide.api.objects.core import Node, PodSpec, ResourceList, Taint, Toleration
 from kubetide.api.values.quantity import milli_value
 from kubetide.errors import QuantityError
 
@@ -59,3 +59,30 @@ def capacity_of(listed: ResourceList | None) -> Amounts:
         if amount > 0:
             found[resource] = amount
     return found
+
+
+def takes(node: Node, spec: PodSpec, *, ever: bool = False) -> bool:
+    """Return whether a node would take a pod, however full it is; affinities and volumes are not looked at.
+
+    With `ever`, taints that Kubernetes sets while a node is in trouble, and takes away again, do not count.
+    """
+    labels = node.metadata.labels or {}
+    return (
+        not node.spec.unschedulable
+        and (spec.node_selector or {}).items() <= labels.items()
+        and all(
+            (ever and taint.key.startswith("node.kubernetes.io/")) or _tolerated(taint, spec.tolerations or ())
+            for taint in node.spec.taints or ()
+        )
+    )
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    if taint.effect == "PreferNoSchedule":
+        return True
+    return any(
+        (not one.effect or one.effect == taint.effect)
+        and (not one.key or one.key == taint.key)
+        and (one.operator == "Exists" or one.value == taint.value)
+        for one in tolerations
+    )

@@ -1,6 +1,7 @@
 """Pods, nodes and the other core objects, reduced to the fields that kubetide reads."""
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -233,7 +234,13 @@ class ResourceQuotaStatus(ApiObject, frozen=True, kw_only=True, gc=False):
     used: ResourceList | None = None
 
 
+class ResourceQuotaSpec(ApiObject, frozen=True, kw_only=True, gc=False):
+    scopes: tuple[str, ...] | None = None
+    scope_selector: dict[str, Any] | None = None
+
+
 class ResourceQuota(TypedObject, frozen=True, kw_only=True, gc=False):
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 

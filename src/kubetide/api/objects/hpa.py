@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.objects.meta import ApiObject, ObjectMeta, TypedObject
+from kubetide.api.objects.meta import ApiObject, CrossVersionObjectReference, ObjectMeta, TypedObject
 from kubetide.api.objects.metrics import MetricIdentifier
 from kubetide.api.values.conditions import Condition
 from kubetide.api.values.quantity import QuantityText
@@ -42,12 +42,6 @@ class HpaMeta(ObjectMeta, frozen=True, kw_only=True, gc=False, omit_defaults=Tru
     """
 
     managed_fields: tuple[ManagedFieldsEntry, ...] | None = None
-
-
-class CrossVersionObjectReference(ApiObject, frozen=True, kw_only=True, gc=False):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
 
 
 class MetricTarget(ApiObject, frozen=True, kw_only=True, gc=False):

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from kubetide.api.objects.hpa import CrossVersionObjectReference, HpaStatus
+from kubetide.api.objects.hpa import HpaStatus
 from kubetide.api.objects.hpa_compat import CONDITION_GENERATION, HpaCompat
 from kubetide.api.objects.hpa_validation import Problem, invalid
-from kubetide.api.objects.meta import ApiObject
+from kubetide.api.objects.meta import ApiObject, CrossVersionObjectReference
 from kubetide.api.objects.metrics import MetricIdentifier
 from kubetide.api.values.codec import convert
 from kubetide.api.values.quantity import QuantityText, parse_quantity

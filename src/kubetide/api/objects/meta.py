@@ -102,3 +102,11 @@ def group_of(api_version: str) -> str:
     """Return the group of an apiVersion; the core group is empty."""
     group, slash, _ = api_version.rpartition("/")
     return group if slash else ""
+
+
+class CrossVersionObjectReference(ApiObject, frozen=True, kw_only=True, gc=False):
+    """The workload that an autoscaler looks after, in the same namespace."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""

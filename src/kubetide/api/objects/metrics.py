@@ -28,6 +28,33 @@ class NodeUsage(TypedObject, frozen=True, kw_only=True, gc=False):
     usage: ResourceList | None = None
 
 
+class MemoryRunsOut(ApiObject, frozen=True, kw_only=True, gc=False):
+    """A container whose memory will soon reach its limit."""
+
+    need_bytes: int = 0
+    limit_bytes: int = 0
+    growth_bytes_per_second: float = 0.0
+    pressure_ratio: float | None = None
+    limit_hits: int | None = None
+
+
+class ContainerSignal(ApiObject, frozen=True, kw_only=True, gc=False):
+    """What a node knows of a container beyond its usage. None: it does not say."""
+
+    name: str = ""
+    memory_need_bytes: int | None = None
+    cpu_peak_nanocores: int | None = None
+    cpu_throttled_ratio: float | None = None
+    memory_alarm: MemoryRunsOut | None = None
+
+
+class PodSignals(TypedObject, frozen=True, kw_only=True, gc=False):
+    """`podsignals` of kubetide's metrics server."""
+
+    timestamp: datetime | None = None
+    containers: tuple[ContainerSignal, ...] | None = None
+
+
 class MetricIdentifier(ApiObject, frozen=True, kw_only=True, gc=False):
     name: str = ""
     selector: LabelSelector | None = None

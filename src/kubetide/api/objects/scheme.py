@@ -135,6 +135,7 @@ PRIORITY_CLASSES = Resource(
 )
 
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", metrics.PodMetrics)
+POD_SIGNALS = Resource("metrics.k8s.io", "v1beta1", "podsignals", "PodSignals", metrics.PodSignals)
 NODE_USAGE = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", metrics.NodeUsage, namespaced=False)
 
 MUTATING_WEBHOOKS = untyped(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kubetide.api.objects.core import ResourceList
-from kubetide.api.objects.meta import ApiObject, TypedObject
+from kubetide.api.objects.meta import ApiObject, CrossVersionObjectReference, TypedObject
 from kubetide.api.values.conditions import Condition
 from kubetide.api.values.quantity import QuantityText
 
@@ -39,14 +39,6 @@ NO_PODS_MATCHED = "NoPodsMatched"
 FETCHING_HISTORY = "FetchingHistory"
 CONFIG_DEPRECATED = "ConfigDeprecated"
 CONFIG_UNSUPPORTED = "ConfigUnsupported"
-
-
-class CrossVersionObjectReference(ApiObject, frozen=True, kw_only=True, gc=False):
-    """The controller whose pods are sized."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
 
 
 class EvictionRequirement(ApiObject, frozen=True, kw_only=True, gc=False):

@@ -64,6 +64,7 @@ _HOST_PARENTS = {
 }
 
 
+@lru_cache(maxsize=8192)
 def join(*parts: str) -> str:
     """Join path elements, leaving out empty ones, and clean the result; nothing gives empty text."""
     joined = "/".join(part for part in parts if part)

@@ -8,9 +8,8 @@ msgspec decodes into narrow structs: the number of declared fields is the cost. 
 - Go's habit of matching object keys without regard to case, which users rely on in annotations and ConfigMaps.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -52,28 +51,6 @@ class RawList(ApiObject, frozen=True, kw_only=True, gc=False):
     api_version: str = ""
     metadata: ListMeta = ListMeta()
     items: list[msgspec.Raw] | None = None
-
-
-class ListSlices(Generic[T]):
-    """A list body, decoded slice by slice while iterating."""
-
-    def __init__(self, body: bytes, item_type: type[T], *, what: str = "list") -> None:
-        raw = decode(body, RawList, what=what)
-        self.metadata = raw.metadata
-        self._items = raw.items or []
-        self._decoder = _decoder(list[item_type])  # type: ignore[valid-type]
-        self._what = what
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[list[T]]:
-        for start in range(0, len(self._items), SLICE):
-            joined = b"[" + b",".join(self._items[start : start + SLICE]) + b"]"
-            try:
-                yield cast(list[T], _decode_tolerant(self._decoder, joined))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise DecodeError(str(error), subject=self._what, field=f"items[{start}…]") from error
 
 
 def decode(data: bytes | str, kind: type[T], *, what: str = "") -> T:

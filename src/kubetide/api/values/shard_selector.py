@@ -4,7 +4,7 @@
 
 The text is a CEL expression in which nothing but `shardRange` and `||` may occur. An object belongs to a selector
 when `start <= FNV-1a(field) < end` for one of the ranges. A server without the feature ignores the parameter, so a
-client filters by itself as well.
+client filters by itself as well. By the name of objects (`NAME`) only a client can filter: that is never sent.
 """
 
 import re
@@ -16,6 +16,7 @@ from kubetide.errors import SelectorError
 UID = "object.metadata.uid"
 NAMESPACE = "object.metadata.namespace"
 FIELDS = (UID, NAMESPACE)
+NAME = "object.metadata.name"
 HASHES = 2**64
 _OFFSET_BASIS, _PRIME = 14695981039346656037, 1099511628211
 _MAX_TEXT = 64 * 1024
@@ -37,7 +38,7 @@ class ShardRange:
 
 @dataclass(frozen=True, slots=True)
 class ShardSelector:
-    """Ranges of one field; any of them may hold an object."""
+    """Ranges of one field; any of them may hold an object. Without ranges nothing matches, and nobody need ask."""
 
     ranges: tuple[ShardRange, ...]
 
@@ -46,10 +47,24 @@ class ShardSelector:
         """The field whose hash is looked at."""
         return self.ranges[0].field
 
-    def matches(self, uid: str, namespace: str) -> bool:
+    @property
+    def query(self) -> str:
+        """The selector as it is sent to an API server; empty where only the client can filter."""
+        return "" if self.ranges and self.field == NAME else str(self)
+
+    def matches(self, uid: str, namespace: str, name: str = "") -> bool:
         """Return whether an object belongs to the shard; cluster-scoped objects have the empty namespace."""
-        found = shard_hash(uid if self.field == UID else namespace)
+        if not self.ranges:
+            return False
+        found = shard_hash({UID: uid, NAMESPACE: namespace, NAME: name}[self.field])
         return any(one.start <= found < one.end for one in self.ranges)
+
+    def covers(self, other: "ShardSelector") -> bool:
+        """Return whether each range of another selector lies in a range of this one."""
+        return all(
+            any(mine.field == one.field and mine.start <= one.start and one.end <= mine.end for mine in self.ranges)
+            for one in other.ranges
+        )
 
     def __str__(self) -> str:
         return " || ".join(map(str, self.ranges))

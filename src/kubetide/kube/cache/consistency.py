@@ -72,13 +72,13 @@ class CachedCollection(Generic[T]):
     namespace: str | None
     label_selector: str
     field_selector: str
-    partial: bool = False
-    """Only some of the objects are kept, so that their count says nothing."""
+    partial: Callable[[], bool] = lambda: False
+    """Whether only some of the objects are kept, so that their count says nothing."""
 
     async def tip(self) -> Tip:
         """Ask for the version and the count of all objects."""
         found = await self._first(self.namespace, self.field_selector)
-        return Tip(found.resource_version, None) if self.partial else found
+        return Tip(found.resource_version, None) if self.partial() else found
 
     async def has(self, key: ObjectKey) -> bool:
         """Ask whether an object is in the collection; a list needs no permission beyond the informer's own."""

@@ -8,6 +8,7 @@ What a stream may do wrong, and what follows:
   (`cache.versions`).
 - it sends what is no event, or an error such as 410: the objects are listed again.
 - an object does not fit its struct: the last good one stays in force, and the fault is logged and counted.
+- it brings what is not of our shard, because the server knows no shards: that is dropped by a look at its metadata.
 - it does not report what a restore from a backup took away: the cache is compared with the server now and then
   (`cache.consistency`), and listed again where it differs.
 """
@@ -17,7 +18,7 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import Resource
@@ -25,20 +26,30 @@ from kubetide.api.values.shard_selector import ShardSelector
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
 from kubetide.kube.cache.consistency import CachedCollection, Consistency
+from kubetide.kube.cache.handlers import Handler, Handlers
+from kubetide.kube.cache.selection import Selection
 from kubetide.kube.cache.store import IndexFunction, Store
 from kubetide.kube.cache.versions import Versions, newer, went_back
-from kubetide.kube.client.client import LONGEST_RETRY_AFTER, Client, Listing
-from kubetide.kube.client.decoding import BOOKMARK, DELETED, Rejected, WatchEvent, identify, uid_of, version_of
-from kubetide.kube.client.errors import ApiError, Gone
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.decoding import (
+    BOOKMARK,
+    DELETED,
+    MODIFIED,
+    Elsewhere,
+    Listing,
+    Rejected,
+    WatchEvent,
+    identify,
+    uid_of,
+    version_of,
+)
+from kubetide.kube.client.errors import ApiError, Gone, pause_after
 from kubetide.kube.pacing import Backoff, Retry
 from kubetide.log import get_logger
 
 T = TypeVar("T")
 
-Handler = Callable[[T | None, T | None], None]
-
-# A flood of changes must not starve other tasks.
-EVENTS_PER_YIELD = 64
+EVENTS_PER_YIELD = 64  # a flood of changes must not starve other tasks
 WATCH_SECONDS = (300, 600)
 ATTEMPTS_BEFORE_RELIST = 3
 # A stream that is alive and silent for this long has nothing left to deliver.
@@ -70,38 +81,30 @@ class Informer(Generic[T]):
         self.store: Store[T] = Store(indexes)
         self.rejected: dict[ObjectKey, DecodeError] = {}
         self.relists = 0
+        self.failure: Exception | None = None  # why the server could not be listed or followed last
         self._client = client
         self._clock = clock
-        self._namespace = namespace
-        self._label_selector = label_selector
-        self._field_selector = field_selector
-        self._shard = shard
-        self.server_shards: bool | None = None
-        """Whether the server filters by shard; None before the first list, or without a shard."""
+        selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        self._where: dict[str, Any] = {"namespace": namespace, **selectors}
         self._resync = resync
         self._slim = slim
         self._rng = rng or client.rng
         self._retry = Retry(backoff or Backoff(), self._rng)
-        self._handlers: list[Handler[T]] = []
         self._versions = Versions()
+        self._written: dict[str, WatchEvent[T]] = {}  # by version, until the stream has brought it too
         self._fruitless = 0
         self._only_repeats = False
         self._synced = asyncio.Event()
+        self._answered = asyncio.Event()
         self._last_contact: float | None = None
+        self._selection = Selection(shard)
         self._log = log.bind(resource=str(resource), namespace=namespace or "")
-        self._stream: asyncio.Timeout | None = None
-        """The scope of the stream that is open: ending it early leads to a new list."""
-        self._wrong = False
-        """What is held was found to differ from the server, so that equal versions prove nothing."""
+        self._handlers: Handlers[T] = Handlers(self._log)
+        self._stream: asyncio.Timeout | None = None  # of the stream that is open: ending it early leads to a new list
+        self._reselected = False  # the stream that is open is of another shard
+        self._wrong = False  # found to differ from the server, so that equal versions prove nothing
         self._consistency = Consistency(
-            CachedCollection(
-                client=client,
-                resource=resource,
-                namespace=namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                partial=shard is not None,
-            ),
+            CachedCollection(client=client, resource=resource, **self._where, partial=self._selection.is_partial),
             self.store,
             self._versions,
             interval=client.cache_check,
@@ -118,8 +121,13 @@ class Informer(Generic[T]):
         return f"informer/{self.resource}"
 
     @property
+    def server_shards(self) -> bool | None:
+        """Whether the server filters by shard; None before the first list, or without a shard."""
+        return self._selection.by_server
+
+    @property
     def has_synced(self) -> bool:
-        """Whether the store was complete at least once."""
+        """Whether the store was complete at least once, since it holds what it holds now."""
         return self._synced.is_set()
 
     @property
@@ -131,11 +139,14 @@ class Informer(Generic[T]):
         """Wait until the store is complete."""
         await self._synced.wait()
 
+    async def wait_answered(self) -> None:
+        """Wait until the store is complete, or `failure` tells why it is not."""
+        await self._answered.wait()
+
     def staleness(self) -> timedelta | None:
         """Return how long ago the server last said anything; None before the first list."""
-        if self._last_contact is None:
-            return None
-        return timedelta(seconds=self._clock.monotonic() - self._last_contact)
+        last = self._last_contact
+        return None if last is None else timedelta(seconds=self._clock.monotonic() - last)
 
     def ready(self) -> bool:
         """Whether there is something to decide on."""
@@ -147,15 +158,33 @@ class Informer(Generic[T]):
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Call `handler(old, new)` for every change; for what is already there, at once."""
-        self._handlers.append(handler)
-        for value in self.store.values():
-            self._call(handler, None, value)
+        self._handlers.add(handler, self.store.values())
+
+    def written(self, item: T) -> None:
+        """Take what the server answered to a write of our own, which the stream will bring again and nobody needs."""
+        key, version = identify(item)
+        current = self.store.get(key)
+        if current is None or uid_of(current) != uid_of(item) or not went_back(version_of(current), version):
+            return
+        self._written[version] = WatchEvent(MODIFIED, item, key, version)
+        self._put(key, item)
+
+    def select(self, shard: ShardSelector) -> None:
+        """Hold this shard from now on: what left it is dropped at once, for what came to it all is listed again."""
+        if shard == self._selection.shard:
+            return
+        if not self._selection.change(shard):
+            self._synced.clear()
+        for key in [identify(item)[0] for item in self.store.values() if self._selection.leaves_out(item)]:
+            self._remove(key)
+        self._reselected = True
+        self._end_stream()
 
     async def run(self) -> None:
         """Follow the resource until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self._resync is not None:
-                group.create_task(self._resync_forever(self._resync.total_seconds()))
+                group.create_task(self._handlers.repeat(self.store.values, every=self._resync))
             group.create_task(self._consistency.run())
             await self._follow()
 
@@ -163,32 +192,41 @@ class Informer(Generic[T]):
         version = ""
         while True:
             try:
+                if self._selection.is_empty:
+                    version = ""
+                    self._synced.set()  # of nothing the store is complete
+                    await self._selection.until_something()
                 if not version:
                     version = await self._relist()
                 version = await self._watch_from(version)
             except Gone:
                 self._log.info("resource version is too old, listing again")
                 version = ""
-                await self._pause_after_gone()
+                delay = self._retry.next_delay()  # once is normal; time and again must not become a tight loop
+                await asyncio.sleep(delay if self._retry.failures > 1 else 0.0)
             except (KubetideError, OSError) as error:
+                self.failure = error
+                self._answered.set()
                 version = self._resume_point(error)
                 delay = self._retry.next_delay()
                 self._log.warning(
                     "watch failed", error=str(error), kind=type(error).__name__, retry_seconds=round(delay, 3)
                 )
-                await asyncio.sleep(_at_least(delay, error))
+                await asyncio.sleep(pause_after(error, at_least=delay))
 
     async def _watch_from(self, version: str) -> str:
         """Follow a stream to its end and return where to go on; nowhere if it was ended to list again."""
+        if not self.has_synced or self._selection.is_empty:
+            return ""  # another shard was selected meanwhile
+        self._reselected = False
         try:
             # A timeout without a time: `_start_over` sets it to now, which ends the stream from the outside without
             # cancelling the task itself.
             async with asyncio.timeout(None) as self._stream:
                 await self._watch(version)
         except TimeoutError:
-            if not self._wrong:
+            if not (self._wrong or self._reselected):
                 raise
-            return ""
         finally:
             self._stream = None
         return self._resume_point(None)
@@ -197,18 +235,15 @@ class Informer(Generic[T]):
         """List again, because the cache was found to be wrong."""
         self._log.warning("cache differs from the server, listing again", reason=reason)
         self._wrong = True
+        self._end_stream()
+
+    def _end_stream(self) -> None:
         if self._stream is not None:
             self._stream.reschedule(asyncio.get_running_loop().time())
 
     def _count(self) -> int:
         """Return how many objects of the server are known, those that cannot be read included."""
         return len(self.store) + sum(key not in self.store for key in self.rejected)
-
-    async def _pause_after_gone(self) -> None:
-        # Once is normal. A server that says so again and again must not be listed in a tight loop.
-        delay = self._retry.next_delay()
-        if self._retry.failures > 1:
-            await asyncio.sleep(delay)
 
     def _resume_point(self, error: Exception | None) -> str:
         """Return the version to go on from after a stream; empty to list again.
@@ -224,24 +259,24 @@ class Informer(Generic[T]):
         return "" if hopeless or self._wrong or not self.has_synced else self._versions.resume
 
     async def _relist(self) -> str:
+        selection, text = self._selection, self._selection.text
         listing = await self._client.list(
-            self.resource,
-            namespace=self._namespace,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            shard_selector=self._shard_text,
+            self.resource, **self._where, shard_selector=selection.query, foreign=selection.foreign()
         )
-        if self._shard is not None and self.server_shards is not (filters := listing.shard == self._shard_text):
-            self.server_shards = filters
-            self._log.info("shard is filtered", by_server=filters, shard=self._shard_text)
+        if selection.learn(filters=bool(listing.shard) and listing.shard == text):
+            self._log.info("shard is filtered", by_server=selection.by_server)
         # Replacing may give way to other tasks. Nobody sees a half-filled store as synced: the event is set after it,
         # and a later list only ever moves a complete store to another complete one, key by key.
         await self._replace(listing)
+        if text != selection.text:
+            return "" if selection.is_empty else await self._relist()
         self._wrong = False
         self.relists += 1
         self._fruitless = 0
         self._touch()
+        self.failure = None
         self._synced.set()
+        self._answered.set()
         return listing.resource_version
 
     async def _replace(self, listing: Listing[T]) -> None:
@@ -251,6 +286,7 @@ class Informer(Generic[T]):
         """
         trusted = not self._wrong and not went_back(listing.resource_version, self._versions.latest)
         self._versions.start(listing.resource_version)
+        self._written.clear()
         seen: set[ObjectKey] = {each.key for each in listing.rejected}
         self.rejected = {}
         for each in listing.rejected:
@@ -272,12 +308,12 @@ class Informer(Generic[T]):
         """Apply changes until the stream ends."""
         stream = self._client.watch_items(
             self.resource,
-            namespace=self._namespace,
+            **self._where,
             resource_version=version,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            shard_selector=self._shard_text,
+            shard_selector=self._selection.query,
             timeout_seconds=self._rng.randint(*WATCH_SECONDS),
+            expected=self._written,
+            foreign=self._selection.foreign(),
         )
         # A stream is taken up a little before the newest change we know, so its first lines repeat the past. While it
         # is `behind`, it has not yet reached what was known when it was opened, and its silence vouches for nothing.
@@ -289,9 +325,10 @@ class Informer(Generic[T]):
             async with aclosing(stream):
                 async for event in stream:
                     self._apply(event)
-                    changes += event.type != BOOKMARK
+                    changes += event.type != BOOKMARK and not isinstance(event, Elsewhere)
                     behind = behind and newer(known, event.resource_version)
                     last_line = self._touch()
+                    self.failure = None
                     self._retry.succeeded()
                     count += 1
                     if count % EVENTS_PER_YIELD == 0:
@@ -307,11 +344,16 @@ class Informer(Generic[T]):
             # A server that ends every stream at once, or after what is known, would otherwise be asked in a tight loop.
             await asyncio.sleep(self._rng.uniform(0.5, 1.0))
 
-    def _apply(self, event: WatchEvent[T] | Rejected) -> None:
+    def _apply(self, event: WatchEvent[T] | Rejected | Elsewhere) -> None:
+        if isinstance(event, Elsewhere):
+            return
         if event.type == BOOKMARK:
             if went_back(event.resource_version, self._versions.latest):
                 self._consistency.doubt()
             self._versions.vouch(event.resource_version)
+            return
+        if self._written and self._written.pop(event.resource_version, None) is not None:
+            self._versions.repeat(event.resource_version)
             return
         # Each key takes only newer versions, so that a line which is repeated or overtaken cannot bring the past back;
         # for a key that is gone, `Versions` remembers the version of its deletion.
@@ -332,13 +374,9 @@ class Informer(Generic[T]):
         if self._consistency.trail is not None:
             self._consistency.trail.note(event.resource_version, self._count())
 
-    @property
-    def _shard_text(self) -> str:
-        return "" if self._shard is None else str(self._shard)
-
     def _put(self, key: ObjectKey, item: T) -> None:
         # Whatever the server does with the selector, what is kept is right; uid and namespace never change.
-        if self._shard is not None and not self._shard.matches(uid_of(item), key.namespace):
+        if self._selection.leaves_out(item):
             return
         try:
             item = self._slim(item) if self._slim is not None else item
@@ -346,38 +384,17 @@ class Informer(Generic[T]):
         except Exception as error:  # noqa: BLE001 - one odd object must not end the cache of all others
             self._reject(key, DecodeError(f"cannot be indexed: {error!r}", subject=f"{self.resource} {key}"))
             return
-        self._notify(old, item)
+        self._handlers.notify(old, item)
 
     def _remove(self, key: ObjectKey) -> None:
         old = self.store.remove(key)
         if old is not None:
-            self._notify(old, None)
+            self._handlers.notify(old, None)
 
     def _reject(self, key: ObjectKey, error: DecodeError) -> None:
         self.rejected[key] = error
         self._log.warning("object cannot be read, keeping the last good one", error=str(error))
 
-    def _notify(self, old: T | None, new: T | None) -> None:
-        for handler in self._handlers:
-            self._call(handler, old, new)
-
-    def _call(self, handler: Handler[T], old: T | None, new: T | None) -> None:
-        try:
-            handler(old, new)
-        except Exception as error:  # noqa: BLE001 - the cache must stay complete whatever a handler does
-            self._log.error("handler failed", error=str(error), kind=type(error).__name__)
-
-    async def _resync_forever(self, seconds: float) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            for value in self.store.values():
-                self._notify(value, value)
-
     def _touch(self) -> float:
         self._last_contact = self._clock.monotonic()
         return self._last_contact
-
-
-def _at_least(delay: float, error: Exception) -> float:
-    retry_after = error.retry_after if isinstance(error, ApiError) else None
-    return max(delay, min(retry_after or 0.0, LONGEST_RETRY_AFTER))

@@ -87,6 +87,12 @@ class Versions:
         self.progress += 1
         return True
 
+    def repeat(self, version: str) -> None:
+        """Note a change that was known before it came, from the answer to a write of our own: the stream goes on."""
+        self._advance(version)
+        self._recent.append(version)
+        self.progress += 1
+
     def _remember(self, key: ObjectKey, version: str) -> None:
         self._deleted[key] = version
         self._deleted.move_to_end(key)

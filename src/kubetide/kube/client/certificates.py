@@ -5,7 +5,7 @@ Elliptic curve P-256 throughout: keys are made in a millisecond and everybody re
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cryptography import x509
@@ -22,7 +22,7 @@ class KeyPair:
     """A certificate and its private key, as PEM text."""
 
     certificate: str
-    key: str
+    key: str = field(repr=False)
 
 
 def make_ca(common_name: str, *, now: datetime, lifetime: timedelta = timedelta(days=3650)) -> KeyPair:

@@ -9,19 +9,28 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakMethod
 
 from kubetide.api.objects.scheme import PODS, Resource
 from kubetide.api.values.codec import decode, decode_raw, encode
 from kubetide.clock import Clock
 from kubetide.kube.client.answers import AnswerBudget
-from kubetide.kube.client.decoding import Rejected, WatchEvent, decode_page, parse_line
+from kubetide.kube.client.decoding import (
+    Elsewhere,
+    Foreign,
+    Listing,
+    Rejected,
+    WatchEvent,
+    decode_page,
+    find_expected,
+    find_foreign,
+    parse_line,
+)
 from kubetide.kube.client.discovery import Discovery
-from kubetide.kube.client.errors import ApiError, Gone, NotFound, error_from
-from kubetide.kube.client.parameters import delete_options, eviction, selectors, write_options
+from kubetide.kube.client.errors import LONGEST_RETRY_AFTER, ApiError, Gone, NotFound, error_from
+from kubetide.kube.client.parameters import Patch, delete_options, eviction, selectors, write_options
 from kubetide.kube.client.transport import Response, Transport
 from kubetide.kube.pacing import TokenBucket
 
@@ -29,41 +38,14 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT = 60.0
 MAX_RETRIES = 10
-# A server that asks for an hour is better answered by an error and the caller's own backoff.
-LONGEST_RETRY_AFTER = 60.0
 CACHE_CHECK = timedelta(minutes=5)
-
-
-class Patch(Protocol):
-    """A change as a value: `api.patch` has the three kinds."""
-
-    @property
-    def content_type(self) -> str:
-        """The media type of the patch."""
-        ...
-
-    def encode(self) -> bytes:
-        """Return the body to send."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Generic[T]):
-    """A whole list at one resource version; `rejected` names the items that could not be decoded."""
-
-    items: tuple[T, ...]
-    resource_version: str
-    rejected: tuple[Rejected, ...] = field(default=())
-    shard: str = ""
-    """The shard selector that the server applied; a server without the feature ignores it and says nothing."""
 
 
 class Client:
     """Reads and writes the objects of one API server as one identity.
 
     `observe(method, status, seconds)` is called for every request; status 0 means that nobody answered.
-    `announce(part)` is called for every informer, elector, recorder and queue that works with this client, so that all
-    can be shown.
+    `announce(part)` is called for every informer, elector, recorder and queue of this client, so that all can be shown.
     """
 
     def __init__(
@@ -165,17 +147,23 @@ class Client:
         field_selector: str = "",
         shard_selector: str = "",
         limit: int = 500,
+        foreign: Foreign | None = None,
     ) -> Listing[T]:
-        """Read all objects, page by page; `limit=0` asks for one page."""
+        """Read all objects, page by page; `limit=0` asks for one page. By uid and key `foreign` are left out."""
         query = selectors(label_selector, field_selector, shard_selector)
         try:
-            return await self._list(resource, namespace, query, limit)
+            return await self._list(resource, namespace, query, limit, foreign)
         except Gone:
             # The continue token outlived the server's memory. One page cannot expire.
-            return await self._list(resource, namespace, query, 0)
+            return await self._list(resource, namespace, query, 0, foreign)
 
     async def _list(
-        self, resource: Resource[T], namespace: str | None, query: Mapping[str, str], limit: int
+        self,
+        resource: Resource[T],
+        namespace: str | None,
+        query: Mapping[str, str],
+        limit: int,
+        foreign: Foreign | None,
     ) -> Listing[T]:
         path = resource.path(namespace=namespace)
         items: list[T] = []
@@ -184,7 +172,7 @@ class Client:
         while True:
             page_query = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
             response = await self.request("GET", path, query=page_query)
-            meta, page, bad = await decode_page(response.body, resource.type, what=path)
+            meta, page, bad = await decode_page(response.body, resource.type, what=path, foreign=foreign)
             items += page
             rejected += bad
             token = meta.continue_
@@ -217,7 +205,8 @@ class Client:
             async for event in stream:
                 if isinstance(event, Rejected):
                     raise event.error
-                yield event
+                if not isinstance(event, Elsewhere):
+                    yield event
 
     async def watch_items(
         self,
@@ -230,8 +219,14 @@ class Client:
         shard_selector: str = "",
         timeout_seconds: int | None = None,
         bookmarks: bool = True,
-    ) -> AsyncGenerator[WatchEvent[T] | Rejected, None]:
-        """Like `watch`, but hand over objects that cannot be decoded instead of stopping at them."""
+        expected: Mapping[str, WatchEvent[T]] | None = None,
+        foreign: Foreign | None = None,
+    ) -> AsyncGenerator[WatchEvent[T] | Rejected | Elsewhere, None]:
+        """Like `watch`, but hand over what cannot be decoded.
+
+        Events `expected` by version are known, and of those that are `foreign` by uid and key nobody wants more
+        than that they came: neither is decoded.
+        """
         query = {"watch": "true", **selectors(label_selector, field_selector, shard_selector)}
         if resource_version:
             query["resourceVersion"] = resource_version
@@ -242,7 +237,11 @@ class Client:
         async with AsyncExitStack() as stack:
             lines = await self._open(stack, resource.path(namespace=namespace), query)
             async for line in lines:
-                yield parse_line(line, resource.type)
+                yield (
+                    (expected and find_expected(line, expected))
+                    or (foreign and find_foreign(line, foreign))
+                    or parse_line(line, resource.type)
+                )
 
     async def _open(self, stack: AsyncExitStack, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         """Open a watch; to the observer it is a request that took as long as its answer needed to begin."""

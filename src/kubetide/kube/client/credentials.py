@@ -37,8 +37,8 @@ EXEC_TIMEOUT_SECONDS = 60.0
 class Presented:
     """What goes with one request."""
 
-    headers: Headers = ()
-    certificate: Certificate | None = None
+    headers: Headers = field(default=(), repr=False)
+    certificate: Certificate | None = field(default=None, repr=False)
 
 
 class Credentials(Protocol):

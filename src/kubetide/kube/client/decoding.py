@@ -6,22 +6,26 @@ one object that somebody wrote badly must not hide twenty thousand good ones.
 
 import asyncio
 import gc
-import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kubetide.api.objects.meta import ObjectKey, TypedObject
+from kubetide.api.objects.meta import ApiObject, ObjectKey, TypedObject
 from kubetide.api.values.codec import SLICE, ListMeta, RawList, decode
 from kubetide.errors import DecodeError
 from kubetide.kube.client.errors import error_from_status
 
 T = TypeVar("T")
+Foreign = Callable[[str, ObjectKey], bool]
+"""Whether nobody here wants an object, by its uid and key."""
 
 AT_ONCE = 128 * 1024
 """Pages of at most so many bytes are decoded in one go: half a millisecond."""
 
+_MODIFIED_LINE = b'{"type":"MODIFIED",'
+_VERSION = b'"resourceVersion":"'
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 
 
@@ -42,6 +46,39 @@ class Rejected:
     key: ObjectKey
     resource_version: str
     error: DecodeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[T]):
+    """A whole list at one resource version; `rejected` names the items that could not be decoded."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    rejected: tuple[Rejected, ...] = field(default=())
+    shard: str = ""
+    """The shard selector that the server applied; a server without the feature ignores it and says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A change of an object of another shard, of which nothing else was read."""
+
+    type: str
+    key: ObjectKey
+    resource_version: str
+
+
+class _Identity(ApiObject, frozen=True, kw_only=True, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Identified(ApiObject, frozen=True, kw_only=True, gc=False):
+    """An object of which only the metadata is looked at."""
+
+    metadata: _Identity = _Identity()
 
 
 class _Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -106,6 +143,44 @@ def parse_line(line: bytes, kind: type[T]) -> WatchEvent[T] | Rejected:
     raise DecodeError(f"no watch event: type {parsed.type!r} of an object named {key.name!r}", subject="watch")
 
 
+def find_expected(line: bytes, expected: Mapping[str, WatchEvent[T]]) -> WatchEvent[T] | None:
+    """Return the expected change that a line of a watch is, if it is one, by a look at its first resource version.
+
+    That text cannot be content of the object: within a string its quotes would be escaped. A version is given to one
+    change of one object only.
+    """
+    if not line.startswith(_MODIFIED_LINE):
+        return None
+    start = line.find(_VERSION)
+    if start < 0:
+        return None
+    start += len(_VERSION)
+    found = expected.get(line[start : line.find(b'"', start)].decode("ascii", "replace"))
+    # The key as well: what a version is of, an object in another one for instance, depends on the order of fields.
+    return found if found is not None and f'"name":"{found.key.name}"'.encode() in line else None
+
+
+def find_foreign(line: bytes, foreign: Foreign) -> Elsewhere | None:
+    """Return what a line of a watch is about if it is foreign by its uid and key, without decoding the rest."""
+    try:
+        parsed: _Line[_Identified] = _line_decoder(_Identified).decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # whoever decodes the whole says what is wrong with it
+    meta = parsed.object.metadata
+    key = ObjectKey(meta.namespace, meta.name)
+    if parsed.type not in (ADDED, MODIFIED, DELETED) or not meta.name or not foreign(meta.uid, key):
+        return None
+    return Elsewhere(parsed.type, key, meta.resource_version)
+
+
+def _is_foreign(raw: msgspec.Raw, foreign: Foreign) -> bool:
+    try:
+        meta = msgspec.json.decode(raw, type=_Identified).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return foreign(meta.uid, ObjectKey(meta.namespace, meta.name))
+
+
 def _parse_bad_line(line: bytes, error: DecodeError) -> Rejected:
     envelope = decode(line, _Line[msgspec.Raw], what="watch")
     if envelope.type == ERROR:
@@ -121,9 +196,14 @@ def _watch_error(line: bytes) -> Exception:
     return error_from_status(bytes(decode(line, _Line[msgspec.Raw], what="watch").object))
 
 
-async def decode_page(body: bytes, kind: type[T], *, what: str = "") -> tuple[ListMeta, list[T], list[Rejected]]:
-    """Decode one page of a list: a short one at once, a long one in slices that give way to other tasks."""
-    if len(body) <= AT_ONCE:
+async def decode_page(
+    body: bytes, kind: type[T], *, what: str = "", foreign: Foreign | None = None
+) -> tuple[ListMeta, list[T], list[Rejected]]:
+    """Decode one page of a list: a short one at once, a long one in slices that give way to other tasks.
+
+    What is `foreign` by uid and key is left out, and not decoded.
+    """
+    if len(body) <= AT_ONCE and foreign is None:
         try:
             whole = decode(body, _Page[kind], what=what)  # type: ignore[valid-type]
         except DecodeError:
@@ -137,7 +217,10 @@ async def decode_page(body: bytes, kind: type[T], *, what: str = "") -> tuple[Li
     for start in range(0, len(raw), SLICE):
         if start:
             await asyncio.sleep(0)
-        _decode_slice(raw[start : start + SLICE], kind, items, rejected, what)
+        part = raw[start : start + SLICE]
+        if foreign is not None:
+            part = [each for each in part if not _is_foreign(each, foreign)]
+        _decode_slice(part, kind, items, rejected, what)
     return page.metadata, items, rejected
 
 
@@ -158,15 +241,13 @@ def _decode_slice(raw: list[msgspec.Raw], kind: type[T], items: list[T], rejecte
 GC_THRESHOLDS = (100_000, 50, 1000)
 
 
-def tune_gc() -> bool:
-    """Make the cyclic collector rare while large answers are decoded; return whether that was needed.
+def tune_gc() -> None:
+    """Make the cyclic collector rare, and let it pass over what the imports made.
 
     On Python 3.11 it runs inside the decoder and costs more than half of it, although the decoded structs cannot form
-    cycles; since 3.12 it waits for the decoder to return.
+    cycles; since 3.12 it waits for the decoder to return, and what is left to gain is about a twentieth of a
+    controller's CPU (docs/reference/measured.md, "The interpreter").
     """
-    if sys.version_info >= (3, 12):
-        return False
     gc.set_threshold(*GC_THRESHOLDS)
     gc.collect()
     gc.freeze()
-    return True

@@ -159,6 +159,8 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 _LONGEST_WAIT = 86_400
 """Nobody asks a client to wait for more than a day: such a number is a mistake."""
+LONGEST_RETRY_AFTER = 60.0
+"""A server that asks for an hour is better answered by an error and the caller's own backoff."""
 
 
 class _Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +216,12 @@ def error_from(response: Response) -> ApiError:
     return error_from_status(
         response.body, status=response.status, retry_after=_seconds(response.headers.get("retry-after"))
     )
+
+
+def pause_after(error: Exception, *, at_least: float) -> float:
+    """Return for how many seconds to leave the server alone: as long as it asked for, within reason."""
+    retry_after = error.retry_after if isinstance(error, ApiError) else None
+    return max(at_least, min(retry_after or 0.0, LONGEST_RETRY_AFTER))
 
 
 def _seconds(text: str | None) -> float | None:

@@ -1,6 +1,19 @@
-"""What requests carry beside an object: selectors, dry run, field manager, options of deletions and evictions."""
+"""What requests carry beside an object: patches, selectors, dry run, field manager, options of deletions, evictions."""
 
-from typing import Any
+from typing import Any, Protocol
+
+
+class Patch(Protocol):
+    """A change as a value: `api.patch` has the three kinds."""
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the patch."""
+        ...
+
+    def encode(self) -> bytes:
+        """Return the body to send."""
+        ...
 
 
 def selectors(label_selector: str, field_selector: str, shard_selector: str = "") -> dict[str, str]:

@@ -19,7 +19,7 @@ from kubetide.kube.client.errors import CredentialsFailed
 class Pem:
     """PEM text, or the file that holds it."""
 
-    data: str = ""
+    data: str = field(default="", repr=False)
     path: Path | None = None
 
     def __bool__(self) -> bool:

@@ -4,6 +4,8 @@
     leadership is asked for once the caches are synced: a process that knows nothing must not hold the Lease
     loops      run only while leading, keyed (a queue, a reconcile per object) or periodic (an iteration per interval)
     background runs from start to stop whoever leads: a webhook server, the expiry of metrics
+    ranges     replicas that share the work (`kube.control.shards`) all work, each on the namespaces, or nodes, it owns:
+               its caches are filled for them before it starts owning them, and its work on them ends before it stops
 
 A component derives from `Controller`, hands its caches and loops to the constructor and says in `started_leading`
 what a new term begins with. Everything is level-based: a term starts from what the caches show, never from what an
@@ -16,11 +18,16 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from kubetide import tracing
+from kubetide.api.values.shard_selector import NAMESPACE
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
+from kubetide.kube.cache.view import Cache, Selectable
+from kubetide.kube.control.core.ranges import NO_RANGES, RANGES, range_of, selector_of
 from kubetide.kube.control.instruments import Reconciles
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.reconcile import STOP_GRACE, Reconciled, Result, Workers
+from kubetide.kube.control.shards import ShardMembership
 from kubetide.kube.control.workqueue import FAILURE_BACKOFF, WorkQueue
 from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
@@ -32,23 +39,6 @@ log = get_logger("controller")
 
 STALLED_INTERVALS = 5
 """Intervals that may pass without the end of an iteration before a restart is the better choice."""
-
-
-class Cache(Protocol):
-    """A local copy of a part of the cluster: an informer, or a view over several."""
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether it has been filled once."""
-        ...
-
-    async def wait_synced(self) -> None:
-        """Wait until it has been filled once."""
-        ...
-
-    async def run(self) -> None:
-        """Follow the cluster until cancelled."""
-        ...
 
 
 class Loop(Protocol):
@@ -154,7 +144,8 @@ class PeriodicLoop:
         try:
             while True:
                 await asyncio.sleep(max(0.0, due - self._clock.monotonic()))
-                await self._attempt()
+                with tracing.span(self.name):
+                    await self._attempt()
                 self.last_run = self._clock.now()
                 self._progress_at = self._clock.monotonic()
                 due = next_due(due, self._interval, now=self._progress_at)
@@ -168,6 +159,7 @@ class PeriodicLoop:
             await self._run_once()
         except* KubetideError as errors:
             failure = errors
+            tracing.failed(errors)
             for error in _flat(errors):
                 log.warning("loop failed", loop=self.name, error=str(error), kind=type(error).__name__)
         if self._reconciles is not None:
@@ -191,9 +183,12 @@ class Controller:
         clock: Clock,
         caches: Sequence[Cache] = (),
         loops: Sequence[Loop] = (),
-        leadership: Leadership | None = None,
+        leadership: Leadership | ShardMembership | None = None,
+        sharded: Sequence[Selectable] = (),
+        shard_by: str = NAMESPACE,
         background: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
+        """`sharded` are the caches that hold only what this replica owns, where replicas share the work `shard_by`."""
         self.name = name
         self.leading_since: datetime | None = None
         """When this process started leading; None while it does not, or while a new term is being prepared."""
@@ -202,6 +197,13 @@ class Controller:
         self._loops = tuple(loops)
         self._leadership = leadership
         self._background = tuple(background)
+        self._sharded = tuple(sharded)
+        self._shard_by = shard_by
+        self._shards = leadership if isinstance(leadership, ShardMembership) else None
+        self._owned: dict[int, datetime] = {}  # ranges, and since when
+        if self._shards is not None:
+            self._shards.owner = self
+            self._select()
 
     @property
     def leading(self) -> bool:
@@ -218,6 +220,9 @@ class Controller:
 
     def notes(self) -> Sequence[str]:
         """Return what people should know though all is healthy: that it stands by, if it does."""
+        if self._shards is not None:
+            of = "namespaces" if self._shard_by == NAMESPACE else "nodes"
+            return (f"owns {len(self._owned)} of {RANGES} ranges of {of}, with {self._shards.live} members",)
         if self._leadership is None or self._leadership.is_leader:
             return ()
         return (f"stands by: does not hold the lease {self._leadership.lease}",)
@@ -231,6 +236,42 @@ class Controller:
 
     def stopped_leading(self) -> None:
         """Tidy up after a term, also one that was cut off. Nothing by default."""
+
+    # Where replicas share the work.
+
+    def acting_since(self, name: str) -> datetime | None:
+        """Return since when this process acts on what is in a namespace, or on a node; None while it does not."""
+        return self.leading_since if self._shards is None else self._owned.get(range_of(name))
+
+    def owns(self, name: str) -> bool:
+        """Return whether a namespace, or a node, is this replica's; without shards all are."""
+        return self._shards is None or range_of(name) in self._owned
+
+    async def started_owning(self, ranges: frozenset[int]) -> None:
+        """Begin with ranges, whose objects are in the caches. Nothing by default."""
+
+    async def stops_owning(self, ranges: frozenset[int]) -> None:
+        """End what is under way for ranges, and write what is to be written. Nothing by default."""
+
+    async def take_ranges(self, ranges: frozenset[int]) -> None:
+        """Fill the caches for ranges, then start owning them."""
+        self._select(ranges)
+        for cache in self._sharded:
+            await cache.wait_synced()
+        self._owned.update(dict.fromkeys(ranges, self._frame_clock.now()))
+        await self.started_owning(ranges)
+
+    async def give_up_ranges(self, ranges: frozenset[int]) -> None:
+        """Begin nothing new on ranges, end what is under way, then forget them."""
+        for number in ranges:
+            self._owned.pop(number, None)
+        await self.stops_owning(ranges)
+        self._select()
+
+    def _select(self, more: frozenset[int] = NO_RANGES) -> None:
+        selector = selector_of(self._owned.keys() | more, self._shard_by)
+        for cache in self._sharded:
+            cache.select(selector)
 
     async def run(self) -> None:
         """Follow the cluster, and work whenever this process leads, until cancelled."""
@@ -261,6 +302,7 @@ class Controller:
                     group.create_task(loop.run(), name=f"{self.name}/{loop.name}")
         finally:
             self.leading_since = None
+            self._owned.clear()
             self.stopped_leading()
 
 

@@ -18,6 +18,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.control.leader_election import LeaderElector
 from kubetide.kube.control.reconcile import Reconciled
 from kubetide.kube.control.recorder import EventRecorder
+from kubetide.kube.control.shards import ShardMembership
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.telemetry import Telemetry
 
@@ -28,27 +29,27 @@ class Reconciles:
     """Counts reconciliations by result, and their time."""
 
     def __init__(self, telemetry: Telemetry) -> None:
-        self._count = telemetry.counter(
+        self._count = telemetry.counts(
             "controller_runtime_reconcile_total", "Reconciliations by controller and result.", ("controller", "result")
         )
-        self._seconds = telemetry.histogram(
+        self._seconds = telemetry.durations(
             "controller_runtime_reconcile_time_seconds", "How long one reconciliation took.", ("controller",), SECONDS
         )
 
     def outcome(self, controller: str, outcome: Reconciled[Any]) -> None:
         """Note a reconciliation: with the controller's name bound, the `observe` of Workers."""
-        self._count.labels(controller, "error" if outcome.error is not None else "success").inc()
-        self._seconds.labels(controller).observe(outcome.seconds)
+        self._count.add(controller, "error" if outcome.error is not None else "success")
+        self._seconds.add(outcome.seconds, controller)
 
 
 class Instruments:
     """The telemetry of one process's machinery."""
 
     def __init__(self, telemetry: Telemetry) -> None:
-        self._requests = telemetry.counter(
+        self._requests = telemetry.counts(
             "rest_client_requests_total", "Requests to the API server, by status code and method.", ("code", "method")
         )
-        self._latency = telemetry.histogram(
+        self._latency = telemetry.durations(
             "rest_client_request_duration_seconds", "How long requests to the API server took.", ("verb",), SECONDS
         )
         self._machinery = _Machinery()
@@ -56,8 +57,8 @@ class Instruments:
 
     def request(self, method: str, status: int, seconds: float) -> None:
         """Note a request: the `observe` of a Client."""
-        self._requests.labels(str(status) if status else "<error>", method).inc()
-        self._latency.labels(method).observe(seconds)
+        self._requests.add(str(status) if status else "<error>", method)
+        self._latency.add(seconds, method)
 
     def of(self, component: str) -> Callable[[object], None]:
         """Return the `announce` of a component's client: what is built on it is shown under its name."""
@@ -96,6 +97,9 @@ class _Machinery(Collector):
         leading = GaugeMetricFamily(
             "leader_election_master_status", "1 while this process leads, else 0.", labels=["name"]
         )
+        ranges = GaugeMetricFamily("kubetide_shard_ranges", "Ranges of namespaces owned here.", labels=["name"])
+        members = GaugeMetricFamily("kubetide_shard_members", "Replicas that share the work.", labels=["name"])
+        moved = CounterMetricFamily("kubetide_shard_range_moves", "Ranges taken, given up and lost.", labels=["name"])
         dropped = CounterMetricFamily("kubetide_events_dropped", "Events that were not written.", labels=["component"])
         queues: defaultdict[str, list[WorkQueue[Any]]] = defaultdict(list)
         caches: defaultdict[tuple[str, str], _Caches] = defaultdict(_Caches)
@@ -104,11 +108,15 @@ class _Machinery(Collector):
                 queues[part.name].append(part)
             elif isinstance(part, LeaderElector):
                 leading.add_metric([part.lease_name], float(part.is_leader))
+            elif isinstance(part, ShardMembership):
+                ranges.add_metric([part.group], len(part.held))
+                members.add_metric([part.group], part.live)
+                moved.add_metric([part.group], part.handed_over)
             elif isinstance(part, EventRecorder):
                 dropped.add_metric([part.component], part.dropped)
             elif isinstance(part, Informer):
                 caches[component, str(part.resource)].add(part)
-        yield from (leading, dropped)
+        yield from (leading, ranges, members, moved, dropped)
         yield from _queues(queues)
         yield from _caches(caches)
 

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from kubetide import tracing
 from kubetide.errors import TerminalError
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.log import get_logger
@@ -89,7 +90,8 @@ class Workers(Generic[K]):
         while not self._stopping and (key := await self.queue.get()) is not None:
             self._busy.add(task)
             try:
-                await self._handle(key)
+                with tracing.span(self.name, key=key):
+                    await self._handle(key)
             finally:
                 self._busy.discard(task)
                 self.queue.done(key)
@@ -118,6 +120,8 @@ class Workers(Generic[K]):
             self.queue.forget(key)
             if result.requeue_after is not None:
                 self.queue.add_after(key, result.requeue_after)
+        if error is not None:
+            tracing.failed(error)
         if self._observe is not None:
             self._observe(Reconciled(key=key, seconds=loop.time() - started, error=error))
 

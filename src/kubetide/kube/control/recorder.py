@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kubetide.api.objects.events import Event
 from kubetide.api.objects.scheme import EVENTS
@@ -126,6 +126,13 @@ log = get_logger("recorder")
 QUEUE_SIZE = 1000
 ATTEMPTS = 5
 RETRY = Backoff(base=1.0, cap=30.0, jitter=0.5)
+
+
+class Recorder(Protocol):
+    """Where events go."""
+
+    def publish(self, event: Event) -> None:
+        """Write an event soon, never waiting."""
 
 
 class EventRecorder:

@@ -9,7 +9,7 @@ Whoever waits sleeps until there is a key for it: one key wakes one worker, and 
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Generic, TypeVar
@@ -45,6 +45,10 @@ class QueueState(Generic[K]):
     def running(self) -> int:
         """How many keys are being worked on."""
         return len(self._running)
+
+    def running_keys(self) -> Collection[K]:
+        """Return the keys that are being worked on."""
+        return self._running.keys()
 
     def begun(self) -> Collection[float]:
         """Return when the work under way was begun, for each key."""
@@ -142,6 +146,7 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._backoff = backoff
         self._state: QueueState[K] = QueueState(backoff)
+        self._given_back = asyncio.Event()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._woken = 0
         """Workers that were woken and have not looked yet."""
@@ -214,7 +219,14 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Give back a key taken with `get`."""
         self._state.done(key)
+        self._given_back.set()
         self._wake()
+
+    async def until_done(self, concerns: Callable[[K], bool]) -> None:
+        """Wait until nobody works on a key that `concerns` accepts."""
+        while any(map(concerns, self._state.running_keys())):
+            self._given_back.clear()
+            await self._given_back.wait()
 
     def clear(self) -> None:
         """Forget all keys, delays and failures; nobody may be working on a key."""

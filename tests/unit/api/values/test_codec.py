@@ -5,10 +5,7 @@ import pytest
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ApiObject, ObjectMeta
-from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.values.codec import (
-    SLICE,
-    ListSlices,
     convert,
     decode,
     decode_folded,
@@ -80,25 +77,6 @@ def test_a_null_for_an_item_is_the_zero_value_and_a_null_for_a_field_says_nothin
     assert fold_keys({"cpu": None}, dict[str, int | None]) == {"cpu": None}
     assert fold_keys([None], list[list[int]]) == [[]]
     assert fold_keys([None], list[bool]) == [False]
-
-
-def test_long_lists_come_in_slices() -> None:
-    items = ",".join(f'{{"metadata":{{"name":"p{i}"}}}}' for i in range(SLICE + 1))
-    body = f'{{"metadata":{{"resourceVersion":"7","continue":"c"}},"items":[{items}]}}'.encode()
-    slices = ListSlices(body, PodMetrics)
-    parts = list(slices)
-    assert [len(part) for part in parts] == [SLICE, 1]
-    assert (len(slices), slices.metadata.resource_version, slices.metadata.continue_) == (SLICE + 1, "7", "c")
-    assert parts[1][0].metadata.name == f"p{SLICE}"
-
-
-def test_a_null_list_is_empty() -> None:
-    assert list(ListSlices(b'{"items":null}', Pod)) == []
-
-
-def test_a_bad_item_names_its_slice() -> None:
-    with pytest.raises(DecodeError, match=r"items\[0"):
-        list(ListSlices(b'{"items":[{"metadata":3}]}', Pod, what="pods"))
 
 
 def test_objects_become_plain_json_values() -> None:

@@ -13,6 +13,7 @@ from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import CONFIG_MAPS
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.kube.cache.handlers import Handler
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
@@ -32,13 +33,17 @@ def key(name: str) -> ObjectKey:
 class World:
     """A server, a client and an informer that runs."""
 
-    def __init__(self, faults: FaultPlan | None = None, **options: Any) -> None:
+    def __init__(
+        self, faults: FaultPlan | None = None, first: Handler[ConfigMap] | None = None, **options: Any
+    ) -> None:
         self.api = FaultyApi()
         self.clock = virtual_clock()
         self.transport = FaultyTransport(self.api, faults)
         self.client = Client(self.transport, clock=self.clock)
         self.informer: Informer[ConfigMap] = Informer(self.client, CONFIG_MAPS, clock=self.clock, **options)
         self.seen: list[tuple[str | None, str | None]] = []
+        if first is not None:
+            self.informer.add_handler(first)
         self.informer.add_handler(lambda old, new: self.seen.append((_colour(old), _colour(new))))
 
     def put(self, name: str, **data: str) -> None:
@@ -300,8 +305,7 @@ def test_a_handler_that_fails_does_not_stop_the_others() -> None:
         raise RuntimeError("bug")
 
     async def main() -> None:
-        world = World()
-        world.informer._handlers.insert(0, fails)
+        world = World(first=fails)
         world.put("a", colour="red")
         async with world:
             await world.informer.wait_synced()

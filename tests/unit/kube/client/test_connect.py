@@ -1,7 +1,6 @@
 """From settings to a client, and the collector that is kept from the decoder."""
 
 import gc
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,10 +33,9 @@ def test_one_answer_cannot_take_all_memory() -> None:
     assert KubeSettings().body_limit == 256 * 1024 * 1024
 
 
-def test_the_collector_is_tuned_only_where_it_runs_inside_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_collector_becomes_rare_and_passes_over_what_the_imports_made(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(gc, "set_threshold", lambda *values: calls.append(f"threshold {values}"))
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
-    needed = sys.version_info < (3, 12)
-    assert tune_gc() is needed
-    assert calls == ([f"threshold {GC_THRESHOLDS}", "freeze"] if needed else [])
+    tune_gc()
+    assert calls == [f"threshold {GC_THRESHOLDS}", "freeze"]

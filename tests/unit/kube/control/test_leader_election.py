@@ -217,7 +217,7 @@ def test_leading_is_a_question_of_time_even_when_nothing_runs() -> None:
             namespace=KEY.namespace,
             identity="me",
         )
-        fenced = Client(FencedTransport(FaultyTransport(api), lambda: elector.is_leader), clock=clock)
+        fenced = Client(FencedTransport(FaultyTransport(api), lambda path: elector.is_leader), clock=clock)
         refused: list[Exception] = []
         path = LEASES.replace("/leases", f"/namespaces/{KEY.namespace}/leases")
 

@@ -1,0 +1,1 @@
+"""Decisions of the controller frame, as pure functions."""

@@ -6,29 +6,39 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.layout import Layout
 from kubetide.node.enforcement import make_modules
 from kubetide.node.settings import NodeSettings
+from kubetide.node.state.kubelet import Kubelet
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod
 
 Raw = dict[str, Any]
 
 
-def make_agent(cluster: SimCluster, node: str = "node-1", **settings: Any) -> NodeAgent:
+def make_agent(
+    cluster: SimCluster,
+    node: str = "node-1",
+    *,
+    user: User | None = None,
+    kubelet: Kubelet | None = None,
+    **settings: Any,
+) -> NodeAgent:
     """Return an agent with strategies and hooks for a simulated node."""
     host = cluster.hosts[node]
     fields: Raw = {"node_name": node, "audit_log_dir": "", "enable_node_metric_report": False} | settings
     return NodeAgent(
-        cluster.client(),
+        cluster.client(user),
         cluster.clock,
         NodeSettings(**fields),
         host,
         Telemetry(),
         layout=Layout(version=host.version, paths=host.paths),
         commands=host,
+        kubelet=kubelet,
         modules=lambda agent: make_modules(agent, sockets=False, rng=Random(0)),
     )
 

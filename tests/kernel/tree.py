@@ -144,7 +144,7 @@ class Tree:
         if self.version == 1:
             (self.root / "cpu" / directory / "cpu.cfs_quota_us").write_text(str(micros))
         else:
-            (self.root / directory / "cpu.max").write_text(f"{micros} 100000")
+            (self.root / directory / "cpu.max").write_text(f"{micros if micros >= 0 else 'max'} 100000")
 
     def close(self) -> None:
         """End all processes and remove every directory that was made."""

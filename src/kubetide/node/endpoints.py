@@ -15,7 +15,7 @@ from aiohttp import web
 from kubetide.api.values.codec import encode
 from kubetide.errors import InvalidInput
 from kubetide.kube.connections import ConnectionLimits
-from kubetide.kube.endpoints import METRICS_TYPE, Endpoints
+from kubetide.kube.endpoints import Endpoints, metrics_page
 from kubetide.node.executor.audit_log import DEFAULT_PAGE, UnknownToken
 from kubetide.node.telemetry import is_internal
 from kubetide.telemetry import Telemetry
@@ -71,8 +71,8 @@ class NodeEndpoints(Endpoints):
         return app
 
     def _some_metrics(self, wanted: Callable[[str], bool]) -> Callable[[web.Request], Any]:
-        async def answer(_: web.Request) -> web.Response:
-            return web.Response(body=self._telemetry.render(wanted), headers={"Content-Type": METRICS_TYPE})
+        async def answer(request: web.Request) -> web.Response:
+            return metrics_page(self._telemetry, request, wanted)
 
         return answer
 

@@ -32,12 +32,15 @@ from kubetide.node.core.qos.cpu_burst import CpuBurst
 from kubetide.node.core.qos.extensions import GROUP, Extension, Extensions, Factory, switched_on
 from kubetide.node.core.qos.memory import MemoryQos
 from kubetide.node.core.qos.resctrl import Resctrl
+from kubetide.node.core.qos.share_control import ShareControl
+from kubetide.node.core.qos.share_target import BadTarget, ShareTarget, parse_target
 from kubetide.node.core.qos.strategy import Strategy
 from kubetide.node.core.qos.suppress import CpuSuppress
 from kubetide.node.core.qos.system import SystemConfig
 from kubetide.node.core.snapshot import Snapshot
 from kubetide.node.executor.evictor import NodeEvictor
 from kubetide.node.hook_reconciler import HookReconciler
+from kubetide.node.host.readers import CgroupReader
 from kubetide.node.kernel_reader import KernelReader
 from kubetide.node.runtime.core_sched import PrctlCookies, enable_core_sched
 from kubetide.node.runtime.resctrl import ResctrlFilesystem
@@ -45,6 +48,7 @@ from kubetide.node.runtime.terway import GATE as TERWAY_QOS
 from kubetide.node.runtime.terway import TerwayFiles
 from kubetide.node.runtime.traffic import GATE as TC_QOS
 from kubetide.node.runtime.traffic import TrafficShaper
+from kubetide.node.sample_stream import SampleStream
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.callbacks import News
 from kubetide.node.strategy_runner import QosController
@@ -80,7 +84,10 @@ def make_strategies(
             )
         )
     return [
-        CpuSuppress(interval=timedelta(seconds=settings.cpu_suppress_interval_seconds)),
+        CpuSuppress(
+            interval=timedelta(seconds=settings.cpu_suppress_interval_seconds),
+            share=ShareControl(best_effort_target(settings), settings.best_effort_max_percent),
+        ),
         CpuBurst(Limiters(rng.random), interval=reconcile, extensions=extensions),
         *evictors,
         MemoryQos(interval=reconcile, extensions=extensions),
@@ -89,6 +96,14 @@ def make_strategies(
         SystemConfig(interval=reconcile),
         *extensions.strategies(),
     ]
+
+
+def best_effort_target(settings: NodeSettings) -> ShareTarget | None:
+    """Return the target that the threshold of CPU suppress follows, if there is one; raise SettingsError."""
+    try:
+        return parse_target(settings.best_effort_target)
+    except BadTarget as error:
+        raise SettingsError(str(error), field="best-effort-target") from error
 
 
 def installed_extensions() -> dict[str, Factory]:
@@ -122,7 +137,7 @@ def make_modules(
         publish=recorder.publish,
         telemetry=agent.telemetry,
         audit=agent.audit,
-        stop_containers=_stopper(agent) if sockets and has_extra() and not settings.only_evict_by_api else None,
+        stop_containers=container_stopper(agent) if sockets else None,
     )
     gates = {**agent.gates, **agent.hook_gates}
 
@@ -181,6 +196,19 @@ def make_modules(
                 kernel=agent.kernel,
                 disk=agent.disk,
                 node_name=agent.node_name,
+            )
+        )
+    if sockets and settings.metrics_stream:
+        modules.append(
+            SampleStream(
+                agent.client,
+                agent.clock,
+                settings,
+                agent.telemetry,
+                CgroupReader(agent.host, agent.layout),
+                agent.kernel,
+                agent.pods.states,
+                lambda: agent.store.view(agent.clock.now, agent.collect_interval),
             )
         )
     if sockets:
@@ -256,7 +284,10 @@ def _do_without_extra(agent: NodeAgent) -> None:
     log.warning("no runtime hooks, no stopping of containers at once", missing="pip install 'kubetide[agent]'")
 
 
-def _stopper(agent: NodeAgent) -> Callable[[Eviction], Awaitable[None]]:
+def container_stopper(agent: NodeAgent) -> Callable[[Eviction], Awaitable[None]] | None:
+    """Return what stops the containers of an evicted pod; with --only-evict-by-api nothing ever does."""
+    if agent.settings.only_evict_by_api or not has_extra():
+        return None
     from kubetide.node.runtime.stopper import ContainerStopper
 
     stopper = ContainerStopper(Path(agent.layout.var_run_root))

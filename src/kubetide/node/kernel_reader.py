@@ -5,7 +5,7 @@ pass. The value is left out and its reason noted, and the decision sees that it 
 """
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from kubetide.api.qos.cgroups import join
@@ -24,7 +24,9 @@ Value = TypeVar("Value")
 
 
 _cpu_set = lru_cache(maxsize=1024)(CpuSet.parse)
-"""Containers of a class mostly have the same CPUs."""
+"""Containers of a class mostly have the same CPUs, and many the same quota."""
+_quota_v1 = lru_cache(maxsize=1024)(partial(limit, what="quota"))
+_quota_v2 = lru_cache(maxsize=1024)(cpu.quota_v2)
 
 
 class KernelReader:
@@ -34,6 +36,7 @@ class KernelReader:
         self._host = host
         self._layout = layout
         self._cpus = files.CPUSET if layout.version == 1 else files.CPUSET_EFFECTIVE
+        self._quota = _quota_v1 if layout.version == 1 else _quota_v2
         self._paths = PathCache(layout)
 
     def read(self, needs: Needs) -> KernelValues:
@@ -114,9 +117,6 @@ class KernelReader:
         except (OSError, InvalidInput) as error:
             problems[named(told_as or file, directory)] = str(error)
             return None
-
-    def _quota(self, text: str) -> int:
-        return limit(text, "quota") if self._layout.version == 1 else cpu.quota_v2(text)
 
     def _list(
         self, controller: str, directory: str, children: dict[str, tuple[str, ...]], problems: dict[str, str]

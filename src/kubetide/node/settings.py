@@ -1,9 +1,11 @@
 """How the agent of a node runs: roots, intervals, prediction, audit. Flags carry the names that upstream gave them."""
 
+import os
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
+from kubetide.api.objects.sample_frames import STREAM_SERVICE
 from kubetide.api.values.compat import Compat
 from kubetide.config import Doc, Settings
 from kubetide.node.core.compat import parse_compat
@@ -105,7 +107,12 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     metric_history_retention: Annotated[timedelta, Doc("How long samples are kept on disk.")] = timedelta(hours=12)
     metric_history_max_mb: Annotated[int, Doc("How large the history may grow, in MiB.")] = 100
     metric_memory_window: Annotated[
-        timedelta, Doc("How far back samples are kept in memory; the longest aggregate duration must fit.", minimum=1)
+        timedelta,
+        Doc(
+            "How far back samples are kept in memory; the longest aggregate duration must fit. Usage of containers and "
+            "throttling are kept for five minutes at most.",
+            minimum=1,
+        ),
     ] = timedelta(minutes=35)
 
     prediction_checkpoint_filepath: Annotated[
@@ -137,6 +144,17 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     reconcile_interval_seconds: Annotated[
         int, Doc("Pause between syncs of burst, memory, block I/O, cache and kernel settings; 0 switches them off.")
     ] = 1
+    best_effort_target: Annotated[
+        str,
+        Doc(
+            "What latency-sensitive pods may feel, as pressure=PERCENT or throttled=PERCENT of the time: the threshold "
+            "of CPU suppress follows it instead of being fixed. Empty: fixed. The annotation "
+            "kubetide.io/best-effort-target of a Node, or `off` there, comes first."
+        ),
+    ] = ""
+    best_effort_max_percent: Annotated[
+        int, Doc("How far best-effort-target may raise the threshold of CPU suppress, in percent.", minimum=1)
+    ] = 90
     cpu_suppress_interval_seconds: Annotated[int, Doc("Pause between syncs of CPU suppress; 0 switches it off.")] = 1
     cpu_evict_interval_seconds: Annotated[int, Doc("Pause between syncs of CPU evict; 0 switches it off.")] = 1
     cpu_evict_cool_time_seconds: Annotated[int, Doc("Rest of CPU evict after an eviction and after the start.")] = 20
@@ -184,11 +202,45 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     ] = _seconds(10)
     default_runtime_type: Annotated[str, Doc("Runtime of containers whose id does not say it.")] = "containerd"
 
+    metrics_stream: Annotated[
+        bool,
+        Doc("Send samples to the replicas of kubetide's metrics server (`kubetide run metrics`) as they are made."),
+    ] = False
+    metrics_window: Annotated[
+        timedelta, Doc("What one sample covers. Shorter lets autoscalers act sooner.", minimum=1, maximum=60)
+    ] = _seconds(5)
+    memory_alarm_interval: Annotated[
+        timedelta,
+        Doc(
+            "How often --metrics-stream looks for containers whose memory is running out, which the metrics server is "
+            "told at once; 0: never. Costs a small file per container with a limit.",
+            maximum=60,
+        ),
+    ] = _seconds(1)
+    metrics_namespace: Annotated[
+        str, Doc("Namespace of the metrics server. Empty: the environment's NAMESPACE, else kube-system.")
+    ] = ""
+    metrics_service: Annotated[str, Doc("Service of the metrics server, whose endpoints are its replicas.")] = (
+        STREAM_SERVICE
+    )
+    metrics_address: Annotated[str, Doc("host:port of the metrics server instead of the Service's endpoints.")] = ""
+    metrics_token_file: Annotated[
+        str, Doc("Token to show to the metrics server: of the agent's service account, with its audience.")
+    ] = "/var/run/secrets/kubetide/metrics/token"
+    metrics_ca_file: Annotated[
+        str, Doc("CA of the metrics server's certificate. Empty: what the server publishes in a ConfigMap.")
+    ] = ""
+
     audit_log_dir: Annotated[str, Doc("Directory of the audit log. Empty: not kept.")] = "/var/log/kubetide-node"
     audit_verbose: Annotated[int, Doc("Events above this level are dropped; 0 keeps all.")] = 3
     audit_max_disk_space_mb: Annotated[int, Doc("Size of the audit log, in MiB.")] = 16
     audit_max_concurrent_readers: Annotated[int, Doc("Open audit queries.", minimum=1)] = 4
     audit_max_events_limit: Annotated[int, Doc("Events in one answer at most.", minimum=1)] = 2048
+
+    @property
+    def own_namespace(self) -> str:
+        """Where the metrics server is."""
+        return self.metrics_namespace or os.environ.get("NAMESPACE", "") or "kube-system"
 
     @property
     def version(self) -> Compat:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kubetide import tracing
 from kubetide.clock import Clock
 from kubetide.log import get_logger
 from kubetide.node.core.kernel_values import NOTHING, KernelValues, Needs
@@ -102,7 +103,8 @@ class QosController:
     async def _loop(self, strategy: Strategy) -> None:
         pace = Pace(strategy.interval.total_seconds())
         while True:
-            await self.round(strategy)
+            with tracing.span(f"node/{strategy.name}"):
+                await self.round(strategy)
             await asyncio.sleep(pace.rest())
 
     async def round(self, strategy: Strategy) -> Plan | None:
@@ -117,12 +119,14 @@ class QosController:
             outcomes = await self._apply(strategy, plan)
             evicted = await self._evict(strategy, plan)
         except Exception as error:  # noqa: BLE001 - one failing strategy must not stop the others
+            tracing.failed(error)
             self._failed(strategy, error)
             return None
         self._failing.pop(strategy.name, None)
         self._rounds.labels(self._node_name, strategy.name, "ok").inc()
         self._seconds.labels(self._node_name, strategy.name).observe(self._clock.monotonic() - began)
         self._gauges.show(strategy.name, plan, outcomes)
+        tracing.annotate(writes=len(outcomes), evicted=len(evicted), reason=plan.trace)
         self.decisions[strategy.name] = {
             "at": self._clock.now().isoformat(),
             "writes": len(outcomes),

@@ -91,6 +91,7 @@ class Gauges:
         self._quota = telemetry.gauge(
             "koordlet_container_scaled_cfs_quota_us", "CFS quota that burst gave containers.", CONTAINER_LABELS
         )
+        self._shown: Outcomes = ()
 
     def show(self, strategy: str, plan: Plan, outcomes: Outcomes) -> None:
         """Show the decision of one sync; of values of containers those that the kernel took."""
@@ -103,6 +104,9 @@ class Gauges:
             self._show_containers(outcomes)
 
     def _show_containers(self, outcomes: Outcomes) -> None:
+        if outcomes == self._shown:
+            return
+        self._shown = outcomes
         self._burst.clear()
         self._quota.clear()
         for outcome in outcomes:

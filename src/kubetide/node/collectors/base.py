@@ -93,7 +93,8 @@ class Previous(Generic[T]):
     def forget_old(self) -> None:
         """Drop readings that no rate may use any more."""
         oldest = self._clock.monotonic() - self._kept
-        self._readings = {key: entry for key, entry in self._readings.items() if entry[0] >= oldest}
+        for key in [key for key, entry in self._readings.items() if entry[0] < oldest]:
+            del self._readings[key]
 
     def __len__(self) -> int:
         return len(self._readings)
@@ -110,10 +111,11 @@ class BaseCollector:
         self.started = False
         self.problem = ""
 
-    def store(self, samples: Iterable[tuple[Key, float]]) -> None:
-        """Have the loop append one batch under the collector's name."""
+    def store(self, samples: Iterable[tuple[Key, float]], of: str = "") -> None:
+        """Have the loop append one batch under the collector's name, or under a name below it."""
         context = self.context
-        context.worker.hand_back(context.store.append, self.name, self.interval, context.clock.now(), samples)
+        name = f"{self.name}/{of}" if of else self.name
+        context.worker.hand_back(context.store.append, name, self.interval, context.clock.now(), samples)
 
 
 def skips(pod: PodState, error: Exception) -> None:

@@ -52,26 +52,25 @@ class BestEffortCollector(BaseCollector):
         return True
 
 
-def container_directories(reader: CgroupReader, tier: str) -> list[str]:
-    """Return the container directories below a tier, in path order."""
+def first_container(reader: CgroupReader, tier: str) -> str | None:
+    """Return the first container directory below a tier, in path order."""
     layout = reader.layout
-    found: list[str] = []
     for pod in sorted(reader.host.list_dirs(layout.cgroup_dir("cpuset", tier))):
         try:
-            children = sorted(reader.host.list_dirs(layout.cgroup_dir("cpuset", f"{tier}/{pod}")))
+            children = reader.host.list_dirs(layout.cgroup_dir("cpuset", f"{tier}/{pod}"))
         except OSError as error:
             if is_gone(error):
                 continue  # the pod ended in this moment
             raise
-        found.extend(f"{tier}/{pod}/{child}" for child in children)
-    return found
+        if children:
+            return f"{tier}/{pod}/{min(children)}"
+    return None
 
 
 def real_limit_millis(reader: CgroupReader) -> int:
     """Return the real CPU limit of the tier in milli-cores."""
     tier = reader.layout.paths.tier(BEST_EFFORT)
-    containers = container_directories(reader, tier)
-    limit = len(reader.cpuset(containers[0] if containers else tier)) * 1000
+    limit = len(reader.cpuset(first_container(reader, tier) or tier)) * 1000
     quota = reader.cpu_quota(tier)
     if quota < 0:
         return limit

@@ -44,6 +44,7 @@ class PodCollector(BaseCollector):
     def collect(self) -> bool:
         """Read every pod and its containers."""
         samples: list[tuple[Key, float]] = []
+        inside: list[tuple[Key, float]] = []
         total_cpu = total_memory = 0.0
         for pod in self.context.pods():
             try:
@@ -69,9 +70,10 @@ class PodCollector(BaseCollector):
                     continue
                 if inner is not None:
                     identity = (kinds.CONTAINER_ID, container.id)
-                    samples.append((key_of(kinds.CONTAINER_CPU, identity), inner[0]))
-                    samples.append((key_of(kinds.CONTAINER_MEMORY, identity), float(inner[1])))
+                    inside.append((key_of(kinds.CONTAINER_CPU, identity), inner[0]))
+                    inside.append((key_of(kinds.CONTAINER_MEMORY, identity), float(inner[1])))
         self._usage.forget_old()
         self.store(samples)
+        self.store(inside, of="containers")
         self.context.shared.pods[self.name] = (self.context.clock.monotonic(), total_cpu, total_memory)
         return True

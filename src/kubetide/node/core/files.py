@@ -268,6 +268,7 @@ IO_PRESSURE = _pressure("io.pressure")
 MEMORY_LIMIT = CgroupFile(name="memory.limit_in_bytes", controller="memory", v2="memory.max", kind=Kind.LIMIT)
 MEMORY_USAGE = CgroupFile(name="memory.usage_in_bytes", controller="memory", v2="memory.current")
 MEMORY_STAT = CgroupFile(name="memory.stat", controller="memory", v2="memory.stat")
+MEMORY_EVENTS = CgroupFile(name="memory.oom_control", controller="memory", v2="memory.events")
 MEMORY_NUMA_STAT = CgroupFile(name="memory.numa_stat", controller="memory", v2="memory.numa_stat")
 MEMORY_MIN = _protection("memory.min")
 MEMORY_LOW = _protection("memory.low")
@@ -322,7 +323,7 @@ CGROUP_FILES: dict[str, CgroupFile] = {
         *(CPUSET_EFFECTIVE, CPUACCT_STAT, CPUACCT_USAGE, CPU_PRESSURE, MEMORY_PRESSURE, IO_PRESSURE),
         *(MEMORY_LIMIT, MEMORY_USAGE, MEMORY_STAT, MEMORY_NUMA_STAT, MEMORY_MIN, MEMORY_LOW, MEMORY_HIGH),
         *(MEMORY_WMARK_RATIO, MEMORY_WMARK_SCALE, MEMORY_WMARK_MIN_ADJ, MEMORY_PRIORITY),
-        *(MEMORY_USE_PRIORITY_OOM, MEMORY_OOM_GROUP, MEMORY_IDLE_PAGES),
+        *(MEMORY_USE_PRIORITY_OOM, MEMORY_OOM_GROUP, MEMORY_IDLE_PAGES, MEMORY_EVENTS),
         *(MEMORY_PAGE_CACHE_ENABLE, MEMORY_PAGE_CACHE_SIZE, MEMORY_PAGE_CACHE_SYNC),
         *(BLKIO_READ_IOPS, BLKIO_READ_BPS, BLKIO_WRITE_IOPS, BLKIO_WRITE_BPS),
         *(BLKIO_COST_WEIGHT, BLKIO_COST_MODEL, BLKIO_COST_QOS, NET_CLASS),

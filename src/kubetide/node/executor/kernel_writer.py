@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError
@@ -28,7 +28,7 @@ log = get_logger("node.executor")
 
 CACHE_LIFETIME = timedelta(minutes=2)
 FORCE_AFTER = timedelta(seconds=60)
-MOST_TOLD = 1000
+MOST_TOLD, MOST_AT_REST = 1000, 16
 
 
 class NotStarted(KubetideError):
@@ -65,6 +65,13 @@ class _Entry:
     at: datetime
 
 
+class _AtRest(NamedTuple):
+    batch: Batch
+    outcomes: Outcomes
+    changes: int
+    until: datetime
+
+
 @dataclass(slots=True)
 class WriteCounts:
     """How writes fared since the start."""
@@ -99,6 +106,9 @@ class Executor:
         self._force_after = force_after
         self._paths = PathCache(layout)
         self._cache: dict[str, _Entry] = {}
+        self._changes = 0  # how often something was remembered or forgotten
+        self._at_rest: dict[int, _AtRest] = {}
+        """By its id: a batch all of whose values were unchanged, and until when that holds while nothing changes."""
         self._support: dict[str, bool] = {}
         self._refused: set[str] = set()
         self._failing: dict[str, str] = {}
@@ -118,6 +128,7 @@ class Executor:
         """Forget entries that are too old to be believed, and refused values when they are many: reported again."""
         now = self._clock.now()
         self._paths.clear()
+        self._at_rest.clear()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
         if len(self._refused) > MOST_TOLD:
             self._refused.clear()
@@ -135,10 +146,30 @@ class Executor:
         return tuple(outcome for batch in plan.batches for outcome in self.apply_batch(batch))
 
     def apply_batch(self, batch: Batch) -> Outcomes:
-        """Apply one batch, leveled or in order, and return what became of every write, in the order of the batch."""
+        """Apply one batch, leveled or in order, and return what became of every write, in the order of the batch.
+
+        Strategies that want the same as before hand over the same batch: it is looked through again when it must be.
+        """
+        rest = self._at_rest.get(id(batch))
+        if rest is not None and rest.batch is batch and not self._failing:
+            if rest.changes == self._changes and self._clock.now() <= rest.until:
+                self.counts.unchanged += len(rest.outcomes)
+                return rest.outcomes
+            del self._at_rest[id(batch)]
         if batch.leveled:
-            return self.update_leveled(batch.levels, cached=batch.cached)
-        return tuple(self.update(write, cached=batch.cached) for level in batch.levels for write in level)
+            outcomes = self.update_leveled(batch.levels, cached=batch.cached)
+        else:
+            outcomes = tuple(self.update(write, cached=batch.cached) for level in batch.levels for write in level)
+        if batch.cached and outcomes and all(outcome.status is WriteStatus.UNCHANGED for outcome in outcomes):
+            self._rest(batch, outcomes)
+        return outcomes
+
+    def _rest(self, batch: Batch, outcomes: Outcomes) -> None:
+        if len(self._at_rest) >= MOST_AT_REST:
+            self._at_rest.clear()
+        seen = min(self._cache[self._key(outcome.write)].at for outcome in outcomes)
+        until = seen + min(self._force_after, CACHE_LIFETIME)
+        self._at_rest[id(batch)] = _AtRest(batch, outcomes, self._changes, until)
 
     def update(self, write: Write, *, cached: bool = True) -> WriteOutcome:
         """Write one value and return the outcome of it; `cached` skips what was written a short while ago."""
@@ -333,6 +364,7 @@ class Executor:
         """
         path = self.layout.cgroup_file(CPU_BURST, write.directory)
         self._cache.pop(path, None)
+        self._changes += 1
         if signed(quota) < 0 or not self.host.exists(path):
             return
         burst = self._read(path).strip()
@@ -350,11 +382,13 @@ class Executor:
 
     def _forget(self, write: Write) -> None:
         """Forget to have seen a value; a place that cannot be named has none."""
+        self._changes += 1
         with suppress(InvalidInput):
             self._cache.pop(self._key(write), None)
 
     def _remember(self, key: str, value: str) -> None:
         self._cache[key] = _Entry(value, self._clock.now())
+        self._changes += 1
 
 
 def _both(down: WriteOutcome, up: WriteOutcome) -> WriteOutcome:

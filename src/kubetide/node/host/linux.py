@@ -39,11 +39,11 @@ class LinuxHost:
 
     def read(self, path: str) -> str:
         """Return the text of a file."""
-        if not path.startswith(self._keep):
-            with open(self._opened(path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
-                return file.read()
         descriptor = self._open.get(path)
         if descriptor is None:
+            if not path.startswith(self._keep):
+                with open(self._opened(path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
+                    return file.read()
             descriptor = self._keep_open(path)
         else:
             self._open.move_to_end(path)

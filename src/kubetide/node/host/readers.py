@@ -3,7 +3,9 @@
 A missing file raises FileNotFoundError, an unreadable one FormatError. Unlimited is -1.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from kubetide.api.values.cpuset import CpuSet
 from kubetide.node.core import files
@@ -23,16 +25,73 @@ class CgroupPressure:
     io: psi.Pressure
 
 
-@dataclass(frozen=True, slots=True)
+MOST_PATHS = 20_000
+_LOOKS = 4
+"""How often all cgroups are looked at, about, before those that were not are forgotten."""
+Value = TypeVar("Value")
+
+
+class PathCache:
+    """Paths of cgroup files, built and checked once: the same thousands of them are read and written every second."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._known: dict[tuple[str, str], str] = {}
+
+    def path(self, file: CgroupFile, directory: str) -> str:
+        """Return the absolute path of a cgroup file; raise NotOnThisVersion or EscapesRoot."""
+        key = (file.name, directory)
+        path = self._known.get(key)
+        if path is None:
+            if len(self._known) >= MOST_PATHS:
+                self.clear()
+            path = self._known[key] = self._layout.cgroup_file(file, directory)
+        return path
+
+    def clear(self) -> None:
+        """Forget all paths, those of cgroups that are gone among them."""
+        self._known.clear()
+
+
+class _LastParsed(Generic[Value]):
+    """What the text of a file was last parsed to, by cgroup: that of an idle container is the same every second.
+
+    Two generations: what nobody looked at while all others were looked at a few times belongs to a cgroup that is gone.
+    """
+
+    def __init__(self, parse: Callable[[str, int], Value], version: int) -> None:
+        self._parse = parse
+        self._version = version
+        self._seen: dict[str, tuple[str, Value]] = {}
+        self._before: dict[str, tuple[str, Value]] = {}
+        self._looks = 0
+
+    def of(self, directory: str, text: str) -> Value:
+        self._looks += 1
+        if self._looks > _LOOKS * max(len(self._seen), 1):
+            self._seen, self._before, self._looks = {}, self._seen, 1
+        seen = self._seen.get(directory)
+        if seen is None or seen[0] != text:
+            seen = self._before.get(directory)
+            if seen is None or seen[0] != text:
+                seen = (text, self._parse(text, self._version))
+            self._seen[directory] = seen
+        return seen[1]
+
+
 class CgroupReader:
     """Reads values of cgroups given by their relative directory."""
 
-    host: Host
-    layout: Layout
+    def __init__(self, host: Host, layout: Layout) -> None:
+        self.host = host
+        self.layout = layout
+        self._paths = PathCache(layout)
+        self._throttling = _LastParsed(cpu.throttling, layout.version)
+        self._memory = _LastParsed(memory.memory_stat, layout.version)
 
     def text(self, file: CgroupFile, directory: str) -> str:
         """Return the text of a file without surrounding newlines."""
-        return self.host.read(self.layout.cgroup_file(file, directory)).strip("\n")
+        return self.host.read(self._paths.path(file, directory)).strip("\n")
 
     def cpu_quota(self, directory: str) -> int:
         """Return the CFS quota in microseconds."""
@@ -64,7 +123,7 @@ class CgroupReader:
 
     def throttling(self, directory: str) -> cpu.Throttling:
         """Return the throttling counters."""
-        return cpu.throttling(self.text(files.CPU_STAT, directory), self.layout.version)
+        return self._throttling.of(directory, self.text(files.CPU_STAT, directory))
 
     def memory_limit(self, directory: str) -> int:
         """Return the memory limit in bytes."""
@@ -77,7 +136,24 @@ class CgroupReader:
 
     def memory_stat(self, directory: str) -> memory.MemoryStat:
         """Return the memory statistics."""
-        return memory.memory_stat(self.text(files.MEMORY_STAT, directory), self.layout.version)
+        return self._memory.of(directory, self.text(files.MEMORY_STAT, directory))
+
+    def oom_kills(self, directory: str) -> int:
+        """Return how many processes were OOM killed so far; of a cgroup and those below it on v2, of itself on v1."""
+        return memory.oom_kills(self.text(files.MEMORY_EVENTS, directory))
+
+    def limits_reached(self, directory: str) -> int:
+        """Return how often a cgroup reached one of its memory limits so far; v2 only."""
+        return memory.limits_reached(self.text(files.MEMORY_EVENTS, directory))
+
+    def memory_high(self, directory: str) -> int:
+        """Return above which usage a cgroup is slowed down, in bytes; -1 without one."""
+        return memory.hierarchical_limit(limit(self.text(files.MEMORY_HIGH, directory), "memory.high"))
+
+    def memory_pressure(self, directory: str) -> float | None:
+        """Return the share of the last 10 s in which some task waited for memory; None where the kernel has none."""
+        found = psi.pressure(self.text(files.MEMORY_PRESSURE, directory))
+        return found.some.avg10 / 100 if found.some_supported else None
 
     def cold_bytes(self, directory: str) -> int:
         """Return the bytes of file pages that were not touched for long; v1 with kidled only."""
@@ -95,28 +171,3 @@ class CgroupReader:
     def processes(self, directory: str) -> tuple[int, ...]:
         """Return the ids of the processes in a cgroup."""
         return tuple(int(word) for word in self.text(files.PROCS, directory).split())
-
-
-MOST_PATHS = 20_000
-
-
-class PathCache:
-    """Paths of cgroup files, built and checked once: the same thousands of them are read and written every second."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._known: dict[tuple[str, str], str] = {}
-
-    def path(self, file: CgroupFile, directory: str) -> str:
-        """Return the absolute path of a cgroup file; raise NotOnThisVersion or EscapesRoot."""
-        key = (file.name, directory)
-        path = self._known.get(key)
-        if path is None:
-            if len(self._known) >= MOST_PATHS:
-                self.clear()
-            path = self._known[key] = self._layout.cgroup_file(file, directory)
-        return path
-
-    def clear(self) -> None:
-        """Forget all paths, those of cgroups that are gone among them."""
-        self._known.clear()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.node.runtime.protos import cri_pb2 as pb
@@ -42,7 +42,10 @@ class CriClient:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise Unavailable(f"{method}: {error.details()}") from error
             raise CriFailed(f"{method}: {error.details()}") from error
-        return answer.FromString(body)
+        try:
+            return answer.FromString(body)
+        except DecodeError as error:
+            raise CriFailed(f"{method}: the answer cannot be read") from error
 
     async def negotiate(self) -> str:
         """Find out which version the runtime speaks and use it from now on."""

@@ -1,11 +1,10 @@
 """Stops the containers of pods whose eviction the API accepted, so that their memory comes back at once.
 
-containerd, CRI-O and pouch are asked over the container runtime interface, docker over its HTTP API; which one it is
-stands in the container's id. A container that is not running, or cannot be stopped, does not keep the others running:
-the kubelet ends them all when the grace period is over.
+containerd, CRI-O and pouch are asked over the container runtime interface (v1, older ones v1alpha2), docker over its
+HTTP API; which one it is stands in the container's id. A container that is not running, or cannot be stopped, does not
+keep the others running: the kubelet ends them all when the grace period is over.
 """
 
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
@@ -67,10 +66,6 @@ SOCKETS = {
     "pouch": ("pouchcri.sock",),
     "docker": ("docker.sock",),
 }
-CLIENTS: dict[str, Callable[[Path], Stops]] = {
-    "docker": DockerClient,
-    "pouch": lambda socket: CriClient(socket, version="v1alpha2"),
-}
 
 
 class ContainerStopper:
@@ -91,17 +86,23 @@ class ContainerStopper:
                     continue
                 try:
                     if runtime not in clients:
-                        clients[runtime] = self._client(runtime)
-                        stack.push_async_callback(clients[runtime].close)
+                        clients[runtime] = await self._connect(runtime, stack)
                     await clients[runtime].stop_container(hash_)
                     stopped.append(status.name)
                 except KubetideError as error:
                     log.warning("container not stopped", pod=pod.key, container=status.name, error=str(error))
         return stopped
 
-    def _client(self, runtime: str) -> Stops:
+    async def _connect(self, runtime: str, stack: AsyncExitStack) -> Stops:
         candidates = [self._var_run / name for name in SOCKETS.get(runtime, ())]
         socket = next((path for path in candidates if path.exists()), None)
         if socket is None:
             raise Unavailable(f"no socket of runtime {runtime!r} under {self._var_run}")
-        return CLIENTS.get(runtime, CriClient)(socket)
+        if runtime == "docker":
+            docker = DockerClient(socket)
+            stack.push_async_callback(docker.close)
+            return docker
+        client = CriClient(socket)
+        stack.push_async_callback(client.close)
+        await client.negotiate()
+        return client

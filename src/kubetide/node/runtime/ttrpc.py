@@ -4,12 +4,15 @@
     message    u32 length, u32 stream, u8 type (1 request, 2 response), u8 flags, envelope      (all big-endian)
 
 A message may be cut into several frames and is put together again per connection. Frames are never longer than 4096
-bytes: the other end reads into a buffer of that size and drops the connection when a frame does not fit.
+bytes: the other end reads into a buffer of that size and drops the connection when a frame does not fit. What the
+other end sends is read with the same limits as it has, so that no length it names takes our memory.
 """
 
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
+
+from google.protobuf.message import DecodeError
 
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.node.runtime.protos import ttrpc_pb2 as pb
@@ -18,7 +21,7 @@ PLUGIN_SERVICE, RUNTIME_SERVICE = 1, 2
 REQUEST, RESPONSE = 1, 2
 MAX_FRAME = 4096
 MAX_MESSAGE = 4 << 20
-INTERNAL, UNIMPLEMENTED = 13, 12
+INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
 
 _FRAME = struct.Struct(">II")
 _HEADER = struct.Struct(">IIBB")
@@ -60,7 +63,7 @@ class MuxConnection:
         self._handler = handler
         self._serves = serves
         self._calls = calls
-        self._buffers: dict[int, bytearray] = {}
+        self._buffers = {serves: bytearray(), calls: bytearray()}
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._next_stream = 1
         self._lock = asyncio.Lock()
@@ -103,7 +106,10 @@ class MuxConnection:
             raise ConnectionClosed(f"calling {method}: {error}") from error
         finally:
             self._waiting.pop(stream, None)
-        response = pb.Response.FromString(body)
+        try:
+            response = pb.Response.FromString(body)
+        except DecodeError as error:
+            raise CallFailed(INTERNAL, f"the answer to {method} cannot be read") from error
         if response.status.code:
             raise CallFailed(response.status.code, response.status.message)
         return response.payload
@@ -119,6 +125,8 @@ class MuxConnection:
             response.payload = await self._handler(request.service, request.method, request.payload)
         except UnknownMethod as error:
             response.status.code, response.status.message = UNIMPLEMENTED, str(error)
+        except DecodeError as error:
+            response.status.code, response.status.message = INVALID_ARGUMENT, f"the request cannot be read: {error}"
         except KubetideError as error:
             response.status.code, response.status.message = INTERNAL, str(error)
         try:
@@ -136,10 +144,12 @@ class MuxConnection:
 
     async def _read_frame(self) -> tuple[int, bytes]:
         connection, length = _FRAME.unpack(await self._reader.readexactly(_FRAME.size))
+        if connection not in self._buffers or length > MAX_MESSAGE + _HEADER.size:
+            raise ConnectionResetError(f"a frame of {length} bytes on connection {connection} is none of NRI's")
         return connection, await self._reader.readexactly(length)
 
     def _messages(self, connection: int, payload: bytes) -> list[tuple[int, int, bytes]]:
-        buffer = self._buffers.setdefault(connection, bytearray())
+        buffer = self._buffers[connection]
         buffer += payload
         found: list[tuple[int, int, bytes]] = []
         while len(buffer) >= _HEADER.size:

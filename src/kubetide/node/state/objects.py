@@ -99,8 +99,9 @@ class NodeObjects:
         return found.metadata.resource_version if found is not None else ""
 
     def waiting_for(self) -> list[str]:
-        """Return what has not been listed yet."""
-        return [str(informer.resource) for informer in self.informers if not informer.has_synced]
+        """Return what has not been listed yet; an empty list of Nodes is not this node's."""
+        missing = [str(informer.resource) for informer in self.informers if not informer.has_synced]
+        return missing if self.node is not None or missing else [f"Node {self._name}"]
 
     async def run(self) -> None:
         """Follow all objects until cancelled."""

@@ -1,6 +1,6 @@
 """What the best-effort tier may use: the CPUs of its first container, or its quota."""
 
-from kubetide.node.collectors.best_effort import container_directories, real_limit_millis
+from kubetide.node.collectors.best_effort import first_container, real_limit_millis
 from kubetide.node.core import files
 from kubetide.node.core.layout import Layout
 from kubetide.node.host.readers import CgroupReader
@@ -28,5 +28,5 @@ def test_a_pod_that_ends_in_this_moment_does_not_cost_the_sync() -> None:
         }
     )
     reader = CgroupReader(host, layout)
-    assert container_directories(reader, TIER) == [f"{TIER}/pod/container"]
+    assert first_container(reader, TIER) == f"{TIER}/pod/container"
     assert real_limit_millis(reader) == 3000

@@ -123,6 +123,14 @@ async def test_candidates_are_taken_in_order_until_enough_is_accepted() -> None:
     }
     assert world.reasons() == [("evictPodSuccess", "a"), ("evictPodSuccess", "b")]
     assert world.audited == ["R a", "R b"]
+    assert b'koordlet_pod_eviction{node="n",reason="R"} 2.0' in world.telemetry.render()
+
+
+async def test_evictions_that_stop_containers_are_counted_with_those_that_do_not() -> None:
+    world = World()
+    await world.evictor.carry_out(plan_of(eviction("a"), eviction("b", stop=True), need=20))
+    assert world.stopped == ["b"]
+    assert b'koordlet_pod_eviction{node="n",reason="R"} 2.0' in world.telemetry.render()
 
 
 async def test_a_budget_protects_its_pod_and_the_next_one_goes() -> None:

@@ -329,6 +329,37 @@ async def test_an_unknown_method_is_answered_not_ignored(tmp_path: Path) -> None
         assert status[1] == 12
 
 
+class Garbled:
+    """A message of no meaning."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as protobuf calls it
+        return b"\x0f\xff\xff"
+
+
+async def test_a_request_that_cannot_be_read_fails_alone(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (connection, plugin, _):
+        end = await connection()
+        await end.accept()
+        status, _ = await end.call("CreateContainer", Garbled())
+        assert status[1] == 3
+        await end.start()
+        assert plugin.registrations == 1
+
+
+@pytest.mark.parametrize("frame", [struct.pack(">II", 1, 2**32 - 1), struct.pack(">II", 77, 4) + b"abcd"])
+async def test_a_frame_that_is_none_of_nri_s_costs_the_connection_and_nothing_else(
+    tmp_path: Path, frame: bytes
+) -> None:
+    async with runtime(tmp_path) as (connection, plugin, _):
+        first = await connection()
+        await first.accept()
+        first.writer.write(frame)
+        second = await connection()
+        assert await second.accept() == "00-kubetide_nri"
+        await second.start()
+        assert plugin.registrations == 2
+
+
 async def test_the_plugin_registers_again_after_the_runtime_restarted(tmp_path: Path) -> None:
     async with runtime(tmp_path) as (connection, plugin, _):
         first = await connection()

@@ -19,11 +19,16 @@ from nodeworld import World
 class Runtime(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not subscriptable at run time
     """A runtime that remembers which containers it was told to stop, and refuses one."""
 
-    def __init__(self) -> None:
+    def __init__(self, speaks: str) -> None:
+        self.speaks = speaks
         self.stopped: list[tuple[str, str, int]] = []
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         version = handler_call_details.method.split(".")[1]
+        if version != self.speaks:
+            return None
+        if handler_call_details.method.endswith("/Version"):
+            return grpc.unary_unary_rpc_method_handler(self._version)
 
         async def stop(payload: bytes, context: Any) -> bytes:
             request = cri.StopContainerRequest.FromString(payload)
@@ -34,10 +39,13 @@ class Runtime(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not subscrip
 
         return grpc.unary_unary_rpc_method_handler(stop)
 
+    async def _version(self, payload: bytes, context: Any) -> bytes:
+        return cri.VersionResponse(runtime_name="test").SerializeToString()
+
 
 @asynccontextmanager
-async def cri_runtime(socket: Path) -> AsyncIterator[Runtime]:
-    runtime = Runtime()
+async def cri_runtime(socket: Path, speaks: str = "v1") -> AsyncIterator[Runtime]:
+    runtime = Runtime(speaks)
     socket.parent.mkdir(exist_ok=True)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((runtime,))
@@ -88,13 +96,14 @@ def pod(**ids: str) -> PodState:
     [
         ("containerd", "containerd/containerd.sock", "v1"),
         ("cri-o", "crio/crio.sock", "v1"),
+        ("pouch", "pouchcri.sock", "v1"),
         ("pouch", "pouchcri.sock", "v1alpha2"),
     ],
 )
 async def test_containers_are_killed_at_the_runtime_that_their_ids_name(
     tmp_path: Path, scheme: str, socket: str, version: str
 ) -> None:
-    async with cri_runtime(tmp_path / socket) as runtime:
+    async with cri_runtime(tmp_path / socket, version) as runtime:
         stopped = await ContainerStopper(tmp_path).stop(pod(a=f"{scheme}://a", b=f"{scheme}://b"))
     assert stopped == ["a", "b"]
     assert runtime.stopped == [(version, "a", 0), (version, "b", 0)]

@@ -11,6 +11,7 @@ Shares to weight and back loses precision (1024 gives 39 gives 998): values are 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kubetide.node.core.formats.numbers import FormatError, counters, limit, signed, unsigned
 
@@ -22,9 +23,8 @@ PERIOD_MICROS = 100000
 MIN_QUOTA_MICROS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Throttling:
-    """Counters of `cpu.stat`: enforcement periods, periods throttled, time throttled."""
+class Throttling(NamedTuple):
+    """Counters of `cpu.stat`: periods, periods throttled, time throttled; a tuple: hundreds are made a second."""
 
     periods: int
     throttled: int

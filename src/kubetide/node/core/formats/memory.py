@@ -7,6 +7,7 @@ with page cache          MemTotal - MemFree
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kubetide.node.core.formats.numbers import FormatError, counters, unsigned
 
@@ -18,9 +19,8 @@ _STAT_V1 = ("total_cache", "total_rss", *(f"total_{name}" for name in _STAT_FIEL
 _STAT_V2 = ("file", "anon", *_STAT_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryStat:
-    """The part of `memory.stat` that usage is made of, in bytes."""
+class MemoryStat(NamedTuple):
+    """The part of `memory.stat` that usage is made of, in bytes; a tuple: hundreds are made a second."""
 
     cache: int
     rss: int
@@ -68,6 +68,11 @@ class MemInfo:
     def usage_with_page_cache_bytes(self) -> int:
         """Bytes in use, page cache included; never negative."""
         return max(self["MemTotal"] - self["MemFree"], 0) * 1024
+
+    @property
+    def working_set_bytes(self) -> int:
+        """Bytes in use without file pages that were not touched for long, as kubelets count them; never negative."""
+        return max(self["MemTotal"] - self["MemFree"] - self["Inactive(file)"], 0) * 1024
 
     @property
     def usage_without_file_bytes(self) -> int:
@@ -118,6 +123,17 @@ def meminfo(text: str, *, numa: bool = False) -> MemInfo:
         except FormatError:
             values[name.strip()] = 0
     return MemInfo(values)
+
+
+def oom_kills(text: str) -> int:
+    """Return how many processes of a cgroup were OOM killed, from `memory.events` or `memory.oom_control`."""
+    (kills,) = counters(text, ("oom_kill",))
+    return kills
+
+
+def limits_reached(text: str) -> int:
+    """Return how often a cgroup reached memory.high or memory.max, from `memory.events`; v1 does not count it."""
+    return sum(counters(text, ("high", "max")))
 
 
 def hierarchical_limit(value: int) -> int:

@@ -7,6 +7,8 @@ from kubetide.errors import InvalidInput
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 UINT64_MAX = 2**64 - 1
+_SURE_DIGITS = 20
+"""A number with fewer digits than this fits into 64 bits."""
 
 # Longer than any number of 64 bits, leading zeros allowed; what is longer still is not worth converting.
 _SIGNED = re.compile(r"[+-]?[0-9]{1,100}")
@@ -29,6 +31,8 @@ def signed(text: str, what: str = "number", *, low: int = INT64_MIN, high: int =
 
 def unsigned(text: str, what: str = "number", *, high: int = UINT64_MAX) -> int:
     """Parse an unsigned decimal integer up to `high`."""
+    if text.isdecimal() and text.isascii() and len(text) < _SURE_DIGITS and high == UINT64_MAX:
+        return int(text)
     if not _UNSIGNED.fullmatch(text):
         raise FormatError(f"{what} {text!r} is not an unsigned integer")
     number = int(text)

@@ -8,14 +8,18 @@ CPU burst moves the quota of the same containers that normalization scales. Wher
 therefore writes a quota once per directory and ratio; burst keeps it from there, starting at the scaled base. A ratio
 that is gone is undone once per directory. Once means: once the kernel took it. What was only planned is planned again.
 
+Most pods are as they were in the pass before. What the plugins want for a pod follows from the pod, the cgroups below
+it and the rules; while none of these changed, the writes of the last pass are handed over again, not made anew.
+
     needs(snapshot) -> switch(snapshot with kernel values) -> switched(outcomes) -> decide(...) -> applied(outcomes)
 
 Core scheduling looks at the cookies of processes too, which are known by number only after the cgroups were read:
 `processes` names them, and their cookies come in with the kernel values.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from kubetide.api.qos.cgroups import KUBE_QOS_CLASSES
 from kubetide.errors import InvalidInput
@@ -60,6 +64,15 @@ class Scaled:
     ratio: float | None
 
 
+class _Asked(NamedTuple):
+    """What the plugins wanted for a pod and inside it, and what that followed from."""
+
+    pod: PodState
+    children: tuple[str, ...] | None
+    above: tuple[Write, ...]
+    inside: tuple[Write, ...]
+
+
 @dataclass(slots=True)
 class HookDecider:
     """Turns snapshots into the writes of the hook plugins."""
@@ -73,6 +86,11 @@ class HookDecider:
     """Directories whose quota may still be scaled by a ratio that is gone."""
     _new_identity: bool = False
     """Whether the values of a new group identity are not all in force yet."""
+    _asked: dict[str, _Asked] = field(default_factory=dict)
+    """By directory of a pod: what the plugins wanted in the last pass."""
+    _asked_by: tuple[object, ...] = ()
+    """The rules by which they wanted it."""
+    _batches: dict[str, Batch] = field(default_factory=dict)
     _unread: dict[str, str] = field(default_factory=dict)
     _problems: dict[str, str] = field(default_factory=dict)
 
@@ -149,8 +167,12 @@ class HookDecider:
         inside: list[Write] = []
         active = [pod for pod in snapshot.pods if pod.is_active]
         self._forget(active)
+        asked = self._last_pass(snapshot)
+        self._asked = {}
         for pod in active:
-            self._pod(snapshot, pod, pods, inside)
+            wanted = self._wanted(snapshot, pod, asked.get(pod.directory))
+            pods += wanted.above
+            inside += wanted.inside
         host: list[Write] = []
         for app in snapshot.host_applications:
             about = host_app_request(app, snapshot.paths)
@@ -158,13 +180,13 @@ class HookDecider:
                 host += host_app_writes(about, response)
         if self._new_identity:
             above, pods, host = _identity(above), _identity(pods), _identity(host)
-        quotas = Batch(levels=(_quotas(pods), _quotas(inside)), leveled=True)
+        quotas = self._same(Batch(levels=(_quotas(pods), _quotas(inside)), leveled=True), "quotas")
         others = [write for write in [*pods, *inside] if write.file is not files.CPU_QUOTA]
         trace = {"pods": len(active), "problems": self._unread | self._problems, "changed": sorted(changed)}
         batches = [
             Batch.flat(*self.identity.sweep(snapshot)),
             Batch.flat(*above),
-            Batch.flat(*others),
+            self._same(Batch.flat(*others), "others"),
             quotas,
             Batch.flat(*host),
         ]
@@ -232,14 +254,41 @@ class HookDecider:
             elif outcome.in_force:
                 self._scaled[directory] = effect.ratio
 
-    def _pod(self, snapshot: Snapshot, pod: PodState, pods: list[Write], inside: list[Write]) -> None:
+    def _last_pass(self, snapshot: Snapshot) -> Mapping[str, _Asked]:
+        """Return what the plugins wanted in the last pass, nothing if it does not hold any more for anybody.
+
+        Normalization depends on what the kernel took: while a quota is or was scaled, all pods are asked about.
+        """
+        plugins = self.plugins
+        by = (replace(plugins.rules), plugins.bvt_ready, plugins.resctrl_groups, snapshot.layout, snapshot.compat)
+        holds = by == self._asked_by and not (plugins.rules.normalization.enable or self._scaled or self._restoring)
+        self._asked_by = by
+        return self._asked if holds else {}
+
+    def _wanted(self, snapshot: Snapshot, pod: PodState, last: _Asked | None) -> _Asked:
+        children = snapshot.kernel.children.get(pod.directory)
+        if last is None or last.pod is not pod or last.children != children:
+            last = self._ask(snapshot, pod, children)
+        if pod.key not in self._problems:
+            self._asked[pod.directory] = last
+        return last
+
+    def _same(self, batch: Batch, name: str) -> Batch:
+        """Return the batch of this name of the last pass if it has the same writes: whoever applies it knows it."""
+        if (before := self._batches.get(name)) is None or before.levels != batch.levels:
+            self._batches[name] = batch
+        return self._batches[name]
+
+    def _ask(self, snapshot: Snapshot, pod: PodState, children: tuple[str, ...] | None) -> _Asked:
+        above: list[Write] = []
+        inside: list[Write] = []
         request = pod_request(pod)
         questions = self.plugins.pod(request, restoring=pod.directory in self._restoring)
         questions = self._due(snapshot, questions, pod.directory)
         for plugin, response in self._answers(pod.key, questions):
-            pods += self._with_effect(plugin, pod.directory, pod_writes(request, response))
+            above += self._with_effect(plugin, pod.directory, pod_writes(request, response))
         requests = [container_request(request, one) for one in _reconciled(snapshot, pod) if one.directory]
-        sandbox = sandbox_among(pod, snapshot.kernel.children.get(pod.directory, ()))
+        sandbox = sandbox_among(pod, children or ())
         if sandbox is not None and not _left_out(snapshot, pod):
             requests.insert(0, sandbox_request(request, sandbox_id(snapshot.paths, pod, sandbox), sandbox))
         for one in requests:
@@ -247,6 +296,7 @@ class HookDecider:
             questions = self._due(snapshot, self.plugins.container(one, restoring=place in self._restoring), place)
             for plugin, response in self._answers(pod.key, questions):
                 inside += self._with_effect(plugin, place, container_writes(one, response))
+        return _Asked(pod, children, tuple(above), tuple(inside))
 
     def _answers(self, subject: str, questions: Iterable[Question]) -> Iterable[tuple[str, HookResponse]]:
         """Yield the answers of the plugins; one that fails for this object is noted, and the others are asked."""

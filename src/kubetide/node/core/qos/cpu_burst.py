@@ -78,6 +78,10 @@ class CpuBurst:
     """Who is asked about pods without the annotation."""
     _owed: dict[str, int] = field(default_factory=dict)
     """By directory of a pod: how far the quotas of its containers moved and its own did not."""
+    _bursts: dict[str, tuple[PodState, CPUBurstConfig, list[Write]]] = field(default_factory=dict)
+    """By directory of a pod: its bursts, and what they were made from."""
+    _batch: Batch = field(default_factory=Batch.flat)
+    """The bursts of the last sync: the same bursts are handed over as the same batch."""
 
     def needs(self, snapshot: Snapshot) -> Needs:
         """Return the quotas of the pods that may burst and of their containers."""
@@ -112,13 +116,18 @@ class CpuBurst:
         pod_quotas: list[Write] = []
         container_quotas: list[Write] = []
         bursts: list[Write] = []
+        made: dict[str, tuple[PodState, CPUBurstConfig, list[Write]]] = {}
         moved: dict[str, object] = {}
         samples = ContainerSamples.of(snapshot)
         for pod in snapshot.pods:
             if not _may_burst(pod):
                 continue
             config = self._config(pod, plain)
-            bursts += burst_writes(pod, config)
+            known = self._bursts.get(pod.directory)
+            if known is None or known[0] is not pod or known[1] != config:
+                known = (pod, config, burst_writes(pod, config))
+            made[pod.directory] = known
+            bursts += known[2]
             steps = self.quota_steps(snapshot, pod, config, state, samples)
             above, below = quota_writes(snapshot, pod, steps, owed=self._owed.get(pod.directory, 0))
             pod_quotas += above
@@ -127,6 +136,9 @@ class CpuBurst:
                 if step.delta:
                     moved[f"{pod.key}/{step.container.name}"] = f"{step.current} -> {step.target} ({step.operation})"
         self.limiters.drop_expired(snapshot.now)
+        self._bursts = made
+        if self._batch.levels != (tuple(bursts),):
+            self._batch = Batch.flat(*bursts)
         if self._owed:
             here = {pod.directory for pod in snapshot.pods if snapshot.kernel.quotas.get(pod.directory, -1) > 0}
             self._owed = {pod: owed for pod, owed in self._owed.items() if pod in here}
@@ -134,12 +146,14 @@ class CpuBurst:
         trace: dict[str, object] = {"pool": str(state), "quotas": moved, "limiters": len(self.limiters)}
         if self.extensions.problems:
             trace["extensions"] = dict(self.extensions.problems)
-        return Plan(batches=(quota, Batch.flat(*bursts)), trace=trace)
+        return Plan(batches=(quota, self._batch), trace=trace)
 
     def _config(self, pod: PodState, node: CPUBurstConfig) -> CPUBurstConfig:
         annotations = pod.pod.metadata.annotations or {}
-        silent = qos.ANNOTATION_CPU_BURST not in annotations
-        return pod_config(annotations, node, self.extensions.cpu_burst(pod) if silent else None) or node
+        if qos.ANNOTATION_CPU_BURST in annotations:
+            return pod_config(annotations, node) or node
+        injected = self.extensions.cpu_burst(pod) if self.extensions.active else None
+        return pod_config(annotations, node, injected) or node
 
     def release(self, snapshot: Snapshot) -> Plan:
         """Return the writes that bring raised quotas back to their base: nobody would lower them without the agent."""

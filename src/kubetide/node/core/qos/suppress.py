@@ -8,8 +8,8 @@ container that the agent does not know yet must not keep CPUs that were taken aw
     recovered    the kernel took the write that lifts it; until then lifting is tried again every sync
 """
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from kubetide.api.objects import resources
@@ -25,6 +25,7 @@ from kubetide.node.core.kernel_values import NOTHING, Needs
 from kubetide.node.core.outcomes import Outcomes
 from kubetide.node.core.plan import Batch, Plan, Subject, Target, Write
 from kubetide.node.core.qos import cpu_suppress as rule
+from kubetide.node.core.qos.share_control import ShareControl
 from kubetide.node.core.qos.strategy import skipped, threshold_of
 from kubetide.node.core.series import kinds
 from kubetide.node.core.snapshot import PodState, Snapshot
@@ -46,13 +47,19 @@ class CpuSuppress:
     gate: str = "BECPUSuppress"
     quota_status: str | None = None
     cpuset_status: str | None = None
+    share: ShareControl = field(default_factory=ShareControl)
+    """What the threshold follows instead of being fixed, if somebody asked for that."""
+    _batch: tuple[tuple[object, ...], Batch] | None = None
+    """The last update of the CPUs with what it was made from: the same tree gets the same batch, not one like it."""
 
     def needs(self, snapshot: Snapshot) -> Needs:
         """Return the limits of the best-effort tier and the tree below it."""
         tier = (snapshot.paths.tier(BEST_EFFORT),)
-        if threshold_of(snapshot) is not None:
-            inside = tier if snapshot.compat.has(SMALLEST_CPUSET) else ()
-            return Needs(quotas=tier, cpus=tier, trees=tier, cpus_inside=inside)
+        threshold = threshold_of(snapshot)
+        if threshold is not None:
+            chooses = threshold.cpu_suppress_policy != CFS_QUOTA and snapshot.compat.has(SMALLEST_CPUSET)
+            inside = tier if chooses else ()
+            return Needs(quotas=tier, cpus=tier, trees=tier, cpus_inside=inside, texts=self.share.places(snapshot))
         return Needs(trees=tier) if self.cpuset_status == USING else NOTHING  # to release it
 
     def applied(self, plan: Plan, outcomes: Outcomes) -> None:
@@ -88,15 +95,16 @@ class CpuSuppress:
         capacity = resources.parse_list(snapshot.node.status.capacity).get(resources.CPU, ZERO)
         if capacity <= ZERO:
             return skipped("the node reports no CPU capacity")
-        percent = threshold.cpu_suppress_threshold_percent
+        percent, least = threshold.cpu_suppress_threshold_percent, threshold.cpu_suppress_min_percent
+        allowed, controlled = self.share.step(snapshot, 65 if percent is None else percent, least)
         usage = _usage(snapshot, node_used)
         left = rule.left_milli(
             capacity_milli=capacity.milli,
-            threshold_percent=65 if percent is None else percent,
+            threshold_percent=allowed,
             pods=usage.pods,
             host_applications=usage.host_applications,
             system=usage.system,
-            min_percent=threshold.cpu_suppress_min_percent if snapshot.compat.has(SUPPRESS_MINIMUM) else None,
+            min_percent=least if snapshot.compat.has(SUPPRESS_MINIMUM) else None,
         )
         best_effort = snapshot.metrics.last(kinds.NODE_BE, kinds.BE_CPU_USED)
         trace = {
@@ -108,6 +116,7 @@ class CpuSuppress:
             "hostApplicationsUsedCores": round(usage.host_applications, 3),
             "systemUsedCores": round(usage.system, 3),
             "bestEffortUsedCores": None if best_effort is None else best_effort / 1000,
+            **controlled,
         }
         if threshold.cpu_suppress_policy == CFS_QUOTA:
             batches = self._by_quota(snapshot, left, capacity.value, trace)
@@ -134,10 +143,10 @@ class CpuSuppress:
             self.quota_status = USING  # also one that an agent before this one left behind
         target = rule.quota_target(left, cpus, current)
         trace |= {"currentQuota": current, "quota": current if target is None else target}
-        trace["reason"] = f"best-effort work may use {left}m of CPU, what is left below the threshold"
+        trace["reason"] = f"best-effort work may use {left}m of CPU, what is left below the threshold{_told(trace)}"
         if target is None:
             return ()
-        message = f"best-effort quota {current} -> {target} us, {left} milli-CPU left"
+        message = f"best-effort quota {current} -> {target} us, {left} milli-CPU left{_told(trace)}"
         node = Subject(type="node", name=snapshot.node.metadata.name if snapshot.node else "")
         write = Write(
             file=files.CPU_QUOTA,
@@ -166,10 +175,13 @@ class CpuSuppress:
         count = rule.cpu_count(left, len(current), len(snapshot.processors))
         chosen = rule.choose(count, rule.pools(snapshot.processors, owner, excluded))
         trace |= {"currentCpus": str(current), "cpus": str(chosen), "count": count}
-        trace["reason"] = f"best-effort work may use CPUs {chosen}: {left}m are left below the threshold"
+        trace["reason"] = f"best-effort work may use CPUs {chosen}: {left}m are left below the threshold{_told(trace)}"
         if not len(chosen):
             return ()
-        plan = self.cpus_plan(snapshot, chosen, f"best-effort CPUs {current} -> {chosen}, {left} milli-CPU left")
+        change = (
+            f"{current} -> {chosen}, {left} milli-CPU left{_told(trace)}" if chosen != current else f"{chosen} kept"
+        )
+        plan = self.cpus_plan(snapshot, chosen, f"best-effort CPUs {change}")
         trace |= plan.trace
         return plan.batches
 
@@ -192,7 +204,7 @@ class CpuSuppress:
                 upper = rule.all_best_effort(snapshot.processors, _owner(snapshot), excluded)
         except InvalidInput as error:
             return skipped(f"the kubelet's CPU policy cannot be read: {error}")
-        return Plan(batches=(_cpu_batch(snapshot, tier, upper, chosen, message, USING),))
+        return Plan(batches=(self._cpu_batch(snapshot, tier, upper, chosen, message, USING),))
 
     def _recover_quota(self, snapshot: Snapshot) -> tuple[Batch, ...]:
         if self.quota_status == RECOVERED:
@@ -220,7 +232,39 @@ class CpuSuppress:
         if not len(cpus) or _unread(snapshot, tier) is not None:
             return ()
         managed = {pod.directory for pod in snapshot.pods if _managed(pod)} if keep_managed else set()
-        return (_cpu_batch(snapshot, tier, cpus, cpus, "best-effort CPUs given back", RECOVERED, without=managed),)
+        return (self._cpu_batch(snapshot, tier, cpus, cpus, "best-effort CPUs given back", RECOVERED, managed),)
+
+    def _cpu_batch(
+        self,
+        snapshot: Snapshot,
+        tier: str,
+        upper: CpuSet,
+        lower: CpuSet,
+        message: str,
+        effect: str,
+        without: Collection[str] = (),
+    ) -> Batch:
+        """Return one leveled update of the tier: `upper` for it and its pods, `lower` for what is inside the pods."""
+        children = snapshot.kernel.children
+        inputs = (tier, upper, lower, message, effect, without, children)
+        if self._batch is None or self._batch[0] != inputs:
+            pods = [join(tier, name) for name in children.get(tier, ())]
+            containers = [join(pod, name) for pod in pods if pod not in without for name in children.get(pod, ())]
+            levels = (
+                _cpu_writes([tier], upper, Target.TIER, message, effect),
+                _cpu_writes(pods, upper, Target.POD, message, effect),
+                _cpu_writes(containers, lower, Target.CONTAINER, message, effect),
+            )
+            self._batch = (inputs, Batch(levels=levels, leveled=True))
+        return self._batch[1]
+
+
+def _told(trace: Mapping[str, object]) -> str:
+    """Return what the audit log and `explain` add about a threshold that is controlled."""
+    share = trace.get("share")
+    if not isinstance(share, dict) or "target" not in share:
+        return ""
+    return f" of {share['percent']} % ({share['target']}, observed {share['observedPercent']}: {share['reason']})"
 
 
 def _usage(snapshot: Snapshot, node_used: float) -> UsageSplit:
@@ -268,40 +312,19 @@ def _unread(snapshot: Snapshot, tier: str) -> str | None:
     return next((place for place in places if place not in children), None)
 
 
-def _cpu_batch(
-    snapshot: Snapshot,
-    tier: str,
-    upper: CpuSet,
-    lower: CpuSet,
-    message: str,
-    effect: str,
-    *,
-    without: Collection[str] = (),
-) -> Batch:
-    """Return one leveled update of the tier: `upper` for it and its pods, `lower` for what is inside the pods."""
-    children = snapshot.kernel.children
-    pods = [join(tier, name) for name in children.get(tier, ())]
-    containers = [join(pod, name) for pod in pods if pod not in without for name in children.get(pod, ())]
-
-    def writes(directories: Iterable[str], cpus: CpuSet, target: Target) -> tuple[Write, ...]:
-        return tuple(
-            Write(
-                file=files.CPUSET,
-                value=str(cpus),
-                directory=directory,
-                target=target,
-                reason=REASON,
-                message=message,
-                effect=effect,
-            )
-            for directory in directories
+def _cpu_writes(
+    directories: Iterable[str], cpus: CpuSet, target: Target, message: str, effect: str
+) -> tuple[Write, ...]:
+    value = str(cpus)
+    return tuple(
+        Write(
+            file=files.CPUSET,
+            value=value,
+            directory=directory,
+            target=target,
+            reason=REASON,
+            message=message,
+            effect=effect,
         )
-
-    return Batch(
-        levels=(
-            writes([tier], upper, Target.TIER),
-            writes(pods, upper, Target.POD),
-            writes(containers, lower, Target.CONTAINER),
-        ),
-        leveled=True,
+        for directory in directories
     )

@@ -86,6 +86,11 @@ PROPERTIES: dict[str, frozenset[str]] = {
 }
 
 
+BRIEF = frozenset({CONTAINER_CPU, CONTAINER_MEMORY, CONTAINER_THROTTLED, POD_THROTTLED})
+"""Kinds of which only the last moments are looked at. They are most of all series, so memory keeps minutes of them."""
+BRIEF_SECONDS = 300.0
+
+
 class SeriesError(InvalidInput):
     """A sample or query does not fit the kind of metric it names."""
 

@@ -3,16 +3,17 @@
 All series of a group are sampled together, so they share one ring of timestamps; a value that is missing at a tick
 is NaN. A series is a row of a matrix (contiguous in time, so that a window is a slice); rows are handed out in
 chunks, which are never moved, and come back when a series has had no sample for the whole length of the ring. That
-bounds memory by the number of series alive at once, however many pods come and go.
+bounds memory by the number of series alive at once, however many pods come and go. Series of containers, of which only
+the last moments are looked at, have groups of their own with a shorter ring.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from kubetide.node.core.series.kinds import PROPERTIES, check_query, check_sample
-from kubetide.node.core.series.query import EMPTY, Floats, Millis, Points, points_of
+from kubetide.node.core.series.kinds import BRIEF, BRIEF_SECONDS, PROPERTIES, check_query, check_sample
+from kubetide.node.core.series.query import AVG, EMPTY, Floats, Millis, Points, points_of
 
 CHUNK_ROWS = 64
 Properties = tuple[tuple[str, str], ...]
@@ -126,17 +127,42 @@ class SeriesGroup:
         found: list[int] = positions[order].tolist()
         return found
 
-    def first(self, key: Key, positions: Iterable[int]) -> float | None:
-        """Return the first value that a series has at these positions."""
-        row = self.rows.get(key)
-        if row is None:
-            return None
-        values = row.chunk[row.index]
-        for position in positions:
-            value = float(values[position])
+    def first_of(self, keys: Iterable[Key], positions: Sequence[int]) -> Iterator[tuple[Key, float]]:
+        """Yield the first value that each series has at these positions; a column of a chunk is read at once."""
+        if not positions:
+            return
+        columns: dict[int, list[float]] = {}
+        for key in keys:
+            row = self.rows[key]
+            column = columns.get(id(row.chunk))
+            if column is None:
+                column = columns[id(row.chunk)] = row.chunk[:, positions[0]].tolist()
+            value = column[row.index]
             if value == value:  # not missing
-                return value
-        return None
+                yield key, value
+                continue
+            present = row.chunk[row.index, positions]
+            present = present[~np.isnan(present)]
+            if len(present):
+                yield key, float(present[0])
+
+    def averages_of(self, keys: Iterable[Key], positions: Millis) -> Iterator[tuple[Key, float]]:
+        """Yield the average of each series at these positions, as `Points.aggregate` has it, a chunk at once."""
+        count = len(positions)
+        if not count:
+            return
+        sums: dict[int, list[float]] = {}
+        for key in keys:
+            row = self.rows[key]
+            summed = sums.get(id(row.chunk))
+            if summed is None:
+                # One after the other, as in a query; a series that misses a value is not a number here.
+                summed = sums[id(row.chunk)] = np.cumsum(row.chunk[:, positions], axis=1)[:, -1].tolist()
+            total = summed[row.index]
+            if total == total:
+                yield key, total / count
+            elif (average := self.points(key, positions).aggregate(AVG)) is not None:
+                yield key, average
 
     @property
     def nbytes(self) -> int:
@@ -165,17 +191,17 @@ class Ring:
         self.groups: dict[str, SeriesGroup] = {}
         self._by_kind: dict[str, dict[Properties, str]] = {}
 
-    def group(self, name: str, interval_seconds: float) -> SeriesGroup:
-        """Return a group, made for samples every `interval_seconds` on the first call."""
-        found = self.groups.get(name)
-        if found is None:
-            capacity = max(int(self.retention_seconds / max(interval_seconds, 0.1)), 16)
-            found = self.groups[name] = SeriesGroup(capacity)
-        return found
-
     def append(self, name: str, interval_seconds: float, at: int, samples: Iterable[tuple[Key, float]]) -> None:
-        """Store one batch of a producer at a time in milliseconds."""
-        for kind, properties in self.group(name, interval_seconds).append(at, samples):
+        """Store one batch of a producer at a time in milliseconds; its first sample decides how long it is kept."""
+        listed = list(samples)
+        group = self.groups.get(name)
+        if group is None:
+            if not listed:
+                return
+            brief = listed[0][0][0] in BRIEF
+            seconds = min(self.retention_seconds, BRIEF_SECONDS) if brief else self.retention_seconds
+            group = self.groups[name] = SeriesGroup(max(int(seconds / max(interval_seconds, 0.1)), 16))
+        for kind, properties in group.append(at, listed):
             self._by_kind.setdefault(kind, {})[properties] = name
 
     def expire(self) -> int:
@@ -192,6 +218,10 @@ class Ring:
         given = properties or {}
         check_query(kind, given)
         series = self._by_kind.get(kind, {})
+        if not given:
+            for found, name in list(series.items()):
+                yield (kind, found), self.groups[name]
+            return
         if len(given) == len(PROPERTIES[kind]):
             exact = tuple(sorted(given.items()))
             if exact in series:
@@ -234,16 +264,26 @@ class Ring:
 
     def latest_each(self, kind: str, label: str, start: int, end: int) -> dict[str, float]:
         """Return the newest value of every series of a kind within [start, end], by the value of one property."""
-        result: dict[str, float] = {}
-        windows: dict[int, list[int]] = {}
-        for key, group in self.matching(kind):
-            positions = windows.get(id(group))
-            if positions is None:
-                positions = windows[id(group)] = group.newest_first(start, end)
-            value = group.first(key, positions)
-            if value is not None:
-                result[_value_of(key, label)] = value
-        return result
+        return {
+            _value_of(key, label): value
+            for group, keys in self._by_group(kind)
+            for key, value in group.first_of(keys, group.newest_first(start, end))
+        }
+
+    def averages_each(self, kind: str, label: str, start: int, end: int) -> dict[str, float]:
+        """Return the average of every series of a kind within [start, end], by the value of one property."""
+        return {
+            _value_of(key, label): value
+            for group, keys in self._by_group(kind)
+            for key, value in group.averages_of(keys, group.window(start, end))
+        }
+
+    def _by_group(self, kind: str) -> Iterable[tuple[SeriesGroup, list[Key]]]:
+        check_query(kind, {})
+        keys: dict[str, list[Key]] = {}
+        for properties, name in self._by_kind.get(kind, {}).items():
+            keys.setdefault(name, []).append((kind, properties))
+        return [(self.groups[name], found) for name, found in keys.items()]
 
     @property
     def series_count(self) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol
 from kubetide.node.core.formats.processors import CpuBasicInfo, NumaNode, Processor
 from kubetide.node.core.formats.storage import StorageFacts
 from kubetide.node.core.report import Gpu
-from kubetide.node.core.series.query import AVG, LAST, Points
+from kubetide.node.core.series.query import LAST, Points
 from kubetide.node.core.series.ring import Key, Ring, series_key
 
 
@@ -99,8 +99,7 @@ class RecentMetrics:
     def averages(self, kind: str, by: str, *, seconds: float) -> dict[str, float]:
         """Return the average of every series of a kind over the last `seconds`, by one property."""
         end = int(self.now().timestamp() * 1000)
-        found = self.ring.query_each(kind, by, end - int(seconds * 1000), end)
-        return {name: value for name, points in found.items() if (value := points.aggregate(AVG)) is not None}
+        return self.ring.averages_each(kind, by, end - int(seconds * 1000), end)
 
     def latest(self, kind: str, by: str) -> dict[str, float]:
         """Return the newest value of every series of a kind within twice the collect interval, by one property."""

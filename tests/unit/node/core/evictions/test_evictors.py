@@ -106,6 +106,8 @@ def test_memory_is_freed_down_to_the_lower_bound() -> None:
     assert need(plan) == 7 * GB  # 75 % down to 68 %
     assert victims(plan) == ["c", "b"]
     assert all(one.stop_containers for task in plan.tasks for one in task.candidates)
+    first = plan.tasks[0].candidates[0]
+    assert (first.reason, first.message.partition(":")[0]) == ("EvictPodByNodeMemoryUsage", "BEMemoryEvict")
 
 
 def test_a_pod_that_already_leaves_counts_as_freed() -> None:

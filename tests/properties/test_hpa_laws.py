@@ -14,8 +14,9 @@ from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.observation import Memory, Options, memory_for
+from kubetide.hpa.core.quick.filing import NamespaceSamples
 from kubetide.hpa.core.replicas import Tolerance, propose_average
-from kubetide.hpa.core.samples import ErrorKind, MetricFailure, NamespaceSamples, PodReading, Reading, Sample
+from kubetide.hpa.core.samples import ErrorKind, MetricFailure, PodReading, Reading, Sample
 from kubetide.hpa.core.stabilization import Recommendation, stabilize, stabilize_both_ways
 from kubetide.hpa.core.trace import trace_of
 from unit.hpa.worlds import QUEUE, hpa, observation, pod, value

@@ -13,7 +13,7 @@ from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.observation import AfterStart, Memory, Observation, Options, ScaleView
 from kubetide.hpa.core.pods import PodList
-from kubetide.hpa.core.quick.rest import rest_of, still_at_rest
+from kubetide.hpa.core.quick.rest import rest_of, status_at_rest, still_at_rest
 from kubetide.hpa.core.samples import PodReading, Sample
 from kubetide.hpa.core.stabilization import Recommendation
 from kubetide.hpa.core.status import only_drifted, same_beside_metrics, same_status, status_body
@@ -44,12 +44,14 @@ memories = st.builds(
 @st.composite
 def targets(draw: st.DrawFn) -> dict[str, Any]:
     """Return the spec of an autoscaler, mostly a plain one."""
-    raw = make_hpa("web", "shop", maximum=draw(st.sampled_from([2, 3, 10])), cpu_percent=50)
+    minimum, maximum = draw(st.sampled_from([1, COUNT])), draw(st.sampled_from([2, 3, 10]))
+    raw = make_hpa("web", "shop", minimum=minimum, maximum=maximum, cpu_percent=50)
     if draw(st.booleans()):
         amount = {"type": "AverageValue", "averageValue": draw(st.sampled_from(["50m", "45m", "1"]))}
         raw["spec"]["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": amount}}]
-    if draw(st.integers(0, 5)) == 0:
-        raw["spec"]["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    if draw(st.integers(0, 3)) == 0:
+        up = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}], "stabilizationWindowSeconds": 120}
+        raw["spec"]["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": 60}, "scaleUp": up}
     return raw
 
 
@@ -74,6 +76,7 @@ def _written(hpa: HorizontalPodAutoscaler, seen: Observation, memory: Memory) ->
     st.just(COUNT) | st.integers(1, COUNT + 1),
     st.integers(1, 900),
     st.sampled_from(["", "", "", "", "missing", "scale", "pods", "starting", "hpa"]),
+    st.booleans(),
 )
 def test_at_rest_a_reconcile_ends_as_it_would_if_it_were_decided(
     raw: dict[str, Any],
@@ -83,13 +86,17 @@ def test_at_rest_a_reconcile_ends_as_it_would_if_it_were_decided(
     replicas: int,
     later: int,
     change: str,
+    at_once: bool,
 ) -> None:
     hpa = convert(raw, HorizontalPodAutoscaler)
     pods = PodList(pod(f"web-{n}", started=ago(100) if change == "starting" else None) for n in range(COUNT))
     scale = ScaleView(replicas, replicas, "app=web")
     seen = Observation(hpa=hpa, scale=scale, pods=pods, readings=(_reading(first, missing=False),))
-    seen = replace(seen, hpa=_written(hpa, seen, memory))
+    # What the last reconcile rested on: a status that it found so, or one that it wrote itself.
     decision = decide(seen, memory, OPTIONS, now=NOW)
+    seen = replace(seen, hpa=_written(hpa, seen, memory))
+    if not at_once:
+        decision = decide(seen, memory, OPTIONS, now=NOW)
     outcome = conclude(decision)
     rest = rest_of(seen, decision, outcome, OPTIONS, now=NOW)
     if rest is None:
@@ -109,13 +116,20 @@ def test_at_rest_a_reconcile_ends_as_it_would_if_it_were_decided(
     if resting is None:
         event("is decided")
         return
-    event("rests")
+    event(f"rests {rest.side} {rest.reasons}")
     assert not again.rescale
-    assert (ended.memory, ended.problem, ended.action) == (resting.memory, None, "none")
+    assert (ended.memory, ended.problem, ended.action) == (resting.found.memory, None, "none")
     assert ended.events == ended.events_after_save == ()
     assert ended.desired == outcome.desired
+    assert (again.proposal, again.stabilized) == (resting.asked.proposal, resting.found.stabilized)
+    assert (again.rule, again.why) == (resting.found.rule, decision.why)
+    assert status_body(status_at_rest(rest, resting, OPTIONS, now=now)) == status_body(ended.status)
+    if resting.reasons != rest.reasons:
+        event("shows another reason")
+        return
+    assert again.rule == decision.rule
     assert same_beside_metrics(after.hpa.status, ended.status)
-    if resting.same_values:
+    if resting.asked.same:
         assert same_status(after.hpa.status, ended.status)
-    if resting.near_values:
+    if resting.asked.near:
         assert only_drifted(after.hpa.status, ended.status)

@@ -11,7 +11,7 @@ from kubetide.api.objects.meta import TypedObject
 from kubetide.api.objects.scheme import LEASES, Resource
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
-from kubetide.hpa.core.annotations import Overrides
+from kubetide.hpa.core.annotations import NO_OVERRIDES, Overrides
 from kubetide.hpa.core.takeover import (
     LEASE_NAME,
     LEASE_NAMESPACE,
@@ -51,12 +51,17 @@ class BuiltInWatch:
     ) -> Stance:
         """Decide whether to act in this reconcile."""
         told = self._settings.take_over or overrides.managed_by is not None
-        runs = "" if told else self._lease_text if self._lease_is_known() else await self._look_at_lease()
+        runs = "" if told else await self._lease_holder()
         marked = wrote_ever(hpa.metadata.managed_fields)
         decisive = rescale if told else not runs and (rescale or marked)
         wrote = await self._marks(hpa, target if decisive else None) if decisive or marked else ""
         signs = Signs(wrote=wrote, runs=runs)
         return stance(overrides, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
+
+    async def stance_of_all(self) -> Stance:
+        """Decide for all that have no annotation and no mark of the built-in controller, and are not rescaled."""
+        signs = Signs(runs="" if self._settings.take_over else await self._lease_holder())
+        return stance(NO_OVERRIDES, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
 
     async def compare_versions(self) -> None:
         """Warn where the built-in controller is of another release than the one that is followed."""
@@ -64,15 +69,12 @@ class BuiltInWatch:
         found = await in_cluster(self._client)
         warn_of(found, "hpa", str(self._settings.compat_rules.version), alike=tuple(alike))
 
-    def _lease_is_known(self) -> bool:
-        read_at = self._lease_read_at
-        return read_at is not None and self._clock.monotonic() - read_at < LEASE_SECONDS
-
-    async def _look_at_lease(self) -> str:
-        """Return what the lease shows; empty if nobody holds it."""
-        began = self._clock.monotonic()
-        self._lease_text = await self._read_lease()
-        self._lease_read_at = began
+    async def _lease_holder(self) -> str:
+        """Return what the lease shows, or showed a moment ago; empty if nobody holds it."""
+        now = self._clock.monotonic()
+        if self._lease_read_at is None or now - self._lease_read_at >= LEASE_SECONDS:
+            self._lease_text = await self._read_lease()
+            self._lease_read_at = now
         return self._lease_text
 
     async def _read_lease(self) -> str:

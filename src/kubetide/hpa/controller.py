@@ -5,11 +5,15 @@ windows and periods are measured by the clock, never in reconciles. A new autosc
 `kubetide.io/` annotation is handled at once. What one reconcile does is in `hpa.reconciler`.
 """
 
+import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from kubetide import tracing
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import HPAS, PODS
@@ -24,21 +28,27 @@ from kubetide.hpa.headroom_store import HeadroomStore
 from kubetide.hpa.metrics_cache import MetricsReader, WholeCluster
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
 from kubetide.hpa.own_writes import OwnWrites
+from kubetide.hpa.planned_requests import PlannedRequests
 from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.reconciler import HpaState, Reconciler
+from kubetide.hpa.resting import RestingAutoscalers
 from kubetide.hpa.scale_cache import ScaleWatch
 from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.slim import slim_pod
-from kubetide.hpa.status_writer import DecisionWriter, Recorder
+from kubetide.hpa.status_writer import DecisionWriter
 from kubetide.hpa.telemetry import QUEUE_NAME, DecisionHistory, HpaTelemetry
+from kubetide.hpa.usage_watch import UsageWatch
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.cache.nodes import NodeSizes
 from kubetide.kube.cache.versions import went_back
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, KeyedLoop
+from kubetide.kube.control.core.ranges import ShardMode, range_of
 from kubetide.kube.control.leader_election import Leadership
-from kubetide.kube.control.reconcile import Result
+from kubetide.kube.control.reconcile import STOP_GRACE, Result
+from kubetide.kube.control.recorder import Recorder
+from kubetide.kube.control.shards import ShardMembership
 from kubetide.kube.scale import ScaleClient
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -50,6 +60,10 @@ SLACK_SECONDS = 0.01
 """Timers may fire this much early."""
 SPREAD_OVER = 1000
 """At a start, this many autoscalers and more are spread over a whole sync period."""
+TOGETHER_FROM = 100
+"""From this many autoscalers on, those at rest are looked after together; for fewer there is nothing to be gained."""
+SLOTS = 100
+"""They are due at so many moments of a sync period only: to wake up costs as much as all there is to do for one."""
 
 
 class HpaController(Controller):
@@ -67,30 +81,24 @@ class HpaController(Controller):
         self._clock = clock
         self._settings = settings
         self._rng = rng
-        leadership = Leadership(
-            client,
-            clock=clock,
-            enabled=settings.leader_elect,
-            lease_name=settings.lease_name,
-            namespace=settings.leader_elect_resource_namespace,
-            rng=rng,
-            identity=settings.identity,
-        )
+        leadership = _leadership(client, clock, settings, rng)
         writer = leadership.writer
         namespace = settings.namespace or None
-        self._shard = settings.shard_selector
-        self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace, shard=self._shard)
+        # Where replicas share the autoscalers, the frame says what is ours.
+        self._shard = None if settings.shards is ShardMode.AUTO else settings.shard_selector
+        self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace, shard=settings.shard_selector)
         self._pods = Informer(
             client,
             PODS,
             clock=clock,
             namespace=namespace,
-            shard=self._shard,
+            shard=settings.namespace_shard,
             indexes={LABEL_INDEX: pod_labels},
             slim=slim_pod,
         )
         self._nodes = NodeSizes(client, clock=clock)
         self._loop = KeyedLoop(QUEUE_NAME, self.reconcile, clock=clock, workers=settings.workers)
+        self._rest_loop = KeyedLoop("autoscalers at rest", self._reconcile_slot, clock=clock)
         writer.announce(self._loop.queue)
         self._claims = Claims()
         self._history = DecisionHistory(settings.history)
@@ -108,10 +116,13 @@ class HpaController(Controller):
         pods, owners = PodCache(self._pods.store), PodOwners(writer, clock, rng)
         self._own_writes = OwnWrites()
         self._built_in = BuiltInWatch(writer, clock, settings)
+        planned, about = PlannedRequests(client, clock, settings), (scales, clock, settings, pods, self._claims)
+        observer = Observer(*about, self._metrics, targets, owners=owners, planned=planned)
+        self._states: dict[ObjectKey, HpaState] = {}
         self._reconciler = Reconciler(
             clock,
             settings,
-            observer=Observer(scales, clock, settings, pods, self._claims, self._metrics, targets, owners=owners),
+            observer=observer,
             headrooms=HeadroomStore(writer, clock, settings.options.downscale_window),
             built_in=self._built_in,
             writer=DecisionWriter(
@@ -123,31 +134,77 @@ class HpaController(Controller):
             own_writes=self._own_writes,
             history=self._history,
             instruments=self._instruments,
-            current=self._hpas.store.get,
+            hpas=self._hpas,
         )
-        self._states: dict[ObjectKey, HpaState] = {}
+        self._resting = RestingAutoscalers(
+            clock,
+            settings,
+            hpas=self._hpas,
+            states=self._states,
+            observer=observer,
+            metrics=self._metrics,
+            built_in=self._built_in,
+            own_writes=self._own_writes,
+            history=self._history,
+            instruments=self._instruments,
+            capacity=lambda: self._nodes.capacity,
+        )
+        self._slots: dict[float, list[ObjectKey]] = {}
         self._forced: set[ObjectKey] = set()
         self._compat = str(settings.options.compat.version)
         self._hpas.add_handler(self._on_change)
+        self._usage_watch = self._make_watch(client, telemetry) if settings.watch_usage else None
         super().__init__(
             "hpa",
             clock=clock,
-            caches=(self._hpas, self._pods, self._nodes),
-            loops=(self._loop,),
+            caches=(self._hpas, self._pods, self._nodes, *planned.caches),
+            loops=(self._loop, self._rest_loop),
             leadership=leadership,
-            background=(lambda: targets.run(self._hpas.store),),
+            sharded=(self._hpas, self._pods, targets),
+            background=(
+                lambda: targets.run(self._hpas.store),
+                *(() if self._usage_watch is None else (self._usage_watch.run,)),
+            ),
         )
 
     def notes(self) -> Sequence[str]:
         """Return where it does not act, or not alone."""
         # What was decided before the lease was lost is no longer true of this process.
-        stances = stance_notes(record.stance for _, record in self._history.records()) if self.leading else ()
-        return super().notes() or (*stances, *self._shard_notes())
+        if not self.leading:
+            return super().notes()
+        stances = stance_notes(record.stance for _, record in self._history.records())
+        return (*super().notes(), *stances, *self._shard_notes(), *self._watch_notes())
+
+    def _make_watch(self, client: Client, telemetry: Telemetry) -> UsageWatch:
+        return UsageWatch(
+            client,
+            self._clock,
+            self._settings,
+            telemetry,
+            self._rng,
+            hpas=self._hpas.store,
+            pods=self._pods.store,
+            claims=self._claims,
+            wake=self._wake,
+        )
+
+    def _wake(self, keys: list[ObjectKey]) -> None:
+        """Reconcile autoscalers now, with usage that is read afresh for all of them at once."""
+        if not self.leading:
+            return
+        self._metrics.expire_usage({key.namespace for key in keys})
+        for key in keys:
+            self._add_now(key)
+
+    def _watch_notes(self) -> tuple[str, ...]:
+        problem = self._usage_watch.problem if self._usage_watch is not None else ""
+        return ("usage is polled, not watched",) if problem else ()
 
     def _shard_notes(self) -> tuple[str, ...]:
         if self._hpas.server_shards is not False:
             return ()
-        return (f"shard {self._settings.shard}: the API server does not filter by shard, so all objects are read",)
+        mine = self._settings.shard or "auto"
+        return (f"shard {mine}: the API server does not filter by shard, so all objects are read",)
 
     def on_decision(self, heard: Callable[[ObjectKey, ScaleDecision], None]) -> None:
         """Call `heard` with every decision from now on, acted on or not."""
@@ -173,8 +230,23 @@ class HpaController(Controller):
     async def started_leading(self) -> None:
         """Begin with empty memory, as after a restart, and with every autoscaler there is."""
         self._states.clear()
+        self._slots.clear()
         self._own_writes.reset()
-        hpas = [hpa for hpa in self._hpas.store.values() if self._is_ours(hpa)]
+        await self._begin([hpa for hpa in self._hpas.store.values() if self._is_ours(hpa)])
+
+    async def started_owning(self, ranges: frozenset[int]) -> None:
+        """Begin with the autoscalers of ranges, as after a restart."""
+        await self._begin([hpa for hpa in self._hpas.store.values() if range_of(hpa.metadata.namespace) in ranges])
+
+    async def stops_owning(self, ranges: frozenset[int]) -> None:
+        """Let the reconciles of ranges end, which write scale and status, and forget them."""
+        with suppress(TimeoutError):  # what takes longer is held back by the fence
+            async with asyncio.timeout(STOP_GRACE.total_seconds()):
+                await self._loop.queue.until_done(lambda key: range_of(key.namespace) in ranges)
+        for key in [key for key in self._states if range_of(key.namespace) in ranges]:
+            self._forget(key)
+
+    async def _begin(self, hpas: Sequence[HorizontalPodAutoscaler]) -> None:
         log.info("autoscaling", autoscalers=len(hpas), compat=self._compat)
         if any(wrote_ever(hpa.metadata.managed_fields) for hpa in hpas):
             await self._built_in.compare_versions()
@@ -188,7 +260,7 @@ class HpaController(Controller):
 
     def _is_ours(self, hpa: HorizontalPodAutoscaler) -> bool:
         meta = hpa.metadata
-        return self._shard is None or self._shard.matches(meta.uid, meta.namespace)
+        return self.owns(meta.namespace) and (self._shard is None or self._shard.matches(meta.uid, meta.namespace))
 
     def _on_change(self, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:
@@ -197,7 +269,7 @@ class HpaController(Controller):
                 key = key_of(old)
                 self._claims.forget(key)
                 self._own_writes.clear(key, old.metadata.uid)
-                if self.leading_since is None:
+                if self.acting_since(key.namespace) is None:
                     self._forget(key)
             return
         key = key_of(new)
@@ -224,6 +296,8 @@ class HpaController(Controller):
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Look after one autoscaler, and return when to do so again."""
+        if not self.owns(key.namespace):
+            return Result()
         hpa, cache_version = self._hpas.store.get(key), self._hpas.latest_version
         if self._own_writes.must_wait(key, hpa, cache_version):
             # The event that shows our own write asks for a reconcile as soon as it comes.
@@ -239,10 +313,11 @@ class HpaController(Controller):
         started = self._clock.monotonic()
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = HpaState(memory_for(hpa, self.leading_since), due=started)
+            state = self._states[key] = HpaState(memory_for(hpa, self.acting_since(key.namespace)), due=started)
         elif not forced and started < state.due - SLACK_SECONDS:
             # A reconcile that was asked for earlier has moved this one.
-            return Result(requeue_after=timedelta(seconds=state.due - started))
+            return Result(requeue_after=timedelta(seconds=state.due - started) if state.slot is None else None)
+        state.slot = None
         waited = started - (state.added_at or state.due)
         state.added_at = 0.0
         period = self._settings.sync_period
@@ -253,10 +328,66 @@ class HpaController(Controller):
             self._instruments.broken(self._clock.monotonic() - started)
         ended = self._clock.monotonic()
         self._instruments.worked(waited, ended - started)
+        self._instruments.added()
         delay = period.total_seconds() * self._rng.uniform(*JITTER)
         state.due = ended + delay
-        self._instruments.added()
+        many = len(self._states) >= TOGETHER_FROM
+        if many and period == self._settings.sync_period and self._resting.may_look_after(state):
+            self._rest_until(key, state, ended)
+            return Result()
         return Result(requeue_after=timedelta(seconds=delay))
+
+    def _rest_until(self, key: ObjectKey, state: HpaState, now: float) -> None:
+        """Let an autoscaler be due together with others at rest, a little earlier rather than later."""
+        width = self._settings.sync_period.total_seconds() / SLOTS
+        state.slot = state.due = slot = math.floor(state.due / width) * width
+        waiting = self._slots.get(slot)
+        if waiting is None:
+            waiting = self._slots[slot] = []
+            self._rest_loop.add_after(slot, slot - now)
+        waiting.append(key)
+
+    async def _reconcile_slot(self, slot: float) -> Result:
+        """Look after all autoscalers at rest that are due now; who does not rest any more is reconciled by itself."""
+        acts = await self._resting.may_act()
+        waiting = [(key, self._states.get(key)) for key in self._slots.pop(slot, ())]
+        # What was reconciled meanwhile is due some other time.
+        due = {key: state for key, state in waiting if state is not None and state.slot == slot}
+        started = self._clock.monotonic()
+        rested = self._resting.reconcile(due) if acts else frozenset()
+        ended = self._clock.monotonic()
+        tracing.annotate(due=len(due), rested=len(rested), reason="at rest" if acts else "may not act")
+        for key, state in due.items():
+            if key in rested:
+                state.due = ended + self._settings.sync_period.total_seconds() * self._rng.uniform(*JITTER)
+                self._rest_until(key, state, ended)
+            else:
+                state.slot = None
+                self._loop.add(key)
+        if rested:
+            self._instruments.worked(started - slot, (ended - started) / len(due), times=len(rested))
+            self._instruments.added(len(rested))
+        return Result()
+
+
+def _leadership(
+    client: Client, clock: Clock, settings: HpaSettings, rng: random.Random
+) -> Leadership | ShardMembership:
+    namespace = settings.leader_elect_resource_namespace
+    if settings.shards is ShardMode.AUTO:
+        group = settings.leader_elect_resource_name
+        return ShardMembership(
+            client, clock=clock, group=group, namespace=namespace, rng=rng, identity=settings.identity
+        )
+    return Leadership(
+        client,
+        clock=clock,
+        enabled=settings.leader_elect,
+        lease_name=settings.lease_name,
+        namespace=namespace,
+        rng=rng,
+        identity=settings.identity,
+    )
 
 
 def _asks_for_a_reconcile(old: HorizontalPodAutoscaler, new: HorizontalPodAutoscaler) -> bool:

@@ -22,13 +22,12 @@ from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
 from kubetide.hpa.core.describe import ExternalQuery, MetricsRequest, ObjectQuery, PodsQuery, Query, ResourceQuery
+from kubetide.hpa.core.quick.filing import Filing, NamespaceSamples, by_namespace
 from kubetide.hpa.core.samples import (
     ErrorKind,
     MetricFailure,
-    NamespaceSamples,
     PodReading,
     Reading,
-    by_namespace,
     external_reading,
     object_reading,
     pods_reading,
@@ -54,25 +53,40 @@ PARTS = 32
 """So many selectors are asked for one by one per sync period, where lists cannot be read."""
 
 
-class _Usage:
+class UsageList:
     """One list of pod usage, split and filed by namespace when first needed."""
 
-    def __init__(self, items: Sequence[PodMetrics], rejected: Sequence[Rejected], namespace: str) -> None:
+    def __init__(
+        self, items: Sequence[PodMetrics], rejected: Sequence[Rejected], namespace: str, filings: dict[str, Filing]
+    ) -> None:
+        """`filings` are those of the lists before this one, and after it."""
+        self.namespace = namespace
         # What a namespace answers is of that namespace, also where the samples do not say so.
         self._split: dict[str, Sequence[PodMetrics]] = {namespace: items} if namespace else {**by_namespace(items)}
-        self._filed: dict[str, NamespaceSamples] = {}
+        self._samples: dict[str, NamespaceSamples] = {}
+        self._filings = filings
         self._unreadable = {(namespace or bad.key.namespace, bad.key.name): bad.error for bad in rejected}
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether every sample could be read."""
+        return not self._unreadable
 
     def select(self, namespace: str, selector: Selector, pods: Sequence[Pod]) -> list[PodMetrics]:
         """Return the samples of the pods that the selector matches; raise if one of them cannot be read."""
-        names = [pod.metadata.name for pod in pods]
         if self._unreadable:
-            for name in names:
-                if (error := self._unreadable.get((namespace, name))) is not None:
+            for pod in pods:
+                if (error := self._unreadable.get((namespace, pod.metadata.name))) is not None:
                     raise error
-        if namespace not in self._filed:
-            self._filed[namespace] = NamespaceSamples(self._split.pop(namespace, ()))
-        return self._filed[namespace].select(selector, names)
+        return self.samples(namespace).select(selector, (pod.metadata.name for pod in pods))
+
+    def samples(self, namespace: str) -> NamespaceSamples:
+        """Return the samples of a namespace that could be read."""
+        found = self._samples.get(namespace)
+        if found is None:
+            found = NamespaceSamples(self._split.pop(namespace, ()), self._filings.get(namespace))
+            self._samples[namespace], self._filings[namespace] = found, found.filing
+        return found
 
 
 class _Parts:
@@ -145,6 +159,7 @@ class MetricsReader:
         self._external = ExternalMetrics(client)
         self._answers = SharedAnswers(clock, settings.metrics_timeout, tally)
         self._parts = _Parts(clock, settings.sync_period)
+        self._filings: dict[str, Filing] = {}
 
     async def __aenter__(self) -> Self:
         """Own the requests to the metrics APIs from now on."""
@@ -177,6 +192,18 @@ class MetricsReader:
             for refused in reading.refused.values():
                 self._tally.refused(refused.reason)
         return reading
+
+    def expire_usage(self, namespaces: set[str]) -> None:
+        """Let the next reconciles in these namespaces read usage afresh: newer samples are known to be there."""
+        for namespace in namespaces:
+            for scope in self._scopes(namespace):
+                self._answers.expire(("usage", scope))
+
+    def known_usage(self, namespace: str, request: MetricsRequest) -> UsageList | None:
+        """Return the list of usage that a reconcile would be given without asking, if there is one."""
+        scope = self._scopes(namespace)[:1]
+        found: UsageList | None = self._answers.known(("usage", scope[0]), request) if scope else None
+        return found
 
     async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, request: MetricsRequest) -> Reading:
         """Return the values of a custom or external metric."""
@@ -246,10 +273,14 @@ class MetricsReader:
             case MetricsScope.AUTO:
                 return ["", namespace] if self._cluster_wide() else [namespace]
 
-    async def _list(self, namespace: str) -> _Usage:
+    async def _list(self, namespace: str) -> UsageList:
         items, rejected = await self._resource.readable_pods(namespace or None)
         for bad in rejected:
             if not bad.key.name:
                 # Nobody can say whose sample it is, so it may be anybody's.
                 raise bad.error
-        return _Usage(items, rejected, namespace)
+        if not namespace:
+            # Namespaces that are gone are forgotten with the filings that this list does not take over.
+            listed = {item.metadata.namespace for item in items}
+            self._filings = {name: filing for name, filing in self._filings.items() if name in listed}
+        return UsageList(items, rejected, namespace, self._filings)

@@ -1,14 +1,14 @@
 """The observation of one reconcile: the scale of the target, its pods from the cache, and readings of its metrics."""
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from kubetide.api.objects.core import Pod
-from kubetide.api.objects.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, MetricSpec
-from kubetide.api.objects.meta import key_of
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, MetricSpec
+from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectKey, key_of
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SelectorError
@@ -18,8 +18,10 @@ from kubetide.hpa.core.decide import metrics_of, needs_metrics
 from kubetide.hpa.core.describe import MetricsRequest, Query, query_of
 from kubetide.hpa.core.observation import HpaProblem, Observation, ProblemKind, ScaleView
 from kubetide.hpa.core.pods import PodList
+from kubetide.hpa.core.quick.rest import Rest, is_unchanged
 from kubetide.hpa.core.replicas import rollout_pods
 from kubetide.hpa.core.samples import MetricFailure, Reading, only_pods
+from kubetide.hpa.planned_requests import NOTHING, PlannedRequests
 from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.store import Store
@@ -134,6 +136,7 @@ class Observer:
         known: KnownScales | None = None,
         *,
         owners: PodOwners,
+        planned: PlannedRequests | None = None,
     ) -> None:
         self._scales = scales
         self._clock = clock
@@ -143,6 +146,7 @@ class Observer:
         self._metrics = metrics
         self._known = known
         self._owners = owners
+        self._planned = planned
         self._compat = settings.compat_rules
 
     async def observe(self, hpa: HorizontalPodAutoscaler, request: MetricsRequest, *, live: bool = False) -> Observed:
@@ -187,8 +191,24 @@ class Observer:
             readings=readings,
             passed_over=rollout_pods(pods, scale.replicas, now=self._clock.now()) if aware else frozenset(),
             fallback=overrides.fallback,
+            planned=self._announced(namespace, reference),
         )
         return Observed(observation, target, known is None)
+
+    def _announced(self, namespace: str, reference: CrossVersionObjectReference) -> Mapping[str, int]:
+        return self._planned.of(namespace, reference) if self._planned is not None else NOTHING
+
+    def finds_unchanged(self, key: ObjectKey, rest: Rest) -> bool:
+        """Return whether target and pods are what they were, by what is followed; no if the server has to be asked."""
+        known = self._known
+        if self._announced(key.namespace, rest.seen.hpa.spec.scale_target_ref):
+            return False
+        target = known.get(key.namespace, rest.seen.hpa.spec.scale_target_ref) if known is not None else None
+        if target is None or target.selector != (rest.seen.scale and rest.seen.scale.selector):
+            return False
+        scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
+        pods = self._pods.matching(key.namespace, selector_of(target.selector))
+        return is_unchanged(rest, scale, pods, self._claims.claimants_for(key, pods))
 
     def strategy(self, overrides: Overrides) -> SelectionStrategy:
         """Return how the pods of an autoscaler are selected."""

@@ -58,11 +58,12 @@ class OwnWrites:
 
     def is_behind(self, key: ObjectKey, cached: HorizontalPodAutoscaler | None, cache_version: str) -> bool:
         """Return whether the cache, or the object in it, is older than our last write; if not, it is forgotten."""
-        known = self._written.get(key)
-        if known is not None and is_older(cache_version, known[1]):
-            return True
-        self._written.pop(key, None)
-        saved = self._saved.get(key)
+        known, saved = self._written.get(key), self._saved.get(key)
+        if known is not None:
+            seen = cached is not None and known == (cached.metadata.uid, cached.metadata.resource_version)
+            if not seen and is_older(cache_version, known[1]):
+                return True
+            del self._written[key]
         if cached is None or saved is None:
             return False
         if newer(saved.metadata.resource_version, cached.metadata.resource_version):

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from kubetide.api.objects.core import Pod
-from kubetide.api.objects.hpa import CrossVersionObjectReference
-from kubetide.api.objects.meta import OwnerReference, controller_of, group_of
+from kubetide.api.objects.meta import CrossVersionObjectReference, OwnerReference, controller_of, group_of
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.hpa.core.pods import PodList

@@ -6,12 +6,14 @@ Whether anything may be written is decided in `hpa.core.takeover`, before each w
 where nothing was written, nothing was done that would have to be remembered.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kubetide import tracing
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.clock import Clock
@@ -23,7 +25,16 @@ from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.describe import MetricsRequest, Used
 from kubetide.hpa.core.headroom.learner import LearnedCount
 from kubetide.hpa.core.observation import Conclusion, HpaProblem, Memory, Observation, ScaleDecision
-from kubetide.hpa.core.quick.rest import Rest, rest_of, still_at_rest
+from kubetide.hpa.core.quick.rest import (
+    Asked,
+    Rest,
+    Resting,
+    rest_after_write,
+    rest_of,
+    same_but_for_status,
+    status_at_rest,
+    still_at_rest,
+)
 from kubetide.hpa.core.takeover import WARN_EVERY, Stance
 from kubetide.hpa.headroom_store import HeadroomStore, KeptHeadroom
 from kubetide.hpa.observer import Observed, Observer
@@ -31,7 +42,11 @@ from kubetide.hpa.own_writes import OwnWrites
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.status_writer import DecisionWriter
 from kubetide.hpa.telemetry import DecisionHistory, HpaTelemetry
+from kubetide.kube.cache.informer import Informer
 from kubetide.log import get_logger
+
+if TYPE_CHECKING:
+    from kubetide.hpa.core.quick.together import Row
 
 log = get_logger("hpa")
 
@@ -52,6 +67,17 @@ class HpaState:
     """When the status was written last; None before the first time."""
     rest: Rest | None = None
     """What the last reconcile rested on, if it left everything as it is."""
+    target_followed: bool = False
+    """The scale of the target was known without asking for it."""
+    slot: float | None = None
+    """When it is due together with others at rest; None while it is reconciled by itself."""
+    row: "Row | None" = None
+
+    def may_stay(self, shown: Asked, interval: timedelta, now: datetime) -> bool:
+        """Return whether the status may stay as it is."""
+        if shown.same:
+            return True
+        return shown.near and self.saved_at is not None and now - self.saved_at < interval
 
 
 class Reconciler:
@@ -69,10 +95,10 @@ class Reconciler:
         own_writes: OwnWrites,
         history: DecisionHistory,
         instruments: HpaTelemetry,
-        current: Callable[[ObjectKey], HorizontalPodAutoscaler | None],
+        hpas: Informer[HorizontalPodAutoscaler],
     ) -> None:
-        """`current` is the autoscaler as it is now: one that is deleted while it is decided about changes nothing."""
-        self._current = current
+        """`hpas` has autoscalers as they are now: one that is deleted while it is decided about changes nothing."""
+        self._hpas = hpas
         self._clock = clock
         self._sync_period = settings.sync_period
         self._proposed_fields = settings.proposed_fields
@@ -80,6 +106,7 @@ class Reconciler:
         self._status_interval = settings.status_interval
         self._observer = observer
         self._headrooms = headrooms
+        self._learned = settings.learned
         self._built_in = built_in
         self._writer = writer
         self._own_writes = own_writes
@@ -96,6 +123,9 @@ class Reconciler:
         request = MetricsRequest(max_age=period, overrides=overrides, before=state.used)
         seen = await self._observer.observe(hpa, request)
         state.used = request.used or state.used
+        state.target_followed = not seen.fresh
+        if seen.observation.planned:
+            state.rest = None
         if state.rest is not None and await self._rests(hpa, state, state.rest, seen, overrides, started):
             return period
         seen, decision = await self._decide(hpa, state, overrides, period, seen, request)
@@ -109,10 +139,21 @@ class Reconciler:
         state.memory = outcome.memory
         state.rest = None
         if stance.acts and not stance.warn and overrides is NO_OVERRIDES and problem is None:
-            state.rest = rest_of(seen.observation, decision, outcome, self._options, now=decision.at)
+            state.rest = self._rest_on(seen.observation, decision, outcome)
         key = key_of(hpa)
         self._history.add(key, decision, outcome, problem, stance=stance, wrote=rescaled)
         self._instruments.reconciled(key, decision, outcome, problem, self._clock.monotonic() - started)
+        if tracing.is_on():
+            tracing.annotate(
+                current=decision.current,
+                desired=decision.desired,
+                rule=decision.rule,
+                reason=decision.why or "; ".join(one.message for one in decision.conditions),
+                action=outcome.action,
+                wrote=rescaled,
+                acts=stance.acts,
+                problem=None if problem is None else problem.message,
+            )
         if problem is not None:
             log.debug(
                 "reconcile ended with a problem", autoscaler=str(key), kind=str(problem.kind), error=problem.message
@@ -120,7 +161,7 @@ class Reconciler:
         return period
 
     def _is_there(self, hpa: HorizontalPodAutoscaler) -> bool:
-        found = self._current(key_of(hpa))
+        found = self._hpas.store.get(key_of(hpa))
         return found is not None and found.metadata.uid == hpa.metadata.uid
 
     async def _decide(
@@ -133,7 +174,8 @@ class Reconciler:
         request: MetricsRequest,
     ) -> tuple[Observed, ScaleDecision]:
         decision = self._decision(seen.observation, state)
-        learned = self._headrooms.learn(state.headroom, overrides.headroom, period, seen.observation, decision)
+        headroom = overrides.headroom if self._learned else None
+        learned = self._headrooms.learn(state.headroom, headroom, period, seen.observation, decision)
         if learned is not None:
             decision = self._decision(seen.observation, state, learned)
         if decision.rescale and not seen.fresh:
@@ -151,25 +193,65 @@ class Reconciler:
         overrides: Overrides,
         started: float,
     ) -> bool:
-        """End a reconcile that finds everything at rest, with nothing to write; return whether it did."""
+        """End a reconcile that finds everything at rest, with nothing to write but usage; return whether it did."""
         now, memory = self._clock.now(), state.memory
         resting = still_at_rest(rest, seen.observation, memory, self._options, now=now)
-        if resting is None or not (resting.same_values or (resting.near_values and not self._due(state, now))):
+        if resting is None:
             return False
         stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=False)
         if not stance.acts or stance.warn:
             return False
-        key = key_of(hpa)
+        key, problem = key_of(hpa), None
+        may_stay = resting.reasons == rest.reasons and state.may_stay(resting.asked, self._status_interval, now)
+        if not may_stay and self._is_there(hpa):
+            problem = await self._show(hpa, state, rest, resting, now)
         # The decision itself is made when somebody asks for it.
-        record = self._history.rested(key, now, lambda: self._again(seen.observation, memory, now))
-        if record is None:
-            return False
-        state.memory = resting.memory
-        self._instruments.reconciled(key, record.decision, record.outcome, None, self._clock.monotonic() - started)
+        again = partial(self._again, seen.observation, memory, now)
+        if problem is not None:
+            decision, outcome = again()
+            self._history.add(key, decision, outcome, problem, stance=stance, wrote=False)
+        elif (record := self._history.rested(key, now, resting, again)) is not None:
+            decision, outcome = record.decision, record.outcome
+        else:
+            return True  # forgotten while its status was written
+        state.memory = resting.found.memory
+        tracing.annotate(
+            current=decision.current,
+            desired=decision.desired,
+            rule=resting.found.rule,
+            reason="at rest",
+            action="none",
+            wrote=False,
+            problem=None if problem is None else problem.message,
+        )
+        self._instruments.reconciled(key, decision, outcome, problem, self._clock.monotonic() - started)
         return True
 
-    def _due(self, state: HpaState, now: datetime) -> bool:
-        return state.saved_at is None or now - state.saved_at >= self._status_interval
+    def _rest_on(self, seen: Observation, decision: ScaleDecision, outcome: Conclusion) -> Rest | None:
+        """Return what the next reconcile has to find unchanged: what was seen, with the status as written meanwhile."""
+        current = self._hpas.store.get(key_of(seen.hpa))
+        if current is not None and current is not seen.hpa:
+            if not same_but_for_status(seen.hpa, current):
+                return None
+            seen = replace(seen, hpa=current)
+        return rest_of(seen, decision, outcome, self._options, now=decision.at)
+
+    async def _show(
+        self, hpa: HorizontalPodAutoscaler, state: HpaState, rest: Rest, resting: Resting, now: datetime
+    ) -> HpaProblem | None:
+        """Write the status of an autoscaler at rest, and note what it rests on then."""
+        status = status_at_rest(rest, resting, self._options, now=now)
+        saved, problem = await self._writer.save(hpa, status, at=now, saved_at=state.saved_at)
+        key = key_of(hpa)
+        if problem is not None:
+            self._own_writes.clear(key)
+            state.rest = None
+        elif saved is not None:
+            state.saved_at = now
+            self._take(key, saved)
+            current = self._hpas.store.get(key)
+            state.rest = rest_after_write(rest, resting, status, current) if current is not None else None
+        return problem
 
     def _again(self, seen: Observation, memory: Memory, now: datetime) -> tuple[ScaleDecision, Conclusion]:
         decision = decide(seen, memory, self._options, now=now)
@@ -186,13 +268,17 @@ class Reconciler:
         written = await self._writer.apply(decision, seen.target, saved_at=state.saved_at)
         if written.saved is not None:
             state.saved_at = decision.at
-            self._own_writes.saved(key, written.saved)
+            self._take(key, written.saved)
         elif written.save_failed:
             # What was saved may no longer be what the server has: the cache decides again.
             self._own_writes.clear(key)
         if (saved := await self._headrooms.save(state.headroom, hpa)) is not None:
-            self._own_writes.saved(key, saved)
+            self._take(key, saved)
         return written.outcome, written.problem, written.rescaled
+
+    def _take(self, key: ObjectKey, saved: HorizontalPodAutoscaler) -> None:
+        self._own_writes.saved(key, saved)
+        self._hpas.written(saved)
 
     def _announce(self, hpa: HorizontalPodAutoscaler, state: HpaState, stance: Stance, overrides: Overrides) -> None:
         """Publish what changed since the last reconcile: invalid annotations, the built-in controller, the strategy."""

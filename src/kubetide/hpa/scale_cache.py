@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from datetime import timedelta
 from functools import lru_cache
 
-from kubetide.api.objects.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
-from kubetide.api.objects.meta import ApiObject, ObjectKey, TypedObject, group_of
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.meta import ApiObject, CrossVersionObjectReference, ObjectKey, TypedObject, group_of
 from kubetide.api.objects.scheme import Resource
 from kubetide.api.values.selectors import LabelSelector, selector_from
+from kubetide.api.values.shard_selector import ShardSelector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SelectorError
 from kubetide.hpa.settings import HpaSettings
@@ -64,6 +65,7 @@ class ScaleWatch:
         self._client = client
         self._clock = clock
         self._settings = settings
+        self._shard = settings.namespace_shard
         self._informers: dict[Kind, Informer[Workload]] = {}
         self._shown: dict[tuple[Kind, ObjectKey], tuple[Workload, ScaleTarget]] = {}
         """The scale of each workload that was asked for, and what it was made from."""
@@ -93,6 +95,15 @@ class ScaleWatch:
             shown = self._shown[kind, key] = (found, target)
         return shown[1]
 
+    def select(self, shard: ShardSelector) -> None:
+        """Follow the targets of this shard from now on."""
+        self._shard = shard
+        for informer in self._informers.values():
+            informer.select(shard)
+
+    async def wait_synced(self) -> None:
+        """Return: a scale that is not followed, or not yet, is read."""
+
     async def run(self, hpas: Store[HorizontalPodAutoscaler]) -> None:
         """Begin to follow a kind once enough autoscalers name it; until cancelled."""
         if self._settings.scale_watch_from <= 0:
@@ -108,7 +119,7 @@ class ScaleWatch:
                             resource,
                             clock=self._clock,
                             namespace=self._settings.namespace or None,
-                            shard=self._settings.shard_selector,
+                            shard=self._shard,
                         )
                         self._informers[kind] = informer
                         group.create_task(informer.run())

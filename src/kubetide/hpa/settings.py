@@ -6,12 +6,13 @@ from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from kubetide.api.objects.hpa_compat import DEFAULT_VERSION, GATES_FIELD, HpaCompat, hpa_compat
-from kubetide.api.values.shard_selector import NAMESPACE, ShardSelector, shard_of
+from kubetide.api.values.shard_selector import NAMESPACE, UID, ShardSelector, shard_of
 from kubetide.config import Doc, Settings
 from kubetide.errors import InvalidInput, SelectorError, SettingsError
 from kubetide.hpa.core.annotations import SelectionStrategy
 from kubetide.hpa.core.observation import Options
 from kubetide.hpa.core.pods import ReadinessRules
+from kubetide.kube.control.core.ranges import NO_RANGES, ShardMode, refuse_beside_auto, selector_of
 
 
 class MetricsScope(StrEnum):
@@ -20,6 +21,13 @@ class MetricsScope(StrEnum):
     AUTO = "auto"
     CLUSTER = "cluster"
     NAMESPACE = "namespace"
+
+
+class ShardBy(StrEnum):
+    """What a shard is a part of."""
+
+    NAMESPACE = "namespace"
+    UID = "uid"
 
 
 class HpaSettings(Settings, frozen=True, kw_only=True):
@@ -97,6 +105,13 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         bool,
         Doc("During a rolling update, let surge, terminating and warming pods not move a target on their own."),
     ] = False
+    learned: Annotated[
+        bool,
+        Doc(
+            "Whether anything learned may decide. Off, the plain rule holds at once for every autoscaler, whatever its "
+            'annotations ask for; `kubetide.io/learned: "off"` does the same for one.',
+        ),
+    ] = True
     selection_strategy: Annotated[
         SelectionStrategy,
         Doc(
@@ -167,6 +182,25 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
             flag="hpa-shard",
         ),
     ] = ""
+    shard_by: Annotated[
+        ShardBy,
+        Doc(
+            "What a shard is a part of: namespaces with all that is in them, or the uids of autoscalers, for one "
+            "namespace that outgrows a process. By uid, every shard still reads all pods, and autoscalers of two "
+            "shards that claim the same pods are not noticed.",
+            flag="hpa-shard-by",
+        ),
+    ] = ShardBy.NAMESPACE
+
+    shards: Annotated[
+        ShardMode,
+        Doc(
+            "auto: all replicas work, each on its share of the namespaces; a replica that joins takes ranges "
+            "of them, those of one that goes are taken over when its lease has run out. off: one replica leads, the "
+            "others stand by.",
+            flag="hpa-shards",
+        ),
+    ] = ShardMode.OFF
 
     leader_elect: Annotated[bool, Doc("Act only while holding the lease.", flag="hpa-leader-elect")] = True
     leader_elect_resource_name: Annotated[
@@ -176,6 +210,27 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         str, Doc("Namespace of the leader lease.", flag="hpa-leader-elect-resource-namespace")
     ] = "kube-system"
     identity: Annotated[str, Doc("Who holds the lease; empty: a random name.", flag="hpa-identity")] = ""
+
+    coordinate: Annotated[
+        bool,
+        Doc(
+            "Count in the smaller pods that a VPA of the same workload announces (`--hpa-conflicts=coordinate` of the "
+            "recommender), so that they are there before pods shrink. Needs the VPA's CRD. Not upstream.",
+            flag="hpa-coordinate",
+        ),
+    ] = False
+    watch_usage: Annotated[
+        bool,
+        Doc(
+            "Hear of usage as it changes, where the metrics server offers a watch (kubetide's does), and reconcile an "
+            "autoscaler when a resource metric leaves its tolerance, not only when its sync period has passed. Not "
+            "upstream.",
+            flag="hpa-watch-usage",
+        ),
+    ] = False
+    wake_interval: Annotated[
+        timedelta, Doc("An autoscaler is woken by samples at most once in this time.", flag="hpa-wake-interval")
+    ] = timedelta(seconds=1)
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -195,6 +250,12 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
             raise SettingsError("must be 0 or above", field="hpa-max-usage-age")
         _ = self.compat_rules
         _ = self.shard_selector
+        excluded = {
+            "hpa-shard": bool(self.shard),
+            "hpa-shard-by=uid": not self._by_namespace,
+            "hpa-leader-elect=false": not self.leader_elect,
+        }
+        refuse_beside_auto(self.shards, excluded, field="hpa-shards")
 
     @property
     def compat_rules(self) -> HpaCompat:
@@ -223,22 +284,35 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def shard_selector(self) -> ShardSelector | None:
-        """The part of the namespaces to look after; None for all."""
+        """The autoscalers to look after: None for all, none to begin with where replicas share them."""
+        if self.shards is ShardMode.AUTO:
+            return selector_of(NO_RANGES)
         if not self.shard:
             return None
         index, _, count = self.shard.partition("/")
         if not (_is_number(index) and _is_number(count)):
             raise SettingsError(f"{self.shard!r} is not of the form 0/3", field="hpa-shard")
         try:
-            return shard_of(int(index), int(count), NAMESPACE)
+            return shard_of(int(index), int(count), NAMESPACE if self._by_namespace else UID)
         except SelectorError as error:
             raise SettingsError(error.message, field="hpa-shard") from error
+
+    @property
+    def namespace_shard(self) -> ShardSelector | None:
+        """The pods and targets to read; None for all. The uid of an autoscaler says nothing about those of its pods."""
+        return self.shard_selector if self._by_namespace else None
+
+    @property
+    def _by_namespace(self) -> bool:
+        return self.shard_by is ShardBy.NAMESPACE
 
     @property
     def lease_name(self) -> str:
         """The lease of this shard."""
         name = self.leader_elect_resource_name
-        return f"{name}-{self.shard.replace('/', '-of-')}" if self.shard else name
+        if not self.shard:
+            return name
+        return f"{name}{'' if self._by_namespace else '-uid'}-{self.shard.replace('/', '-of-')}"
 
 
 def _is_number(text: str) -> bool:

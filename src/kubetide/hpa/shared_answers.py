@@ -90,6 +90,22 @@ class SharedAnswers:
         found: T = answer.result.result() if answer.result.done() else await asyncio.shield(answer.result)
         return found
 
+    def expire(self, question: Hashable) -> None:
+        """Give an answer that is there to nobody else; one that is on its way is new enough."""
+        answer = self._answers.get(question)
+        if answer is not None and answer.result.done():
+            del self._answers[question]
+
+    def known(self, question: Hashable, request: MetricsRequest) -> Any:
+        """Return an answer that is there and good for this request, without asking; None if there is none."""
+        answer = self._answers.get(question)
+        if answer is None or not answer.result.done() or answer.result.exception() is not None:
+            return None
+        if not request.may_use(question, answer.serial, self._clock.monotonic() - answer.asked_at):
+            return None
+        request.used[question] = answer.serial
+        return answer.result.result()
+
     async def _resolve(self, result: "asyncio.Future[T]", api: str, ask: Callable[[], Awaitable[T]]) -> None:
         """Put the answer, or how it failed, where all who asked wait for it; a failure ends no other request."""
         try:

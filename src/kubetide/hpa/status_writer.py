@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Protocol
 
 import msgspec
 
@@ -18,18 +17,11 @@ from kubetide.hpa.core.status import object_body, only_drifted, same_status
 from kubetide.hpa.core.takeover import FIELD_MANAGER
 from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.kube.client.client import Client
+from kubetide.kube.control.recorder import Recorder
 from kubetide.kube.scale import ScaleTarget
 from kubetide.log import get_logger
 
 log = get_logger("hpa")
-
-
-class Recorder(Protocol):
-    """Where events go."""
-
-    def publish(self, event: Event) -> None:
-        """Write an event soon, never waiting."""
-        ...
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,13 +57,9 @@ class DecisionWriter:
         outcome = conclude(decision, scale_error=scale_error)
         self.publish(outcome.events)
         problem = outcome.problem
-        saved, save_error = None, None
-        if not self._may_wait(decision, outcome.status, saved_at):
-            saved, save_error = await self._save(hpa, outcome.status)
-        if save_error is not None:
-            self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, save_error),))
-            if outcome.save_error_counts:
-                problem = HpaProblem(ProblemKind.UPDATE_STATUS, save_error)
+        saved, save_error = await self.save(hpa, outcome.status, at=decision.at, saved_at=saved_at)
+        if save_error is not None and outcome.save_error_counts:
+            problem = save_error
         self.publish(outcome.events_after_save)
         rescaled = decision.rescale and scale_error is None
         return Written(
@@ -98,17 +86,17 @@ class DecisionWriter:
         )
         return None
 
-    def _may_wait(self, decision: ScaleDecision, status: HpaStatus, saved_at: datetime | None) -> bool:
+    def _may_wait(self, hpa: HorizontalPodAutoscaler, status: HpaStatus, at: datetime, saved: datetime | None) -> bool:
         """Return whether a status says nothing but values that moved a little since it was written not long ago."""
-        if saved_at is None or decision.at - saved_at >= self._status_interval:
+        if saved is None or at - saved >= self._status_interval:
             return False
-        return only_drifted(decision.hpa.status, status)
+        return only_drifted(hpa.status, status)
 
-    async def _save(
-        self, hpa: HorizontalPodAutoscaler, status: HpaStatus
-    ) -> tuple[HorizontalPodAutoscaler | None, str | None]:
-        """Write the status if there is anything new in it; return what the server made of it, or the error."""
-        if same_status(hpa.status, status):
+    async def save(
+        self, hpa: HorizontalPodAutoscaler, status: HpaStatus, *, at: datetime, saved_at: datetime | None
+    ) -> tuple[HorizontalPodAutoscaler | None, HpaProblem | None]:
+        """Write a status that cannot wait, if there is anything new in it; return what the server made of it."""
+        if self._may_wait(hpa, status, at, saved_at) or same_status(hpa.status, status):
             return None, None
         meta = hpa.metadata
         try:
@@ -122,5 +110,6 @@ class DecisionWriter:
             )
         except KubetideError as error:
             log.warning("cannot write the status", autoscaler=str(key_of(hpa)), error=str(error))
-            return None, str(error)
+            self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, str(error)),))
+            return None, HpaProblem(ProblemKind.UPDATE_STATUS, str(error))
         return saved, None

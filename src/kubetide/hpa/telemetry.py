@@ -1,11 +1,12 @@
 """What was decided lately: traces and a short history for people, counters under the upstream names for Prometheus."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -17,6 +18,7 @@ from kubetide.hpa.core.observation import (
     computation_labels,
     reconciliation_labels,
 )
+from kubetide.hpa.core.quick.rest import Resting
 from kubetide.hpa.core.samples import RefusalReason
 from kubetide.hpa.core.takeover import Stance
 from kubetide.hpa.core.trace import HistoryLine, line_of, shown_line, trace_of
@@ -26,6 +28,7 @@ BUCKETS = tuple(0.001 * 2**i for i in range(15))
 QUEUE_NAME = "horizontalpodautoscaler"
 _PREFIX = "horizontal_pod_autoscaler_controller"
 _WRITTEN = ("autoscaling", "horizontalpodautoscalers")
+_ACTIONS = {-1: "scale_down", 0: "none", 1: "scale_up"}
 _QUEUE_BUCKETS = tuple(10.0**i for i in range(-8, 2))
 
 
@@ -69,13 +72,22 @@ class DecisionHistory:
             self.heard(key, decision)
 
     def rested(
-        self, key: ObjectKey, now: datetime, again: Callable[[], tuple[ScaleDecision, Conclusion]]
+        self, key: ObjectKey, now: datetime, resting: Resting, again: Callable[[], tuple[ScaleDecision, Conclusion]]
     ) -> Record | None:
         """Note a reconcile that left everything as the last one had; return that, or None if there was none."""
         record = self._records.get(key)
         if record is None or not record.past:
             return None
-        record.past.append(msgspec.structs.replace(record.past[-1], at=now, wrote=False))
+        found = resting.found
+        line = replace(
+            record.past[-1],
+            at=now,
+            wrote=False,
+            proposal=resting.asked.proposal,
+            stabilized=found.stabilized.replicas,
+            rule=found.rule,
+        )
+        record.past.append(line)
         record.again = again
         return record
 
@@ -174,6 +186,13 @@ class HpaTelemetry:
         if outcome.desired is not None:
             self._desired[key] = outcome.desired
 
+    def rested(self, sides: Iterable[int], seconds: float) -> None:
+        """Count autoscalers with one resource metric found at rest, by what it asks for, and how long each took."""
+        for side, count in Counter(sides).items():
+            self._reconciles.add(seconds, "none", "none", times=count)
+            self._metrics.add(seconds, _ACTIONS[side], "none", "Resource", times=count)
+            self._shared.add("resource", times=count)
+
     def forget(self, key: ObjectKey) -> None:
         """Drop the series of an autoscaler that is gone."""
         self._desired.pop(key, None)
@@ -198,15 +217,15 @@ class HpaTelemetry:
         """Count a sample that cannot be true."""
         self._refused.add(reason)
 
-    def added(self) -> None:
+    def added(self, times: int = 1) -> None:
         """Count a key that was put into the queue; for upstream each one is a retry too, so both grow alike."""
-        self._adds.add(QUEUE_NAME)
-        self._retries.add(QUEUE_NAME)
+        self._adds.add(QUEUE_NAME, times=times)
+        self._retries.add(QUEUE_NAME, times=times)
 
-    def worked(self, waited: float, seconds: float) -> None:
+    def worked(self, waited: float, seconds: float, times: int = 1) -> None:
         """Note how long a key waited for its reconcile, and how long that took."""
-        self._waited.add(max(0.0, waited), QUEUE_NAME)
-        self._worked.add(seconds, QUEUE_NAME)
+        self._waited.add(max(0.0, waited), QUEUE_NAME, times=times)
+        self._worked.add(seconds, QUEUE_NAME, times=times)
 
 
 class _Sizes(Collector):
@@ -231,9 +250,16 @@ class _Sizes(Collector):
         desired = GaugeMetricFamily("kubetide_hpa_desired_replicas", "The size that was decided on.", labels=labels)
         current = GaugeMetricFamily("kubetide_hpa_current_replicas", "The size that was found.", labels=labels)
         acting = GaugeMetricFamily("kubetide_hpa_acting", "1 where kubetide writes, 0 where it looks.", labels=labels)
+        maximum, blind = 0, 0
         for key, record in self._history.records():
+            maximum += record.decision.desired >= record.decision.hpa.spec.max_replicas
+            blind += any(result.failure is not None for result in record.decision.results)
             desired.add_metric(key, float(record.decision.desired))
             if record.decision.current is not None:
                 current.add_metric(key, float(record.decision.current))
             acting.add_metric(key, float(record.stance.acts))
-        return (count, standing, desired, current, acting)
+        at_maximum = GaugeMetricFamily("kubetide_hpa_at_maximum", "Autoscalers that want at least their maximum.")
+        at_maximum.add_metric((), float(maximum))
+        without = GaugeMetricFamily("kubetide_hpa_without_metrics", "Autoscalers with a metric that cannot be read.")
+        without.add_metric((), float(blind))
+        return (count, standing, desired, current, acting, at_maximum, without)

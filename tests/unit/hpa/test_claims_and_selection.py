@@ -11,7 +11,7 @@ from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import parse_selector
 from kubetide.hpa.core.claims import Claims, anchors
 from kubetide.hpa.core.pods import PodList
-from kubetide.hpa.core.samples import NamespaceSamples, by_namespace
+from kubetide.hpa.core.quick.filing import NamespaceSamples, by_namespace
 from kubetide.hpa.observer import LABEL_INDEX, PodCache, pod_labels
 from kubetide.kube.cache.store import Store
 from unit.hpa.worlds import pod

@@ -10,18 +10,23 @@
 | kubetide.io/hpa-selection-strategy | LabelSelector, OwnerReference | which pods count: all matched, or those owned   |
 | kubetide.io/hpa-fallback-max-age   | a duration, default 10m      | how long the last known good proposal is good   |
 | kubetide.io/hpa-headroom           | learned, learned-below, off  | headroom from the target's own forecast errors  |
+| kubetide.io/learned                | on, off                      | off: nothing learned decides (the kill switch)  |
 
 A value that cannot be used has no effect and is named in an event.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
+from typing import TypeVar
 
 from kubetide.api.objects.hpa import HpaSpec
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
+
+T = TypeVar("T")
 
 PREFIX = "kubetide.io/"
 MANAGED_BY = "kubetide.io/managed-by"
@@ -32,6 +37,7 @@ SELECTION_STRATEGY = "kubetide.io/hpa-selection-strategy"
 FALLBACK = "kubetide.io/hpa-fallback"
 FALLBACK_MAX_AGE = "kubetide.io/hpa-fallback-max-age"
 HEADROOM = "kubetide.io/hpa-headroom"
+LEARNED = "kubetide.io/learned"
 HEADROOM_STATE = "kubetide.io/hpa-headroom-state"
 """Written by kubetide itself: what was learned so far."""
 
@@ -111,51 +117,28 @@ def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
         return NO_OVERRIDES
     problems: list[str] = []
 
-    def invalid(name: str, problem: InvalidInput) -> None:
-        problems.append(f"{name}: {problem}")
+    def read(name: str, parse: Callable[[str], T | None], *, invalid: T | None = None) -> T | None:
+        text = annotations.get(name)
+        try:
+            return None if text is None else parse(text)
+        except InvalidInput as problem:
+            problems.append(f"{name}: {problem}")
+            return invalid
 
-    managed_by = annotations.get(MANAGED_BY)
-    dry_run = rollout_aware = None
-    sync_period: timedelta | None = None
-    fallback: Fallback | None = None
-    headroom: HeadroomMode | None = None
-    try:
-        dry_run = _flag(annotations.get(DRY_RUN))
-    except InvalidInput as problem:
-        invalid(DRY_RUN, problem)
+    found = Overrides(
+        managed_by=annotations.get(MANAGED_BY),
         # Whoever asks for a dry run, however badly spelt, does not want the target touched.
-        dry_run = True
-    try:
-        rollout_aware = _flag(annotations.get(ROLLOUT_AWARE))
-    except InvalidInput as problem:
-        invalid(ROLLOUT_AWARE, problem)
-    try:
-        sync_period = _period(annotations.get(SYNC_PERIOD))
-    except InvalidInput as problem:
-        invalid(SYNC_PERIOD, problem)
-    selection: SelectionStrategy | None = None
-    try:
-        selection = _selection(annotations.get(SELECTION_STRATEGY))
-    except InvalidInput as problem:
-        invalid(SELECTION_STRATEGY, problem)
-    try:
-        fallback = _fallback(annotations.get(FALLBACK), annotations.get(FALLBACK_MAX_AGE))
-    except InvalidInput as problem:
-        invalid(FALLBACK, problem)
-    try:
-        headroom = _headroom(annotations.get(HEADROOM))
-    except InvalidInput as problem:
-        invalid(HEADROOM, problem)
-    return Overrides(
-        managed_by=managed_by,
-        dry_run=dry_run,
-        sync_period=sync_period,
-        rollout_aware=rollout_aware,
-        selection=selection,
-        fallback=fallback,
-        headroom=headroom,
-        problems=tuple(problems),
+        dry_run=read(DRY_RUN, _flag, invalid=True),
+        rollout_aware=read(ROLLOUT_AWARE, _flag),
+        sync_period=read(SYNC_PERIOD, _period),
+        selection=read(SELECTION_STRATEGY, _selection),
+        fallback=read(FALLBACK, partial(_fallback, max_age=annotations.get(FALLBACK_MAX_AGE))),
+        headroom=read(HEADROOM, _headroom),
     )
+    # However badly spelt, whoever touches the switch does not trust what was learned.
+    if read(LEARNED, _switch, invalid=False) is False:
+        found = replace(found, headroom=None)
+    return replace(found, problems=tuple(problems)) if problems else found
 
 
 def same_overrides(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> bool:
@@ -169,9 +152,7 @@ def _own(annotations: Mapping[str, str] | None) -> dict[str, str]:
     }
 
 
-def _flag(text: str | None) -> bool | None:
-    if text is None:
-        return None
+def _flag(text: str) -> bool:
     if text.lower() in ("true", "1", "yes"):
         return True
     if text.lower() in ("false", "0", "no", ""):
@@ -179,36 +160,34 @@ def _flag(text: str | None) -> bool | None:
     raise InvalidInput(f"{text!r} is neither true nor false")
 
 
-def _period(text: str | None) -> timedelta | None:
-    if text is None:
-        return None
+def _switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise InvalidInput(f"{text!r} is neither on nor off")
+    return text == "on"
+
+
+def _period(text: str) -> timedelta:
     period = parse_duration(text)
     if not SHORTEST_PERIOD <= period <= LONGEST_PERIOD:
         raise InvalidInput(f"{text!r} is not between 1s and 1h")
     return period
 
 
-def _headroom(text: str | None) -> HeadroomMode | None:
-    if text is None or text == "off":
-        return None
+def _headroom(text: str) -> HeadroomMode | None:
     try:
-        return HeadroomMode(text)
+        return None if text == "off" else HeadroomMode(text)
     except ValueError as error:
         raise InvalidInput(f"{text!r} is not one of learned, learned-below, off") from error
 
 
-def _selection(text: str | None) -> SelectionStrategy | None:
-    if text is None:
-        return None
+def _selection(text: str) -> SelectionStrategy:
     try:
         return SelectionStrategy(text)
     except ValueError:
         raise InvalidInput(f"{text!r} is neither {' nor '.join(SelectionStrategy)}") from None
 
 
-def _fallback(text: str | None, max_age: str | None) -> Fallback | None:
-    if text is None:
-        return None
+def _fallback(text: str, *, max_age: str | None) -> Fallback:
     age = DEFAULT_MAX_AGE if max_age is None else parse_duration(max_age)
     if text == LAST_KNOWN_GOOD:
         return Fallback(max_age=age)

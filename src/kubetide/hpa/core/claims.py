@@ -97,10 +97,15 @@ class Claims:
             shape = frozenset(labels.items())
             if shape not in seen:
                 seen.add(shape)
-                found.update(self._claiming(namespace, labels))
+                found.update(self.claiming(namespace, labels))
         return tuple(sorted(str(key) for key in found))
 
-    def _claiming(self, namespace: str, labels: Mapping[str, str]) -> Iterable[ObjectKey]:
+    def selector(self, key: ObjectKey) -> Selector:
+        """Return what an autoscaler claims."""
+        return self._selectors.get(key, NOTHING)
+
+    def claiming(self, namespace: str, labels: Mapping[str, str]) -> Iterable[ObjectKey]:
+        """Return the autoscalers that claim a pod with these labels."""
         by_pair = self._by_pair.get(namespace, {})
         candidates = set(self._anywhere.get(namespace, ()))
         for pair in labels.items():

@@ -26,7 +26,7 @@ from kubetide.api.objects.hpa_compat import SPEC_ERROR_LABEL, TOLERANCE, HpaComp
 from kubetide.api.values.quantity import quantity_float
 from kubetide.errors import QuantityError, SelectorError
 from kubetide.hpa.core import events
-from kubetide.hpa.core.behavior import complete_rules, limit_by_rules, limit_plain
+from kubetide.hpa.core.behavior import Limited, complete_rules
 from kubetide.hpa.core.choice import Choice, choose
 from kubetide.hpa.core.claims import selector_of
 from kubetide.hpa.core.evaluate import TargetState, evaluate
@@ -47,10 +47,11 @@ from kubetide.hpa.core.observation import (
     ProblemKind,
     ScaleDecision,
     ScaleView,
+    normalize,
 )
 from kubetide.hpa.core.replicas import Tolerance
 from kubetide.hpa.core.samples import ErrorKind
-from kubetide.hpa.core.stabilization import READY_FOR_NEW_SCALE, SCALE_DOWN_STABILIZED, stabilize, stabilize_both_ways
+from kubetide.hpa.core.stabilization import READY_FOR_NEW_SCALE, SCALE_DOWN_STABILIZED, Stabilized
 from kubetide.hpa.core.status import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED, Conditions, with_condition
 from kubetide.hpa.core.zero import may_wake, minimum_of, while_disabled
 
@@ -205,6 +206,7 @@ def _from_metrics(
         observed=scale.observed,
         pods=observation.pods,
         passed_over=observation.passed_over,
+        planned=observation.planned,
     )
     tolerance = tolerance_of(hpa.spec, options)
     metrics = zip(metrics_of(hpa.spec), observation.readings, strict=True)
@@ -238,6 +240,7 @@ def _from_metrics(
         results=results,
         choice=choice,
         learned=observation.learned,
+        planned=observation.planned,
         metrics=tuple([result.status for result in results]),
         events=(
             *[events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure],
@@ -282,37 +285,13 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
     assert base.current is not None
     current, spec = base.current, base.hpa.spec
     proposal = max(0, choice.replicas)
-    memory = base.memory.holding(proposal, current, now)
-    start, past = memory.after_start, memory.recommendations or ()
-    minimum, maximum = minimum_of(spec), spec.max_replicas
+    normalized = normalize(proposal, current, base.memory, spec, base.rules, options.downscale_window, now=now)
+    stabilized, limited, minimum = normalized.stabilized, normalized.limited, minimum_of(spec)
     why = ""
     if proposal > current:
         why = f"{choice.description} above target"
     elif proposal < current:
         why = "All metrics below target"
-    rules = base.rules
-    if rules is None:
-        window = options.downscale_window
-        held = start.held_for(current, window, now=now, edge_counts=True) if start is not None else None
-        stabilized = stabilize(proposal, past, window, now=now, held=held)
-        limited = limit_plain(stabilized.replicas, current, minimum=minimum, maximum=maximum)
-    else:
-        window = rules.down_window
-        held = start.held_for(current, window, now=now, edge_counts=False) if start is not None else None
-        stabilized = stabilize_both_ways(
-            proposal, current, past, up_window=rules.up_window, down_window=window, now=now, held=held
-        )
-        limited = limit_by_rules(
-            stabilized.replicas,
-            current,
-            rules,
-            memory.ups,
-            memory.downs,
-            minimum=minimum,
-            maximum=maximum,
-            now=now,
-            hold_down=start is not None and start.holds_down(rules, now=now),
-        )
     if current == 0 and limited.replicas < minimum:
         # The minimum was raised while the target was at zero: waking up goes to the new one at least.
         limited = replace(limited, replicas=minimum)
@@ -321,37 +300,36 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         # The metrics ask for no change, so it is the past that speaks, or a bound.
         moved = stabilized.replicas != current
         why = _REMEMBERED.format(stabilized.replicas) if moved else _sentence(_LIMITED_TEXT[limited.reason])
-    memory = replace(memory.letting_go(held), recommendations=stabilized.recommendations)
-    conditions = with_condition(
-        base.conditions,
-        ABLE_TO_SCALE,
-        holds=True,
-        reason=stabilized.reason,
-        message=_STABILIZED_TEXT[stabilized.reason],
-        now=now,
-    )
-    conditions = with_condition(
-        _told_by(choice, conditions, now),
-        SCALING_LIMITED,
-        holds=limited.cut,
-        reason=limited.reason,
-        message=_LIMITED_TEXT[limited.reason],
-        now=now,
-    )
+    conditions = able_to_scale(base.conditions, stabilized, now)
+    conditions = scaling_limited(_told_by(choice, conditions, now), limited, now)
     return replace(
         base,
         desired=limited.replicas,
         rescale=limited.replicas != current,
         why=why,
-        rule=limited.reason if limited.cut else stabilized.reason,
+        rule=normalized.rule,
         conditions=conditions,
-        memory=memory,
+        memory=normalized.memory,
         problem=_metrics_problem(ProblemKind.PARTIAL_METRICS, choice.error, base) if choice.error else None,
         proposal=proposal,
         stabilized=stabilized,
         limited=limited,
-        held=held,
+        held=normalized.held,
     )
+
+
+def able_to_scale(conditions: Conditions, stabilized: Stabilized, now: datetime) -> Conditions:
+    """Return the conditions with what the window says."""
+    reason = stabilized.reason
+    return with_condition(
+        conditions, ABLE_TO_SCALE, holds=True, reason=reason, message=_STABILIZED_TEXT[reason], now=now
+    )
+
+
+def scaling_limited(conditions: Conditions, limited: Limited, now: datetime) -> Conditions:
+    """Return the conditions with what the limits say."""
+    reason, cut = limited.reason, limited.cut
+    return with_condition(conditions, SCALING_LIMITED, holds=cut, reason=reason, message=_LIMITED_TEXT[reason], now=now)
 
 
 def tolerance_of(spec: HpaSpec, options: Options) -> Tolerance:

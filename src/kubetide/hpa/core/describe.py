@@ -12,7 +12,6 @@ import msgspec
 
 from kubetide.api.objects.hpa import (
     ContainerResourceMetricSource,
-    CrossVersionObjectReference,
     ExternalMetricSource,
     MetricSpec,
     MetricTarget,
@@ -22,6 +21,7 @@ from kubetide.api.objects.hpa import (
     ResourceMetricSource,
 )
 from kubetide.api.objects.hpa_compat import BINARY_MEMORY, HpaCompat
+from kubetide.api.objects.meta import CrossVersionObjectReference
 from kubetide.api.objects.metrics import MetricIdentifier
 from kubetide.api.values.quantity import binary_milli_text, milli_text
 from kubetide.api.values.selectors import LabelSelector, selector_from
@@ -107,24 +107,20 @@ def metric_status(spec: MetricSpec, source: Source, proposal: Proposal, compat: 
             if proposal.utilization is not None:
                 current["averageUtilization"] = proposal.utilization
             if isinstance(source, ContainerResourceMetricSource):
-                shown = {"name": source.name, "container": source.container, "current": current}
+                shown: dict[str, Any] = {"name": source.name, "container": source.container, "current": current}
                 return {"type": spec.type, "containerResource": shown}
             return {"type": spec.type, "resource": {"name": source.name, "current": current}}
         case PodsMetricSource():
-            return {
-                "type": spec.type,
-                "pods": {"metric": _identifier(source.metric), "current": {"averageValue": value}},
-            }
+            shown = {"metric": _identifier(source.metric), "current": {"averageValue": value}}
+            return {"type": spec.type, "pods": shown}
         case ObjectMetricSource():
             current = {"averageValue": value} if source.target.type == "AverageValue" else {"value": value}
             reference = source.described_object
             described = {"kind": reference.kind, "name": reference.name}
             if reference.api_version:
                 described["apiVersion"] = reference.api_version
-            return {
-                "type": spec.type,
-                "object": {"metric": _identifier(source.metric), "describedObject": described, "current": current},
-            }
+            shown = {"metric": _identifier(source.metric), "describedObject": described, "current": current}
+            return {"type": spec.type, "object": shown}
         case ExternalMetricSource():
             current = {"averageValue": value} if source.target.average_value is not None else {"value": value}
             return {"type": spec.type, "external": {"metric": _identifier(source.metric), "current": current}}

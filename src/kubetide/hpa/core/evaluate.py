@@ -10,7 +10,7 @@
 A metric that fails is a result like any other: it keeps its place, its reason and its message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,7 +26,6 @@ from kubetide.api.objects.hpa import (
     MetricType,
     ObjectMetricSource,
     PodsMetricSource,
-    ResourceMetricSource,
 )
 from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.values.quantity import QuantityText, milli_text, milli_value
@@ -66,6 +65,8 @@ class TargetState(msgspec.Struct, frozen=True, kw_only=True):
     pods: Sequence[Pod]
     passed_over: frozenset[str] = frozenset()
     """Pods that a rollout adds for a while and that are not to be counted."""
+    planned: Mapping[str, int] = {}
+    """Containers that are about to request less CPU, in millicores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,12 @@ def evaluate(
         if isinstance(reading, MetricFailure):
             raise reading
         everyone = replace(target, passed_over=frozenset()) if target.passed_over else target
-        proposal = _propose(spec, source, reading, everyone, tolerance, readiness, now, compat)
+        proposal = _propose(source, reading, everyone, tolerance, readiness, now, compat)
         if target.passed_over:
-            aware = _proposal_without(spec, source, reading, target, tolerance, readiness, now, compat)
+            try:
+                aware = _propose(source, reading, target, tolerance, readiness, now, compat)
+            except MetricFailure:
+                aware = None  # nothing can be said without the pods of the rollout
             proposal = held_back(proposal, aware, target.replicas)
         status = metric_status(spec, source, proposal, compat)
     except MetricFailure as failure:
@@ -144,7 +148,7 @@ def find_defect(
     """Return what is wrong with the input of a proposal: invalid values, then old ones, then a count of zero pods."""
     if isinstance(reading, ValueReading):
         defect = _value_defect(reading, now, max_age)
-    elif isinstance(reading, PodReading) and not _all_sane(reading, now, max_age):
+    elif isinstance(reading, PodReading) and not all_sane(reading, now, max_age):
         defect = _sample_defect(proposal, reading, now, max_age)
     else:
         defect = None
@@ -153,16 +157,18 @@ def find_defect(
     return defect
 
 
-def _all_sane(reading: PodReading, now: datetime, max_age: timedelta) -> bool:
+def all_sane(reading: PodReading, now: datetime, max_age: timedelta) -> bool:
     """Return at a glance whether every sample can be true and is young; a look at each is needed if not."""
     samples = reading.samples.values()
     values, times = [sample.value for sample in samples], [sample.timestamp for sample in samples]
-    return (
-        not reading.defects
-        and min(values, default=0) >= 0
-        and max(times, default=now) <= now + FUTURE_ALLOWED
-        and (not max_age or now - min(times, default=now) <= max_age)
-    )
+    if reading.defects or min(values, default=0) < 0:
+        return False
+    return is_recent(min(times, default=now), max(times, default=now), now, max_age)
+
+
+def is_recent(oldest: datetime, newest: datetime, now: datetime, max_age: timedelta) -> bool:
+    """Return whether all samples between these are young, and none is dated in the future."""
+    return newest <= now + FUTURE_ALLOWED and (not max_age or now - oldest <= max_age)
 
 
 def _value_defect(reading: ValueReading, now: datetime, max_age: timedelta) -> Defect | None:
@@ -205,25 +211,7 @@ def _age_text(age: timedelta, window: timedelta) -> str:
     return f"{round(age.total_seconds())} s old, with a window of {round(window.total_seconds())} s"
 
 
-def _proposal_without(
-    spec: MetricSpec,
-    source: Source,
-    reading: Reading,
-    target: TargetState,
-    tolerance: Tolerance,
-    readiness: ReadinessRules,
-    now: datetime,
-    compat: HpaCompat,
-) -> Proposal | None:
-    """Propose without the pods of a rollout; None if nothing can be said without them."""
-    try:
-        return _propose(spec, source, reading, target, tolerance, readiness, now, compat)
-    except MetricFailure:
-        return None
-
-
 def _propose(
-    spec: MetricSpec,
     source: Source,
     reading: Reading,
     target: TargetState,
@@ -232,69 +220,49 @@ def _propose(
     now: datetime,
     compat: HpaCompat,
 ) -> Proposal:
-    match source:
-        case ResourceMetricSource() | ContainerResourceMetricSource():
-            samples = _pod_reading(reading)
-            groups = group_pods(
-                target.pods, samples.samples, source.name, readiness, now=now, passed_over=target.passed_over
-            )
-            if source.target.average_value is not None:
-                amount = _milli(source.target.average_value)
-                return propose_raw(
-                    samples,
-                    target.pods,
-                    groups,
-                    target=amount,
-                    current=target.replicas,
-                    tolerance=tolerance,
-                )
-            if source.target.average_utilization is None:
-                raise MetricFailure(ErrorKind.INVALID_TARGET, "neither a utilization nor an average value is set")
-            return propose_utilization(
-                samples,
-                target.pods,
-                groups,
-                resource=source.name,
-                container=source.container if isinstance(source, ContainerResourceMetricSource) else "",
-                target=source.target.average_utilization,
-                current=target.replicas,
-                tolerance=tolerance,
-                compat=compat,
-            )
-        case PodsMetricSource():
-            samples = _pod_reading(reading)
-            groups = group_pods(target.pods, samples.samples, "", readiness, now=now, passed_over=target.passed_over)
-            amount = _milli(source.target.average_value)
-            return propose_raw(
-                samples,
-                target.pods,
-                groups,
-                target=amount,
-                current=target.replicas,
-                tolerance=tolerance,
-            )
-        case ObjectMetricSource():
-            average = source.target.type == "AverageValue" and source.target.average_value is not None
-            if not average and not (source.target.type == "Value" and source.target.value is not None):
-                raise MetricFailure(ErrorKind.INVALID_TARGET, "the target's type does not name a value that is set")
-        case ExternalMetricSource():
-            average = source.target.average_value is not None
-            if not average and source.target.value is None:
-                raise MetricFailure(ErrorKind.INVALID_TARGET, "neither a value nor an average value is set")
-    values = _value_reading(reading)
-    if average:
-        amount = _milli(source.target.average_value)
-        return propose_average(
-            values,
-            target=amount,
-            observed=target.observed,
-            tolerance=tolerance,
-            summed=isinstance(source, ExternalMetricSource),
+    if isinstance(source, ObjectMetricSource | ExternalMetricSource):
+        return _propose_total(source, reading, target, tolerance)
+    assert isinstance(reading, PodReading), "a metric of pods is read per pod"
+    pods, wanted = target.pods, source.target
+    resource = "" if isinstance(source, PodsMetricSource) else source.name
+    groups = group_pods(pods, reading.samples, resource, readiness, now=now, passed_over=target.passed_over)
+    if isinstance(source, PodsMetricSource) or wanted.average_value is not None:
+        amount = _milli(wanted.average_value)
+        return propose_raw(reading, pods, groups, target=amount, current=target.replicas, tolerance=tolerance)
+    if wanted.average_utilization is None:
+        raise MetricFailure(ErrorKind.INVALID_TARGET, "neither a utilization nor an average value is set")
+    return propose_utilization(
+        reading,
+        pods,
+        groups,
+        resource=resource,
+        container=source.container if isinstance(source, ContainerResourceMetricSource) else "",
+        target=wanted.average_utilization,
+        current=target.replicas,
+        tolerance=tolerance,
+        compat=compat,
+        planned=target.planned,
+    )
+
+
+def _propose_total(
+    source: ObjectMetricSource | ExternalMetricSource, reading: Reading, target: TargetState, tolerance: Tolerance
+) -> Proposal:
+    wanted, external = source.target, isinstance(source, ExternalMetricSource)
+    average = wanted.average_value is not None and (external or wanted.type == "AverageValue")
+    if not average and (wanted.value is None or not (external or wanted.type == "Value")):
+        wrong = "neither a value nor an average value is set"
+        raise MetricFailure(
+            ErrorKind.INVALID_TARGET, wrong if external else "the target's type does not name a value that is set"
         )
+    assert isinstance(reading, ValueReading), "a metric of an object is read as values"
+    amount = _milli(wanted.average_value if average else wanted.value)
+    if average:
+        return propose_average(reading, target=amount, observed=target.observed, tolerance=tolerance, summed=external)
     return propose_value(
-        values,
+        reading,
         target.pods,
-        target=_milli(source.target.value),
+        target=amount,
         current=target.replicas,
         tolerance=tolerance,
         passed_over=target.passed_over,
@@ -320,13 +288,3 @@ def _milli(text: QuantityText | None) -> int:
     if not fits_64_bits(amount):
         raise MetricFailure(ErrorKind.INVALID_TARGET, f"the target of {str(text)[:40]} is out of range")
     return amount
-
-
-def _pod_reading(reading: Reading) -> PodReading:
-    assert isinstance(reading, PodReading), "a metric of pods is read per pod"
-    return reading
-
-
-def _value_reading(reading: Reading) -> ValueReading:
-    assert isinstance(reading, ValueReading), "a metric of an object is read as values"
-    return reading

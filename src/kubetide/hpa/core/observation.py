@@ -11,17 +11,33 @@ from msgspec.structs import replace
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.events import Event
-from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaSpec, HpaStatus
 from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.hpa.core.annotations import Fallback
-from kubetide.hpa.core.behavior import Limited, Rules, ScaleEvent, ScaleEvents, longest_period, remember_event
+from kubetide.hpa.core.behavior import (
+    Limited,
+    Rules,
+    ScaleEvent,
+    ScaleEvents,
+    limit_by_rules,
+    limit_plain,
+    longest_period,
+    remember_event,
+)
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.evaluate import MetricResult
 from kubetide.hpa.core.headroom.learner import LearnedCount
 from kubetide.hpa.core.pods import ReadinessRules
 from kubetide.hpa.core.samples import ErrorKind, Reading
-from kubetide.hpa.core.stabilization import Recommendation, Recommendations, Stabilized
+from kubetide.hpa.core.stabilization import (
+    Recommendation,
+    Recommendations,
+    Stabilized,
+    stabilize,
+    stabilize_both_ways,
+)
 from kubetide.hpa.core.status import Conditions
+from kubetide.hpa.core.zero import minimum_of
 
 # What one autoscaler remembers between reconciles, and how careful it is after a restart.
 
@@ -117,6 +133,53 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, downs=downs)
 
 
+class Normalized(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposal after windows and limits, and what is remembered of it."""
+
+    stabilized: Stabilized
+    limited: Limited
+    held: int | None
+    """What the care after a restart put into the window."""
+    memory: Memory
+
+    @property
+    def rule(self) -> str:
+        """What decided: a limit that cut something off, else the window."""
+        return self.limited.reason if self.limited.cut else self.stabilized.reason
+
+
+def normalize(
+    proposal: int, current: int, memory: Memory, spec: HpaSpec, rules: Rules | None, window: timedelta, *, now: datetime
+) -> Normalized:
+    """Take a proposal through windows and limits: those of `rules`, or the one `window` where there is no behavior."""
+    memory = memory.holding(proposal, current, now)
+    start, past = memory.after_start, memory.recommendations or ()
+    minimum, maximum = minimum_of(spec), spec.max_replicas
+    if rules is None:
+        held = start.held_for(current, window, now=now, edge_counts=True) if start is not None else None
+        stabilized = stabilize(proposal, past, window, now=now, held=held)
+        limited = limit_plain(stabilized.replicas, current, minimum=minimum, maximum=maximum)
+    else:
+        window = rules.down_window
+        held = start.held_for(current, window, now=now, edge_counts=False) if start is not None else None
+        stabilized = stabilize_both_ways(
+            proposal, current, past, up_window=rules.up_window, down_window=window, now=now, held=held
+        )
+        limited = limit_by_rules(
+            stabilized.replicas,
+            current,
+            rules,
+            memory.ups,
+            memory.downs,
+            minimum=minimum,
+            maximum=maximum,
+            now=now,
+            hold_down=start is not None and start.holds_down(rules, now=now),
+        )
+    memory = replace(memory.letting_go(held), recommendations=stabilized.recommendations)
+    return Normalized(stabilized=stabilized, limited=limited, held=held, memory=memory)
+
+
 def memory_for(hpa: HorizontalPodAutoscaler, begin: datetime | None) -> Memory:
     """Return empty memory, careful if the object is older than the moment we started leading."""
     created = hpa.metadata.creation_timestamp
@@ -193,6 +256,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     fallback: Fallback | None = None
     learned: LearnedCount | None = None
     """What learned headroom says, where the user asked for it."""
+    planned: Mapping[str, int] = {}
+    """Containers that are about to request less CPU, in millicores, as the vertical side announces."""
 
 
 class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +291,8 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     held: int | None = None
     """What the care after a restart put into the window."""
     scale: ScaleView | None = None
+    planned: Mapping[str, int] = {}
+    """Announced requests that were counted in, in millicores by container."""
     passed_over: frozenset[str] = frozenset()
     pods_seen: int = 0
     compat: HpaCompat

@@ -12,12 +12,10 @@ from the future, two values for one pod) stays in the formula, as upstream has i
 for the guard after the formula.
 """
 
-from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
@@ -26,10 +24,8 @@ from kubetide.api.objects.capacity import Capacity
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.metrics import ContainerUsage, ExternalMetricValue, MetricValue, PodMetrics
 from kubetide.api.values.quantity import QuantityText, milli_text, milli_value
-from kubetide.api.values.selectors import Selector
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput, QuantityError
-from kubetide.hpa.core.claims import Pair, anchors, is_anchor
 
 ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 """What an absent time counts as."""
@@ -144,7 +140,7 @@ def resource_reading(items: Sequence[PodMetrics], resource: str, container: str 
     refused: dict[str, RefusedSample] = {}
     for item in items:
         containers: Sequence[ContainerUsage] = item.containers or ()
-        if len(containers) > 1 and (twice := _repeated(containers)):
+        if len(containers) > 1 and (twice := repeated(containers)):
             name = item.metadata.name
             text = f"the sample of pod {name} has container {twice} more than once"
             refused[name] = RefusedSample(RefusalReason.DUPLICATE_CONTAINER, text)
@@ -156,7 +152,14 @@ def resource_reading(items: Sequence[PodMetrics], resource: str, container: str 
             usage = one.usage
             if not usage or resource not in usage:
                 break
-            value += _milli(usage[resource], _USAGE, resource, one, item)
+            written = usage[resource]
+            try:
+                amount = milli_value(written)
+            except QuantityError as error:
+                raise _unreadable(written, _USAGE.format(resource, one, item), error) from error
+            if not INT64_MIN <= amount <= INT64_MAX:
+                raise _out_of_range(written, _USAGE.format(resource, one, item))
+            value += amount
         else:
             if containers:
                 name = item.metadata.name
@@ -226,17 +229,24 @@ def _milli(text: QuantityText, what: str, *names: object) -> int:
     """Return a value in thousandths; what it is the value of is spelt out only if it cannot be read."""
     try:
         value = milli_value(text)
-        if INT64_MIN <= value <= INT64_MAX:
-            return value
     except QuantityError as error:
-        what = what.format(*names)
-        if str(text).strip().lstrip("+-").lower() in _NOT_FINITE:
-            raise MetricFailure(ErrorKind.INVALID_VALUE, f"{what} is {text}, which is not a finite number") from error
-        raise MetricFailure(ErrorKind.FETCH_FAILED, f"{what} cannot be read: {error}") from error
-    raise MetricFailure(ErrorKind.INVALID_VALUE, f"{what.format(*names)} is {str(text)[:40]}, which is out of range")
+        raise _unreadable(text, what.format(*names), error) from error
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise _out_of_range(text, what.format(*names))
+    return value
 
 
-def _repeated(containers: Sequence[ContainerUsage]) -> str:
+def _unreadable(text: QuantityText, what: str, error: QuantityError) -> MetricFailure:
+    if str(text).strip().lstrip("+-").lower() in _NOT_FINITE:
+        return MetricFailure(ErrorKind.INVALID_VALUE, f"{what} is {text}, which is not a finite number")
+    return MetricFailure(ErrorKind.FETCH_FAILED, f"{what} cannot be read: {error}")
+
+
+def _out_of_range(text: QuantityText, what: str) -> MetricFailure:
+    return MetricFailure(ErrorKind.INVALID_VALUE, f"{what} is {str(text)[:40]}, which is out of range")
+
+
+def repeated(containers: Sequence[ContainerUsage]) -> str:
     """Return the name of a container that occurs more than once; empty if none does."""
     if len(containers) == 2:  # most pods with more than one
         first, second = containers
@@ -264,65 +274,6 @@ def _note_duplicate(samples: Mapping[str, Sample], defects: dict[str, str], name
     earlier = samples.get(name)
     if earlier is not None and earlier.value != value:
         defects[name] = f"pod {name} appears more than once with different values"
-
-
-# Samples of one target out of a list for the whole namespace, as the server itself would have selected them.
-
-
-class NamespaceSamples:
-    """The usage of the pods of one namespace at one time."""
-
-    def __init__(self, items: Sequence[PodMetrics]) -> None:
-        self._items = items
-        self._labels = [item.metadata.labels for item in items]
-        self._filed: dict[str, defaultdict[str, list[int]]] = {}
-        self._unlabelled: dict[str, list[int]] = defaultdict(list)
-        if not all(self._labels):
-            for position, item in enumerate(items):
-                if not item.metadata.labels:
-                    self._unlabelled[item.metadata.name].append(position)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def select(self, selector: Selector, pod_names: Iterable[str]) -> list[PodMetrics]:
-        """Return the samples of the pods that the selector matches; `pod_names` are the matching pods."""
-        items = self._items
-        pairs = anchors(selector)
-        if len(pairs) == 1:
-            kept = self._with(pairs[0])
-        elif pairs:
-            # All anchors are values of one label, so no sample is filed under two of them.
-            kept = sorted(chain.from_iterable(self._with(pair) for pair in pairs))
-        else:
-            kept = self._labelled()
-        if not is_anchor(selector):
-            kept = [position for position in kept if selector.matches(self._labels[position])]
-        if self._unlabelled:
-            kept = sorted(chain(kept, *(self._unlabelled.get(name, ()) for name in pod_names)))
-        return list(map(items.__getitem__, kept))
-
-    def _with(self, pair: Pair) -> Sequence[int]:
-        """Return where samples with a label pair stand, in order."""
-        label, value = pair
-        filed = self._filed.get(label)
-        if filed is None:
-            filed = self._filed[label] = defaultdict(list)
-            for position, labels in enumerate(self._labels):
-                if labels and label in labels:
-                    filed[labels[label]].append(position)
-        return filed.get(value, ())
-
-    def _labelled(self) -> Sequence[int]:
-        return [position for position, labels in enumerate(self._labels) if labels]
-
-
-def by_namespace(items: Iterable[PodMetrics]) -> dict[str, list[PodMetrics]]:
-    """Split a list of the whole cluster."""
-    split: dict[str, list[PodMetrics]] = defaultdict(list)
-    for item in items:
-        split[item.metadata.namespace].append(item)
-    return split
 
 
 # Usage that no node can deliver: a pod that seems to use more than its node has counts as one without a sample.

@@ -23,8 +23,7 @@ LITTLE = 0.1
 """The share by which a value of a metric may differ from the one that is written and still wait for its turn."""
 
 _UTILIZATION = "averageUtilization"
-_QUANTITIES = {"value", "averageValue"}
-_VALUES = {*_QUANTITIES, _UTILIZATION}
+_VALUES = {"value", "averageValue", _UTILIZATION}
 Conditions = tuple[Condition, ...]
 
 
@@ -76,7 +75,7 @@ def conditions_only(before: HpaStatus, conditions: Conditions) -> HpaStatus:
 
 def same_status(one: HpaStatus, other: HpaStatus) -> bool:
     """Return whether two statuses say the same."""
-    return same_beside_metrics(one, other) and _same(one.current_metrics or (), other.current_metrics or ())
+    return same_beside_metrics(one, other) and _near(one.current_metrics or (), other.current_metrics or ())
 
 
 def only_drifted(one: HpaStatus, other: HpaStatus) -> bool:
@@ -84,7 +83,7 @@ def only_drifted(one: HpaStatus, other: HpaStatus) -> bool:
 
     Nobody decides on these values, the autoscaler least of all: it reads the metrics themselves.
     """
-    return same_beside_metrics(one, other) and _near(one.current_metrics or (), other.current_metrics or ())
+    return same_beside_metrics(one, other) and _near(one.current_metrics or (), other.current_metrics or (), LITTLE)
 
 
 def same_beside_metrics(one: HpaStatus, other: HpaStatus) -> bool:
@@ -145,38 +144,16 @@ def object_body(hpa: HorizontalPodAutoscaler, status: HpaStatus) -> dict[str, An
     }
 
 
-def _same(one: Any, other: Any) -> bool:
+def _near(one: Any, other: Any, little: float = 0.0, name: str = "") -> bool:
+    """Compare what the API shows, with amounts and utilizations that may differ by a share."""
     if one == other:
         return True
     if isinstance(one, dict) and isinstance(other, dict):
-        return _same_members(one, other)
+        # By name, so that utilizations come before amounts, which take longest to read.
+        names = sorted({**one, **other})
+        return all(_near(_shown(one.get(each)), _shown(other.get(each)), little, each) for each in names)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return False
-
-
-def _same_members(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Compare member by member; amounts last, because reading them takes longest."""
-    amounts = []
-    for name in {**one, **other}:
-        mine, theirs = one.get(name), other.get(name)
-        if mine == theirs:
-            continue
-        if name in _QUANTITIES:
-            amounts.append((mine, theirs))
-        elif not _same(_shown(mine), _shown(theirs)):
-            return False
-    return all(_same_amount(mine, theirs) for mine, theirs in amounts)
-
-
-def _near(one: Any, other: Any, name: str = "") -> bool:
-    """Compare like `_same`, with amounts and utilizations that may differ a little."""
-    if one == other:
-        return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return all(_near(_shown(one.get(each)), _shown(other.get(each)), each) for each in {**one, **other})
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_near, one, other))
+        return len(one) == len(other) and all(_near(*pair, little) for pair in zip(one, other, strict=True))
     if one is None or other is None or name not in _VALUES:
         return False
     try:
@@ -184,15 +161,8 @@ def _near(one: Any, other: Any, name: str = "") -> bool:
     except QuantityError:
         return False
     # One point of utilization is the grain of what is shown, however small the number.
-    grain = 10**9 if name == _UTILIZATION else 0
-    return abs(mine - theirs) <= max(LITTLE * abs(mine), grain)
-
-
-def _same_amount(one: Any, other: Any) -> bool:
-    try:
-        return parse_quantity(one).nanos == parse_quantity(other).nanos
-    except QuantityError:
-        return False
+    grain = 10**9 if little and name == _UTILIZATION else 0
+    return abs(mine - theirs) <= max(little * abs(mine), grain)
 
 
 def _shown(value: Any) -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -28,8 +28,11 @@ from kubetide.errors import InvalidInput
 from kubetide.hpa.core.annotations import HeadroomMode
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.evaluate import MetricResult
-from kubetide.hpa.core.headroom.advice import Advice, Headroom, Terms
 from kubetide.hpa.core.pods import count_ready, ready_condition
+
+# It computes with NumPy, which takes a tenth of a second to load: not before an autoscaler asks to learn.
+if TYPE_CHECKING:
+    from kubetide.hpa.core.headroom.advice import Advice, Headroom, Terms
 
 DESCRIPTION: Final = "learned headroom"
 _LONGEST_START: Final = timedelta(minutes=10)
@@ -46,7 +49,7 @@ class LearnedCount:
 
     mode: HeadroomMode
     demand: float
-    advice: Advice
+    advice: "Advice"
     step_seconds: int
 
 
@@ -97,9 +100,9 @@ def start_time_of(pods: Sequence[Pod]) -> timedelta | None:
 class HeadroomLearner:
     """Learns about one autoscaler's target at every sync."""
 
-    def __init__(self, mode: HeadroomMode, terms: Terms, window: timedelta, *, replicas: int) -> None:
+    def __init__(self, mode: HeadroomMode, terms: "Terms", window: timedelta, *, replicas: int) -> None:
         self.mode, self.terms = mode, terms
-        self._headroom = Headroom(terms, replicas=replicas, floor=mode is HeadroomMode.LEARNED)
+        self._headroom = self._fresh(replicas)
         steps = max(1, int(window.total_seconds()) // terms.step_seconds)
         self._proposals: deque[int] = deque(maxlen=steps)
         self._at: int | None = None
@@ -151,9 +154,14 @@ class HeadroomLearner:
 
     def _begin_anew(self, replicas: int) -> None:
         saved = self._headroom.saved()
-        self._headroom = Headroom(self.terms, replicas=replicas, floor=self.mode is HeadroomMode.LEARNED)
+        self._headroom = self._fresh(replicas)
         self._headroom.restore(saved)
         self._proposals.clear()
+
+    def _fresh(self, replicas: int) -> "Headroom":
+        from kubetide.hpa.core.headroom.advice import Headroom
+
+        return Headroom(self.terms, replicas=replicas, floor=self.mode is HeadroomMode.LEARNED)
 
 
 def learner_for(
@@ -171,6 +179,8 @@ def learner_for(
     Start times are measured anew after every restart and never come out quite the same. One that is within a factor of
     two of what was learned with is taken to be that one.
     """
+    from kubetide.hpa.core.headroom.advice import Terms
+
     minimum, maximum = bounds_of(spec)
     seconds, before = max(1, round((start + _SAMPLE_AGE).total_seconds())), saved.get("start")
     if isinstance(before, int) and seconds <= 2 * before and before <= 2 * seconds:

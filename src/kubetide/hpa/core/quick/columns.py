@@ -35,12 +35,13 @@ class PodColumns:
     """Of one pod."""
 
 
-def propose_utilization(pods: PodColumns, *, target: int, current: Ints, tolerance: Tolerance) -> Ints:
+def propose_utilization(pods: PodColumns, *, target: int | Ints, current: Ints, tolerance: Tolerance) -> Ints:
     """Propose counts for a target in percent of the requests; where no pod has a sample the count stays."""
+    goal = np.asarray(target, dtype=np.float64)
     known = pods.ready > 0
     ready = np.maximum(pods.ready, 1)
     percent = pods.used_millis * 100 // (ready * pods.request_millis)
-    ratio = percent / float(target)
+    ratio = percent / goal
     plain = np.where(_covered(ratio, tolerance), current, _rounded_up(ratio * ready))
     grows_with_unready = (pods.unready > 0) & (ratio > 1.0)
     filling = grows_with_unready | (pods.missing > 0)
@@ -48,10 +49,10 @@ def propose_utilization(pods: PodColumns, *, target: int, current: Ints, toleran
         return np.where(known, plain, current)
     below = ratio < 1.0
     added = np.where(ratio != 1.0, pods.missing, 0)
-    at_target = pods.request_millis * max(100, target) // 100
+    at_target = pods.request_millis * np.maximum(100, target) // 100
     used = pods.used_millis + np.where(below, pods.missing * at_target, 0)
     count = ready + added + np.where(grows_with_unready, pods.unready, 0)
-    second = (used * 100 // (count * pods.request_millis)) / float(target)
+    second = (used * 100 // (count * pods.request_millis)) / goal
     proposed = _rounded_up(second * count)
     turned = (below & (second > 1.0)) | ((second < 1.0) & (ratio > 1.0))
     against = ((second < 1.0) & (proposed > current)) | ((second > 1.0) & (proposed < current))
@@ -73,7 +74,14 @@ class AutoscalerColumns:
     """Windows and limits of autoscalers that share their rules, and what they remember. Times are whole seconds."""
 
     def __init__(
-        self, replicas: Ints, *, minimum: int, maximum: int, window_seconds: int, rules: Rules | None, at_seconds: int
+        self,
+        replicas: Ints,
+        *,
+        minimum: int | Ints,
+        maximum: int | Ints,
+        window_seconds: int,
+        rules: Rules | None,
+        at_seconds: int,
     ) -> None:
         self._minimum, self._maximum = minimum, maximum
         self._window = window_seconds

@@ -1,28 +1,44 @@
 """Autoscalers at rest: a reconcile that cannot end otherwise than the last one is not worked out again.
 
-Most autoscalers, most of the time, have the pods they had, all of them long since ready, and usage within the tolerance
-of the target. Then only three things can move: the usage ratio, the window of recommendations, and the values shown in
-the status. `still_at_rest` looks at these and at nothing else. Whatever else differs from the last reconcile, and
-everything that is not plain (more than one metric, `behavior`, annotations, pods that start), is left to `decide`. That
-is the rule: where this module has an answer, it is the one that `decide` would give.
+Most autoscalers, most of the time, have the pods they had, all of them long since ready, and the size they should have:
+usage is within the tolerance of the target, or they are at their minimum, or a window keeps them. Then only three
+things can move: the proposal, the window of recommendations, and what the status shows. `still_at_rest` looks at
+these and at nothing else, and a proposal on the other side of the size or another size end the rest.
+Whatever else differs from the last reconcile, and everything that is not plain (more than one metric, annotations, pods
+that start), is left to `decide`. That is the rule: where this module has an answer, it is the one `decide` would give.
+Where the status is out of date, because usage moved or the size stays for another reason, `status_at_rest` is the one
+to write.
+
+Its parts serve many autoscalers at a time: `is_unchanged`, what usage asks for (`quick.together`), `resting_on`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
-from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
 from kubetide.api.values.quantity import milli_value
 from kubetide.errors import QuantityError
-from kubetide.hpa.core.behavior import DESIRED_WITHIN_RANGE
-from kubetide.hpa.core.decide import tolerance_of
-from kubetide.hpa.core.observation import Conclusion, Memory, Observation, Options, ScaleDecision
+from kubetide.hpa.core.behavior import Rules
+from kubetide.hpa.core.decide import able_to_scale, metrics_of, scaling_limited, tolerance_of
+from kubetide.hpa.core.describe import metric_status, source_of
+from kubetide.hpa.core.evaluate import all_sane
+from kubetide.hpa.core.observation import (
+    Conclusion,
+    Memory,
+    Normalized,
+    Observation,
+    Options,
+    ScaleDecision,
+    ScaleView,
+    normalize,
+)
 from kubetide.hpa.core.pods import PodList, pod_requests
-from kubetide.hpa.core.replicas import Tolerance, Usage, raw_usage_of, utilization_of
-from kubetide.hpa.core.samples import MetricFailure, PodReading
-from kubetide.hpa.core.stabilization import READY_FOR_NEW_SCALE, stabilize
+from kubetide.hpa.core.replicas import Proposal, Tolerance, Usage, raw_usage_of, rounded_up, utilization_of
+from kubetide.hpa.core.samples import MetricFailure, PodReading, Sample
 from kubetide.hpa.core.status import LITTLE, same_beside_metrics
 
 
@@ -30,6 +46,7 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     """What the last reconcile rested on, and what it showed."""
 
     seen: Observation
+    resource: str
     tolerance: Tolerance
     requests: Mapping[str, int]
     """The request of every pod, where the target is a share of it; else only their names count."""
@@ -38,28 +55,57 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     """The target: a utilization in percent, or else an average in thousandths."""
     shown: Usage | None
     """The values in the status as it is written; None where they cannot be told."""
+    current: int
+    side: int
+    """Where the proposal was: 1 above the size, -1 below, 0 for the size itself."""
+    rules: Rules | None
+    reasons: tuple[str, str]
+    """Why the window and the limits left the size as it is."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What usage asks for, and how it compares with the values in the status."""
+
+    proposal: int
+    same: bool
+    """The status shows these very values."""
+    near: bool
+    """The status shows values that are a little off at most."""
+    usage: Usage | None = None
+    """The values themselves, where one autoscaler was looked at by itself."""
 
 
 class Resting(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a reconcile at rest."""
 
-    memory: Memory
-    same_values: bool
-    """The status shows these very values."""
-    near_values: bool
-    """The status shows values that are a little off at most."""
+    asked: Asked
+    found: Normalized
+
+    @property
+    def reasons(self) -> tuple[str, str]:
+        """Why the window and the limits left the size as it is."""
+        return self.found.stabilized.reason, self.found.limited.reason
 
 
 def rest_of(
     seen: Observation, decision: ScaleDecision, outcome: Conclusion, options: Options, *, now: datetime
 ) -> Rest | None:
-    """Return what the next reconcile has to find unchanged to end like this one; None where it has to decide anew."""
+    """Return what the next reconcile has to find unchanged to end like this one; None where it has to decide anew.
+
+    `seen` has the autoscaler as it is now, after the write of its status.
+    """
     if decision.rescale or decision.ends or decision.problem is not None or outcome.events or outcome.events_after_save:
         return None
-    if seen.fallback is not None or seen.learned is not None or seen.passed_over or options.external_fallback:
+    if (
+        seen.fallback is not None
+        or seen.learned is not None
+        or seen.passed_over
+        or seen.planned
+        or options.external_fallback
+    ):
         return None
     current, hpa, start = decision.current, seen.hpa, decision.memory.after_start
-    if not current or decision.rules is not None or len(decision.results) != 1:
+    if not current or len(decision.results) != 1:
         return None
     if start is not None and not (start.looked_back and start.held is not None):
         return None
@@ -68,9 +114,7 @@ def rest_of(
     stabilized, limited = decision.stabilized, decision.limited
     if source is None or result.spec.type != "Resource" or proposal is None or stabilized is None or limited is None:
         return None
-    if not proposal.replicas == stabilized.replicas == limited.replicas == current or result.refused:
-        return None
-    if stabilized.reason != READY_FOR_NEW_SCALE or limited.reason != DESIRED_WITHIN_RANGE:
+    if result.refused or decision.proposal is None:
         return None
     if not isinstance(seen.pods, PodList) or not same_beside_metrics(hpa.status, outcome.status):
         return None
@@ -78,59 +122,125 @@ def rest_of(
     if others or len(ready) != len(seen.pods):
         return None
     target = source.target
+    requests: Mapping[str, int]
     try:
         if target.average_value is not None:
             utilization, average, requests = None, milli_value(target.average_value), dict.fromkeys(ready, 0)
         elif target.average_utilization is not None:
             utilization, average = target.average_utilization, 0
-            requests = dict(pod_requests(seen.pods, source.name, options.compat))
+            requests = pod_requests(seen.pods, source.name, options.compat)
         else:
             return None
     except (QuantityError, MetricFailure):
         return None
     return Rest(
         seen=replace(seen, readings=()),
+        resource=source.name,
         tolerance=tolerance_of(hpa.spec, options),
         requests=requests,
         utilization=utilization,
         average=average,
         shown=_shown(hpa),
+        current=current,
+        side=_side(decision.proposal, current),
+        rules=decision.rules,
+        reasons=(stabilized.reason, limited.reason),
+    )
+
+
+def rest_after_write(rest: Rest, resting: Resting, status: HpaStatus, hpa: HorizontalPodAutoscaler) -> Rest | None:
+    """Return the same rest on an autoscaler of which only the status has changed, to this one; None if more has."""
+    before = rest.seen.hpa
+    if not (same_but_for_status(before, hpa) and same_beside_metrics(status, hpa.status)):
+        return None
+    return replace(rest, seen=replace(rest.seen, hpa=hpa), shown=_shown(hpa), reasons=resting.reasons)
+
+
+def same_but_for_status(before: HorizontalPodAutoscaler, hpa: HorizontalPodAutoscaler) -> bool:
+    """Return whether an autoscaler is what it was, apart from its status."""
+    return (
+        before.spec == hpa.spec
+        and before.metadata.uid == hpa.metadata.uid
+        and before.metadata.generation == hpa.metadata.generation
+        and before.metadata.annotations == hpa.metadata.annotations
     )
 
 
 def still_at_rest(rest: Rest, seen: Observation, memory: Memory, options: Options, *, now: datetime) -> Resting | None:
     """Return how a reconcile ends that finds everything as it was, or None if it has to be decided."""
-    before = rest.seen
-    if seen.hpa is not before.hpa or seen.pods is not before.pods or seen.scale != before.scale:
+    if seen.scale is None or seen.hpa is not rest.seen.hpa or seen.passed_over or seen.fallback is not None:
         return None
-    if seen.claimed_by != before.claimed_by or seen.passed_over or seen.fallback is not None or len(seen.readings) != 1:
+    if not is_unchanged(rest, seen.scale, seen.pods, seen.claimed_by) or len(seen.readings) != 1:
         return None
     reading = seen.readings[0]
     if not isinstance(reading, PodReading) or reading.refused or reading.samples.keys() != rest.requests.keys():
         return None
-    if seen.scale is None or memory.recommendations is None:
+    asked = ask(rest, reading.samples)
+    if asked is None or (asked.proposal < rest.current and not _may_shrink(reading, options, now)):
         return None
+    return resting_on(rest, asked, memory, options, now=now)
+
+
+def is_unchanged(rest: Rest, scale: ScaleView, pods: Sequence[Pod], claimed_by: tuple[str, ...]) -> bool:
+    """Return whether target and pods are what they were; of the autoscaler the caller knows that."""
+    before = rest.seen
+    return pods is before.pods and scale == before.scale and claimed_by == before.claimed_by
+
+
+def ask(rest: Rest, samples: Mapping[str, Sample]) -> Asked | None:
+    """Return what samples of just these pods ask for, or None where they ask for nothing."""
     try:
         if rest.utilization is None:
-            usage = raw_usage_of(reading.samples, rest.average)
+            usage = raw_usage_of(samples, rest.average)
         else:
-            usage = utilization_of(reading.samples, rest.requests, rest.utilization)
+            usage = utilization_of(samples, rest.requests, rest.utilization)
     except MetricFailure:
         return None
-    current = seen.scale.replicas
-    if not rest.tolerance.covers(usage.ratio):
-        return None
-    start, window = memory.after_start, options.downscale_window
-    held = start.held_for(current, window, now=now, edge_counts=True) if start is not None else None
-    stabilized = stabilize(current, memory.recommendations, window, now=now, held=held)
-    if stabilized.replicas != current:
-        return None
+    covered = rest.tolerance.covers(usage.ratio)
+    proposal = rest.current if covered else max(0, rounded_up(usage.ratio * float(len(samples))))
     shown = rest.shown
-    return Resting(
-        memory=replace(memory.letting_go(held), recommendations=stabilized.recommendations),
-        same_values=shown is not None and (shown.average, shown.utilization) == (usage.average, usage.utilization),
-        near_values=shown is not None and _near(shown, usage),
+    if shown is None:
+        return Asked(proposal, same=False, near=False, usage=usage)
+    same = (shown.average, shown.utilization) == (usage.average, usage.utilization)
+    return Asked(proposal, same=same, near=_near(shown, usage), usage=usage)
+
+
+def resting_on(rest: Rest, asked: Asked, memory: Memory, options: Options, *, now: datetime) -> Resting | None:
+    """Return how a reconcile ends that finds everything as it was but the proposal; None if that ends the rest."""
+    if memory.recommendations is None or _side(asked.proposal, rest.current) != rest.side:
+        return None
+    spec, window = rest.seen.hpa.spec, options.downscale_window
+    found = normalize(asked.proposal, rest.current, memory, spec, rest.rules, window, now=now)
+    return Resting(asked=asked, found=found) if found.limited.replicas == rest.current else None
+
+
+def status_at_rest(rest: Rest, resting: Resting, options: Options, *, now: datetime) -> HpaStatus:
+    """Return the status of a reconcile at rest: the usage it found, and why the size stays as it is."""
+    hpa, usage, found = rest.seen.hpa, resting.asked.usage, resting.found
+    assert usage is not None, "who is looked at by itself has values to show"
+    spec = metrics_of(hpa.spec)[0]
+    shown = Proposal(
+        replicas=rest.current,
+        current=rest.current,
+        ratio=usage.ratio,
+        value=usage.average,
+        utilization=usage.utilization,
     )
+    return replace(
+        hpa.status,
+        current_metrics=(metric_status(spec, source_of(spec), shown, options.compat),),
+        conditions=scaling_limited(
+            able_to_scale(hpa.status.conditions or (), found.stabilized, now), found.limited, now
+        ),
+    )
+
+
+def _may_shrink(reading: PodReading, options: Options, now: datetime) -> bool:
+    return not options.guard or all_sane(reading, now, options.max_usage_age)
+
+
+def _side(proposal: int, current: int) -> int:
+    return (proposal > current) - (proposal < current)
 
 
 def _near(shown: Usage, usage: Usage) -> bool:

@@ -1,0 +1,132 @@
+"""The usage of the pods of a namespace, filed so that the samples of one target are found without a search.
+
+Samples are selected as the server itself would have selected them. From one sync period to the next the same pods are
+listed in the same order, so where the samples of a target stand is worked out once (`Filing`) and only the values are
+new. `millis` gives them as plain numbers for autoscalers that are looked at together.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import chain
+
+from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.values.quantity import milli_value
+from kubetide.api.values.selectors import Selector
+from kubetide.errors import QuantityError
+from kubetide.hpa.core.claims import Pair, anchors, is_anchor
+from kubetide.hpa.core.samples import ZERO_TIME, MetricFailure, repeated, window_of
+
+NOT_PLAIN = -1
+"""In place of a value: there is more to say about this sample than a number."""
+LARGEST_PLAIN = 2**50
+"""Sums of so many thousandths, a petabyte and more, still fit 64 bits for thousands of pods."""
+
+
+class Filing:
+    """Which samples there are in a list, in order, and where those with a label stand."""
+
+    def __init__(self, items: Sequence[PodMetrics]) -> None:
+        self.names = [item.metadata.name for item in items]
+        self.labels = [item.metadata.labels for item in items]
+        self._filed: dict[str, defaultdict[str, list[int]]] = {}
+        self._unlabelled: dict[str, list[int]] = defaultdict(list)
+        if not all(self.labels):
+            for position, (name, labels) in enumerate(zip(self.names, self.labels, strict=True)):
+                if not labels:
+                    self._unlabelled[name].append(position)
+
+    def positions(self, selector: Selector, pod_names: Iterable[str]) -> Sequence[int]:
+        """Return where the samples of the pods stand that the selector matches; `pod_names` are the matching pods."""
+        pairs = anchors(selector)
+        if len(pairs) == 1:
+            kept = self._with(pairs[0])
+        elif pairs:
+            # All anchors are values of one label, so no sample is filed under two of them.
+            kept = sorted(chain.from_iterable(self._with(pair) for pair in pairs))
+        else:
+            kept = [position for position, labels in enumerate(self.labels) if labels]
+        if not is_anchor(selector):
+            kept = [position for position in kept if selector.matches(self.labels[position])]
+        if self._unlabelled:
+            kept = sorted(chain(kept, *(self._unlabelled.get(name, ()) for name in pod_names)))
+        return kept
+
+    def _with(self, pair: Pair) -> Sequence[int]:
+        label, value = pair
+        filed = self._filed.get(label)
+        if filed is None:
+            filed = self._filed[label] = defaultdict(list)
+            for position, labels in enumerate(self.labels):
+                if labels and label in labels:
+                    filed[labels[label]].append(position)
+        return filed.get(value, ())
+
+
+class NamespaceSamples:
+    """The usage of the pods of one namespace at one time."""
+
+    def __init__(self, items: Sequence[PodMetrics], before: Filing | None = None) -> None:
+        """`before` is the filing of an earlier list, which is kept if it is that of this one too."""
+        self._items = items
+        self._millis: dict[str, list[int]] = {}
+        self.filing = before if before is not None and _is_filing_of(before, items) else Filing(items)
+
+        self._span: tuple[datetime, datetime] | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def span(self) -> tuple[datetime, datetime]:
+        """Return when the oldest and the newest sample were taken."""
+        if self._span is None:
+            times = [item.timestamp or ZERO_TIME for item in self._items]
+            self._span = min(times, default=ZERO_TIME), max(times, default=ZERO_TIME)
+        return self._span
+
+    def select(self, selector: Selector, pod_names: Iterable[str]) -> list[PodMetrics]:
+        """Return the samples of the pods that the selector matches; `pod_names` are the matching pods."""
+        return list(map(self._items.__getitem__, self.filing.positions(selector, pod_names)))
+
+    def millis(self, resource: str) -> list[int]:
+        """Return the usage of each sample in thousandths where it is plain, `NOT_PLAIN` elsewhere; at the end a 0."""
+        found = self._millis.get(resource)
+        if found is None:
+            found = self._millis[resource] = [_plain_millis(item, resource) for item in self._items]
+            found.append(0)
+        return found
+
+
+def by_namespace(items: Iterable[PodMetrics]) -> dict[str, list[PodMetrics]]:
+    """Split a list of the whole cluster."""
+    split: dict[str, list[PodMetrics]] = defaultdict(list)
+    for item in items:
+        split[item.metadata.namespace].append(item)
+    return split
+
+
+def _is_filing_of(filing: Filing, items: Sequence[PodMetrics]) -> bool:
+    return filing.names == [item.metadata.name for item in items] and filing.labels == [
+        item.metadata.labels for item in items
+    ]
+
+
+def _plain_millis(item: PodMetrics, resource: str) -> int:
+    """Return what `resource_reading` makes of a sample, if that is a number like any other."""
+    containers = item.containers
+    if not containers or (len(containers) > 1 and repeated(containers)):
+        return NOT_PLAIN
+    total = 0
+    try:
+        window_of(item.window)
+        for one in containers:
+            usage = one.usage
+            if not usage or resource not in usage:
+                return NOT_PLAIN
+            value = milli_value(usage[resource])
+            if value < 0:
+                return NOT_PLAIN
+            total += value
+    except (QuantityError, MetricFailure):
+        return NOT_PLAIN
+    return total if total <= LARGEST_PLAIN else NOT_PLAIN

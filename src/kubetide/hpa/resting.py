@@ -1,0 +1,172 @@
+"""Looks after the autoscalers at rest: all that are due at a time together, without a task or a request for any.
+
+What is followed anyway says whether an autoscaler, its target and its pods are what they were; the list of usage that
+all share says, on arrays, how far each is from its target (`hpa.core.quick.together`). One about which anything else is
+to be found out or done is handed back, to be reconciled by itself; so is everybody while the list has yet to be asked
+for. Here nothing is written and nobody is waited for but the lease of the built-in controller.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from datetime import datetime
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
+
+from kubetide.api.objects.capacity import Capacity
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.clock import Clock
+from kubetide.hpa.builtin_controller import BuiltInWatch
+from kubetide.hpa.core.annotations import SelectionStrategy
+from kubetide.hpa.core.claims import selector_of
+from kubetide.hpa.core.conclude import conclude
+from kubetide.hpa.core.decide import decide
+from kubetide.hpa.core.describe import MetricsRequest
+from kubetide.hpa.core.evaluate import is_recent
+from kubetide.hpa.core.observation import Conclusion, Memory, ScaleDecision
+from kubetide.hpa.core.quick.rest import Asked, Rest, resting_on
+from kubetide.hpa.core.samples import resource_reading, without_impossible
+from kubetide.hpa.core.takeover import wrote_ever
+from kubetide.hpa.metrics_cache import MetricsReader, UsageList
+from kubetide.hpa.observer import Observer
+from kubetide.hpa.own_writes import OwnWrites
+from kubetide.hpa.reconciler import HpaState
+from kubetide.hpa.settings import HpaSettings
+from kubetide.hpa.telemetry import DecisionHistory, HpaTelemetry
+from kubetide.kube.cache.informer import Informer
+from kubetide.log import get_logger
+
+log = get_logger("hpa")
+
+AskedOf = Mapping[ObjectKey, tuple[Rest, Asked]]
+"""What a list of usage asks of those at rest."""
+
+
+class RestingAutoscalers:
+    """Ends the reconciles of autoscalers that find everything as it was."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: HpaSettings,
+        *,
+        hpas: Informer[HorizontalPodAutoscaler],
+        states: Mapping[ObjectKey, HpaState],
+        observer: Observer,
+        metrics: MetricsReader,
+        built_in: BuiltInWatch,
+        own_writes: OwnWrites,
+        history: DecisionHistory,
+        instruments: HpaTelemetry,
+        capacity: Callable[[], Capacity],
+    ) -> None:
+        self._clock = clock
+        self._options = settings.options
+        self._sync_period = settings.sync_period
+        self._status_interval = settings.status_interval
+        # Who owns a pod and how old it is in a rollout is found out for each by itself.
+        self._applies = not settings.rollout_aware and settings.selection_strategy is SelectionStrategy.LABEL_SELECTOR
+        self._hpas = hpas
+        self._states = states
+        self._observer = observer
+        self._metrics = metrics
+        self._built_in = built_in
+        self._own_writes = own_writes
+        self._history = history
+        self._instruments = instruments
+        self._capacity = capacity
+        self._asked: WeakKeyDictionary[UsageList, tuple[Capacity, AskedOf]] = WeakKeyDictionary()
+
+    def may_look_after(self, state: HpaState) -> bool:
+        """Return whether an autoscaler can be looked after here until something about it changes."""
+        return self._applies and state.rest is not None and state.target_followed
+
+    async def may_act(self) -> bool:
+        """Return whether nothing speaks against acting, for all who are looked after here."""
+        stance = await self._built_in.stance_of_all()
+        return stance.acts and not stance.warn
+
+    def reconcile(self, due: Mapping[ObjectKey, HpaState]) -> Set[ObjectKey]:
+        """Reconcile those that are due; return those for which that was all."""
+        started, now = self._clock.monotonic(), self._clock.now()
+        rested: dict[ObjectKey, int] = {}
+        for key, state in due.items():
+            try:
+                if (rest := self._rests(key, state, now)) is not None:
+                    rested[key] = rest.side
+            except Exception as error:  # one must not keep the others from their reconcile, and may still have its own
+                log.exception("cannot tell whether it rests", autoscaler=str(key), error=str(error))
+        if rested:
+            self._instruments.rested(rested.values(), (self._clock.monotonic() - started) / len(due))
+        return rested.keys()
+
+    def _rests(self, key: ObjectKey, state: HpaState, now: datetime) -> Rest | None:
+        """End the reconcile of one, if it can be ended here; return what it rests on."""
+        hpa, rest, memory = self._hpas.store.get(key), state.rest, state.memory
+        if hpa is None or rest is None or rest.seen.hpa is not hpa or wrote_ever(hpa.metadata.managed_fields):
+            return None
+        if self._own_writes.is_behind(key, hpa, self._hpas.latest_version):
+            return None
+        request = MetricsRequest(max_age=self._sync_period, before=state.used)
+        usage = self._metrics.known_usage(key.namespace, request)
+        if usage is None:
+            return None
+        known, asked = self._asked_by(usage).get(key, (None, None))
+        if known is not rest or asked is None or not state.may_stay(asked, self._status_interval, now):
+            return None
+        if rest.side < 0 and self._options.guard:
+            span = usage.samples(key.namespace).span()
+            if not is_recent(*span, now, self._options.max_usage_age):
+                return None
+        if hpa.status.current_replicas != rest.current or not self._observer.finds_unchanged(key, rest):
+            return None
+        resting = resting_on(rest, asked, memory, self._options, now=now)
+        # The decision itself is made when somebody asks for it.
+        again = partial(self._again, rest, usage, memory, now)
+        if resting is None or resting.reasons != rest.reasons or self._history.rested(key, now, resting, again) is None:
+            return None
+        state.memory, state.used = resting.found.memory, request.used
+        return rest
+
+    def _asked_by(self, usage: UsageList) -> AskedOf:
+        """Return what a list asks of all that rest and use it, worked out once."""
+        capacity = self._capacity()
+        known = self._asked.get(usage)
+        if known is None or known[0] is not capacity:
+            known = self._asked[usage] = (capacity, self._ask_all(usage, capacity))
+        return known[1]
+
+    def _ask_all(self, usage: UsageList, capacity: Capacity) -> AskedOf:
+        # NumPy is not loaded before there is something to compute with it.
+        from kubetide.hpa.core.quick.together import ask_together, row_of, used_by
+
+        if not usage.is_readable:
+            return {}
+        keys, rows, used = [], [], []
+        for key, state in self._served_by(usage):
+            rest = state.rest
+            if rest is None or rest.seen.scale is None:
+                continue
+            samples = usage.samples(key.namespace)
+            row = state.row = row_of(rest, selector_of(rest.seen.scale.selector), samples, state.row)
+            keys.append(key)
+            rows.append(row)
+            used.append(used_by(row, samples, at_most=capacity.smallest.get(rest.resource)))
+        found = zip(keys, rows, ask_together(rows, used), strict=True)
+        return {key: (row.rest, asked) for key, row, asked in found if asked is not None}
+
+    def _served_by(self, usage: UsageList) -> Iterable[tuple[ObjectKey, HpaState]]:
+        if not usage.namespace:
+            return self._states.items()
+        keys = map(key_of, self._hpas.store.in_namespace(usage.namespace))
+        return [(key, state) for key in keys if (state := self._states.get(key)) is not None]
+
+    def _again(self, rest: Rest, usage: UsageList, memory: Memory, now: datetime) -> tuple[ScaleDecision, Conclusion]:
+        """Return the decision that was not made, because it could only be the last one again."""
+        before, pods = rest.seen, rest.seen.pods
+        assert before.scale is not None
+        items = usage.select(before.hpa.metadata.namespace, selector_of(before.scale.selector), pods)
+        reading = without_impossible(resource_reading(items, rest.resource), rest.resource, pods, self._capacity())
+        decision = decide(replace(before, readings=(reading,)), memory, self._options, now=now)
+        return decision, conclude(decision)

@@ -1,0 +1,152 @@
+"""Hears of usage as it changes, where the metrics server offers a watch, and wakes the autoscalers it matters to.
+
+Which samples matter is decided in `core.bands`; a woken autoscaler is reconciled as always. Polling goes on beside it:
+while there is no watch, because the server is another one or is gone, everything is as without this, which is said
+once in the log, in `/readyz` and in `kubetide_hpa_usage_watch`.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from kubetide.api.objects.core import Pod
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.objects.scheme import POD_METRICS
+from kubetide.api.values.quantity import quantity_float
+from kubetide.clock import Clock
+from kubetide.errors import QuantityError
+from kubetide.hpa.core.bands import Position, position, targets_per_pod, wakes
+from kubetide.hpa.core.claims import Claims
+from kubetide.hpa.observer import PodCache
+from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.cache.store import Store
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.decoding import WatchEvent
+from kubetide.kube.metrics_watch import MetricsWatch
+from kubetide.log import get_logger
+from kubetide.telemetry import Telemetry
+
+log = get_logger("hpa.watch")
+
+GATHER_SECONDS = 0.2
+"""How long samples are gathered before they are looked at: those of one node come together."""
+
+
+class UsageWatch:
+    """Follows the usage of pods, and calls `wake` with the autoscalers whose band it left."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: HpaSettings,
+        telemetry: Telemetry,
+        rng: random.Random,
+        *,
+        hpas: Store[HorizontalPodAutoscaler],
+        pods: Store[Pod],
+        claims: Claims,
+        wake: Callable[[list[ObjectKey]], None],
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._hpas = hpas
+        self._pods = pods
+        self._matching = PodCache(pods).matching
+        self._claims = claims
+        self._wake = wake
+        self._watch = MetricsWatch(
+            client, POD_METRICS, rng, hear=self._hear, changed=self._note, namespace=settings.namespace
+        )
+        self._usage: dict[ObjectKey, dict[str, float]] = {}
+        self._changed: set[ObjectKey] = set()
+        self._positions: dict[ObjectKey, Position] = {}
+        self._woken: dict[ObjectKey, float] = {}
+        self._following = telemetry.gauge(
+            "kubetide_hpa_usage_watch", "1 while usage is watched, 0 while it is polled only."
+        )
+        self._wakes = telemetry.counter("kubetide_hpa_wakes_total", "Reconciles that a sample asked for.")
+
+    @property
+    def problem(self) -> str:
+        """Why usage is polled only; empty while it is watched."""
+        return self._watch.problem
+
+    async def run(self) -> None:
+        """Follow usage until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_often())
+            await self._watch.run()
+
+    def _hear(self, event: WatchEvent[PodMetrics]) -> None:
+        self._usage[event.key] = _amounts(event.object)
+        self._changed.add(event.key)
+
+    async def _look_often(self) -> None:
+        while True:
+            await asyncio.sleep(GATHER_SECONDS)
+            if self._changed:
+                self.look()
+
+    def look(self) -> None:
+        """Wake the autoscalers whose pods have moved far enough; each at most once per `--hpa-wake-interval`."""
+        now, changed, self._changed = self._clock.monotonic(), self._changed, set()
+        touched: set[ObjectKey] = set()
+        for key in changed:
+            pod = self._pods.get(key)
+            if pod is None:
+                self._usage.pop(key, None)
+            else:
+                touched.update(self._claims.claiming(key.namespace, pod.metadata.labels or {}))
+        least = self._settings.wake_interval.total_seconds()
+        woken = []
+        for key in sorted(touched):
+            hpa = self._hpas.get(key)
+            stands = self._stands(key, hpa) if hpa is not None else None
+            if stands is None:
+                continue
+            before = self._positions.get(key)
+            if not wakes(before, stands, self._settings.tolerance):
+                self._positions.setdefault(key, stands)
+            elif now - self._woken.get(key, float("-inf")) >= least:
+                self._positions[key], self._woken[key] = stands, now
+                woken.append(key)
+            else:
+                # Looked at again when it may be woken.
+                self._changed.update(pod for pod in changed if pod.namespace == key.namespace)
+        if woken:
+            self._wakes.inc(len(woken))
+            self._wake(woken)
+        if len(self._positions) > 2 * len(self._hpas) + 64:
+            self._positions = {key: one for key, one in self._positions.items() if key in self._hpas}
+            self._woken = {key: at for key, at in self._woken.items() if key in self._hpas}
+
+    def _stands(self, key: ObjectKey, hpa: HorizontalPodAutoscaler) -> Position | None:
+        targets = targets_per_pod(hpa)
+        if not targets:
+            return None
+        pods = self._matching(key.namespace, self._claims.selector(key))
+        names = (ObjectKey(key.namespace, pod.metadata.name) for pod in pods)
+        usage = [self._usage[name] for name in names if name in self._usage]
+        return position(targets, usage, self._settings.tolerance)
+
+    def _note(self, problem: str) -> None:
+        self._following.set(0 if problem else 1)
+        if problem:
+            log.info("usage is polled, not watched", reason=problem)
+        else:
+            log.info("usage is watched")
+
+
+def _amounts(metrics: PodMetrics) -> dict[str, float]:
+    """Return the usage of a pod by resource; a number that cannot be read is left out."""
+    found: dict[str, float] = {}
+    for container in metrics.containers or ():
+        for resource, text in (container.usage or {}).items():
+            try:
+                found[resource] = found.get(resource, 0.0) + quantity_float(text)
+            except QuantityError:
+                continue
+    return found

@@ -98,6 +98,29 @@ def test_a_pod_that_starts_from_nothing_always_fits_afterwards(
             assert resource in scaled or amount == wanted[name][resource]
 
 
+containers = st.dictionaries(st.sampled_from("abcd"), amounts, min_size=1)
+
+
+@given(containers, containers, st.just({}) | amounts, st.lists(amounts, min_size=1, max_size=5))
+def test_a_pod_that_fits_today_always_fits_afterwards(
+    wanted: dict[str, dict[str, Quantity]],
+    today: dict[str, dict[str, Quantity]],
+    beside: dict[str, Quantity],
+    nodes: list[dict[str, Quantity]],
+) -> None:
+    fitted, _ = fit(wanted, today, beside, nodes)
+
+    def total(requests: dict[str, dict[str, Quantity]]) -> dict[str, Quantity]:
+        parts = [*requests.values(), beside]
+        return {name: Quantity(sum(each[name].nanos for each in parts if each)) for name in ("cpu", "memory")}
+
+    assert fits_somewhere(total(fitted), nodes) or not fits_somewhere(total(today), nodes)
+    for name, each in fitted.items():
+        for resource, amount in each.items():
+            least = min(today.get(name, {}).get(resource, amount), wanted[name][resource])
+            assert least <= amount <= wanted[name][resource]
+
+
 @given(st.lists(amounts, max_size=8), amounts)
 def test_leaving_out_smaller_nodes_changes_no_answer(
     nodes: list[dict[str, Quantity]], total: dict[str, Quantity]

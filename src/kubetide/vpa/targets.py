@@ -20,13 +20,14 @@ from kubetide.api.objects.apps import (
     StatefulSet,
 )
 from kubetide.api.objects.core import LimitRange
-from kubetide.api.objects.meta import ObjectKey, ObjectMeta, OwnerReference
+from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectKey, ObjectMeta, OwnerReference
 from kubetide.api.objects.scheme import LIMIT_RANGES, VPAS
-from kubetide.api.objects.vpa import CrossVersionObjectReference, VerticalPodAutoscaler
+from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.api.values.selectors import LabelSelector, Selector, parse_selector, selector_from
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SettingsError
 from kubetide.kube.cache.informer import Informer
+from kubetide.kube.cache.view import CacheView
 from kubetide.kube.client.client import Client
 from kubetide.kube.owners import WELL_KNOWN, ControllerKey, OwnerChain, OwnerNotFound
 from kubetide.kube.scale import ScaleClient
@@ -43,7 +44,7 @@ class TargetNotFound(KubetideError):
     """The controller that a VPA names is not there."""
 
 
-class Targets:
+class Targets(CacheView):
     """VPAs, their targets and the owners of pods. `run` keeps the informers going.
 
     LimitRanges are followed only by those who adjust pods (`limit_ranges`); a recommendation does not depend on them.
@@ -68,10 +69,10 @@ class Targets:
         )
         self.limit_ranges: Informer[LimitRange] | None = None
         if limit_ranges:
-            self.limit_ranges = Informer(client, LIMIT_RANGES, clock=clock)
+            self.limit_ranges = Informer(client, LIMIT_RANGES, clock=clock, namespace=scope)
             self.limit_ranges.add_handler(lambda old, new: self._forget_limits(old or new))
         self.controllers: dict[str, Informer[Any]] = {
-            kind: Informer(client, resource, clock=clock) for kind, resource in WELL_KNOWN.items()
+            kind: Informer(client, resource, clock=clock, namespace=scope) for kind, resource in WELL_KNOWN.items()
         }
         self._scales = ScaleClient(client)
         self._owners = OwnerChain(
@@ -84,28 +85,16 @@ class Targets:
         # A pod may be reviewed before the copy has heard of the controller that has just made it.
         self._unseen = OwnerChain(client, self._scales, clock=clock, rng=rng)
         self._limits: dict[str, NamespaceLimits] = {}
-
-    @property
-    def informers(self) -> tuple[Informer[Any], ...]:
-        """Everything that has to be synced before deciding."""
         ranges = () if self.limit_ranges is None else (self.limit_ranges,)
-        return (self.vpas, *ranges, *self.controllers.values())
+        self.informers: tuple[Informer[Any], ...] = (self.vpas, *ranges, *self.controllers.values())
+        """All of them are about what is in namespaces."""
+        self.caches = self.informers
 
     async def run(self) -> None:
-        """Keep the caches fresh until cancelled."""
+        """Keep the caches fresh, and what is known of owners, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for informer in self.informers:
-                group.create_task(informer.run(), name=informer.name)
+            group.create_task(super().run(), name="targets")
             group.create_task(self._owners.run(), name=self._owners.name)
-
-    async def wait_synced(self) -> None:
-        """Wait until the caches are synced."""
-        for informer in self.informers:
-            await informer.wait_synced()
-
-    @property
-    def synced(self) -> bool:
-        return all(informer.has_synced for informer in self.informers)
 
     def all_vpas(self) -> list[VerticalPodAutoscaler]:
         """Return the VPAs that are ours to look at."""

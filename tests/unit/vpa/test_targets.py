@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubetide import crds
-from kubetide.api.objects.meta import OwnerReference
+from kubetide.api.objects.meta import CrossVersionObjectReference, OwnerReference
 from kubetide.api.objects.scheme import (
     CRON_JOBS,
     DAEMON_SETS,
@@ -18,7 +18,6 @@ from kubetide.api.objects.scheme import (
     STATEFUL_SETS,
     Resource,
 )
-from kubetide.api.objects.vpa import CrossVersionObjectReference
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.rest.requests import ADMIN
 from kubetide.embedded.apiserver.server import ApiServer

@@ -15,6 +15,7 @@ from kubetide.api.values.selectors import EVERYTHING, Selector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.cache.informer import Informer
+from kubetide.kube.cache.view import CacheView
 from kubetide.kube.client.client import Client
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.log import get_logger
@@ -35,7 +36,7 @@ USAGE_TIMEOUT = 1.0
 """A pod must not wait long for numbers that only make its memory a little larger."""
 
 
-class AdmissionView:
+class AdmissionView(CacheView):
     """Caches of what the webhook needs, and the questions it asks of them."""
 
     def __init__(self, client: Client, *, clock: Clock, settings: AdmissionSettings, rng: random.Random) -> None:
@@ -63,24 +64,7 @@ class AdmissionView:
         if self._fits or self._scopes:
             self.nodes = Informer(client, NODES, clock=clock)
             self.nodes.add_handler(lambda old, new: self._node_changed())
-
-    async def run(self) -> None:
-        """Keep the caches fresh until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.targets.run(), name="targets")
-            if self.nodes is not None:
-                group.create_task(self.nodes.run(), name=self.nodes.name)
-
-    async def wait_synced(self) -> None:
-        """Wait until the caches are synced."""
-        await self.targets.wait_synced()
-        if self.nodes is not None:
-            await self.nodes.wait_synced()
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether the caches are synced."""
-        return self.targets.synced and (self.nodes is None or self.nodes.has_synced)
+        self.caches = [cache for cache in (self.targets, self.nodes) if cache is not None]
 
     async def selected(self) -> list[tuple[str, Selector]]:
         """Return the namespaces and selectors of all VPAs that have a say about new pods."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kubetide import tracing
 from kubetide.api.objects.admission import AdmissionRequest, AdmissionReview, local_review, review_response
 from kubetide.api.objects.core import Pod
 from kubetide.api.values.codec import decode, decode_raw
@@ -15,7 +16,7 @@ from kubetide.errors import KubetideError
 from kubetide.kube.webhook import TOTAL
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.admission.core.review import answer_pod, answer_probe, answer_vpa, is_probe
+from kubetide.vpa.admission.core.review import answer_pod, answer_probe, answer_vpa, describe_sizes, is_probe
 from kubetide.vpa.admission.core.validate import Gates
 from kubetide.vpa.admission.observer import AdmissionView
 from kubetide.vpa.admission.settings import AdmissionSettings
@@ -60,7 +61,10 @@ class Reviewer:
     async def review(self, review: AdmissionReview) -> dict[str, Any]:
         """Answer one review. A pod is let pass whatever happens."""
         assert review.request is not None
-        request = review.request
+        with tracing.span("admission", namespace=review.request.namespace, name=review.request.name):
+            return await self._answer(review.request)
+
+    async def _answer(self, request: AdmissionRequest) -> dict[str, Any]:
         began = self._clock.monotonic()
         resource, status = "unknown", "error"
         try:
@@ -76,6 +80,7 @@ class Reviewer:
             status = "applied" if answer["response"].get("patch") else "skipped"
             return answer
         except KubetideError as error:
+            tracing.failed(error)
             log.warning("review failed", resource=resource, namespace=request.namespace, error=str(error))
             if resource == "VPA":
                 return review_response(request.uid, allowed=False, message=str(error), code=400)
@@ -87,6 +92,7 @@ class Reviewer:
             log.exception("review failed", resource=resource, namespace=request.namespace)
             return review_response(request.uid)
         finally:
+            tracing.annotate(resource=resource, result=status)
             self._latency.labels(status, resource).observe(self._clock.monotonic() - began)
 
     def too_large(self) -> None:
@@ -113,9 +119,12 @@ class Reviewer:
                 context = await self._view.context(pod, request.namespace or pod.metadata.namespace)
         if context is None:
             self._pods.labels("false").inc()
+            tracing.annotate(reason="no VPA sizes this pod")
             return review_response(request.uid)
         with self.step("build_response"):
             answer = answer_pod(request, pod, context)
+        if tracing.is_on():
+            tracing.annotate(vpa=context.vpa.metadata.name, reason=describe_sizes(context))
         self._pods.labels("true").inc()
         self.patched += 1
         return answer

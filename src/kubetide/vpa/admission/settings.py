@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from kubetide.api.values.compat import Compat
 from kubetide.config import Doc, Settings
 from kubetide.errors import SettingsError
+from kubetide.vpa import settings as shared
 from kubetide.vpa.admission.core.heartbeat import ADMISSION_LEASE
 from kubetide.vpa.core.compat import DEFAULT, check_gates, compat_of, gate_enabled
 
@@ -80,27 +81,13 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
         str, Doc("Register as local://NAME on an embedded API server in the same process, without a socket.")
     ] = ""
     max_allowed_cpu_boost: Annotated[str, Doc("Upper end of a boosted CPU request; empty: none.")] = ""
-    vpa_object_namespace: Annotated[str, Doc("Look at the VPAs of this namespace only; empty: all.")] = ""
+    vpa_object_namespace: shared.VpaNamespace = ""
     ignored_vpa_object_namespaces: Annotated[
         tuple[str, ...], Doc("Namespaces whose pods are left alone. Not together with --vpa-object-namespace.")
     ] = ()
-    feature_gates: Annotated[
-        tuple[str, ...],
-        Doc(
-            "Features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost, NativeSidecar, RequestToLimitRatio; "
-            "AllAlpha for all of them."
-        ),
-    ] = ()
-    compat: Annotated[
-        str,
-        Doc(
-            "Release of VPA whose rules decide: 1.7, or 1.8 (upstream's main branch). docs/reference/compat.md lists "
-            "what differs.",
-            flag="compat",
-            aliases=("compat-vpa",),
-        ),
-    ] = str(DEFAULT)
-    profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
+    feature_gates: shared.FeatureGates = ()
+    compat: shared.CompatRelease = str(DEFAULT)
+    profiling: shared.Profiling = False
     namespace: Annotated[
         str,
         Doc(
@@ -140,10 +127,8 @@ class AdmissionSettings(Settings, frozen=True, kw_only=True):
     upstream_behavior: Annotated[
         bool, Doc("Switch off everything that kubetide adds to upstream's admission controller for safety.")
     ] = False
-    memory_headroom: Annotated[
-        float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.", minimum=None)
-    ] = 0.2
-    fit_nodes: Annotated[bool, Doc("Never make a pod larger than every node.")] = True
+    memory_headroom: shared.MemoryHeadroom = 0.2
+    fit_nodes: shared.FitNodes = True
 
     def gate(self, name: str) -> bool:
         """Return whether a feature gate is switched on."""

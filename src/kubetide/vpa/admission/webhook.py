@@ -22,6 +22,7 @@ from kubetide.api.objects.scheme import LEASES, MUTATING_WEBHOOKS, PODS
 from kubetide.api.values.codec import convert, decode_raw
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SettingsError, Unavailable
+from kubetide.kube.client.ciphers import openssl_ciphers
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
@@ -33,7 +34,6 @@ from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.admission.core.ciphers import openssl_ciphers
 from kubetide.vpa.admission.core.heartbeat import annotations, read_heartbeat
 from kubetide.vpa.admission.core.registration import (
     CONFIGURATION,
@@ -202,7 +202,7 @@ class AdmissionController(Controller):
 
     async def _refresh_certificates(self) -> None:
         if self.certificates is not None and await self.certificates.refresh() and self.server is not None:
-            self.server.reload()
+            self.server.tls.reload()
 
     async def _register(self) -> None:
         """Write the webhook configuration where it does not say what it should."""

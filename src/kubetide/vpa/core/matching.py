@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kubetide.api.objects.meta import ObjectMeta, OwnerReference
-from kubetide.api.objects.vpa import CrossVersionObjectReference
+from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectMeta, OwnerReference
 from kubetide.api.values.selectors import Selector
 
 

@@ -88,24 +88,47 @@ def fit(
     total = {resource: _sum(result.values(), resource) + beside.get(resource, Quantity(0)) for resource in _UNIT}
     if fits_somewhere(total, nodes):
         return result, frozenset()
-    best = max(nodes, key=lambda node: _share(total, node))
+    least = {
+        name: {
+            resource: min(today.get(name, {}).get(resource, Quantity(0)), amount) for resource, amount in each.items()
+        }
+        for name, each in result.items()
+    }
+    bottom = {resource: _sum(least.values(), resource) + beside.get(resource, Quantity(0)) for resource in _UNIT}
+    # Nothing goes below what the pod asks for today, so a node that cannot hold that is of no use to it.
+    best = max(
+        [node for node in nodes if fits_somewhere(bottom, [node])] or nodes, key=lambda node: _share(total, node)
+    )
     scaled: set[str] = set()
     for resource, unit in _UNIT.items():
         offered = best.get(resource)
         if offered is None or total[resource] <= offered:
             continue
         room = max(offered.nanos - beside.get(resource, Quantity(0)).nanos, 0)
-        asked = _sum(result.values(), resource).nanos
-        for name, amounts in result.items():
-            if resource not in amounts or not asked:
-                continue
-            least = today.get(name, {}).get(resource, Quantity(0)).nanos
-            shrunk = amounts[resource].nanos * room // asked // unit * unit
-            kept = min(max(shrunk, least), amounts[resource].nanos)
-            if kept != amounts[resource].nanos:
-                amounts[resource] = Quantity(kept, amounts[resource].notation)
+        asked = {name: each[resource].nanos for name, each in result.items() if resource in each}
+        kept = _scaled(asked, {name: least[name][resource].nanos for name in asked}, room, unit)
+        for name, nanos in kept.items():
+            if nanos != asked[name]:
+                result[name][resource] = Quantity(nanos, result[name][resource].notation)
                 scaled.add(resource)
     return result, frozenset(scaled)
+
+
+def _scaled(asked: Mapping[str, int], least: Mapping[str, int], room: int, unit: int) -> dict[str, int]:
+    """Share out `room` in proportion to what is asked for; who would get less than `least` gets that instead.
+
+    What those get beyond their share the others go without, so that the sum fits as long as the least of all does.
+    """
+    held: dict[str, int] = {}
+    while True:
+        left = max(room - sum(held.values()), 0)
+        free = {name: amount for name, amount in asked.items() if name not in held}
+        total = sum(free.values())
+        shares = {name: amount * left // total // unit * unit if total else 0 for name, amount in free.items()}
+        below = {name: least[name] for name, share in shares.items() if share < least[name]}
+        if not below:
+            return {**held, **shares}
+        held |= below
 
 
 def _share(total: Mapping[str, Quantity], node: Mapping[str, Quantity]) -> Fraction:

@@ -18,12 +18,14 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import VPA_CHECKPOINTS, VPAS
 from kubetide.api.objects.vpa import VerticalPodAutoscalerCheckpoint
 from kubetide.api.values.patch import JsonPatch
+from kubetide.api.values.shard_selector import ShardSelector
 from kubetide.clock import Clock
-from kubetide.errors import KubetideError
+from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError, NotFound
 from kubetide.log import get_logger
 from kubetide.vpa.core.scope import checkpoint_name
+from kubetide.vpa.recommender.core.adaptive.saved import State, read_state, state_text
 from kubetide.vpa.recommender.core.checkpoint import (
     WINDOWS_ANNOTATION,
     Checkpoint,
@@ -38,6 +40,7 @@ from kubetide.vpa.recommender.core.oom import Floor, floor_text, read_floor
 log = get_logger("vpa.checkpoints")
 
 FLOOR_ANNOTATION = "kubetide.io/oom-floor"
+STATE_ANNOTATION = "kubetide.io/adaptive-state"
 REFRESH = timedelta(hours=1)
 """How old `lastUpdateTime` of a checkpoint may become that has nothing new to say."""
 T = TypeVar("T")
@@ -50,6 +53,8 @@ class Loaded:
     content: Checkpoint
     updated: datetime | None
     floor: Floor | None
+    learned: State | None = None
+    learned_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,12 @@ class CheckpointStore:
             content.count, now, written, bool(annotations), floor=floor, restored=restored
         )
         self._blocked.pop(key, None)
-        return Loaded(content, written, floor)
+        learned, problem, text = None, "", annotations.get(STATE_ANNOTATION)
+        try:
+            learned = read_state(text) if text else None
+        except InvalidInput as error:
+            problem = f"Checkpoint {key.name}: {STATE_ANNOTATION}: {error}; learning begins anew"
+        return Loaded(content, written, floor, learned, problem)
 
     def block(self, key: ObjectKey, problem: str) -> None:
         """Never write over this object: what it holds could not be used."""
@@ -128,11 +138,17 @@ class CheckpointStore:
             return False
         return stored.mark == mark and stored.floor == floor
 
-    async def write(self, vpa: VpaState, contents: Sequence[Checkpoint], floors: Mapping[str, Floor]) -> None:
-        """Store the checkpoints of one VPA."""
+    async def write(
+        self,
+        vpa: VpaState,
+        contents: Sequence[Checkpoint],
+        floors: Mapping[str, Floor],
+        learned: Callable[[ObjectKey, str], State | None] = lambda vpa, container: None,
+    ) -> None:
+        """Store the checkpoints of one VPA, with what was learned of its containers."""
         for one in contents:
             if self._may_write(vpa, one):
-                await self._write(vpa, one, floors.get(one.container))
+                await self._write(vpa, one, floors.get(one.container), learned(vpa.key, one.container))
 
     def _may_write(self, vpa: VpaState, one: Checkpoint) -> bool:
         key = ObjectKey(vpa.key.namespace, checkpoint_name(vpa.key.name, one.container))
@@ -150,12 +166,14 @@ class CheckpointStore:
             log.warning("checkpoint holds more than the model, keeping it", checkpoint=str(key), stored=stored.count)
         return False
 
-    async def _write(self, vpa: VpaState, one: Checkpoint, floor: Floor | None) -> None:
+    async def _write(self, vpa: VpaState, one: Checkpoint, floor: Floor | None, learned: State | None) -> None:
         now, namespace = self._clock.now().replace(microsecond=0), vpa.key.namespace
         name = checkpoint_name(vpa.key.name, one.container)
         notes = {WINDOWS_ANNOTATION: windows_text(one, now=now)}
         if floor is not None:
             notes[FLOOR_ANNOTATION] = floor_text(floor)
+        if learned is not None:
+            notes[STATE_ANNOTATION] = state_text(learned)
         status = status_body(one, now=now)
         stored = vpa.checkpoints.get(one.container)
         try:
@@ -198,15 +216,30 @@ class CheckpointStore:
             await self._client.send_patch(VPA_CHECKPOINTS, name, patch, namespace=namespace)
 
     async def collect_garbage(
-        self, namespace: str | None, *, ignored: Iterable[str], exists: Callable[[ObjectKey], bool]
+        self,
+        namespace: str | None,
+        *,
+        ignored: Iterable[str],
+        exists: Callable[[ObjectKey], bool],
+        owned: Callable[[str], bool] = lambda namespace: True,
+        shard: ShardSelector | None = None,
     ) -> int:
-        """Delete checkpoints whose VPA is gone, whoever served it; ignored namespaces are left alone."""
+        """Delete checkpoints whose VPA is gone, whoever served it.
+
+        Ignored namespaces and those of other replicas are left alone; `shard` keeps the latter from being read.
+        """
         skipped, deleted = set(ignored), 0
-        listing = await self._client.list(VPA_CHECKPOINTS, namespace=namespace)
+        listing = await self._client.list(
+            VPA_CHECKPOINTS,
+            namespace=namespace,
+            shard_selector="" if shard is None else shard.query,
+            foreign=None if shard is None else lambda uid, key: not shard.matches(uid, key.namespace, key.name),
+        )
         for item in listing.items:
             meta = item.metadata
             vpa = ObjectKey(meta.namespace, item.spec.vpa_object_name)
-            if meta.namespace in skipped or exists(vpa):
+            # What was given up while the list was read is looked at last: of it nothing is known any more.
+            if meta.namespace in skipped or exists(vpa) or not owned(meta.namespace):
                 continue
             # The local copy may lag behind: only the server's own word deletes history.
             try:

@@ -35,6 +35,13 @@ def _lines(trace: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {condition['type']}={condition['status']}{f' ({said})' if said else ''}"
     if trace.get("leftAlone"):
         yield f"  left alone because an HPA scales on it: {', '.join(trace['leftAlone'])}"
+    if trace.get("coordination"):
+        yield from _coordination(trace["coordination"])
+    for line in trace.get("ceilings") or ():
+        yield f"  {line}"
+    learned = trace.get("learned")
+    if learned is not None:
+        yield from _learned(learned)
     groups = trace.get("groups")
     if groups is not None:
         yield f"  sized by the node label {trace['scope']}: {len(groups)} groups"
@@ -48,6 +55,48 @@ def _lines(trace: Mapping[str, Any]) -> Iterator[str]:
             yield from _container(container)
 
 
+def _learned(learned: Mapping[str, Any]) -> Iterator[str]:
+    share = f", {learned['share']:.0%} of the way from one rule to the other" if 0.0 < learned["share"] < 1.0 else ""
+    yield f"  sizes by {learned['estimator']}, by {learned['by']}{share}"
+    for name, one in learned["containers"].items():
+        yield f"  learned of {name}: {one['hours']} hours, {one['cadence']}, in a fleet of {one['fleet']} containers"
+        yield f"    cpu     {_millis(one['cpu']['request'])}, a blend of what would have cost least:"
+        ranked = sorted(one["cpu"]["rules"], key=lambda rule: (-rule["weight"], -rule["saves"]))
+        for rule in ranked:
+            cost = f"{rule['saves']:+.3f}" if rule["saves"] else "0"
+            proposed = _millis(rule["proposal"])
+            yield f"      {rule['weight']:>6.1%}  {rule['rule']:<40} {proposed:>8}  saves {cost} a decision"
+        memory = one["memory"]
+        text = f"    memory  request {readable_bytes(memory['request'])}"
+        if "limit" in memory:
+            text += f", limit {readable_bytes(memory['limit'])} apart from it, factor {memory['factor']:.2f}"
+        else:
+            base, movement = readable_bytes(int(memory["base"])), readable_bytes(int(memory["movement"]))
+            text += f", which is the limit too: base {base}, usual movement {movement}"
+        usual = f"{readable_bytes(memory['usualMean'])} on average, {readable_bytes(memory['usualPeak'])} at most"
+        yield f"{text}; usually {usual}"
+        if memory["distrust"] > 0.01:
+            held = f", held at {readable_bytes(memory['oomFloor'])}" if memory["oomFloor"] else ""
+            yield f"    distrust after OOM kills {memory['distrust']:.2f}{held}"
+
+
+def _coordination(plan: Mapping[str, Any]) -> Iterator[str]:
+    of = f"container {plan['container']}" if plan["container"] else "a pod"
+    yield f"  cpu of {of} is sized for HorizontalPodAutoscaler {plan['hpa']} at {plan['percent']} %"
+    if plan["problem"]:
+        yield f"    ! {plan['problem']}"
+    if plan["demandMillis"] is not None:
+        peak = _millis(plan["peakMillis"])
+        yield f"    all pods use {_millis(plan['demandMillis'])}, {peak} at the peak of {plan['hours']} hours"
+    if "podMillis" in plan:
+        announced = sum(plan["planned"].values())
+        to = f", {_millis(announced)} announced" if announced else ""
+        yield f"    size     {_millis(plan['podMillis'])}{to}: {plan['why']}"
+    if "ready" in plan:
+        still = f"at rest for {_age(plan['restedSeconds'])}" if plan["restedSeconds"] else "changing"
+        yield f"    count    {plan['ready']} ready, {still}, pods start in {plan['startSeconds']} s"
+
+
 def _container(container: Mapping[str, Any]) -> Iterator[str]:
     yield f"container {container['name']}"
     if container["off"]:
@@ -57,6 +106,10 @@ def _container(container: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {container['samples']} CPU samples, {seen}"
     if container.get("oomFloorBytes"):
         yield f"  OOM floor {readable_bytes(container['oomFloorBytes'])}"
+    if near := container.get("nearOom"):
+        yield f"  {near['rule']}: {near['pod']} needed {readable_bytes(near['needBytes'])} at {near['at'][:19]}Z"
+    if signals := container.get("signals"):
+        yield from _signals(signals)
     for resource, steps in container["resources"].items():
         yield from _resource(resource, steps, controlled=resource in container["controlled"])
     recommendation = container.get("recommendation")
@@ -66,6 +119,19 @@ def _container(container: Mapping[str, Any]) -> Iterator[str]:
             yield f"  policy   {', '.join(limits)}"
         for bound, words in (("lowerBound", "lower bound"), ("target", "target"), ("upperBound", "upper bound")):
             yield f"  {words:<12}{_listed(recommendation[bound])}"
+
+
+def _signals(signals: Mapping[str, Any]) -> Iterator[str]:
+    """Show what nodes knew of the last samples."""
+    yield f"  signals of nodes for {signals['told']} of {signals['samples']} samples of the last loop"
+    if signals["cpuPeakMillis"] != signals["cpuMeanMillis"]:
+        peak, mean = _millis(signals["cpuPeakMillis"]), _millis(signals["cpuMeanMillis"])
+        yield f"    cpu peaks {peak} instead of {mean} on average"
+    if signals["throttled"]:
+        yield f"    cpu throttled in {signals['throttled']}, which count as lower bounds"
+    if signals["memoryNeedBytes"] != signals["memoryBytes"]:
+        need, used = readable_bytes(signals["memoryNeedBytes"]), readable_bytes(signals["memoryBytes"])
+        yield f"    memory {need} without page cache instead of {used} on average"
 
 
 def _resource(resource: str, steps: Mapping[str, Any], *, controlled: bool) -> Iterator[str]:

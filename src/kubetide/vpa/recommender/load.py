@@ -6,8 +6,9 @@ record but is neither recommended for nor saved.
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from kubetide.api.objects.coordination import COORDINATION_ANNOTATION
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import HPAS
@@ -17,15 +18,19 @@ from kubetide.api.values.selectors import NOTHING
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.cache.informer import Informer
+from kubetide.kube.cache.view import CacheView
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.owners import OwnerChain
 from kubetide.kube.scale import ScaleClient
 from kubetide.log import get_logger
+from kubetide.vpa.core.learned import Choice, adaptive_condition, choose
 from kubetide.vpa.core.scope import checkpoint_name, groups_of, is_group, scope_of, vpa_name
-from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
-from kubetide.vpa.recommender.core.checkpoint import Checkpoint
-from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target
+from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, Loaded, each
+from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
+from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target, rivals
+from kubetide.vpa.recommender.core.coordination.coordinated import Moved
+from kubetide.vpa.recommender.core.coordination.goals import coordination_of
 from kubetide.vpa.recommender.core.decisions import (
     options_of,
     policy_problem,
@@ -37,8 +42,14 @@ from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.groups import group_keys, group_selector, group_values
 from kubetide.vpa.recommender.core.history.healing import Present, healed
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.oom import Floor
-from kubetide.vpa.recommender.core.status import healed_checkpoint, invalid_tuning, unreadable_checkpoint
+from kubetide.vpa.recommender.core.ratchet import scale_up_only
+from kubetide.vpa.recommender.core.status import (
+    coordinated_size,
+    estimator_changed,
+    healed_checkpoint,
+    invalid_tuning,
+    unreadable_checkpoint,
+)
 from kubetide.vpa.recommender.core.tuning import tuned
 from kubetide.vpa.recommender.observer import ResolvedTarget, resolve
 from kubetide.vpa.recommender.settings import PROMETHEUS, HpaConflicts, RecommenderSettings
@@ -50,7 +61,7 @@ log = get_logger("vpa.recommender")
 VPAS_PER_TURN = 500
 
 
-class VpaLoader:
+class VpaLoader(CacheView):
     """Keeps a record in the model of every VPA that this recommender serves."""
 
     def __init__(
@@ -61,7 +72,10 @@ class VpaLoader:
         settings: RecommenderSettings,
         recorder: EventRecorder,
         rng: random.Random,
+        owns: Callable[[str], bool],
     ) -> None:
+        """`owns` says which namespaces are this replica's."""
+        self._owns = owns
         self._clock = clock
         self._settings = settings
         self._recorder = recorder
@@ -76,31 +90,21 @@ class VpaLoader:
             stores={kind: informer.store for kind, informer in self._targets.controllers.items()},
             rng=rng,
         )
+        self._announced: dict[ObjectKey, Choice] = {}
         self._hpas: Informer[HorizontalPodAutoscaler] | None = None
         if settings.hpa_conflicts is not HpaConflicts.IGNORE:
             self._hpas = Informer(client, HPAS, clock=clock, namespace=namespace or None)
+        self.caches = [cache for cache in (self._targets, self._hpas) if cache is not None]
+        self.sharded = [*self._targets.informers, *(() if self._hpas is None else (self._hpas,))]
 
-    def begin(self, model: Model, store: CheckpointStore) -> None:
+    def begin(self, model: Model, store: CheckpointStore, learned: LearnedSizes) -> None:
         """Fill this model from now on."""
-        self._model, self._store = model, store
+        self._model, self._store, self._learned = model, store, learned
 
-    async def run(self) -> None:
-        """Keep the caches fresh until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._targets.run(), name="recommender/targets")
-            if self._hpas is not None:
-                group.create_task(self._hpas.run(), name=self._hpas.name)
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether the caches are synced."""
-        return self._targets.synced and (self._hpas is None or self._hpas.has_synced)
-
-    async def wait_synced(self) -> None:
-        """Wait until the caches are synced."""
-        await self._targets.wait_synced()
-        if self._hpas is not None:
-            await self._hpas.wait_synced()
+    def forget(self, keys: Iterable[ObjectKey]) -> None:
+        """Forget VPAs that are another replica's from now on."""
+        for key in keys:
+            self._announced.pop(key, None)
 
     def get(self, key: ObjectKey) -> VerticalPodAutoscaler | None:
         """Return a VPA as it is now."""
@@ -113,9 +117,17 @@ class VpaLoader:
         vpa = self._targets.vpas.store.get(ObjectKey(key.namespace, vpa_name(key.name)))
         return vpa is not None and self._scoped and bool(scope_of(vpa))
 
+    def replicas(self, state: VpaState) -> int | None:
+        """Return how many pods the target of a VPA wants; None when it does not report it, and for a group."""
+        target = state.target
+        if target is None or state.group is not None:
+            return None
+        return self._targets.stated_replicas(state.key.namespace, target.kind, target.name)
+
     async def load(self) -> None:
         """Bring the model's VPAs up to date and read the history of new ones."""
-        mine = {key_of(vpa): vpa for vpa in self._targets.all_vpas() if serves(self._settings, vpa)}
+        served = [vpa for vpa in self._targets.all_vpas() if serves(self._settings, vpa)]
+        mine = {key_of(vpa): vpa for vpa in served if self._owns(vpa.metadata.namespace)}
         targets = await self._resolve(mine.values())
         contested = index_by_target(self._hpas.store.values()) if self._hpas is not None else {}
         for count, (key, vpa) in enumerate(mine.items()):
@@ -124,10 +136,12 @@ class VpaLoader:
             state = self._take(key, vpa, targets[key])
             if self._hpas is not None:
                 state.contested = conflicts(key.namespace, vpa.spec.target_ref, contested)
+                self._coordinate(vpa, state, rivals(key.namespace, vpa.spec.target_ref, contested))
             self._take_groups(vpa, state)
         kept = mine.keys() | {key for vpa in self._model.vpas.values() for key in vpa.group_keys}
         for key in [key for key in self._model.vpas if key not in kept]:
             self._model.delete_vpa(key)
+            self._announced.pop(key, None)
         if self._settings.storage != PROMETHEUS:
             await self._load_checkpoints(mine)
 
@@ -199,11 +213,42 @@ class VpaLoader:
         )
         state.source, state.problem, state.estimations = source, problem, tuning.estimations
         state.resolves = target.transient or not selector.nothing
-        if tuning.problems != state.tuning_problems:
-            state.tuning_problems = tuning.problems
-            for text in tuning.problems:
+        problems = tuning.problems
+        self._choose(vpa, state)
+        state.only_up, misspelt = scale_up_only(annotations)
+        problems = (*problems, *filter(None, (state.choice.problem, misspelt)))
+        if problems != state.tuning_problems:
+            state.tuning_problems = problems
+            for text in problems:
                 self._recorder.publish(invalid_tuning(vpa, text))
         return state
+
+    def _choose(self, vpa: VerticalPodAutoscaler, state: VpaState) -> None:
+        """Note which rule sizes the pods of a VPA, and announce a change of that."""
+        settings = self._settings
+        choice = state.choice = choose(state.annotations, settings.estimator, allowed=settings.learned)
+        told = adaptive_condition(vpa)
+        wanted = (choice.by.value, choice.message)
+        changed = choice.learned if told is None else (told.reason, told.message) != wanted
+        if changed and self._announced.get(state.key) != choice:
+            self._announced[state.key] = choice
+            self._recorder.publish(estimator_changed(vpa, choice.message))
+
+    def _coordinate(self, vpa: VerticalPodAutoscaler, state: VpaState, hpas: Sequence[HorizontalPodAutoscaler]) -> None:
+        """Note what is done about HPAs on the same workload."""
+        mode, before = self._settings.hpa_conflicts, state.coordination
+        scoped = self._scoped and bool(scope_of(vpa))
+        state.coordination = coordination_of(state.annotations, mode, hpas, scoped=scoped)
+        state.coordination_text = state.annotations.get(COORDINATION_ANNOTATION, "")
+        if (problem := state.coordination.problem) and problem != before.problem:
+            self._recorder.publish(invalid_tuning(vpa, problem))
+
+    def announce(self, moved: Iterable[Moved]) -> None:
+        """Publish what became of sizes that are chosen for an HPA."""
+        for one in moved:
+            log.info("coordinated size", vpa=str(one.vpa), message=one.message)
+            if (vpa := self.get(one.vpa)) is not None:
+                self._recorder.publish(coordinated_size(vpa, one.message))
 
     def _take_groups(self, vpa: VerticalPodAutoscaler, state: VpaState) -> None:
         """Keep a record for each group of a scoped VPA."""
@@ -233,7 +278,9 @@ class VpaLoader:
                 )
                 group.scope, group.group, group.source = state.scope, value, state.source
                 group.problem, group.estimations, group.resolves = state.problem, state.estimations, state.resolves
+                group.choice, group.only_up = state.choice, state.only_up
             self._model.vpas[key].contested = state.contested
+            self._model.vpas[key].conditions = state.conditions
 
     async def _load_checkpoints(self, mine: Mapping[ObjectKey, VerticalPodAutoscaler]) -> None:
         waiting: dict[str, dict[str, VpaState]] = {}
@@ -250,12 +297,15 @@ class VpaLoader:
                 state, vpa = states[name], mine[ObjectKey(namespace, vpa_name(name))]
                 state.loaded, state.checkpoint_written = True, one.oldest
                 for loaded in one.loaded:
-                    self._restore(vpa, state, loaded.content, loaded.floor)
+                    self._restore(vpa, state, loaded)
                 for checkpoint, problem in one.problems.items():
                     self._report(vpa, checkpoint, problem)
             await asyncio.sleep(0)
 
-    def _restore(self, vpa: VerticalPodAutoscaler, state: VpaState, content: Checkpoint, floor: Floor | None) -> None:
+    def _restore(self, vpa: VerticalPodAutoscaler, state: VpaState, loaded: Loaded) -> None:
+        content, floor = loaded.content, loaded.floor
+        if loaded.learned_problem:
+            self._recorder.publish(invalid_tuning(vpa, loaded.learned_problem))
         key, now, settings = state.key, self._clock.now(), self._settings
         name = checkpoint_name(key.name, content.container)
         tuning = state.tuning(content.container, self._tuning)
@@ -283,6 +333,8 @@ class VpaLoader:
             state.windows[content.container] = content.windows
         if floor is not None:
             state.floors[content.container] = floor
+        if loaded.learned is not None:
+            self._learned.restore(key, content.container, loaded.learned)
 
     def _report(self, vpa: VerticalPodAutoscaler, checkpoint: str, problem: str) -> None:
         log.warning("checkpoint cannot be read, keeping it", vpa=str(key_of(vpa)), checkpoint=checkpoint, error=problem)

@@ -14,30 +14,39 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from kubetide import tracing
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import LEASES, VPA_CHECKPOINTS, VPAS
+from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.kube.control.controller import Controller, PeriodicLoop
-from kubetide.kube.control.leader_election import Leadership
+from kubetide.kube.control.core.ranges import NO_RANGES, range_of, selector_of
 from kubetide.kube.control.recorder import EventRecorder
+from kubetide.kube.control.sharing import leadership_of
 from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.scope import group_value, is_group, scope_of, vpa_name
+from kubetide.vpa.recommender.checkpoint_publisher import CheckpointPublisher
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore
+from kubetide.vpa.recommender.cluster_room import ClusterRoom
+from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
+from kubetide.vpa.recommender.core.coordination.coordinated import CoordinatedSizes
 from kubetide.vpa.recommender.core.decisions import left_alone, memory_floors, options_of, tuning_of
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.groups import members
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.trace import trace, trace_from_checkpoints
+from kubetide.vpa.recommender.core.trace import trace, trace_from_checkpoints, with_ceilings
+from kubetide.vpa.recommender.fleet_store import FleetStore
 from kubetide.vpa.recommender.learn import Learner
 from kubetide.vpa.recommender.load import VpaLoader
+from kubetide.vpa.recommender.object_metrics import VpaObjectMetrics
 from kubetide.vpa.recommender.observer import Observer
 from kubetide.vpa.recommender.prometheus import Prometheus, PrometheusHistory, PrometheusHttp
-from kubetide.vpa.recommender.publish import CheckpointPublisher, StatusPublisher
+from kubetide.vpa.recommender.publish import StatusPublisher
 from kubetide.vpa.recommender.settings import DEFAULT_LEASE, OLD_LEASE, PROMETHEUS, RecommenderSettings
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry
 
@@ -66,20 +75,15 @@ class Recommender(Controller):
         self._client = client
         self._clock = clock
         self._telemetry = RecommenderTelemetry(telemetry)
-        leadership = Leadership(
-            client,
-            clock=clock,
-            enabled=settings.leader_elect,
-            lease_name=settings.lease_name,
-            namespace=settings.leader_elect_resource_namespace,
-            rng=rng,
-            lease_duration=settings.leader_elect_lease_duration,
-            renew_deadline=settings.leader_elect_renew_deadline,
-            retry_period=settings.leader_elect_retry_period,
-        )
+        leadership = leadership_of(client, settings, clock=clock, rng=rng, lease_name=settings.lease_name)
         self._writer = leadership.writer
         self._observer = Observer(client, clock=clock, settings=settings, rng=rng)
-        self._vpas = VpaLoader(client, clock=clock, settings=settings, recorder=recorder, rng=rng)
+        self._vpas = VpaLoader(
+            client, clock=clock, settings=settings, recorder=recorder, rng=rng, owns=self._learns_about
+        )
+        self._room = ClusterRoom(client, clock=clock, settings=settings, rng=rng)
+        self._busy = asyncio.Lock()
+        self._served_ranges = NO_RANGES
         self._history: PrometheusHistory | None = None
         if settings.storage == PROMETHEUS:
             source = prometheus or PrometheusHttp(settings, telemetry, clock)
@@ -87,11 +91,13 @@ class Recommender(Controller):
         super().__init__(
             "recommender",
             clock=clock,
-            caches=(self._vpas, self._observer),
-            loops=(PeriodicLoop("loop", self.run_once, clock=clock, interval=settings.interval),),
+            caches=(self._vpas, self._observer, self._room),
+            loops=(PeriodicLoop("recommender", self.run_once, clock=clock, interval=settings.interval),),
             leadership=leadership,
+            sharded=(*self._vpas.sharded, self._observer.pods),
         )
         self._begin()
+        telemetry.register(VpaObjectMetrics(self._served, by_name=settings.recommendation_metrics))
 
     def _begin(self) -> None:
         """Start from nothing, as after a restart: whoever led in between wrote what has to be known."""
@@ -99,9 +105,21 @@ class Recommender(Controller):
         self.model = Model(tuning_of(settings), settings.followed)
         keep_for = settings.memory_aggregation_interval * settings.memory_aggregation_interval_count
         store = CheckpointStore(self._writer, clock=clock, keep_for=keep_for)
-        self._vpas.begin(self.model, store)
+        pods = self._observer.pods.store.get
+        learned = self._learned = LearnedSizes(self.model, self.options, pods)
+        coordinated = self._coordinated = CoordinatedSizes(self.model, self.options, pods, self._observer.starts.get)
+        self._fleets = FleetStore(self._writer, settings, learned)
+        self._vpas.begin(self.model, store, learned)
         self._observer.begin()
-        self._learner = Learner(self.model, self._observer, clock=clock, settings=settings, telemetry=self._telemetry)
+        self._learner = Learner(
+            self.model,
+            self._observer,
+            clock=clock,
+            settings=settings,
+            telemetry=self._telemetry,
+            learned=learned,
+            coordinated=coordinated,
+        )
         self._statuses = StatusPublisher(
             self._writer,
             self._vpas,
@@ -110,10 +128,21 @@ class Recommender(Controller):
             settings=settings,
             options=self.options,
             telemetry=self._telemetry,
-            pods=self._observer.pods.store.get,
+            pods=pods,
+            learned=learned,
+            coordinated=coordinated,
+            room=self._room,
         )
-        self._checkpoints = CheckpointPublisher(store, self._vpas, self.model, clock=clock, settings=settings)
+        self._checkpoints = CheckpointPublisher(
+            store, self._vpas, self.model, clock=clock, settings=settings, learned=learned
+        )
         self._looped = False
+        self._served_ranges = NO_RANGES
+
+    def _served(self) -> list[VerticalPodAutoscaler]:
+        """Return the VPAs that this recommender recommends for, as they are now."""
+        found = [self._vpas.get(key) for key, state in self.model.vpas.items() if state.group is None]
+        return [vpa for vpa in found if vpa is not None]
 
     # ------------------------------------------------------------------ life
 
@@ -134,8 +163,37 @@ class Recommender(Controller):
         )
         await self._wait_for_predecessor()
         self._begin()
-        if self._history is not None:
+        if self._history is not None and self._shards is None:
             await self._learner.read_history(self._history)
+
+    # Where replicas share the VPAs. One that is taken over begins as after a restart: with what its last owner saved.
+
+    def _learns_about(self, namespace: str) -> bool:
+        # Until what was learned is saved, a range that is about to pass on is still looked after.
+        return self._shards is None or range_of(namespace) in self._served_ranges
+
+    async def _take_over(self) -> None:
+        """Begin with the ranges that were taken since the last loop."""
+        taken = frozenset(self._owned) - self._served_ranges
+        if self._history is not None and taken:
+            await self._learner.read_history(self._history, lambda namespace: range_of(namespace) in taken)
+        self._served_ranges |= taken
+
+    async def stops_owning(self, ranges: frozenset[int]) -> None:
+        """Write statuses and checkpoints of ranges, as far as they may still be written, and forget them."""
+
+        def leaves(namespace: str) -> bool:
+            return range_of(namespace) in ranges
+
+        async with self._busy:
+            served = self._served_ranges & ranges
+            if served and self._shards is not None and served <= self._shards.held:
+                await self._statuses.update(leaves)
+                if self._history is None:
+                    await self._checkpoints.write(leaves)
+            self._vpas.forget([key for key in self.model.vpas if leaves(key.namespace)])
+            self._learner.forget_namespaces(leaves)
+            self._served_ranges -= ranges
 
     async def _wait_for_predecessor(self) -> None:
         """Wait while a recommender from before version 1.3 holds its own lease: two must never write."""
@@ -157,11 +215,22 @@ class Recommender(Controller):
 
     async def run_once(self) -> None:
         """Run one loop."""
+        async with self._busy:
+            if self._shards is not None:
+                await self._take_over()
+            await self._run_once()
+
+    async def _run_once(self) -> None:
+        hour_ended = False
         async with self._telemetry.step("total", self._clock):
             async with self._step("LoadVPAs", self.settings.step_timeout):
                 await self._vpas.load()
+                if self._history is None and any(vpa.choice.learned for vpa in self.model.vpas.values()):
+                    await self._fleets.load()
             async with self._step("LoadPods"):
                 self._learner.load_pods()
+                hour_ended = self._learned.begin_loop(self._clock.now())
+                self._vpas.announce(self._coordinated.begin_loop(self._clock.now()))
                 self._checkpoints.note_restored(self._statuses)
                 self._learner.take_early()
                 if not self._looped:
@@ -171,14 +240,23 @@ class Recommender(Controller):
             async with self._step("DeleteRemovedPods"):
                 self._learner.delete_removed_pods()
             async with self._step("UpdateVPAs"):
+                self._vpas.announce(self._coordinated.decide(self._clock.now(), self._observer.nodes.capacity))
                 await self._statuses.update()
             async with self._step("MaintainCheckpoints"):
+                if hour_ended:
+                    self._checkpoints.hour_ended()
                 if self._history is None:
                     await self._checkpoints.write()
-                await self._checkpoints.collect_garbage()
+                mine = None if self._shards is None else selector_of(self._served_ranges)
+                await self._checkpoints.collect_garbage(self._learns_about, mine)
+                # What fleets have learned is one object: the replica that owns its namespace writes it.
+                if hour_ended and self._history is None and self.owns(self.settings.leader_elect_resource_namespace):
+                    await self._fleets.write()
             async with self._step("GarbageCollect"):
                 self._learner.collect_garbage()
-        self._telemetry.aggregates.set(self.model.aggregate_count())
+        aggregates = self.model.aggregate_count()
+        self._telemetry.aggregates.set(aggregates)
+        tracing.annotate(vpas=len(self.model.vpas), aggregates=aggregates)
         self._looped = True
 
     def _announce_cold_start(self) -> None:
@@ -215,6 +293,10 @@ class Recommender(Controller):
         if vpa is None:
             return None
         found = self._trace(vpa) | {"compat": str(self.settings.followed.version)}
+        if (learned := self._learned.explain(vpa)) is not None:
+            found["learned"] = learned
+        if (coordination := self._coordinated.explain(vpa)) is not None:
+            found["coordination"] = coordination
         if vpa.is_scoped:
             found["scope"] = vpa.scope
             found["containers"] = []
@@ -223,14 +305,24 @@ class Recommender(Controller):
 
     def _trace(self, vpa: VpaState) -> dict[str, Any]:
         now = self._clock.now()
-        return trace(
+        found = trace(
             self.model,
             vpa,
             self.options,
             now=now,
             memory_floors=memory_floors(vpa, self.settings, now),
             excluded=left_alone(vpa, self.settings),
+            learned=self._statuses.overlay,
         )
+        for container in found["containers"]:
+            name = container["name"]
+            slots = [labels.aggregates[name] for labels in vpa.label_sets.values() if name in labels.aggregates]
+            if (effect := self._learner.effect_of(slots)) is not None:
+                container["signals"] = effect
+        if vpa.capped:
+            found["ceilings"] = list(vpa.capped)
+            with_ceilings(found["containers"], vpa.allowed)
+        return found
 
 
 async def recompute(client: Client, clock: Clock, settings: RecommenderSettings, key: ObjectKey) -> dict[str, Any]:

@@ -7,38 +7,44 @@ and wait in a bounded queue until the loop takes them. Usage is one list for the
 import asyncio
 import random
 from collections import deque
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from kubetide.api.objects.core import Container, Pod, PodSpec, PodStatus
-from kubetide.api.objects.meta import ObjectMeta
-from kubetide.api.objects.metrics import ContainerUsage, PodMetrics
-from kubetide.api.objects.scheme import EVENTS, PODS
-from kubetide.api.objects.vpa import CrossVersionObjectReference, VerticalPodAutoscaler
+from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectKey, ObjectMeta, key_of
+from kubetide.api.objects.metrics import ContainerUsage, PodMetrics, PodSignals
+from kubetide.api.objects.scheme import EVENTS, POD_SIGNALS, PODS
+from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.api.values.selectors import NOTHING, Selector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.cache.nodes import NodeSizes
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.decoding import ADDED, Rejected
+from kubetide.kube.client.decoding import ADDED, WatchEvent
 from kubetide.kube.client.errors import ApiError
+from kubetide.kube.control.core.ranges import ShardMode
 from kubetide.kube.metrics import ExternalMetrics, ResourceMetrics
 from kubetide.kube.owners import ControllerKey, OwnerChain
 from kubetide.log import get_logger
+from kubetide.vpa.core.ceilings import NODES
+from kubetide.vpa.core.grown import GROWN
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.core.sidecars import with_sidecars
 from kubetide.vpa.recommender.core.decisions import failed_check, has_parent, no_controller, unreadable_target
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, Seen, from_event, from_pod, from_update
-from kubetide.vpa.recommender.settings import RecommenderSettings
+from kubetide.vpa.recommender.settings import HpaConflicts, RecommenderSettings
 
 log = get_logger("vpa.recommender")
 
 OOM_QUEUE = 5000
+SIGNALS_PAUSE = 600.0
 REWATCH_SECONDS = 10.0
 
 
@@ -67,6 +73,9 @@ class Observer:
 
     def __init__(self, client: Client, *, clock: Clock, settings: RecommenderSettings, rng: random.Random) -> None:
         self._client = client
+        self._clock = clock
+        self._ask_signals_at = float("-inf")
+        self.signals_problem = ""
         self._settings = settings
         self._rng = rng
         self._namespace = settings.vpa_object_namespace or None
@@ -78,12 +87,16 @@ class Observer:
             clock=clock,
             namespace=self._namespace,
             field_selector="status.phase!=Pending",
-            slim=(lambda pod: slim(with_sidecars(pod))) if settings.gate("NativeSidecar") else slim,
+            slim=_slimming(settings),
             rng=rng,
         )
         self.pods.add_handler(self._on_pod)
         self.nodes = NodeSizes(client, clock=clock, rng=rng)
         self.seen = Seen()
+        self._clock = clock
+        self._follows_starts = settings.hpa_conflicts is not HpaConflicts.IGNORE
+        self.starts: dict[ObjectKey, float] = {}
+        """How long pods took to become ready, in seconds, where that was seen."""
         self._early: deque[Oom] = deque(maxlen=OOM_QUEUE)
         self._queue: deque[Oom] = deque(maxlen=OOM_QUEUE)
 
@@ -128,10 +141,15 @@ class Observer:
         if new is None:
             if old is not None:
                 self.seen.forget(old.metadata.namespace, old.metadata.name, old.metadata.uid)
+                self.starts.pop(key_of(old), None)
             return
         if old is None:
             self._early.extend(self.seen.fresh(from_pod(new)))
             return
+        if self._follows_starts and not _is_ready(old) and _is_ready(new):
+            created = new.metadata.creation_timestamp
+            if created is not None:
+                self.starts.setdefault(key_of(new), max(0.0, (self._clock.now() - created).total_seconds()))
         # The edge first, because it knows the request in force when the OOM kill happened; the level finds what a gap
         # hid.
         self._queue.extend(self.seen.fresh(from_update(old, new)))
@@ -146,17 +164,37 @@ class Observer:
                 async with aclosing(stream):
                     async for event in stream:
                         # The server repeats old events at the start of each watch: each OOM kill is counted once.
-                        if event.type == ADDED and not isinstance(event, Rejected):
+                        if isinstance(event, WatchEvent) and event.type == ADDED:
                             self._queue.extend(self.seen.fresh(from_event(event.object)))
             except KubetideError as error:
                 log.debug("watching eviction events failed", error=str(error))
             await asyncio.sleep(REWATCH_SECONDS * (1 + 0.5 * self._rng.random()))
 
+    async def signals(self) -> tuple[PodSignals, ...]:
+        """Return what nodes know of containers beyond their usage; nothing where no server tells."""
+        now = self._clock.monotonic()
+        if now < self._ask_signals_at:
+            return ()
+        try:
+            found = (await self._client.list(POD_SIGNALS, namespace=self._namespace)).items
+        except KubetideError as error:
+            # Another metrics server answers 404, one without permission 403: neither changes from minute to minute.
+            wait = SIGNALS_PAUSE if isinstance(error, ApiError) and error.status in (403, 404) else 0.0
+            self._ask_signals_at = now + wait
+            if str(error) != self.signals_problem:
+                log.warning("signals of nodes cannot be read, samples stay as they are", error=str(error))
+            self.signals_problem = str(error)
+            return ()
+        self.signals_problem = ""
+        return tuple(found)
+
     async def usage(self, model: Model) -> tuple[PodMetrics, ...]:
-        """Return the usage of all pods."""
+        """Return the usage of all pods, or where replicas share the work, of those that are ours."""
         if self._settings.use_external_metrics:
             return await self._external_usage(model)
-        return await self._usage.pods(self._namespace)
+        ours = self.pods.store
+        sharing = self._settings.shards is ShardMode.AUTO
+        return await self._usage.pods(self._namespace, foreign=(lambda _, key: key not in ours) if sharing else None)
 
     async def _external_usage(self, model: Model) -> tuple[PodMetrics, ...]:
         wanted = {
@@ -212,8 +250,23 @@ def transient(error: KubetideError) -> bool:
     return isinstance(error, Unavailable)
 
 
-def slim(pod: Pod) -> Pod:
-    """Return a pod reduced to what the recommender reads: a cluster's pods are held for hours."""
+def _is_ready(pod: Pod) -> bool:
+    statuses = pod.status.container_statuses or ()
+    return bool(statuses) and all(status.ready for status in statuses)
+
+
+def _slimming(settings: RecommenderSettings) -> Callable[[Pod], Pod]:
+    placed = NODES in settings.ceilings
+    if settings.gate("NativeSidecar"):
+        return lambda pod: slim(with_sidecars(pod), placed=placed)
+    return partial(slim, placed=placed)
+
+
+def slim(pod: Pod, *, placed: bool = False) -> Pod:
+    """Return a pod reduced to what the recommender reads: a cluster's pods are held for hours.
+
+    With `placed`, what decides on which nodes it may run is kept too.
+    """
     meta, spec, status = pod.metadata, pod.spec, pod.status
     return Pod(
         metadata=ObjectMeta(
@@ -222,11 +275,16 @@ def slim(pod: Pod) -> Pod:
             uid=meta.uid,
             resource_version=meta.resource_version,
             labels=meta.labels,
+            annotations={GROWN: grown} if (grown := (meta.annotations or {}).get(GROWN)) else None,
+            creation_timestamp=meta.creation_timestamp,
         ),
         spec=PodSpec(
             node_name=spec.node_name,
             containers=tuple(Container(name=c.name, resources=c.resources) for c in spec.containers or ()),
             init_containers=tuple(Container(name=c.name) for c in spec.init_containers or ()) or None,
+            overhead=spec.overhead if placed else None,
+            node_selector=spec.node_selector if placed else None,
+            tolerations=spec.tolerations if placed else None,
         ),
         status=PodStatus(
             phase=status.phase,

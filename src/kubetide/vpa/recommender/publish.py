@@ -1,16 +1,18 @@
-"""Last step of a loop: what the model knows into the API, as the status and the checkpoints of every VPA.
+"""Last step of a loop: what the model knows into the API, as the status of every VPA.
 
-Both go through the VPAs in parts, so that leases are renewed and watches read in between, and both write only what
-differs, and leave for later what nobody decides on (`core.significance`). A VPA whose object, amounts and pods are the
+It goes through the VPAs in parts, so that leases are renewed and watches read in between, writes only what
+differs, and leaves for later what nobody decides on (`core.significance`). A VPA whose object, amounts and pods are the
 same since its status was decided is not decided again.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from kubetide import tracing
+from kubetide.api.objects.coordination import COORDINATION_ANNOTATION
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import VPAS
@@ -20,17 +22,21 @@ from kubetide.clock import Clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError, NotFound
 from kubetide.log import get_logger
+from kubetide.stats.buckets import Ints
+from kubetide.vpa.core.learned import LIMITS_ANNOTATION
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.core.scope import GROUPS_ANNOTATION
-from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, each
-from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints
-from kubetide.vpa.recommender.core.decisions import fetching, judge, left_alone, may_save, memory_floors
-from kubetide.vpa.recommender.core.entities import Basis, Mark, VpaState
+from kubetide.vpa.recommender.checkpoint_store import each
+from kubetide.vpa.recommender.cluster_room import ClusterRoom
+from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
+from kubetide.vpa.recommender.core.coordination.coordinated import CoordinatedSizes
+from kubetide.vpa.recommender.core.decisions import fetching, judge, left_alone, memory_floors
+from kubetide.vpa.recommender.core.entities import Basis, VpaState
 from kubetide.vpa.recommender.core.groups import members
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.oom import Floor
-from kubetide.vpa.recommender.core.recommend import Options, recommend
-from kubetide.vpa.recommender.core.significance import Cadence, moved, requests_of
+from kubetide.vpa.recommender.core.recommend import Options, Row, recommend
+from kubetide.vpa.recommender.core.significance import Cadence, requests_of
+from kubetide.vpa.recommender.core.status import describe_change
 from kubetide.vpa.recommender.load import VPAS_PER_TURN, VpaLoader
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry, Review
@@ -49,10 +55,25 @@ class Write:
     status: Mapping[str, Any] | None
     groups: str | None = None
     """The annotation with the groups of a scoped VPA, where the CRD has no field for them; empty: without it."""
+    limits: str | None = None
+    """The annotation with memory limits apart from requests; empty: without it."""
+    coordination: str | None = None
+    """The annotation about an HPA that the VPA is sized for; empty: without it."""
+
+    @property
+    def annotations(self) -> dict[str, str | None]:
+        """Return the annotations to write; None takes one away."""
+        wanted = {
+            GROUPS_ANNOTATION: self.groups,
+            LIMITS_ANNOTATION: self.limits,
+            COORDINATION_ANNOTATION: self.coordination,
+        }
+        return {name: text or None for name, text in wanted.items() if text is not None}
 
 
 Pods = Callable[[ObjectKey], Pod | None]
-Contents = Mapping[str, Sequence[Checkpoint]]
+Namespaces = Callable[[str], bool]
+"""Some namespaces, by their names."""
 
 
 class StatusPublisher:
@@ -69,8 +90,14 @@ class StatusPublisher:
         options: Options,
         telemetry: RecommenderTelemetry,
         pods: Pods,
+        learned: LearnedSizes,
+        coordinated: CoordinatedSizes,
+        room: ClusterRoom,
     ) -> None:
         self._client = client
+        self._learned = learned
+        self._coordinated = coordinated
+        self._room = room
         self._vpas = vpas
         self._model = model
         self._clock = clock
@@ -82,20 +109,41 @@ class StatusPublisher:
         self._pods = pods
         self._cadence = Cadence(settings.waits[0])
 
-    async def update(self) -> None:
-        """Recommend for every VPA whose history is known, and write what changed."""
+    async def update(self, leaving: Namespaces | None = None) -> None:
+        """Recommend for every VPA whose history is known, and write what changed.
+
+        For VPAs that are about to be another replica's (`leaving`), also what could wait.
+        """
         now = self._clock.now()
         deadline = self._clock.monotonic() + self._settings.step_timeout.total_seconds()
-        loaded = [vpa for vpa in self._model.vpas.values() if vpa.loaded and vpa.group is None]
-        review = Review()
-        for start in range(0, len(loaded), VPAS_PER_TURN):
-            part = loaded[start : start + VPAS_PER_TURN]
+        loaded = [vpa for vpa in self._model.vpas.values() if vpa.loaded and vpa.group is None and among(vpa, leaving)]
+        review, written = Review(), 0
+        for part in self._parts(loaded):
             found = self.recommend([one for vpa in part for one in members(self._model, vpa) if one.loaded], now)
-            writes = [write for vpa in part if (write := self._decide(vpa, found, now, review)) is not None]
+            patient = leaving is None
+            writes = [write for vpa in part if (write := self._decide(vpa, found, now, review, patient)) is not None]
+            written += len(writes)
             await self._write_all(writes, deadline)
+        if leaving is not None:
+            return
+        tracing.annotate(recommended=len(loaded), writes=written)
         if self._settings.fetching_history_condition:
             await self._write_all(self._fetching(now), deadline)
         review.show(self._telemetry)
+
+    def _parts(self, loaded: list[VpaState]) -> Iterator[list[VpaState]]:
+        """Yield VPAs in parts; with ceilings no namespace is in two of them, because quotas are shared."""
+        if self._settings.ceilings:
+            loaded.sort(key=lambda vpa: vpa.key.namespace)
+        start = 0
+        while start < len(loaded):
+            end = min(start + VPAS_PER_TURN, len(loaded))
+            if self._settings.ceilings:
+                namespace = loaded[end - 1].key.namespace
+                while end < len(loaded) and loaded[end].key.namespace == namespace:
+                    end += 1
+            yield loaded[start:end]
+            start = end
 
     def recommend(self, part: Sequence[VpaState], now: datetime) -> dict[ObjectKey, tuple[Recommended, ...]]:
         """Return what the model recommends for some VPAs, and remember it with them."""
@@ -105,10 +153,29 @@ class StatusPublisher:
                 floors[vpa.key, name] = floor
             if alone := left_alone(vpa, self._settings):
                 excluded[vpa.key] = alone
-        return recommend(self._model, part, self._options, memory_floors=floors, excluded=excluded, remember=True)
+        found = recommend(
+            self._model,
+            part,
+            self._options,
+            memory_floors=floors,
+            excluded=excluded,
+            remember=True,
+            learned=self.overlay,
+        )
+        return self._room.cap(part, found, self._pods, self._vpas.replicas) if self._settings.ceilings else found
+
+    def overlay(self, rows: Sequence[Row], amounts: Ints) -> None:
+        """Replace plain amounts by what was learned, and those by what an HPA needs."""
+        self._learned.apply(rows, amounts)
+        self._coordinated.apply(rows, amounts)
 
     def _decide(
-        self, vpa: VpaState, everything: Mapping[ObjectKey, tuple[Recommended, ...]], now: datetime, review: Review
+        self,
+        vpa: VpaState,
+        everything: Mapping[ObjectKey, tuple[Recommended, ...]],
+        now: datetime,
+        review: Review,
+        patient: bool,
     ) -> Write | None:
         """Decide what the status of a VPA becomes, note it, and return the write that is needed, if one is."""
         current, old = self._vpas.get(vpa.key), vpa.recommendation
@@ -122,10 +189,23 @@ class StatusPublisher:
                 before, one.recommendation = one.recommendation, everything.get(one.key, ())
                 review.moved(one, before, one.recommendation)
                 review.hold(one)
-        basis = Basis(current, found, vpa.pod_count, vpa.problem, vpa.contested, groups or {})
+        limits, coordination = self._learned.limits_text(vpa), self._coordinated.text(vpa)
+        basis = Basis(
+            current,
+            found,
+            vpa.pod_count,
+            vpa.problem,
+            vpa.contested,
+            groups or {},
+            vpa.choice,
+            vpa.heaps,
+            limits,
+            (coordination, vpa.unsized, vpa.coordination.obstacle, *vpa.coordination.words),
+            vpa.capped,
+        )
         write = None
         # Whether confidence is low depends on the time alone, so with that condition every loop has to look.
-        settled = vpa.basis is not None and vpa.basis.same_as(basis)
+        settled = vpa.basis is not None and vpa.basis.same_as(basis) and not self._learned.is_leaving(vpa)
         if not settled or self._settings.low_confidence_condition:
             decision = judge(
                 current,
@@ -136,11 +216,14 @@ class StatusPublisher:
                 now=now,
                 groups=groups,
                 dropped=self._dropped,
-                may_wait=self._may_wait(vpa, now),
+                may_wait=patient and self._may_wait(vpa, now),
+                limits=limits,
+                coordination=coordination,
             )
             vpa.conditions, vpa.recommendation = decision.conditions, decision.recommendation
-            if decision.status is not None or decision.groups is not None:
-                write = Write(vpa, current, decision.status, decision.groups)
+            wanted = Write(vpa, current, decision.status, decision.groups, decision.limits, decision.coordination)
+            if decision.status is not None or wanted.annotations:
+                write = wanted
             # Only what needs no write is settled: one that fails is tried again, one that waits becomes due.
             vpa.basis = basis if write is None and not decision.waits else None
             if decision.status is None:
@@ -187,13 +270,17 @@ class StatusPublisher:
         await asyncio.sleep(0)
 
     async def _write(self, write: Write) -> None:
-        if write.status is not None:
-            await self._write_status(write.state, write.vpa, write.status)
-        if write.groups is not None:
-            await self._write_groups(write.vpa, write.groups)
+        with tracing.span("recommender/vpa"):
+            if tracing.is_on():
+                why = "annotations" if write.status is None else describe_change(write.vpa.status, write.status)
+                tracing.annotate(vpa=write.state.key, pods=write.state.pod_count, reason=why)
+            if write.status is not None:
+                await self._write_status(write.state, write.vpa, write.status)
+            if write.annotations:
+                await self._annotate(write.vpa, write.annotations)
 
-    async def _write_groups(self, vpa: VerticalPodAutoscaler, text: str) -> None:
-        body = {"metadata": {"annotations": {GROUPS_ANNOTATION: text or None}}}
+    async def _annotate(self, vpa: VerticalPodAutoscaler, annotations: Mapping[str, str | None]) -> None:
+        body = {"metadata": {"annotations": dict(annotations)}}
         try:
             await self._client.patch(VPAS, vpa.metadata.name, MergePatch(body), namespace=vpa.metadata.namespace)
         except NotFound:
@@ -233,86 +320,6 @@ class StatusPublisher:
             log.debug("vpa changed meanwhile, writing in the next loop", vpa=f"{meta.namespace}/{meta.name}")
 
 
-class CheckpointPublisher:
-    """Keeps the checkpoints of every VPA equal to the model, oldest first."""
-
-    def __init__(
-        self, store: CheckpointStore, vpas: VpaLoader, model: Model, *, clock: Clock, settings: RecommenderSettings
-    ) -> None:
-        self._store = store
-        self._vpas = vpas
-        self._model = model
-        self._clock = clock
-        self._settings = settings
-        self._cadence = Cadence(settings.waits[1])
-        self._collected = clock.now()
-
-    def note_restored(self, statuses: StatusPublisher) -> None:
-        """Note what the checkpoints of VPAs that were just read lead to, before anything new is added to them."""
-        loaded = (vpa for vpa in self._model.vpas.values() if vpa.loaded and vpa.saved is None)
-        fresh = [vpa for vpa in loaded if vpa.checkpoint_written is not None]
-        if self._cadence.interval and fresh:
-            statuses.recommend(fresh, self._clock.now())
-            for vpa in fresh:
-                vpa.saved = _amounts(vpa)
-
-    async def write(self) -> None:
-        """Write what is due, as far as the time for it allows."""
-        now = self._clock.now()
-        deadline = self._clock.monotonic() + self._settings.checkpoints_timeout.total_seconds()
-        due = self._due([vpa for vpa in self._model.vpas.values() if may_save(vpa, self._settings)], now)
-        due.sort(key=lambda vpa: vpa.checkpoint_written.timestamp() if vpa.checkpoint_written is not None else 0.0)
-        for start in range(0, len(due), VPAS_PER_TURN):
-            part = due[start : start + VPAS_PER_TURN]
-            contents = checkpoints(self._model, part, now=now, stored=self._holds)
-
-            async def write(vpa: VpaState, contents: Contents = contents) -> None:
-                await self._store.write(vpa, contents[str(vpa.key)], self._floors(vpa))
-                vpa.checkpoint_written, vpa.saved = self._clock.now(), _amounts(vpa)
-
-            workers = self._settings.update_worker_count
-            left = await each(part, workers, write, deadline=deadline, clock=self._clock)
-            if left:
-                log.info("checkpoints left for the next loop", count=len(left) + len(due) - start - len(part))
-                return
-            await asyncio.sleep(0)
-
-    def _due(self, vpas: Sequence[VpaState], now: datetime) -> list[VpaState]:
-        """Return the VPAs whose turn it is, and those that a restart would recommend something else for."""
-        if not self._cadence.interval:
-            return list(vpas)
-        differs = moved([vpa.saved or b"" for vpa in vpas], [_amounts(vpa) for vpa in vpas])
-        return [vpa for vpa, is_off in zip(vpas, differs, strict=True) if is_off or self._is_due(vpa, now)]
-
-    def _is_due(self, vpa: VpaState, now: datetime) -> bool:
-        written, stored = vpa.checkpoint_written, vpa.checkpoints
-        if written is None or vpa.saved is None or self._cadence.is_due(str(vpa.key), written, now):
-            return True
-        if any(name not in stored for name in vpa.fed()):
-            return True
-        return any(name in stored and stored[name].floor != floor for name, floor in self._floors(vpa).items())
-
-    def _holds(self, key: ObjectKey, container: str, mark: Mark) -> bool:
-        vpa = self._model.vpas[key]
-        return self._store.holds(vpa, container, mark, self._floors(vpa).get(container))
-
-    def _floors(self, vpa: VpaState) -> Mapping[str, Floor]:
-        return vpa.floors if self._settings.oom_floor else {}
-
-    async def collect_garbage(self) -> None:
-        """Delete the checkpoints of VPAs that are gone, once per interval."""
-        now = self._clock.now()
-        if now - self._collected <= self._settings.checkpoints_gc_interval:
-            return
-        self._collected = now
-        deleted = await self._store.collect_garbage(
-            self._settings.vpa_object_namespace or None,
-            ignored=self._settings.ignored_vpa_object_namespaces,
-            exists=self._vpas.exists,
-        )
-        if deleted:
-            log.info("deleted checkpoints of VPAs that are gone", count=deleted)
-
-
-def _amounts(vpa: VpaState) -> bytes:
-    return vpa.memo.amounts if vpa.memo is not None else b""
+def among(vpa: VpaState, namespaces: Namespaces | None) -> bool:
+    """Return whether a VPA is in some namespaces; None is all of them."""
+    return namespaces is None or namespaces(vpa.key.namespace)

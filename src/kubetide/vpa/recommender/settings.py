@@ -10,7 +10,11 @@ from kubetide.api.values.compat import Compat
 from kubetide.api.values.quantity import Quantity, parse_quantity
 from kubetide.config import Doc, Settings
 from kubetide.errors import InvalidInput, SettingsError
+from kubetide.kube.control.core.ranges import ShardMode, refuse_beside_auto
+from kubetide.vpa import settings as shared
+from kubetide.vpa.core.ceilings import CEILINGS
 from kubetide.vpa.core.compat import DEFAULT, check_gates, compat_of, gate_enabled
+from kubetide.vpa.core.learned import Estimator
 
 PROMETHEUS = "prometheus"
 DEFAULT_LEASE = "vpa-recommender-lease"
@@ -27,6 +31,7 @@ class HpaConflicts(StrEnum):
     IGNORE = "ignore"
     REPORT = "report"
     AVOID = "avoid"
+    COORDINATE = "coordinate"
 
 
 class RecommenderSettings(Settings, frozen=True, kw_only=True):
@@ -175,9 +180,7 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     external_metrics_cpu_metric: Annotated[str, Doc("External metric with CPU usage.")] = ""
     external_metrics_memory_metric: Annotated[str, Doc("External metric with memory usage.")] = ""
     vpa_object_namespace: Annotated[str, Doc("Serve the VPAs of this namespace only; empty: all.")] = ""
-    ignored_vpa_object_namespaces: Annotated[
-        tuple[str, ...], Doc("Namespaces whose VPAs are left alone. Not together with --vpa-object-namespace.")
-    ] = ()
+    ignored_vpa_object_namespaces: shared.IgnoredNamespaces = ()
     feature_gates: Annotated[
         tuple[str, ...],
         Doc(
@@ -185,27 +188,15 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
             "NativeSidecar sizes init containers that keep running."
         ),
     ] = ()
-    compat: Annotated[
-        str,
-        Doc(
-            "Release of VPA whose rules decide: 1.7, or 1.8 (upstream's main branch). docs/reference/compat.md lists "
-            "what differs.",
-            flag="compat",
-            aliases=("compat-vpa",),
-        ),
-    ] = str(DEFAULT)
+    compat: shared.CompatRelease = str(DEFAULT)
     address: Annotated[str, Doc("Where metrics and health are served.")] = ":8942"
-    profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
-    leader_elect: Annotated[
-        bool, Doc("Act only while holding the lease. Off upstream; on here, so that two never act at once.")
-    ] = True
-    leader_elect_resource_name: Annotated[str, Doc("Name of the leader lease.")] = DEFAULT_LEASE
-    leader_elect_resource_namespace: Annotated[str, Doc("Namespace of the leader lease.")] = "kube-system"
-    leader_elect_lease_duration: Annotated[timedelta, Doc("How long others wait for a silent leader.")] = timedelta(
-        seconds=15
-    )
-    leader_elect_renew_deadline: Annotated[timedelta, Doc("How long a leader tries to renew.")] = timedelta(seconds=10)
-    leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried.")] = timedelta(seconds=2)
+    profiling: shared.Profiling = False
+    leader_elect: shared.LeaderElect = True
+    leader_elect_resource_name: shared.LeaseName = DEFAULT_LEASE
+    leader_elect_resource_namespace: shared.LeaseNamespace = "kube-system"
+    leader_elect_lease_duration: shared.LeaseDuration = timedelta(seconds=15)
+    leader_elect_renew_deadline: shared.RenewDeadline = timedelta(seconds=10)
+    leader_elect_retry_period: shared.RetryPeriod = timedelta(seconds=2)
 
     upstream_behavior: Annotated[
         bool, Doc("Follow the release of --compat exactly: without later fixes, and with samples that cannot be true.")
@@ -240,8 +231,13 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = timedelta(minutes=20)
     shard: Annotated[
-        str, Doc("`i/n`: serve only the VPAs whose stable hash modulo n is i, for clusters that outgrow one process.")
+        str,
+        Doc(
+            "`i/n`: serve only the VPAs whose stable hash modulo n is i, for clusters that outgrow one process. "
+            "--shards=auto needs no numbers and takes over what a replica leaves behind; stop all fixed shards first."
+        ),
     ] = ""
+    shards: shared.Shards = ShardMode.OFF
     per_vpa_tuning: Annotated[
         bool, Doc("Honour annotations `kubetide.io/…` by which a VPA sets percentiles, margin, half-lives, OOM bump.")
     ] = False
@@ -249,11 +245,62 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         bool, Doc("After an OOM keep memory at the raised value, which then decays slowly, so it is not shrunk again.")
     ] = False
     oom_floor_half_life: Annotated[timedelta, Doc("How fast the OOM floor decays.", minimum=1)] = timedelta(days=7)
+    throttled_cpu_bump_up_ratio: Annotated[
+        float,
+        Doc(
+            "A CPU sample at 95 % of the container's limit or more, or of a container that its node reports throttled "
+            "in a quarter of its periods, is a lower bound of what it would use: it counts this many times over. "
+            "1 takes it for demand, as upstream does.",
+            minimum=1,
+        ),
+    ] = 1.0
+    cpu_peaks: Annotated[
+        bool,
+        Doc(
+            "Take the 99th percentile of the seconds of a minute for its CPU where nodes report it (agents with "
+            "--metrics-stream), not the mean. Sizes pods for their busy seconds.",
+        ),
+    ] = False
+    memory_without_page_cache: Annotated[
+        bool,
+        Doc(
+            "Leave page cache out of memory samples where nodes report it (agents with --metrics-stream). Upstream "
+            "counts what was touched lately as need.",
+        ),
+    ] = False
+    never_shrinking_condition: Annotated[
+        bool,
+        Doc("Set the condition MemoryNeverShrinks on VPAs with containers that grow and never give memory back."),
+    ] = False
+    ceilings: Annotated[
+        tuple[str, ...],
+        Doc(
+            "What recommendations may not exceed: `nodes` (the largest node that takes the pod), `limit-ranges`, "
+            "`quotas` (what is left is shared among the VPAs of a namespace). The condition RecommendationCapped "
+            "reports what was held. Empty: none, as upstream.",
+            flag="recommendation-ceilings",
+        ),
+    ] = ()
+    estimator: Annotated[
+        Estimator,
+        Doc(
+            "Which rule sizes pods: `vpa` (upstream's), `adaptive` (learned, memory request and limit apart) or "
+            "`adaptive-one` (learned, memory limit = request). The annotation `kubetide.io/estimator` of a VPA wins.",
+        ),
+    ] = Estimator.VPA
+    learned: Annotated[
+        bool,
+        Doc(
+            "Whether anything learned may decide. Off, the plain rule holds at once for every VPA, whatever its "
+            'annotations ask for; `kubetide.io/learned: "off"` does the same for one.',
+        ),
+    ] = True
     hpa_conflicts: Annotated[
         HpaConflicts,
         Doc(
-            "An HPA that scales the same workload on cpu or memory: `ignore` it, `report` it in a condition, "
-            "or report it and `avoid` that resource."
+            "An HPA that scales the same workload on cpu or memory: `ignore` it, `report` it in a condition, report "
+            "it and `avoid` that resource, or `coordinate`: size cpu for the HPA's target, and seldom. The annotation "
+            "`kubetide.io/hpa-conflicts` of a VPA wins, unless this is `ignore`."
         ),
     ] = HpaConflicts.REPORT
     low_confidence_condition: Annotated[
@@ -261,6 +308,14 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
     ] = False
     fetching_history_condition: Annotated[
         bool, Doc("Set the condition FetchingHistory while the history of a VPA is not loaded.")
+    ] = False
+
+    recommendation_metrics: Annotated[
+        bool,
+        Doc(
+            "Show every recommendation as a metric, under the names of kube-state-metrics "
+            "(kube_verticalpodautoscaler_…): four series per container and resource."
+        ),
     ] = False
 
     def gate(self, name: str) -> bool:
@@ -320,8 +375,15 @@ class RecommenderSettings(Settings, frozen=True, kw_only=True):
         for name in ("history_length", "history_resolution", "prometheus_query_timeout"):
             if prometheus_duration(getattr(self, name)) <= timedelta(0):
                 raise SettingsError("must be positive", subject="recommender", field=name)
+        for name in self.ceilings:
+            if name not in CEILINGS:
+                raise SettingsError(
+                    f"{name!r} is not one of {', '.join(CEILINGS)}", subject="recommender", field="ceilings"
+                )
         check_gates(self.feature_gates, section=self.section)
         _ = self.shard_of, self.largest, self.followed
+        excluded = {"shard": bool(self.shard), "leader-elect=false": not self.leader_elect}
+        refuse_beside_auto(self.shards, excluded, field="recommender shards")
         return self
 
 

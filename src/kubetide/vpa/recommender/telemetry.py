@@ -73,6 +73,14 @@ class RecommenderTelemetry:
         self.refused = instruments.counter(
             "kubetide_recommender_refused_samples_total", "Samples that cannot be true, by why.", ("reason",)
         )
+        self.throttled = instruments.counter(
+            "kubetide_recommender_throttled_samples_total",
+            "CPU samples of containers that were held back by their limit, which count as a lower bound.",
+        )
+        self.signalled = instruments.gauge(
+            "kubetide_recommender_signalled_samples",
+            "Samples of the last loop about which a node said more than usage.",
+        )
         for reason in RefusalReason:
             self.refused.labels(reason.value)
         missing = instruments.counter(

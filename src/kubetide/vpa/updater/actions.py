@@ -1,12 +1,14 @@
 """What a loop does to pods, and what it remembers of it: evictions, resizes, and the words for both."""
 
 from collections.abc import Callable
+from datetime import datetime
 from itertools import chain
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.vpa import IN_PLACE, IN_PLACE_OR_RECREATE
 from kubetide.clock import Clock
+from kubetide.kube.control.recorder import Recorder
 from kubetide.log import get_logger
 from kubetide.vpa.admission.core.mutate import resource_patch
 from kubetide.vpa.core.boost import ANNOTATION, boosted_containers
@@ -14,15 +16,17 @@ from kubetide.vpa.core.compat import NODE_CAPACITY_INFEASIBLE, RESIZE_ERROR_DEFE
 from kubetide.vpa.updater.core import events
 from kubetide.vpa.updater.core.breaker import CLOSED
 from kubetide.vpa.updater.core.budget import Creator, creator_of
+from kubetide.vpa.updater.core.disturbing import by_rollout, why_not_now
+from kubetide.vpa.updater.core.fitting import new_requests
 from kubetide.vpa.updater.core.inplace import is_infeasible, may_evict, pod_resize_state
 from kubetide.vpa.updater.core.memory import Memory, PastEviction, disruption_of
-from kubetide.vpa.updater.core.plan import Judgement, Method, VpaPlan, new_requests
+from kubetide.vpa.updater.core.plan import Judgement, Method, VpaPlan
 from kubetide.vpa.updater.core.priority import actual_requests
 from kubetide.vpa.updater.core.resizing import Resize, fell_back, resize_of
 from kubetide.vpa.updater.core.step import Step
 from kubetide.vpa.updater.evictor import Attempt, Evictor
 from kubetide.vpa.updater.executor import UNANNOUNCED, AttemptResult
-from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
+from kubetide.vpa.updater.replacements import BreakerWatch
 from kubetide.vpa.updater.telemetry import UpdaterTelemetry
 
 log = get_logger("updater")
@@ -54,6 +58,7 @@ class Disruptor:
         self._steps: dict[ObjectKey, Step] = {}
         self._last_steps: dict[ObjectKey, Step] = {}
         self._resizes: dict[str, Resize] = {}
+        self._rollouts: dict[ObjectKey, datetime] = {}
 
     def begin_run(self, uids: set[str]) -> None:
         """Forget the decisions of the loop before the last one, and pods that are gone."""
@@ -101,6 +106,27 @@ class Disruptor:
         log.info("evicted", **fields)
         return AttemptResult.COUNTS
 
+    async def roll_out(self, plan: VpaPlan) -> None:
+        """Begin a rollout of the target of a VPA, unless the last one is too fresh."""
+        now, target = self._clock.now(), plan.vpa.spec.target_ref
+        pods = [judgement.pod for judgement in plan.judged]
+        waits = why_not_now(pods, self._rollouts.get(plan.key), now=now)
+        assert target is not None
+        if not waits:
+            self._rollouts[plan.key] = now
+            problem = await self._evictor.roll_out(plan.key.namespace, target.name, at=now)
+            fields = {"vpa": str(plan.key), "deployment": target.name}
+            if problem:
+                waits = f"its rollout failed: {problem}"
+                log.warning("could not roll out", **fields, error=problem)
+            else:
+                self._recorder.publish(events.rolled_out(plan.vpa, target.name))
+                log.info("rolled out", **fields)
+        for judgement in plan.judged:
+            if judgement.method is Method.ROLL_OUT:
+                step = Step(Method.WAIT, waits) if waits else Step(Method.ROLL_OUT, judgement.reason)
+                self._steps[key_of(judgement.pod)] = step
+
     async def resize(self, plan: VpaPlan, candidate: Judgement, pod: Pod, reason: str) -> AttemptResult:
         """Resize a pod in place; a rejection for good may ask for an eviction instead."""
         assert candidate.fitted is not None
@@ -136,7 +162,8 @@ class Disruptor:
         log.warning("could not resize in place", **fields, outcome=outcome.value, error=error)
         if never and candidate.targets is not None:
             self._memory.infeasible[uid] = candidate.targets
-        if not refused or plan.mode != IN_PLACE_OR_RECREATE or candidate.unboost:
+        in_place_alone = candidate.unboost or candidate.in_place_only or bool(plan.closed) or by_rollout(plan.vpa)[0]
+        if not refused or plan.mode != IN_PLACE_OR_RECREATE or in_place_alone:
             return AttemptResult.COUNTS if outcome is Attempt.UNKNOWN else AttemptResult.NOTHING
         waited = self._memory.clock.waited(uid, pod_resize_state(pod), now=self._clock.now())
         paused = self._memory.breakers.get(plan.key, CLOSED).paused

@@ -7,14 +7,14 @@ happened; what a server was merely too busy for is tried again.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.objects.scheme import PODS, VPAS
+from kubetide.api.objects.scheme import DEPLOYMENTS, PODS, VPAS
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.api.values.codec import convert, encode
 from kubetide.api.values.conditions import Condition, find_condition, set_condition, without_condition
@@ -25,6 +25,7 @@ from kubetide.kube.client.errors import ApiError, Conflict, NotFound, ServerTime
 from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.vpa.updater.core.breaker import UPDATES_PAUSED, BreakerState, condition_from
+from kubetide.vpa.updater.core.disturbing import RESTARTED_AT
 from kubetide.vpa.updater.core.resizing import RESIZED
 
 log = get_logger("updater")
@@ -54,6 +55,16 @@ class Evictor:
         self._client = client
         self._rng = rng
 
+    async def roll_out(self, namespace: str, deployment: str, *, at: datetime) -> str:
+        """Begin a rollout of a Deployment; return what went wrong, if anything did."""
+        template = {"metadata": {"annotations": {RESTARTED_AT: at.isoformat(timespec="seconds")}}}
+        patch = MergePatch({"spec": {"template": template}})
+        try:
+            await self._client.send_patch(DEPLOYMENTS, deployment, patch, namespace=namespace)
+        except KubetideError as error:
+            return str(error)
+        return ""
+
     async def evict(self, pod: Pod) -> tuple[Attempt, str]:
         """Evict the pod, if it is still as it was seen."""
         meta = pod.metadata
@@ -78,11 +89,16 @@ class Evictor:
         return Attempt.DONE, ""
 
     async def resize(
-        self, pod: Pod, operations: Sequence[dict[str, Any]], *, without: Iterable[str] = ()
+        self,
+        pod: Pod,
+        operations: Sequence[dict[str, Any]],
+        *,
+        without: Iterable[str] = (),
+        noted: Mapping[str, str] | None = None,
     ) -> tuple[Attempt, str]:
         """Write new resources through the resize subresource, and note on the pod that this was done.
 
-        `without` are annotations that go with the change.
+        `without` are annotations that go with the change, `noted` such as come with it.
         """
         meta = pod.metadata
         guard = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
@@ -101,7 +117,7 @@ class Evictor:
             if never_fits(error):
                 return Attempt.INFEASIBLE, str(error)
             return (Attempt.BUSY if _transient(error) else Attempt.FAILED), str(error)
-        note = MergePatch({"metadata": {"annotations": {RESIZED: "true", **dict.fromkeys(without)}}})
+        note = MergePatch({"metadata": {"annotations": {RESIZED: "true", **dict.fromkeys(without), **(noted or {})}}})
         try:
             await self._client.patch(PODS, meta.name, note, namespace=meta.namespace)
         except KubetideError as error:

@@ -13,12 +13,14 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
+from kubetide import tracing
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import key_of
 from kubetide.clock import Clock
 from kubetide.kube.cache.store import Store
+from kubetide.kube.control.core.slots import WHOLE, Share
 from kubetide.vpa.updater.core.budget import Creator, creator_of
-from kubetide.vpa.updater.core.disruption import DisruptionBudget, TokenBucket
+from kubetide.vpa.updater.core.disruption import DisruptionBudget, Limits, TokenBucket
 from kubetide.vpa.updater.core.memory import Memory
 from kubetide.vpa.updater.core.plan import Judgement, Method, VpaPlan
 from kubetide.vpa.updater.core.step import Step, next_step
@@ -26,6 +28,8 @@ from kubetide.vpa.updater.core.step import Step, next_step
 UNANNOUNCED = "its eviction could not be written into the status of the VPA"
 OUT_OF_TIME = "this loop ended before it"
 OUT_OF_BUDGET = "the disruption budget of the cluster is used up for this loop"
+OUT_OF_SHARE = "this replica has no share of the disruption budget of the cluster yet"
+NEVER = timedelta(days=1)
 
 
 class AttemptResult(Enum):
@@ -65,15 +69,30 @@ class Effects(Protocol):
 
 
 class DisruptionLimiters:
-    """Everything that may hold a disruption back for a while."""
+    """Everything that may hold a disruption back for a while; where replicas share the limits, this one's part."""
 
-    def __init__(self, budget: DisruptionBudget, evictions: TokenBucket, resizes: TokenBucket) -> None:
-        self._budget = budget
-        self._buckets = {Method.EVICT: evictions, Method.RESIZE: resizes}
+    def __init__(self, limits: Limits, *, now: datetime, share: Callable[[], Share] | None = None) -> None:
+        rate, burst = limits.rate, limits.rate_burst
+        self._limits = self._mine = limits
+        self._share_now = share
+        self._share = WHOLE if share is None else Share(0, limits.slots)
+        self._budget = DisruptionBudget(
+            per_minute=limits.per_minute, burst=limits.burst, started=now, shared=share is not None
+        )
+        self._buckets = {
+            method: TokenBucket(rate=rate, burst=burst, now=now) for method in (Method.EVICT, Method.RESIZE)
+        }
 
     def ready_at(self, method: Method, now: datetime) -> datetime:
         """Return when one more may go."""
+        share = self._follow(now)
+        if not share.slots:
+            return now + (NEVER if share.opens_in is None else timedelta(seconds=share.opens_in))
         return max(self._budget.next_at(now), self._buckets[method].ready_at(now))
+
+    def at_once(self, now: datetime) -> int:
+        """Return how many may be under way."""
+        return self._mine.at_once if self._follow(now).slots else 0
 
     def used(self, now: datetime) -> int:
         """Return how many disruptions the last minute saw."""
@@ -88,6 +107,19 @@ class DisruptionLimiters:
         """Count one."""
         self._budget.record(now)
         self._buckets[method].take(now)
+
+    def _follow(self, now: datetime) -> Share:
+        """Bring the limits up to date with the share of this replica, and return it."""
+        if self._share_now is None:
+            return self._share
+        before, self._share = self._share, self._share_now()
+        if self._share.slots and self._share.slots != before.slots:
+            mine, fresh = self._limits.part(self._share.slots, self._share.of), not before.slots
+            self._mine = mine
+            self._budget.resize(per_minute=mine.per_minute, burst=mine.burst, now=now, fresh=fresh)
+            for bucket in self._buckets.values():
+                bucket.resize(rate=mine.rate, burst=mine.rate_burst, now=now, fresh=fresh)
+        return self._share
 
 
 class LoopExecution:
@@ -105,7 +137,10 @@ class LoopExecution:
         clock: Clock,
         deadline: datetime,
         workers: int,
+        owns: Callable[[str], bool] = lambda namespace: True,
     ) -> None:
+        """`owns` says whether what is in a namespace may still be disturbed from here."""
+        self._owns = owns
         self._effects = effects
         self._limiters = limiters
         self._memory = memory
@@ -215,11 +250,16 @@ class LoopExecution:
         step = self._decide(plan, candidate, pod, creator)
         if step.method not in (Method.EVICT, Method.RESIZE) or self._limiters.ready_at(step.method, now) > now:
             return
+        if self._under_way >= self._limiters.at_once(now):
+            return
         self._limiters.take(step.method, now)
         self._queues[creator].popleft()
         self._under_way += 1
         try:
-            result = await self._disturb(plan, candidate, pod, step)
+            about = {"vpa": plan.key, "pod": key_of(pod), "action": step.method.name.lower(), "reason": step.reason}
+            with tracing.span("updater/pod", **about):
+                result = await self._disturb(plan, candidate, pod, step)
+                tracing.annotate(result=result.value)
         finally:
             self._under_way -= 1
             self._returned.set()
@@ -240,19 +280,20 @@ class LoopExecution:
         """Wait until the limiters let one more pass; False when that is after the end of the loop."""
         while not self._over:
             now = self._clock.now()
-            at = self._limiters.ready_at(method, now)
+            at, at_once = self._limiters.ready_at(method, now), self._limiters.at_once(now)
             if now >= self._deadline or (at > self._deadline and not self._under_way):
-                self._over = OUT_OF_TIME if now >= self._deadline else OUT_OF_BUDGET
+                short = OUT_OF_BUDGET if at_once else OUT_OF_SHARE
+                self._over = OUT_OF_TIME if now >= self._deadline else short
                 self._wake.set()
                 self._returned.set()
                 return False
-            if at <= now:
+            if at <= now and self._under_way < at_once:
                 return True
             # What is under way may come to nothing and give its budget back before then.
             self._returned.clear()
             try:
                 # Rounded up: a timer that fires a hair early would only be asked again.
-                delay = min(at, self._deadline) - now + timedelta(milliseconds=1)
+                delay = min(at if at > now else self._deadline, self._deadline) - now + timedelta(milliseconds=1)
                 async with asyncio.timeout(delay.total_seconds()):
                     await self._returned.wait()
             except TimeoutError:
@@ -264,9 +305,9 @@ class LoopExecution:
         return next_step(plan, candidate, pod, self._workload(creator), self._memory, now=self._clock.now())
 
     def _current(self, candidate: Judgement) -> Pod | None:
-        """Return the pod as it is now; None when it is gone, going, or another of the same name."""
+        """Return the pod as it is now; None when it is gone, going, another of the same name, or another replica's."""
         seen = candidate.pod.metadata
-        pod = self._pods.get(key_of(candidate.pod))
+        pod = self._pods.get(key_of(candidate.pod)) if self._owns(seen.namespace) else None
         if pod is None or pod.metadata.uid != seen.uid or pod.metadata.deletion_timestamp is not None:
             return None
         return pod

@@ -8,7 +8,8 @@ from kubetide.api.objects.meta import key_of
 from kubetide.api.values.quantity import readable
 from kubetide.vpa.core.policy import texts
 from kubetide.vpa.updater.core.breaker import BreakerState
-from kubetide.vpa.updater.core.plan import Judgement, VpaPlan, fitting_of
+from kubetide.vpa.updater.core.fitting import fitting_of
+from kubetide.vpa.updater.core.plan import Judgement, VpaPlan
 from kubetide.vpa.updater.core.priority import actual_requests
 from kubetide.vpa.updater.core.resizing import Resize, resize_of
 from kubetide.vpa.updater.core.step import Step
@@ -108,6 +109,11 @@ def render(trace: Mapping[str, Any]) -> str:
         ]
     if resize := trace.get("resize"):
         lines.append(f"  resize: {_PHASES.get(resize['phase'], resize['phase'].lower())}, {resize['reason']}")
+    for alarm in trace.get("memoryAlarms") or ():
+        done = "given more in place" if alarm["grown"] else "not given more"
+        lines.append(
+            f"  memory of {alarm['container']} was running out at {alarm['at'][11:19]}: {done}, {alarm['text']}"
+        )
     if trace.get("paused"):
         lines.append(f"  paused: {trace['paused']}")
     rules = f", by the rules of VPA {trace['compat']}" if trace.get("compat") else ""

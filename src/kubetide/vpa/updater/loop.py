@@ -8,13 +8,14 @@ candidates                                               -> evictions and resize
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any
 
 import msgspec
 
+from kubetide import tracing
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.events import Event
 from kubetide.api.objects.meta import ObjectKey, key_of
@@ -22,7 +23,9 @@ from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, PeriodicLoop
-from kubetide.kube.control.leader_election import Leadership
+from kubetide.kube.control.core.ranges import NO_RANGES, ShardMode, range_of
+from kubetide.kube.control.recorder import Recorder
+from kubetide.kube.control.sharing import leadership_of
 from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
@@ -31,18 +34,18 @@ from kubetide.vpa.updater.actions import Disruptor
 from kubetide.vpa.updater.core import events
 from kubetide.vpa.updater.core.breaker import CLOSED, state_from
 from kubetide.vpa.updater.core.budget import creator_of
-from kubetide.vpa.updater.core.disruption import DisruptionBudget, TokenBucket
 from kubetide.vpa.updater.core.memory import Memory
-from kubetide.vpa.updater.core.plan import Judgement, Method, Observation, PlanRules, VpaPlan, plan
+from kubetide.vpa.updater.core.plan import Judgement, Observation, PlanRules, VpaPlan, plan
 from kubetide.vpa.updater.core.priority import RankRules
 from kubetide.vpa.updater.core.settling import outstanding, replicas_to_wait_for
 from kubetide.vpa.updater.evictor import Evictor
 from kubetide.vpa.updater.executor import DisruptionLimiters, LoopExecution
 from kubetide.vpa.updater.explain import trace
-from kubetide.vpa.updater.observer import ClusterView
-from kubetide.vpa.updater.replacements import BreakerWatch, Recorder
+from kubetide.vpa.updater.memory_growth import MemoryGrowth
+from kubetide.vpa.updater.observer import UpdaterView
+from kubetide.vpa.updater.replacements import BreakerWatch
 from kubetide.vpa.updater.settings import UpdaterSettings
-from kubetide.vpa.updater.telemetry import UpdaterTelemetry, size_log2
+from kubetide.vpa.updater.telemetry import UpdaterTelemetry
 
 log = get_logger("updater")
 
@@ -70,24 +73,36 @@ class Updater(Controller):
         self._settings = settings.checked()
         self._recorder = recorder
         self._rng = rng
-        leadership = Leadership(
-            client,
-            clock=clock,
-            enabled=settings.leader_elect,
-            lease_name=settings.leader_elect_resource_name,
-            namespace=settings.leader_elect_resource_namespace,
-            rng=rng,
-            lease_duration=settings.leader_elect_lease_duration,
-            renew_deadline=settings.leader_elect_renew_deadline,
-            retry_period=settings.leader_elect_retry_period,
-        )
-        self._view = ClusterView(client, clock=clock, settings=settings, rng=rng)
+        limits = settings.limits
+        leadership = leadership_of(client, settings, clock=clock, rng=rng, slots=limits.slots, slot_rest=limits.rest)
+        self._view = UpdaterView(client, clock=clock, settings=settings, rng=rng)
         self._evictor = Evictor(leadership.writer, rng=rng)
         self._telemetry = UpdaterTelemetry(telemetry, clock=clock)
         self._rules = _rules(settings)
         once = self.run_once if judged is None else self._report_once
-        self._loop = PeriodicLoop("loop", once, clock=clock, interval=settings.interval)
-        super().__init__("updater", clock=clock, caches=(self._view,), loops=(self._loop,), leadership=leadership)
+        self._loop = PeriodicLoop("updater", once, clock=clock, interval=settings.interval)
+        self._growth: MemoryGrowth | None = None
+        if settings.resize_before_oom and not settings.upstream_behavior and judged is None:
+            self._growth = MemoryGrowth(
+                client,
+                self._view,
+                self._evictor,
+                clock=clock,
+                settings=settings,
+                telemetry=self._telemetry,
+                recorder=recorder,
+                rng=rng,
+            )
+        loops = (self._loop,) if self._growth is None else (self._loop, self._growth)
+        super().__init__(
+            "updater",
+            clock=clock,
+            caches=(self._view,),
+            loops=loops,
+            leadership=leadership,
+            sharded=(*self._view.targets.informers, self._view.pods),
+        )
+        self._left = NO_RANGES
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(clock.now())
         self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
@@ -100,6 +115,11 @@ class Updater(Controller):
     def problem(self) -> str:
         """Why the last loop did nothing; empty when it did its work."""
         return self._problem
+
+    def notes(self) -> Sequence[str]:
+        """Return what people should know: memory alarms that are not heard."""
+        deaf = self._growth is not None and self.leading and self._growth.problem
+        return (*super().notes(), *(("memory alarms are not heard",) if deaf else ()))
 
     async def started_leading(self) -> None:
         """Start without memory: a new leader knows nothing of what the last one did in the past minute."""
@@ -115,29 +135,56 @@ class Updater(Controller):
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(self._clock.now())
 
+    async def stops_owning(self, ranges: frozenset[int]) -> None:
+        """Remember ranges that were given up: what is known of them is forgotten before the next loop.
+
+        Nothing new is begun on their pods, and what is under way ends before they pass on (`LoopExecution`, the fence).
+        What was announced of evictions is in the status of the VPAs, where the next owner finds it.
+        """
+        self._left |= ranges
+
+    def _forget_left(self) -> None:
+        left, self._left = self._left, NO_RANGES
+        if left:
+            self._memory.leave(lambda namespace: range_of(namespace) in left)
+
+    def _settled(self, made: VpaPlan) -> bool:
+        """Return whether what the last owner of a workload did to it a moment ago must show by now."""
+        since = self.acting_since(made.key.namespace)
+        return self._shards is None or (since is not None and self._clock.now() - since >= self._settings.limits.rest)
+
     async def run_once(self) -> None:
         """Look at everything once and change what should and may be changed."""
         began = self._clock.now()
+        self._forget_left()
         self._telemetry.begin_run()
         with self._telemetry.step("total"):
             with self._telemetry.step("AdmissionInit"):
                 heartbeat = await self._heartbeat()
             self._problem = heartbeat.problem if heartbeat is not None else ""
             with self._telemetry.step("ListVPAs"):
-                vpas = self._view.updated_vpas()
+                vpas = [vpa for vpa in self._view.updated_vpas() if self.owns(vpa.metadata.namespace)]
             with self._telemetry.step("ListPods"):
                 observations = await self._view.observe(vpas)
             with self._telemetry.step("FilterPods"):
                 self._forget(observations)
                 await self._breakers.begin_run(observations, heartbeat, now=self._clock.now())
                 plans = await self._plan(observations)
+            tracing.annotate(
+                vpas=len(plans),
+                pods=sum(len(made.judged) for made in plans),
+                candidates=sum(len(made.candidates) for made in plans),
+                problem=self._problem or None,
+            )
             for made in plans:
                 self._disruptor.report_skipped(made)
             if self._problem:
                 log.warning("nothing is updated", reason=self._problem)
                 return
             with self._telemetry.step("EvictPods"):
-                await self._carry_out(plans, deadline=began + self._settings.interval)
+                await self._carry_out(
+                    [made for made in plans if self._settled(made)], deadline=began + self._settings.interval
+                )
         self._telemetry.disruptions.set(self._limiters.used(self._clock.now()))
 
     async def follow(self) -> None:
@@ -166,18 +213,23 @@ class Updater(Controller):
         if kind != "pod":
             return None
         found = self._plans.get(ObjectKey.parse(key))
-        if found is None:
+        if found is None or not self.owns(found[0].key.namespace):
             return None
         made, judgement = found
-        return trace(
-            made,
-            judgement,
-            self._disruptor.step_of(judgement),
-            breaker=self._memory.breakers.get(made.key, CLOSED),
-            resize=self._disruptor.resize_of(judgement.pod),
-            run_at=self._loop.last_run or self._clock.now(),
-            problem=self._problem,
-        ) | {"compat": str(self._settings.followed.version)}
+        grown = self._growth.explain(ObjectKey.parse(key)) if self._growth is not None else []
+        return (
+            ({"memoryAlarms": grown} if grown else {})
+            | trace(
+                made,
+                judgement,
+                self._disruptor.step_of(judgement),
+                breaker=self._memory.breakers.get(made.key, CLOSED),
+                resize=self._disruptor.resize_of(judgement.pod),
+                run_at=self._loop.last_run or self._clock.now(),
+                problem=self._problem,
+            )
+            | {"compat": str(self._settings.followed.version)}
+        )
 
     async def _heartbeat(self) -> Heartbeat | None:
         if not self._settings.use_admission_controller_status:
@@ -201,7 +253,10 @@ class Updater(Controller):
             wanted = replicas_to_wait_for(creator, self._view.targets.stated_replicas(*creator) or 0)
             left = outstanding(self._view.workload(creator), done, configured=wanted, now=now)
             self._memory.settle(creator, left)
-        self._disruptor.begin_run({pod.metadata.uid for pod in pods})
+        uids = {pod.metadata.uid for pod in pods}
+        self._disruptor.begin_run(uids)
+        if self._growth is not None:
+            self._growth.forget(self._view.pods.store, uids)
 
     async def _plan(self, observations: list[Observation]) -> list[VpaPlan]:
         now = self._clock.now()
@@ -220,7 +275,7 @@ class Updater(Controller):
                 log.warning("VPA cannot be planned", vpa=str(key_of(observation.vpa)), error=str(error))
                 continue
             plans.append(made)
-            self._count(made)
+            self._telemetry.count_plan(made)
             for judgement in made.judged:
                 self._plans[key_of(judgement.pod)] = (made, judgement)
                 self._disruptor.follow_resize(judgement.pod)
@@ -239,6 +294,9 @@ class Updater(Controller):
                         self._recorder.publish(events.invalid(made.vpa, judgement.pod, new.name, new.refused))
 
     async def _carry_out(self, plans: list[VpaPlan], *, deadline: datetime) -> None:
+        for made in plans:
+            if made.rolls_out and self.owns(made.key.namespace):
+                await self._disruptor.roll_out(made)
         self._execution = LoopExecution(
             plans,
             effects=self._disruptor,
@@ -249,6 +307,7 @@ class Updater(Controller):
             clock=self._clock,
             deadline=deadline,
             workers=self._settings.concurrency,
+            owns=self.owns,
         )
         try:
             await self._execution.run()
@@ -257,25 +316,7 @@ class Updater(Controller):
         await self._breakers.publish(now=self._clock.now())
         self._telemetry.paused.set(self._breakers.paused)
         for made in plans:
-            size = size_log2(len(made.judged))
-            groups = {id(j.group): j.group for j in made.judged if j.group is not None}.values()
-            if any(group.evicted for group in groups):
-                self._telemetry.vpas_evicted.labels(size, made.mode).inc()
-            if any(group.initiated for group in groups):
-                self._telemetry.vpas_updated.labels(size).inc()
-
-    def _count(self, made: VpaPlan) -> None:
-        size = size_log2(len(made.judged))
-        self._telemetry.count_from_zero(made.key, pods=len(made.judged), mode=made.mode)
-        self._telemetry.controlled.labels(size, made.mode).inc(len(made.judged))
-        evictable = sum(candidate.method is Method.EVICT for candidate in made.candidates)
-        updatable = sum(candidate.method is Method.RESIZE for candidate in made.candidates)
-        if evictable:
-            self._telemetry.evictable.labels(size, made.mode).inc(evictable)
-            self._telemetry.vpas_evictable.labels(size, made.mode).inc()
-        if updatable:
-            self._telemetry.updatable.labels(size).inc(updatable)
-            self._telemetry.vpas_updatable.labels(size).inc()
+            self._telemetry.count_carried_out(made)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if self._execution is not None:
@@ -290,6 +331,7 @@ class Updater(Controller):
             recorder=self._recorder,
             tolerance=self._rules.rank.minimum_change,
             enabled=self._settings.pause_on_unchanged and not self._settings.upstream_behavior,
+            owns=self.owns,
         )
         disruptor = Disruptor(
             memory,
@@ -304,14 +346,8 @@ class Updater(Controller):
         return memory, watch, disruptor
 
     def _new_limiters(self, now: datetime) -> DisruptionLimiters:
-        settings = self._settings
-        per_minute = 0 if settings.upstream_behavior else settings.disruptions_per_minute
-        rate, burst = settings.eviction_rate_limit, settings.eviction_rate_burst
-        return DisruptionLimiters(
-            DisruptionBudget(per_minute=per_minute, burst=settings.disruption_burst, started=now),
-            TokenBucket(rate=rate, burst=burst, now=now),
-            TokenBucket(rate=rate, burst=burst, now=now),
-        )
+        share = None if self._shards is None else self._shards.share
+        return DisruptionLimiters(self._settings.limits, now=now, share=share)
 
 
 def _rules(settings: UpdaterSettings) -> PlanRules:
@@ -328,13 +364,14 @@ def _rules(settings: UpdaterSettings) -> PlanRules:
         per_vpa_gate=settings.gate("PerVPAConfig"),
         boost_gate=settings.gate("CPUStartupBoost"),
         compat=settings.followed,
+        windows=settings.update_windows,
         settle=settings.wait_for_replacements and not settings.upstream_behavior,
     )
 
 
 async def recompute(client: Client, clock: Clock, settings: UpdaterSettings, key: ObjectKey) -> dict[str, Any]:
     """Return what an updater that has just started would do to a pod."""
-    alone = msgspec.structs.replace(settings, leader_elect=False)
+    alone = msgspec.structs.replace(settings, leader_elect=False, shards=ShardMode.OFF)
     updater = Updater(client, clock, alone, Telemetry(), _Silent(), random.Random(0))
     async with asyncio.TaskGroup() as group:
         informers = group.create_task(updater.follow(), name="informers")

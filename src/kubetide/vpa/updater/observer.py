@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -22,6 +22,7 @@ from kubetide.api.values.quantity import Quantity
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.cache.informer import Informer
+from kubetide.kube.cache.view import CacheView
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.kube.metrics import ResourceMetrics
@@ -44,14 +45,14 @@ from kubetide.vpa.updater.settings import UpdaterSettings
 
 log = get_logger("updater")
 
-BY_CREATOR = "creator"
+BY_CREATOR, BY_NODE = "creator", "node"
 FINISHED = ("Succeeded", "Failed")
 LEASE_RETRY = Backoff(base=0.1, factor=3.0, cap=1.0, jitter=0.0)
 
 PodUsage = Mapping[ObjectKey, Mapping[str, int]]
 
 
-class ClusterView:
+class UpdaterView(CacheView):
     """Caches of what the updater needs, and the questions it asks of them."""
 
     def __init__(self, client: Client, *, clock: Clock, settings: UpdaterSettings, rng: random.Random) -> None:
@@ -68,42 +69,31 @@ class ClusterView:
             ignored=settings.ignored_vpa_object_namespaces,
             rng=rng,
         )
+        indexes: dict[str, Callable[[Pod], Iterable[str]]] = {BY_CREATOR: lambda pod: [creator_index(creator_of(pod))]}
+        if settings.resize_before_oom:
+            indexes[BY_NODE] = lambda pod: [pod.spec.node_name]
         self.pods: Informer[Pod] = Informer(
             client,
             PODS,
             clock=clock,
+            namespace=settings.vpa_object_namespace or None,
             field_selector="status.phase!=Succeeded,status.phase!=Failed",
-            indexes={BY_CREATOR: lambda pod: [creator_index(creator_of(pod))]},
+            indexes=indexes,
             slim=with_sidecars if settings.gate("NativeSidecar") else None,
         )
         self.nodes: Informer[Node] | None = None
         self._fits = settings.fit_nodes and not settings.upstream_behavior
-        if self._fits or settings.gate("DaemonSetScope"):
+        if self._fits or settings.gate("DaemonSetScope") or settings.resize_before_oom:
             self.nodes = Informer(client, NODES, clock=clock)
-
-    async def run(self) -> None:
-        """Keep the caches fresh until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.targets.run(), name="targets")
-            group.create_task(self.pods.run(), name=self.pods.name)
-            if self.nodes is not None:
-                group.create_task(self.nodes.run(), name=self.nodes.name)
-
-    async def wait_synced(self) -> None:
-        """Wait until the caches are synced."""
-        await self.targets.wait_synced()
-        await self.pods.wait_synced()
-        if self.nodes is not None:
-            await self.nodes.wait_synced()
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether every cache is synced."""
-        return self.targets.synced and self.pods.has_synced and (self.nodes is None or self.nodes.has_synced)
+        self.caches = [cache for cache in (self.targets, self.pods, self.nodes) if cache is not None]
 
     def workload(self, creator: Creator) -> list[Pod]:
         """Return all pods of one controller, terminating ones included."""
         return self.pods.store.by_index(BY_CREATOR, creator_index(creator))
+
+    def on_node(self, node: str) -> list[Pod]:
+        """Return all pods of a node that have not finished, for --resize-before-oom."""
+        return self.pods.store.by_index(BY_NODE, node)
 
     async def heartbeat(self) -> Heartbeat:
         """Read the lease of the admission controller."""

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from kubetide.api.objects.core import Pod
-from kubetide.api.objects.events import Event
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.api.values.conditions import Condition
 from kubetide.errors import InvalidInput, KubetideError
+from kubetide.kube.control.recorder import Recorder
 from kubetide.log import get_logger
 from kubetide.vpa.admission.core.heartbeat import Heartbeat
 from kubetide.vpa.admission.core.mutate import UNLIMITED, SizeLimits, fit_pod
@@ -24,23 +24,16 @@ from kubetide.vpa.updater.core.breaker import (
     state_from,
 )
 from kubetide.vpa.updater.core.budget import Creator, creator_of
+from kubetide.vpa.updater.core.fitting import new_requests
 from kubetide.vpa.updater.core.inplace import Targets
 from kubetide.vpa.updater.core.memory import Inherited, Memory
-from kubetide.vpa.updater.core.plan import Observation, new_requests
+from kubetide.vpa.updater.core.plan import Observation
 from kubetide.vpa.updater.core.settling import replacement_of, replicas_to_wait_for
 
 log = get_logger("updater")
 
 FORGOTTEN_AFTER = timedelta(hours=1)
 """An eviction whose replacement never came is not waited for any longer."""
-
-
-class Recorder(Protocol):
-    """Takes events."""
-
-    def publish(self, event: Event) -> None:
-        """Write the event soon."""
-        ...
 
 
 class StatusWriter(Protocol):
@@ -65,7 +58,9 @@ class BreakerWatch:
         recorder: Recorder,
         tolerance: float,
         enabled: bool,
+        owns: Callable[[str], bool] = lambda namespace: True,
     ) -> None:
+        self._owns = owns
         self._memory = memory
         self._workload = workload
         self._evictor = evictor
@@ -191,7 +186,7 @@ class BreakerWatch:
             state, written = self._memory.breakers[key], self._written[key]
             if key in self._refused and state == replace(written, awaited=None):
                 continue
-            if not _same(state, written):
+            if not _same(state, written) and self._owns(key.namespace):
                 await self._publish_one(observation.vpa, written, state, now=now)
 
     async def _publish_one(

@@ -4,10 +4,14 @@ from datetime import timedelta
 from typing import Annotated, ClassVar
 
 from kubetide.api.values.compat import Compat
+from kubetide.api.values.schedule import ScheduleError, parse_windows
 from kubetide.config import Doc, Settings
 from kubetide.errors import SettingsError
+from kubetide.kube.control.core.ranges import ShardMode, refuse_beside_auto
+from kubetide.vpa import settings as shared
 from kubetide.vpa.admission.core.heartbeat import ADMISSION_LEASE, FRESH
 from kubetide.vpa.core.compat import DEFAULT, check_gates, compat_of, gate_enabled
+from kubetide.vpa.updater.core.disruption import Limits
 
 
 class UpdaterSettings(Settings, frozen=True, kw_only=True):
@@ -52,26 +56,10 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     in_place_skip_disruption_budget: Annotated[
         bool, Doc("Resize in place without regard to the disruption budget where no container has to restart.")
     ] = False
-    vpa_object_namespace: Annotated[str, Doc("Look at the VPAs of this namespace only; empty: all.")] = ""
-    ignored_vpa_object_namespaces: Annotated[
-        tuple[str, ...], Doc("Namespaces whose VPAs are left alone. Not together with --vpa-object-namespace.")
-    ] = ()
-    feature_gates: Annotated[
-        tuple[str, ...],
-        Doc(
-            "Features as Name=true: InPlace, PerVPAConfig, CPUStartupBoost, NativeSidecar, RequestToLimitRatio; "
-            "AllAlpha for all of them."
-        ),
-    ] = ()
-    compat: Annotated[
-        str,
-        Doc(
-            "Release of VPA whose rules decide: 1.7, or 1.8 (upstream's main branch). docs/reference/compat.md lists "
-            "what differs.",
-            flag="compat",
-            aliases=("compat-vpa",),
-        ),
-    ] = str(DEFAULT)
+    vpa_object_namespace: shared.VpaNamespace = ""
+    ignored_vpa_object_namespaces: shared.IgnoredNamespaces = ()
+    feature_gates: shared.FeatureGates = ()
+    compat: shared.CompatRelease = str(DEFAULT)
     admission_lease: Annotated[
         str,
         Doc(
@@ -94,21 +82,18 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
             flag="admission-controller-status-lease-timeout",
         ),
     ] = FRESH
-    leader_elect: Annotated[
-        bool, Doc("Act only while holding the lease. Off upstream; on here, so that two never act at once.")
-    ] = True
+    leader_elect: shared.LeaderElect = True
     leader_elect_resource_lock: Annotated[str, Doc("Accepted for compatibility; the lock is always a Lease.")] = (
         "leases"
     )
-    leader_elect_resource_name: Annotated[str, Doc("Name of the leader lease.")] = "vpa-updater"
-    leader_elect_resource_namespace: Annotated[str, Doc("Namespace of the leader lease.")] = "kube-system"
-    leader_elect_lease_duration: Annotated[timedelta, Doc("How long others wait for a silent leader.")] = timedelta(
-        seconds=15
-    )
-    leader_elect_renew_deadline: Annotated[timedelta, Doc("How long a leader tries to renew.")] = timedelta(seconds=10)
-    leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried.")] = timedelta(seconds=2)
+    leader_elect_resource_name: shared.LeaseName = "vpa-updater"
+    leader_elect_resource_namespace: shared.LeaseNamespace = "kube-system"
+    leader_elect_lease_duration: shared.LeaseDuration = timedelta(seconds=15)
+    leader_elect_renew_deadline: shared.RenewDeadline = timedelta(seconds=10)
+    leader_elect_retry_period: shared.RetryPeriod = timedelta(seconds=2)
+    shards: shared.Shards = ShardMode.OFF
     address: Annotated[str, Doc("Where metrics and health are served when the updater runs alone.")] = ":8943"
-    profiling: Annotated[bool, Doc("Accepted for compatibility; has no effect.")] = False
+    profiling: shared.Profiling = False
 
     upstream_behavior: Annotated[
         bool, Doc("Switch off everything that kubetide adds to upstream's updater for safety.")
@@ -123,15 +108,42 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     pause_on_unchanged: Annotated[
         bool, Doc("Pause a workload (condition UpdatesPaused) after two replacements without the recommendation.")
     ] = True
-    memory_headroom: Annotated[
-        float, Doc("Memory is never shrunk below current usage plus this share; below 0: no such limit.", minimum=None)
-    ] = 0.2
-    fit_nodes: Annotated[bool, Doc("Never make a pod larger than every node.")] = True
+    update_windows: Annotated[
+        str,
+        Doc(
+            "When pods may be evicted, or resized with a restart: cron schedules (UTC), each with a duration, such as "
+            "`0 2 * * mon-fri 3h; 0 0 * * sat,sun 24h`; empty: always. `kubetide.io/update-windows` of a VPA wins.",
+        ),
+    ] = ""
+    resize_before_oom: Annotated[
+        bool,
+        Doc(
+            "Raise the memory limit of a container in place when its node reports that it will soon be reached, in "
+            "every mode that changes running pods. Needs kubetide's metrics server and agents with --metrics-stream.",
+        ),
+    ] = False
+    growths_per_minute: Annotated[
+        int,
+        Doc("How many containers --resize-before-oom may give more memory in a minute; 0: no limit."),
+    ] = 120
+    memory_headroom: shared.MemoryHeadroom = 0.2
+    fit_nodes: shared.FitNodes = True
     concurrency: Annotated[int, Doc("Evictions and resizes that are under way at once.", minimum=1)] = 10
 
     def gate(self, name: str) -> bool:
         """Return whether a feature gate is switched on."""
         return gate_enabled(self.feature_gates, name)
+
+    @property
+    def limits(self) -> Limits:
+        """Return how much may be disturbed over the whole cluster."""
+        return Limits(
+            per_minute=0 if self.upstream_behavior else self.disruptions_per_minute,
+            burst=self.disruption_burst,
+            rate=self.eviction_rate_limit,
+            rate_burst=self.eviction_rate_burst,
+            at_once=self.concurrency,
+        )
 
     @property
     def followed(self) -> Compat:
@@ -142,6 +154,11 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
         """Return self, or raise SettingsError for a value that cannot be used."""
         check_gates(self.feature_gates, section=self.section)
         _ = self.followed
+        refuse_beside_auto(self.shards, {"leader-elect=false": not self.leader_elect}, field="updater shards")
         if self.admission_lease_timeout <= timedelta():
             raise SettingsError("must be positive", subject=self.section, field="admission_lease_timeout")
+        try:
+            parse_windows(self.update_windows)
+        except ScheduleError as error:
+            raise SettingsError(str(error), subject=self.section, field="update_windows") from error
         return self

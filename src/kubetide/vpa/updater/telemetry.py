@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prometheus_client import Gauge
-
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import Clock
 from kubetide.telemetry import Telemetry
+from kubetide.vpa.updater.core.plan import Method, VpaPlan
 
 PREFIX = "vpa_updater"
 LATENCY_BUCKETS = (
@@ -30,16 +29,25 @@ class UpdaterTelemetry:
         moded, plain = ("vpa_size_log2", "update_mode"), ("vpa_size_log2",)
         named = ("vpa_name", "vpa_namespace")
 
-        def gauge(name: str, text: str, labels: tuple[str, ...]) -> Gauge:
-            return telemetry.gauge(f"{PREFIX}_{name}", text, labels)
-
-        self.controlled = gauge("controlled_pods_total", "Pods controlled by a VPA.", moded)
-        self.evictable = gauge("evictable_pods_total", "Pods that match the eviction criteria.", moded)
-        self.vpas_evictable = gauge("vpas_with_evictable_pods_total", "VPAs with such a pod.", moded)
-        self.vpas_evicted = gauge("vpas_with_evicted_pods_total", "VPAs with an evicted pod.", moded)
-        self.updatable = gauge("in_place_updatable_pods_total", "Pods that can be resized in place.", plain)
-        self.vpas_updatable = gauge("vpas_with_in_place_updatable_pods_total", "VPAs with such a pod.", plain)
-        self.vpas_updated = gauge("vpas_with_in_place_updated_pods_total", "VPAs with a resized pod.", plain)
+        self.controlled = telemetry.gauge(f"{PREFIX}_controlled_pods_total", "Pods controlled by a VPA.", moded)
+        self.evictable = telemetry.gauge(
+            f"{PREFIX}_evictable_pods_total", "Pods that match the eviction criteria.", moded
+        )
+        self.vpas_evictable = telemetry.gauge(
+            f"{PREFIX}_vpas_with_evictable_pods_total", "VPAs with such a pod.", moded
+        )
+        self.vpas_evicted = telemetry.gauge(
+            f"{PREFIX}_vpas_with_evicted_pods_total", "VPAs with an evicted pod.", moded
+        )
+        self.updatable = telemetry.gauge(
+            f"{PREFIX}_in_place_updatable_pods_total", "Pods that can be resized in place.", plain
+        )
+        self.vpas_updatable = telemetry.gauge(
+            f"{PREFIX}_vpas_with_in_place_updatable_pods_total", "VPAs with such a pod.", plain
+        )
+        self.vpas_updated = telemetry.gauge(
+            f"{PREFIX}_vpas_with_in_place_updated_pods_total", "VPAs with a resized pod.", plain
+        )
         self.evicted = telemetry.counter(f"{PREFIX}_evicted_pods_total", "Pods evicted.", (*moded, *named))
         self.updated = telemetry.counter(
             f"{PREFIX}_in_place_updated_pods_total", "Pods resized in place.", (*plain, *named)
@@ -58,6 +66,20 @@ class UpdaterTelemetry:
         self.latency = telemetry.histogram(
             f"{PREFIX}_execution_latency_seconds", "Time spent in the steps of a loop.", ("step",), LATENCY_BUCKETS
         )
+        self.growths = telemetry.counter(
+            "kubetide_updater_memory_growths_total",
+            "Containers whose memory was running out, by what became of it: grown, not grown, failed.",
+            ("result",),
+        )
+        self.growth_latency = telemetry.histogram(
+            "kubetide_updater_memory_growth_seconds",
+            "Time from the sample that raised an alarm to the resize that answered it.",
+            (),
+            (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0),
+        )
+        self.hears_alarms = telemetry.gauge(
+            "kubetide_updater_memory_alarms_heard", "1 while the metrics server tells which memory runs out, else 0."
+        )
         self.paused = telemetry.gauge("kubetide_updater_paused_vpas", "VPAs whose updates are paused.")
         self.disruptions = telemetry.gauge("kubetide_updater_disruptions_last_minute", "Disruptions in a minute.")
 
@@ -67,6 +89,29 @@ class UpdaterTelemetry:
             gauge.clear()
         for gauge in (self.updatable, self.vpas_updatable, self.vpas_updated):
             gauge.clear()
+
+    def count_plan(self, made: VpaPlan) -> None:
+        """Count what a plan would do, and show the counters of its VPA from zero on."""
+        size = size_log2(len(made.judged))
+        self.count_from_zero(made.key, pods=len(made.judged), mode=made.mode)
+        self.controlled.labels(size, made.mode).inc(len(made.judged))
+        evictable = sum(candidate.method is Method.EVICT for candidate in made.candidates)
+        updatable = sum(candidate.method is Method.RESIZE for candidate in made.candidates)
+        if evictable:
+            self.evictable.labels(size, made.mode).inc(evictable)
+            self.vpas_evictable.labels(size, made.mode).inc()
+        if updatable:
+            self.updatable.labels(size).inc(updatable)
+            self.vpas_updatable.labels(size).inc()
+
+    def count_carried_out(self, made: VpaPlan) -> None:
+        """Count a plan of which something was carried out."""
+        size = size_log2(len(made.judged))
+        groups = [judgement.group for judgement in made.judged if judgement.group is not None]
+        if any(group.evicted for group in groups):
+            self.vpas_evicted.labels(size, made.mode).inc()
+        if any(group.initiated for group in groups):
+            self.vpas_updated.labels(size).inc()
 
     def count_from_zero(self, key: ObjectKey, *, pods: int, mode: str) -> None:
         """Let the counters of a VPA exist before anything happens to its pods: a rate needs a first value."""

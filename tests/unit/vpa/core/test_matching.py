@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from kubetide.api.objects.core import Pod
-from kubetide.api.objects.meta import ObjectMeta
-from kubetide.api.objects.vpa import CrossVersionObjectReference
+from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectMeta
 from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import parse_selector
 from kubetide.testing.builders import make_pod

@@ -10,22 +10,23 @@ Only resources that change hands are written: others of the container, init cont
 and ephemeral containers stay as they are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubetide.api.objects.core import Pod, ResourceRequirements
-from kubetide.api.objects.resources import add, parse_list, pod_requests, subtract
 from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
 from kubetide.api.values.pointer import escape_step
 from kubetide.api.values.quantity import Quantity
 from kubetide.errors import InvalidInput
 from kubetide.vpa.core.capping import Adjusted, NewResources, adjust, container_resources, refuse_invalid
+from kubetide.vpa.core.ceilings import within_nodes
+from kubetide.vpa.core.learned import applies, memory_limits, with_memory_limit
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.pod_level import PodLevel, pod_level, pod_policy, recommendation_only
-from kubetide.vpa.core.policy import MEMORY, Amounts, ContainerAmounts, container_amounts, recommendations
-from kubetide.vpa.core.safety import Usage, fit, hold_memory
-from kubetide.vpa.core.sidecars import container_path, without_sidecars
+from kubetide.vpa.core.policy import MEMORY, ContainerAmounts, container_amounts, recommendations
+from kubetide.vpa.core.safety import Usage, hold_memory
+from kubetide.vpa.core.sidecars import container_path
 
 UPDATES = "vpaUpdates"
 OBSERVED = "vpaObservedContainers"
@@ -87,11 +88,20 @@ def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limit
     given = recommendations(vpa.status.recommendation if vpa.status is not None else None)
     policy = vpa.spec.resource_policy
     adjusted = adjust(given, policy, containers, ranges)
+    apart = memory_limits(vpa)
     if adjusted is not None:
-        adjusted = _within_nodes(_with_memory(adjusted, containers, limits), pod, containers, limits)
+        # Where the limit is apart from the request, it is the limit that must not fall below what is in use.
+        apart = {own.name: apart[own.name] for own in containers if own.name in apart and applies(own)}
+        adjusted = within_nodes(_with_memory(adjusted, containers, limits, apart), pod, containers, limits.nodes)
     found = container_resources(
         given, adjusted, policy, containers, ranges, mode=update_mode(vpa), limit_ratio=limits.limit_ratio
     )
+    if apart:
+        used = limits.usage or {}
+        found = tuple(
+            with_memory_limit(got, own, apart.get(own.name), ranges, used=used.get(own.name))
+            for got, own in zip(found, containers, strict=True)
+        )
     _refuse_negative(found)
     new = tuple(
         NewResources(name=own.name) if recommendation_only(policy, own.name) else refuse_invalid(got, own)
@@ -190,8 +200,10 @@ def annotation_path(key: str) -> str:
     return f"/metadata/annotations/{escape_step(key)}"
 
 
-def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], limits: SizeLimits) -> Adjusted:
-    """Raise memory targets to what is in use plus headroom."""
+def _with_memory(
+    adjusted: Adjusted, containers: Sequence[ContainerAmounts], limits: SizeLimits, apart: Collection[str]
+) -> Adjusted:
+    """Raise memory targets to what is in use plus headroom, but for containers whose limit is apart."""
     if limits.usage is None:
         return adjusted
     own = {container.name: container for container in containers}
@@ -199,7 +211,7 @@ def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], lim
     held = []
     for one in adjusted.recommendations:
         target = one.target.get(MEMORY)
-        if target is not None:
+        if target is not None and one.container not in apart:
             request = own[one.container].requests.get(MEMORY)
             kept, why = hold_memory(target, request, limits.usage.get(one.container), headroom=limits.headroom)
             if why:
@@ -209,46 +221,6 @@ def _with_memory(adjusted: Adjusted, containers: Sequence[ContainerAmounts], lim
                 notes[one.container] = (*notes.get(one.container, ()), why)
         held.append(one)
     return Adjusted(tuple(held), notes)
-
-
-def _within_nodes(adjusted: Adjusted, pod: Pod, containers: Sequence[ContainerAmounts], limits: SizeLimits) -> Adjusted:
-    """Scale targets down until the pod fits some node."""
-    if not limits.nodes:
-        return adjusted
-    own = {container.name: container for container in containers}
-    wanted = {one.container: one.target for one in adjusted.recommendations}
-    today: dict[str, Amounts] = {name: own[name].requests for name in wanted}
-    beside = add(
-        _besides_containers(pod),
-        *(
-            {r: amount for r, amount in container.requests.items() if r not in wanted.get(container.name, {})}
-            for container in containers
-        ),
-    )
-    fitted, scaled = fit(wanted, today, beside, limits.nodes)
-    if not scaled:
-        return adjusted
-    notes = dict(adjusted.notes)
-    result = []
-    for one in adjusted.recommendations:
-        target = fitted[one.container]
-        shrunk = sorted(name for name in scaled if name in target and target[name] != one.target[name])
-        if shrunk:
-            said = tuple(f"{name} capped to what the largest node offers" for name in shrunk)
-            notes[one.container] = (*notes.get(one.container, ()), *said)
-            lower = one.lower and {n: min(a, target[n]) if n in shrunk else a for n, a in one.lower.items()}
-            one = replace(one, target=target, lower=lower)
-        result.append(one)
-    return Adjusted(tuple(result), notes)
-
-
-def _besides_containers(pod: Pod) -> Amounts:
-    """Return what a pod asks for besides its containers: overhead, sidecars, init containers that ask for more."""
-    spec = pod.spec
-    if not spec.init_containers and not spec.overhead and spec.resources is None:
-        return {}
-    containers = add(*(parse_list(c.resources.requests if c.resources else None) for c in spec.containers or ()))
-    return subtract(pod_requests(without_sidecars(pod)), containers)
 
 
 def _add(path: str, value: Any) -> Operation:

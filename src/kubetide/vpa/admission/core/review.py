@@ -66,6 +66,19 @@ def answer_pod(request: AdmissionRequest, pod: Pod, context: PodContext) -> dict
     return review_response(request.uid, patch=[*patch.operations, *notes])
 
 
+def describe_sizes(context: PodContext) -> str:
+    """Say in one line what the containers of a pod get, and that some are boosted."""
+    boosted = context.boosted if context.boosted is not None and context.boosted.notes else None
+    new = context.fitted.containers if boosted is None else boosted.containers
+    said = [
+        f"{one.name}: {kind} {', '.join(f'{name} {amount}' for name, amount in listed.items())}"
+        for one in new
+        for kind, listed in (("requests", one.requests), ("limits", one.limits))
+        if listed
+    ]
+    return ("boosted while it starts; " if boosted else "") + ("; ".join(said) or "nothing is recommended for it")
+
+
 def shrinks_memory(pod: Pod, fitted: Fitted) -> bool:
     """Return whether some container would get less memory than it asks for: only then its usage matters."""
     for container, new in zip(pod.spec.containers or (), fitted.containers, strict=True):

@@ -8,7 +8,7 @@ always that is one bank.
     expired   no CPU sample for interval × count (8 days), or, without any, that long since creation
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.stats.bank import Bank
+from kubetide.stats.bank import BLOCK_WIDTH, Bank
 from kubetide.stats.block import Block
 from kubetide.stats.buckets import Buckets, Floats, Ints, exponential
 from kubetide.stats.instants import ZERO_TIME
@@ -28,6 +28,7 @@ CPU_BUCKETS = exponential(maximum=1000.0, first=0.01, ratio=1.05, epsilon=EPSILO
 MEMORY_BUCKETS = exponential(maximum=1e12, first=1e7, ratio=1.05, epsilon=EPSILON)
 DAY = timedelta(days=1)
 _MICROSECOND = timedelta(microseconds=1)
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,9 @@ class Tuning:
 class Columns:
     """Histogram columns of one resource over several half-lives."""
 
-    def __init__(self, buckets: Buckets) -> None:
+    def __init__(self, buckets: Buckets, block_width: int = BLOCK_WIDTH) -> None:
         self.buckets = buckets
+        self._block_width = block_width
         self._banks: list[Bank] = []
         self._by_half_life: dict[timedelta, int] = {}
         self._bank: Ints = np.zeros(0, dtype=np.int64)
@@ -56,7 +58,7 @@ class Columns:
         """Return the number of the bank with this half-life."""
         if half_life not in self._by_half_life:
             self._by_half_life[half_life] = len(self._banks)
-            self._banks.append(Bank(self.buckets, half_life))
+            self._banks.append(Bank(self.buckets, half_life, block_width=self._block_width))
         return self._by_half_life[half_life]
 
     def half_life(self, slot: int) -> timedelta:
@@ -89,29 +91,35 @@ class Columns:
         self.allocate(slot, half_life)
         self._banks[bank].put([self._column[slot]], block)
 
-    def apply(self, slots: Ints, values: Floats, weights: npt.ArrayLike, times: Ints, back: npt.ArrayLike) -> None:
-        """Add or take back samples in order."""
-        weight = np.broadcast_to(np.asarray(weights, dtype=np.float64), slots.shape)
-        taken = np.broadcast_to(np.asarray(back, dtype=np.bool_), slots.shape)
+    def add(self, slots: Ints, values: Floats, weight: float, times: Ints) -> None:
+        """Add samples in order."""
+        for bank, at in self._by_bank(slots):
+            bank.add(self._column[slots[at]], values[at], weight, times[at])
+
+    def replace(self, slots: Ints, old: Floats, new: Floats, weight: float, times: Ints, back: Mask) -> None:
+        """Take old samples back where `back` says so and add new ones, one after the other."""
+        for bank, at in self._by_bank(slots):
+            bank.replace(self._column[slots[at]], old[at], new[at], weight, times[at], back[at])
+
+    def _by_bank(self, slots: Ints) -> Iterator[tuple[Bank, slice | Mask]]:
+        """Yield each bank that holds some of the slots, and where they are among them."""
         for number, bank in enumerate(self._banks):
             here = self._bank[slots] == number
-            if here.all():
-                bank.apply(self._column[slots], values, weight, times, taken)
-            elif here.any():
-                bank.apply(self._column[slots[here]], values[here], weight[here], times[here], taken[here])
+            if here.any():
+                yield bank, slice(None) if here.all() else here
 
     def add_grid(self, slots: Ints, values: Floats, weight: float, times: Ints) -> None:
         """Add a sample per row of `values` to each slot given, oldest row first; NaN is no sample."""
-        for number, bank in enumerate(self._banks):
-            here = self._bank[slots] == number
-            if here.all():
-                bank.add_grid(self._column[slots], values, weight, times)
-            elif here.any():
-                bank.add_grid(self._column[slots[here]], values[:, here], weight, times)
+        for bank, at in self._by_bank(slots):
+            bank.add_grid(self._column[slots[at]], values[:, at], weight, times)
 
     def select(self, slots: Ints) -> Block:
         """Return copies of columns of one half-life."""
         return self._banks[int(self._bank[slots[0]])].select(self._column[slots])
+
+    def tracked_buckets(self, slots: Ints, shares: tuple[float, ...]) -> Ints:
+        """Return the buckets of percentiles, -1 where empty, of columns of one half-life."""
+        return self._banks[int(self._bank[slots[0]])].tracked_buckets(self._column[slots], shares)
 
     def load(self, slot: int, saved: Saved) -> None:
         """Fill a column from its checkpoint form."""
@@ -154,10 +162,10 @@ class Columns:
 class Aggregates:
     """All aggregates of the model, by number."""
 
-    def __init__(self, tuning: Tuning) -> None:
+    def __init__(self, tuning: Tuning, *, block_width: int = BLOCK_WIDTH) -> None:
         self.default = tuning
-        self.cpu = Columns(CPU_BUCKETS)
-        self.memory = Columns(MEMORY_BUCKETS)
+        self.cpu = Columns(CPU_BUCKETS, block_width)
+        self.memory = Columns(MEMORY_BUCKETS, block_width)
         self._free: list[int] = []
         self._size = 0
         self.first: Ints = np.zeros(0, dtype=np.int64)

@@ -2,18 +2,19 @@
 
 An HPA that scales a workload on CPU or memory *utilization* compares usage with requests; a VPA on the same resource
 moves those requests under it, and the two chase each other. Asked to look (`--hpa-conflicts`), the recommender reports
-it in the condition `HPAConflict`, and on request leaves that resource alone. An HPA on an absolute average value does
-not look at requests, but still doubles the reaction, so it counts too.
+it in the condition `HPAConflict`, and on request leaves that resource alone, or sizes it for the HPA (`coordination`).
+An HPA on an absolute average value does not look at requests, but still doubles the reaction, so it counts too.
 """
 
 from collections.abc import Iterable, Mapping
 
+from kubetide.api.objects.coordination import HPA_CONFLICT
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.meta import group_of
-from kubetide.api.objects.vpa import CrossVersionObjectReference
+from kubetide.api.objects.meta import CrossVersionObjectReference, group_of
 from kubetide.vpa.core.policy import RESOURCES
 
-HPA_CONFLICT = "HPAConflict"
+__all__ = ["HPA_CONFLICT", "REASON", "conflicts", "index_by_target", "message", "rivals", "scaled_resources"]
+
 REASON = "SameResource"
 
 
@@ -47,18 +48,27 @@ def conflicts(
     index: Mapping[tuple[str, str, str, str], list[HorizontalPodAutoscaler]],
 ) -> Mapping[str, str]:
     """Return the contested resources and the HPA that contests each."""
-    if target is None:
-        return {}
-    key = (namespace, group_of(target.api_version), target.kind, target.name)
     found: dict[str, str] = {}
-    for hpa in sorted(index.get(key, ()), key=lambda one: one.metadata.name):
+    for hpa in rivals(namespace, target, index):
         for resource in sorted(scaled_resources(hpa)):
             found.setdefault(resource, hpa.metadata.name)
     return found
 
 
-def message(found: Mapping[str, str], *, avoided: bool) -> str:
+def rivals(
+    namespace: str,
+    target: CrossVersionObjectReference | None,
+    index: Mapping[tuple[str, str, str, str], list[HorizontalPodAutoscaler]],
+) -> list[HorizontalPodAutoscaler]:
+    """Return the HPAs that scale a VPA's workload, by name."""
+    if target is None:
+        return []
+    key = (namespace, group_of(target.api_version), target.kind, target.name)
+    return sorted(index.get(key, ()), key=lambda one: one.metadata.name)
+
+
+def message(found: Mapping[str, str], *, avoided: bool, why: str = "") -> str:
     """Return what the condition reports."""
     parts = ", ".join(f"{resource} (HorizontalPodAutoscaler {hpa})" for resource, hpa in sorted(found.items()))
-    ending = "; these resources are left alone" if avoided else ""
+    ending = f"; these resources are left alone{why}" if avoided else ""
     return f"The same workload is scaled horizontally on {parts}{ending}"

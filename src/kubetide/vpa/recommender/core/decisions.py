@@ -8,31 +8,37 @@ bolder than anything it said before.
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
 import msgspec
 
+from kubetide.api.objects.coordination import COORDINATED, COORDINATION_ANNOTATION
+from kubetide.api.objects.meta import CrossVersionObjectReference
 from kubetide.api.objects.vpa import (
     DEFAULT_RECOMMENDER,
     FETCHING_HISTORY,
     LOW_CONFIDENCE,
     RECOMMENDATION_PROVIDED,
-    CrossVersionObjectReference,
     VerticalPodAutoscaler,
     VerticalPodAutoscalerStatus,
 )
-from kubetide.api.values.conditions import Condition, is_true, set_condition, without_condition
+from kubetide.api.values.conditions import Condition, find_condition, is_true, set_condition, without_condition
 from kubetide.errors import KubetideError
 from kubetide.stats.instants import microseconds
+from kubetide.vpa.core.ceilings import CAPPED, CAPPED_REASON
+from kubetide.vpa.core.learned import ADAPTIVE_ESTIMATOR, LIMITS_ANNOTATION, SWITCH_HOURS
 from kubetide.vpa.core.pod_level import declared_policy, pod_policy, whole_pod
-from kubetide.vpa.core.policy import Recommended, amounts, recommendations, recommended
+from kubetide.vpa.core.policy import CPU, MEMORY, Recommended, amounts, recommendations, recommended
 from kubetide.vpa.core.scope import GROUPS_ANNOTATION, groups_of
 from kubetide.vpa.recommender.core.aggregate import Aggregates, Tuning
 from kubetide.vpa.recommender.core.conflicts import HPA_CONFLICT, REASON, message
+from kubetide.vpa.recommender.core.coordination.coordinated import condition_text
 from kubetide.vpa.recommender.core.entities import VpaState
 from kubetide.vpa.recommender.core.estimator import Estimation
+from kubetide.vpa.recommender.core.evidence.heaps import NEVER_SHRINKS
+from kubetide.vpa.recommender.core.evidence.heaps import REASON as HEAP_REASON
 from kubetide.vpa.recommender.core.recommend import Options
 from kubetide.vpa.recommender.core.significance import can_wait
 from kubetide.vpa.recommender.core.status import change, conditions_after, groups_body, says
@@ -48,6 +54,10 @@ class StatusDecision:
     status: Mapping[str, Any] | None
     groups: str | None = None
     """The annotation with the groups, where it has to change; empty: it has to go."""
+    limits: str | None = None
+    """The annotation with memory limits apart from requests, where it has to change; empty: it has to go."""
+    coordination: str | None = None
+    """The annotation about an HPA that the VPA is sized for, where it has to change; empty: it has to go."""
     waits: bool = False
     """Whether the status differs, by nothing that anybody decides on."""
 
@@ -63,11 +73,14 @@ def judge(
     groups: Mapping[str, tuple[Recommended, ...]] | None = None,
     dropped: Collection[str] = (),
     may_wait: bool = False,
+    limits: str = "",
+    coordination: str = "",
 ) -> StatusDecision:
     """Return what the status of a VPA becomes, given the recommendation found for it.
 
     `groups` are the recommendations of a scoped VPA, `dropped` fields of the status that the CRD does not know. With
-    `may_wait`, what differs without changing any decision is left for later.
+    `may_wait`, what differs without changing any decision is left for later. `limits` is the annotation with memory
+    limits apart from requests, `coordination` the one about an HPA that the VPA is sized for.
     """
     if state.problem is not None:
         found = stored_recommendation(current) or found
@@ -89,7 +102,14 @@ def judge(
     if may_wait and groups is None and policy is None and old is not None and says(old, conditions, generation):
         written = _published(old, state)
         if written is not None and can_wait(written, found, state.label_sets.values()):
-            return StatusDecision(found, conditions, None, waits=written != found)
+            return StatusDecision(
+                found,
+                conditions,
+                None,
+                limits=_note(current, LIMITS_ANNOTATION, limits),
+                coordination=_note(current, COORDINATION_ANNOTATION, coordination),
+                waits=written != found,
+            )
     status = change(
         old,
         found,
@@ -100,14 +120,20 @@ def judge(
     )
     noted = groups_body(groups) if groups is not None and "groups" in dropped else None
     everything = found if groups is None else tuple(chain.from_iterable(groups.values()))
-    return StatusDecision(everything, conditions, status, _groups_note(current, noted))
+    text = "" if noted is None else msgspec.json.encode(noted).decode()
+    return StatusDecision(
+        everything,
+        conditions,
+        status,
+        _note(current, GROUPS_ANNOTATION, text),
+        _note(current, LIMITS_ANNOTATION, limits),
+        _note(current, COORDINATION_ANNOTATION, coordination),
+    )
 
 
-def _groups_note(current: VerticalPodAutoscaler, wanted: list[dict[str, Any]] | None) -> str | None:
-    """Return what the annotation with the groups has to become; None when it is right."""
-    has = (current.metadata.annotations or {}).get(GROUPS_ANNOTATION, "")
-    text = "" if wanted is None else msgspec.json.encode(wanted).decode()
-    return None if has == text else text
+def _note(current: VerticalPodAutoscaler, annotation: str, text: str) -> str | None:
+    """Return what an annotation has to become; None when it is right."""
+    return None if (current.metadata.annotations or {}).get(annotation, "") == text else text
 
 
 def _stored_groups(current: VerticalPodAutoscaler) -> dict[str, tuple[Recommended, ...]]:
@@ -149,11 +175,17 @@ def _extra_conditions(
 ) -> tuple[Condition, ...]:
     """Return the conditions with those that only some settings ask for."""
     if settings.hpa_conflicts is not HpaConflicts.IGNORE:
-        if state.contested:
-            text = message(state.contested, avoided=settings.hpa_conflicts is HpaConflicts.AVOID)
-            conditions = set_condition(conditions, HPA_CONFLICT, "True", reason=REASON, message=text, now=now)
-        else:
-            conditions = without_condition(conditions, HPA_CONFLICT)
+        conditions = _conflict_condition(state, conditions, settings, now)
+    conditions = _adaptive_condition(state, conditions, now)
+    if state.heaps:
+        conditions = set_condition(conditions, NEVER_SHRINKS, "True", reason=HEAP_REASON, message=state.heaps, now=now)
+    elif state.heaps is not None or not settings.never_shrinking_condition:
+        conditions = without_condition(conditions, NEVER_SHRINKS)
+    if state.capped:
+        text = "; ".join(state.capped)
+        conditions = set_condition(conditions, CAPPED, "True", reason=CAPPED_REASON, message=text, now=now)
+    else:
+        conditions = without_condition(conditions, CAPPED)
     if settings.low_confidence_condition:
         longest = max(settings.confidence_interval_cpu, settings.confidence_interval_memory).total_seconds()
         firsts = [int(aggregates.first[slot]) for _, slot in state.aggregates() if aggregates.count[slot]]
@@ -168,6 +200,37 @@ def _extra_conditions(
     return tuple(sorted(conditions, key=lambda condition: condition.type))
 
 
+def _conflict_condition(
+    state: VpaState, conditions: tuple[Condition, ...], settings: RecommenderSettings, now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions with the one about an HPA on the same workload."""
+    alone, obstacle = left_alone(state, settings), state.coordination.obstacle
+    mode = state.coordination.mode or settings.hpa_conflicts
+    contested = {name: hpa for name, hpa in state.contested.items() if name in alone or mode is HpaConflicts.REPORT}
+    if state.coordination.goal is not None and MEMORY not in contested:
+        text = condition_text(state)
+        return set_condition(conditions, HPA_CONFLICT, "False", reason=COORDINATED, message=text, now=now)
+    if not contested or mode is HpaConflicts.IGNORE:
+        return without_condition(conditions, HPA_CONFLICT)
+    text = message(contested, avoided=bool(alone), why=f": {obstacle}" if obstacle else "")
+    return set_condition(conditions, HPA_CONFLICT, "True", reason=REASON, message=text, now=now)
+
+
+def _adaptive_condition(state: VpaState, conditions: tuple[Condition, ...], now: datetime) -> tuple[Condition, ...]:
+    """Return the conditions with the one that reports learned sizes, until a switch back to the plain rule is over."""
+    choice, before = state.choice, find_condition(conditions, ADAPTIVE_ESTIMATOR)
+    if not choice.learned:
+        if before is None:
+            return conditions
+        since = before.last_transition_time
+        if before.status == "False" and (since is None or now - since >= SWITCH_HOURS * timedelta(hours=1)):
+            return without_condition(conditions, ADAPTIVE_ESTIMATOR)
+    status = "True" if choice.learned else "False"
+    return set_condition(
+        conditions, ADAPTIVE_ESTIMATOR, status, reason=choice.by.value, message=choice.message, now=now
+    )
+
+
 def memory_floors(state: VpaState, settings: RecommenderSettings, now: datetime) -> dict[str, int]:
     """Return the memory that OOM-killed containers keep, by name."""
     if not settings.oom_floor:
@@ -178,7 +241,13 @@ def memory_floors(state: VpaState, settings: RecommenderSettings, now: datetime)
 
 def left_alone(state: VpaState, settings: RecommenderSettings) -> frozenset[str]:
     """Return the resources that are not recommended because an HPA scales on them."""
-    return frozenset(state.contested if settings.hpa_conflicts is HpaConflicts.AVOID else ())
+    mode, coordination = state.coordination.mode or settings.hpa_conflicts, state.coordination
+    if mode is HpaConflicts.COORDINATE:
+        # Memory stays vertical, and what cannot be sized for the HPA must not be moved under it.
+        alone = {MEMORY} & state.contested.keys()
+        unsized = coordination.obstacle or (coordination.goal is not None and state.unsized)
+        return frozenset(alone | ({CPU} if unsized else set()))
+    return frozenset(state.contested if mode is HpaConflicts.AVOID else ())
 
 
 def may_save(state: VpaState, settings: RecommenderSettings) -> bool:

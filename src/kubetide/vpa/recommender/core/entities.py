@@ -10,20 +10,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.objects.vpa import (
-    RECREATE,
-    CrossVersionObjectReference,
-    PodRecommendation,
-    PodResourcePolicy,
-    VerticalPodAutoscaler,
-)
+from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectKey
+from kubetide.api.objects.vpa import RECREATE, PodRecommendation, PodResourcePolicy, VerticalPodAutoscaler
 from kubetide.api.values.conditions import Condition
 from kubetide.api.values.selectors import Selector
+from kubetide.vpa.core.ceilings import Caps
+from kubetide.vpa.core.learned import PLAIN, Choice
 from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import Tuning
+from kubetide.vpa.recommender.core.coordination.goals import NOT_ASKED, Coordination
 from kubetide.vpa.recommender.core.estimator import Estimation
-from kubetide.vpa.recommender.core.oom import Floor
+from kubetide.vpa.recommender.core.oom import Floor, Oom
 
 GENERATED = frozenset(
     {
@@ -147,6 +144,13 @@ class Basis:
     problem: str | None
     contested: Mapping[str, str]
     groups: Mapping[str, tuple[Recommended, ...]] = field(default_factory=dict)
+    choice: Choice = PLAIN
+    heaps: str | None = None
+    limits: str = ""
+    """The annotation with memory limits apart from requests."""
+    coordination: tuple[str, ...] = ()
+    """What is said and written about an HPA that it is sized for."""
+    capped: tuple[str, ...] = ()
 
     def same_as(self, other: "Basis") -> bool:
         """Return whether nothing is different; object and recommendation are the same ones, not just equal."""
@@ -154,7 +158,25 @@ class Basis:
             return False
         if self.groups.keys() != other.groups.keys() or any(self.groups[g] is not other.groups[g] for g in self.groups):
             return False
-        return (self.pods, self.problem, self.contested) == (other.pods, other.problem, other.contested)
+        return (
+            self.pods,
+            self.problem,
+            self.contested,
+            self.choice,
+            self.heaps,
+            self.limits,
+            self.coordination,
+            self.capped,
+        ) == (
+            other.pods,
+            other.problem,
+            other.contested,
+            other.choice,
+            other.heaps,
+            other.limits,
+            other.coordination,
+            other.capped,
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -177,6 +199,18 @@ class VpaState:
     tuning_problems: tuple[str, ...] = ()
     contested: Mapping[str, str] = field(default_factory=dict)
     """Resources that an HPA scales on, with the HPA."""
+    coordination: Coordination = NOT_ASKED
+    """What is done about that HPA."""
+    coordination_text: str = ""
+    """What was written about it last."""
+    unsized: str = ""
+    """Why its cpu cannot be sized for the HPA yet."""
+    only_up: frozenset[str] = frozenset()
+    """Resources whose recommendation only rises."""
+    heaps: str | None = None
+    """Which containers never give memory back, in words; None while nothing is known."""
+    choice: Choice = PLAIN
+    """Which rule sizes its pods, and who chose it."""
     problem: str | None = None
     """What ConfigUnsupported reports; None while selector, target and policy are fine."""
     resolves: bool = True
@@ -201,9 +235,17 @@ class VpaState:
     """Memory windows that were open in the checkpoints, until their containers show up."""
     floors: dict[str, Floor] = field(default_factory=dict)
     """Memory that OOM-killed containers keep, by name."""
+    near_ooms: dict[str, Oom] = field(default_factory=dict)
+    """The newest time at which a container was given more memory before it was OOM killed, by name."""
 
     # core/recommend.py: what was found last.
     memo: Memo | None = None
+    allowed: tuple[Recommended, ...] = ()
+    """What ceilings left of it."""
+    capped: tuple[str, ...] = ()
+    """Which targets a ceiling holds, and which one, in words."""
+    quota_caps: Caps = field(default_factory=dict)
+    """What quotas left its containers when all pods of the namespace were last there."""
 
     # publish.py: what is in the API already.
     conditions: tuple[Condition, ...] = ()

@@ -6,14 +6,14 @@ before the recommender looked (a restart, a watch gap): these come first, so tha
 being too old for it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
 import numpy as np
 
-from kubetide.api.objects.core import Pod
+from kubetide.api.objects.core import Container, Pod
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.values.quantity import cpu_millis, memory_bytes
@@ -116,11 +116,19 @@ class PodFeed:
         """Remove the pods that `sync` found gone; called after the samples, so that the last of theirs count."""
         for key in self._gone:
             model.delete_pod(key)
-            self._applied.pop(key, None)
-            self.init_containers.pop(key, None)
-            self.nodes.pop(key, None)
-            self._groups.pop(key, None)
+            self._forget(key)
         self._gone = []
+
+    def forget_namespaces(self, leaves: Callable[[str], bool]) -> None:
+        """Forget the pods of namespaces that leave, which the model has forgotten."""
+        for key in [key for key in self._applied if leaves(key.namespace)]:
+            self._forget(key)
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._applied.pop(key, None)
+        self.init_containers.pop(key, None)
+        self.nodes.pop(key, None)
+        self._groups.pop(key, None)
 
     def take_sources(self) -> dict[str, int]:
         """Return and forget how often the requests of a container were looked up since the last call, by source."""
@@ -146,7 +154,8 @@ class PodFeed:
             labels = {**(labels or {}), **groups}
         model.set_pod(key, labels, pod.status.phase, now=now, uid=pod.metadata.uid)
         for container in pod.spec.containers or ():
-            model.set_container(key, container.name, now=now)
+            row = model.set_container(key, container.name, now=now)
+            model.containers.cpu_limit[row] = _cpu_limit(pod, container)
             source = request_source(pod, container.name)
             self._sources[source] = self._sources.get(source, 0) + 1
         # Native sidecars are among the containers, if they are to be sized; other init containers never are.
@@ -257,6 +266,16 @@ def feed(model: Model, batch: UsageBatch) -> Fed:
     )
 
 
+def _cpu_limit(pod: Pod, container: Container) -> int:
+    """Return the CPU limit of a container in millicores, as the kubelet reports it where it does; 0 without one."""
+    reported = (one.resources for one in pod.status.container_statuses or () if one.name == container.name)
+    resources = next((each for each in reported if each is not None), container.resources)
+    try:
+        return cpu_millis(((resources.limits if resources is not None else None) or {}).get(CPU, 0))
+    except QuantityError:
+        return 0
+
+
 def _ints(values: list[int]) -> Ints:
     try:
         return np.array(values, dtype=np.int64)
@@ -297,7 +316,7 @@ def claim_windows(model: Model) -> None:
             if slot is not None and gone:
                 peaks: Floats = np.array([max(window.peak, window.oom_peak) for window in gone])
                 ends = np.array([window.end for window in gone], dtype=np.int64)
-                model.aggregates.memory.apply(np.full(len(gone), slot), peaks, 1.0, ends, back=False)
+                model.aggregates.memory.add(np.full(len(gone), slot), peaks, 1.0, ends)
         if vpa.windows:
             vpa.windows = {}
 

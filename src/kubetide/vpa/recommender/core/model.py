@@ -7,7 +7,7 @@ Both directions of matching go through an index of `key=value` pairs, because co
 would dominate the loop of a large cluster.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TypeVar
 
@@ -207,6 +207,24 @@ class Model:
             return
         self._unlink(vpa)
         self._free_history(vpa)
+
+    def forget_namespaces(self, leaves: Callable[[str], bool]) -> list[int]:
+        """Forget all there is in namespaces that leave, aggregates of pods included; return the numbers free now.
+
+        Whoever learns about them meanwhile saves it. Were they to come back, what is saved would be restored beside
+        what was kept, and the same samples would count twice.
+        """
+        for key in [key for key in self.vpas if leaves(key.namespace)]:
+            self.delete_vpa(key)
+        for key in [key for key in self.pods if leaves(key.namespace)]:
+            self.delete_pod(key)
+        freed: list[int] = []
+        for labels in [labels for labels in self._sets.values() if leaves(labels.namespace)]:
+            for container, slot in list(labels.aggregates.items()):
+                self._drop_aggregate(labels, container, slot)
+                freed.append(slot)
+            self._drop_if_unused(labels)
+        return freed
 
     def _free_history(self, vpa: VpaState) -> None:
         for slot in vpa.history.values():

@@ -1,10 +1,13 @@
 """Out of memory: where it shows, and how each one is counted exactly once.
 
-Three places show that a container ran out of memory:
+Four places show that a container ran out of memory:
 
     eviction events    annotations name containers, their usage and the starved resource
     pod updates        between two versions of a pod a container turned out OOM killed (the edge)
     the pod as it is   after a gap in the watch: a termination not seen before (the level)
+
+    updater's note     a container was given more memory before the kernel acted (`vpa.core.grown`): what it needed then
+                       is learned as if it had been OOM killed, by a rule of its own name
 
 Edge and level find the same OOM kill, so `Seen` remembers (pod, uid, container, finishedAt) and lets each through once.
 """
@@ -12,17 +15,26 @@ Edge and level find the same OOM kill, so `Seen` remembers (pod, uid, container,
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from kubetide.api.objects.core import ContainerStatus, Pod
 from kubetide.api.objects.events import RecordedEvent
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.errors import QuantityError
 from kubetide.stats.powers import power_of_two
+from kubetide.vpa.core.grown import read_grown
 
 OOM_KILLED = "OOMKilled"
 EVICTED = "Evicted"
 FROM_STATUS = "container_status"
 FROM_SPEC = "pod_spec_container"
+
+
+class OomRule(StrEnum):
+    """How it is known that a container lacked memory."""
+
+    KILLED = "OOM kill"
+    GROWN = "growth before an OOM kill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +47,7 @@ class Oom:
     at: datetime
     memory_bytes: int
     uid: str = ""
+    rule: OomRule = OomRule.KILLED
 
 
 def from_event(event: RecordedEvent) -> list[Oom]:
@@ -92,8 +105,19 @@ def from_update(old: Pod, new: Pod) -> list[Oom]:
 
 
 def from_pod(pod: Pod) -> list[Oom]:
-    """Return the OOM kills still visible on a pod, whenever they happened."""
-    found = []
+    """Return the OOM kills still visible on a pod, whenever they happened, and those that the updater forestalled."""
+    found: list[Oom | None] = [
+        Oom(
+            namespace=pod.metadata.namespace,
+            pod=pod.metadata.name,
+            container=container,
+            at=grown.at,
+            memory_bytes=grown.need,
+            uid=pod.metadata.uid,
+            rule=OomRule.GROWN,
+        )
+        for container, grown in read_grown(pod.metadata.annotations).items()
+    ]
     for status in pod.status.container_statuses or ():
         for state in (status.last_state, status.state):
             ended = state.terminated if state is not None else None

@@ -5,7 +5,7 @@ Every container of every VPA is a row: its aggregates are merged into one histog
 and maxAllowed. Containers whose policy mode is `Off` get no row and do not share the pod minimum.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -32,6 +32,7 @@ from kubetide.vpa.recommender.core.aggregate import Aggregates
 from kubetide.vpa.recommender.core.entities import Memo, VpaState
 from kubetide.vpa.recommender.core.estimator import BOUNDS, Estimation, estimate, round_up
 from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.ratchet import hold
 
 INTEGER_CPU_PREFIX = "vpa-post-processor.kubernetes.io/"
 INTEGER_CPU_SUFFIX = "_integerCPU"
@@ -65,6 +66,9 @@ class Row:
     container: str
     shared_by: int
     """How many containers of the VPA get a recommendation."""
+
+
+Overlay = Callable[[Sequence[Row], Ints], None]
 
 
 @dataclass(slots=True)
@@ -131,17 +135,23 @@ def recommend(
     memory_floors: Mapping[tuple[ObjectKey, str], int] | None = None,
     excluded: Mapping[ObjectKey, Collection[str]] | None = None,
     remember: bool = False,
+    learned: Overlay | None = None,
 ) -> dict[ObjectKey, tuple[Recommended, ...]]:
     """Return the recommendation of every VPA given.
 
     `memory_floors` are containers that must not shrink below, `excluded` resources that a VPA leaves alone. With
-    `remember`, a VPA whose amounts did not change gets the very tuple it got before.
+    `remember`, a VPA whose amounts did not change gets the very tuple it got before. `learned` replaces amounts of
+    rows in place, before floors and policies.
     """
     rows = rows_of(vpas)
     amounts: Ints = np.zeros((len(rows), len(COLUMNS)), dtype=np.int64)
     for start in range(0, len(rows), CHUNK):
         part = rows[start : start + CHUNK]
         amounts[start : start + CHUNK] = _estimate(merge_rows(model.aggregates, part), part, options)
+    if learned is not None:
+        learned(rows, amounts)
+    if any(vpa.only_up for vpa in vpas):
+        hold(rows, amounts)
     if memory_floors:
         for i, row in enumerate(rows):
             floor = memory_floors.get((row.vpa.key, row.container), 0)

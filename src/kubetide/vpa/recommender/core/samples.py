@@ -26,7 +26,7 @@ NO_AGGREGATE = -1
 """The aggregate was collected; the next sample makes a new one."""
 DETACHED = -2
 """A relabelled container whose aggregate was collected: its samples go nowhere, as upstream."""
-_INTEGERS = ("aggregate", "home", "last_cpu", "last_memory", "window_end")
+_INTEGERS = ("aggregate", "home", "last_cpu", "last_memory", "window_end", "cpu_limit")
 _FLOATS = ("peak", "oom_peak")
 
 
@@ -58,6 +58,8 @@ class Containers:
         self.last_cpu: Ints = np.zeros(0, dtype=np.int64)
         self.last_memory: Ints = np.zeros(0, dtype=np.int64)
         self.window_end: Ints = np.zeros(0, dtype=np.int64)
+        self.cpu_limit: Ints = np.zeros(0, dtype=np.int64)
+        """In millicores; 0 without one."""
         self.peak: Floats = np.zeros(0)
         self.oom_peak: Floats = np.zeros(0)
         self.relinked: Mask = np.zeros(0, dtype=np.bool_)
@@ -75,6 +77,7 @@ class Containers:
         self.last_cpu[row] = self.last_memory[row] = self.window_end[row] = ZERO_TIME
         self.peak[row] = self.oom_peak[row] = 0.0
         self.relinked[row] = False
+        self.cpu_limit[row] = 0
         return row
 
     def free(self, row: int) -> None:
@@ -96,7 +99,7 @@ class Containers:
         taken = accepted & (self.aggregate[rows] >= 0)
         slots, when = self.aggregate[rows[taken]], times[taken]
         self._aggregates.note_cpu(slots, when)
-        self._aggregates.cpu.apply(slots, millis[taken] / 1000.0, MINIMAL_WEIGHT, when, back=False)
+        self._aggregates.cpu.add(slots, millis[taken] / 1000.0, MINIMAL_WEIGHT, when)
         return accepted
 
     def add_memory(self, rows: Ints, times: Ints, amounts: Ints, *, oom: bool = False) -> Mask:
@@ -112,6 +115,12 @@ class Containers:
         Equal to `add_cpu` line by line, which containers go whose last sample is not older than the first line.
         """
         slots = self.aggregate[rows]
+        if times.size == 1 and (slots >= 0).all():
+            there = np.flatnonzero((millis[0] >= 0.0) & (times[0] > self.last_cpu[rows]))
+            self.last_cpu[rows[there]] = times[0]
+            self._aggregates.note_cpu(slots[there], np.full(there.size, times[0]))
+            self._aggregates.cpu.add_grid(slots[there], millis[:, there] / 1000.0, MINIMAL_WEIGHT, times)
+            return
         plain = (slots >= 0) & (self.last_cpu[rows] < times[0]) & ~(millis < 0.0).any(axis=0)
         if not plain.all():
             # Containers of one aggregate are added in order, so all of them go line by line.
@@ -135,6 +144,10 @@ class Containers:
         Most samples neither pass the peak of their window nor find it over: those are only noted as seen. From the
         others it follows what is taken back and what is added, which then happens in the order of lines.
         """
+        if times.size == 1:
+            there = np.flatnonzero(~np.isnan(amounts[0]))
+            self._memory_turn(rows[there], np.full(there.size, times[0]), amounts[0, there], oom=False)
+            return
         if (amounts < 0.0).any() or (times[0] < self.last_memory[rows]).any():
             amounts = np.where((amounts < 0.0) | (times[:, None] < self.last_memory[rows]), np.nan, amounts)
         highest = np.fmax.reduce(amounts, axis=0)
@@ -168,12 +181,18 @@ class Containers:
         there = ~np.isnan(amounts)
         self.last_memory[rows] = times[times.size - 1 - there[::-1].argmax(axis=0)]
 
-    def _memory_turn(self, rows: Ints, times: Ints, amounts: Ints, *, oom: bool) -> Mask:
-        good = amounts >= 0
+    def _memory_turn(self, rows: Ints, times: Ints, amounts: Ints | Floats, *, oom: bool) -> Mask:
+        good: Mask = amounts >= 0
         if not oom:
             good &= times >= self.last_memory[rows]
-        self.last_memory[rows[good]] = times[good]
-        self._replace(self._open_or_grow(rows[good], times[good], amounts[good].astype(np.float64), oom=oom))
+        seen = rows[good]
+        self.last_memory[seen] = times[good]
+        # What neither passes the peak of its window nor finds it over changes nothing.
+        passes = amounts[good] > np.maximum(self.peak[seen], self.oom_peak[seen])
+        matters = np.flatnonzero(good)[passes | (times[good] >= self.window_end[seen])]
+        if matters.size:
+            amount = amounts[matters].astype(np.float64)
+            self._replace(self._open_or_grow(rows[matters], times[matters], amount, oom=oom))
         return good
 
     def _open_or_grow(self, row: Ints, time: Ints, amount: Floats, *, oom: bool) -> "_Peaks":
@@ -199,14 +218,9 @@ class Containers:
     def _replace(self, peaks: "_Peaks") -> None:
         """Take back the old peaks that grew and add the new ones, container by container."""
         which = np.flatnonzero(peaks.counts & (peaks.slots >= 0))
-        if not which.size:
-            return
-        pairs = np.repeat(which, 2)
-        back = np.tile([True, False], which.size)
-        keep = ~back | peaks.grows[pairs]
-        pairs, back = pairs[keep], back[keep]
-        values = np.where(back, peaks.old[pairs], peaks.new[pairs])
-        self._aggregates.memory.apply(peaks.slots[pairs], values, 1.0, peaks.ends[pairs], back)
+        if which.size:
+            old, new, grows = peaks.old[which], peaks.new[which], peaks.grows[which]
+            self._aggregates.memory.replace(peaks.slots[which], old, new, 1.0, peaks.ends[which], grows)
 
     def _intervals(self, slots: Ints) -> Ints:
         default = self._aggregates.default.interval.total_seconds() * 1_000_000
@@ -240,6 +254,10 @@ class Containers:
         unset = self.window_end[rows] == ZERO_TIME
         self.window_end[rows[unset]] = starts[unset]
 
+    def without_window(self, rows: Ints) -> bool:
+        """Return whether any of these containers has no window yet."""
+        return bool((self.window_end[rows] == ZERO_TIME).any())
+
     def restore_window(self, row: int, *, end: int, peak: float, oom_peak: float, last: int, last_cpu: int) -> None:
         """Continue a window that was open when the last checkpoint was written, putting its peak back."""
         self.window_end[row], self.last_memory[row] = end, last
@@ -248,7 +266,7 @@ class Containers:
         slot = self.home[row] = int(self.aggregate[row])
         highest = max(peak, oom_peak)
         if slot >= 0 and highest > 0:
-            self._aggregates.memory.apply(np.array([slot]), np.array([highest]), 1.0, np.array([end]), back=False)
+            self._aggregates.memory.add(np.array([slot]), np.array([highest]), 1.0, np.array([end]))
 
     def _grow(self) -> None:
         start, self._size = self._size, max(256, self._size * 3 // 2)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from kubetide.api.objects.core import ResourceList
-from kubetide.api.objects.events import Event, reference_to, warning
+from kubetide.api.objects.events import Event, normal, reference_to, warning
 from kubetide.api.objects.meta import ObjectReference
 from kubetide.api.objects.vpa import (
     CONFIG_DEPRECATED,
@@ -37,6 +37,8 @@ NO_PODS_MESSAGE = "No pods match this VPA object"
 UNREADABLE_CHECKPOINT = "UnreadableCheckpoint"
 HEALED_CHECKPOINT = "HealedCheckpoint"
 INVALID_TUNING = "InvalidTuning"
+ESTIMATOR_CHANGED = "EstimatorChanged"
+COORDINATED_SIZE = "CoordinatedSize"
 
 
 def conditions_after(
@@ -105,6 +107,26 @@ def _texts(listed: Amounts) -> dict[str, str]:
 @lru_cache(maxsize=65536)
 def _text(nanos: int, notation: Notation) -> str:
     return str(Quantity(nanos, notation))
+
+
+def describe_change(before: VerticalPodAutoscalerStatus | None, after: Mapping[str, Any]) -> str:
+    """Say in one line what a status that is about to be written changes: targets, conditions, or bounds alone."""
+    given = before.recommendation if before is not None else None
+    had = {one.container_name: one.target or {} for one in (given.container_recommendations if given else None) or ()}
+    entries = (after.get("recommendation") or {}).get("containerRecommendations") or ()
+    now = {one["containerName"]: one["target"] for one in entries}
+    said = [
+        f"{container}: {resource} {had.get(container, {}).get(resource, 'unset')} to {amount}"
+        for container, target in now.items()
+        for resource, amount in target.items()
+        if had.get(container, {}).get(resource) != amount
+    ]
+    said += [f"{container}: no recommendation any more" for container in had if container not in now]
+    old = {one.type: one.status for one in (before.conditions if before is not None else None) or ()}
+    new = {one["type"]: one["status"] for one in after.get("conditions") or ()}
+    said += [f"{name} is {status}" for name, status in new.items() if old.get(name) != status]
+    said += [f"{name} is gone" for name in old if name not in new]
+    return "; ".join(said) or "bounds moved"
 
 
 def condition_body(condition: Condition) -> dict[str, Any]:
@@ -230,6 +252,16 @@ def healed_checkpoint(vpa: VerticalPodAutoscaler, checkpoint: str, problem: str)
 def invalid_tuning(vpa: VerticalPodAutoscaler, problem: str) -> Event:
     """Return the event about an annotation that cannot be used; the general setting applies instead."""
     return warning(_reference(vpa), INVALID_TUNING, problem)
+
+
+def estimator_changed(vpa: VerticalPodAutoscaler, message: str) -> Event:
+    """Return the event about another rule that sizes the pods of a VPA, with who chose it."""
+    return normal(_reference(vpa), ESTIMATOR_CHANGED, message)
+
+
+def coordinated_size(vpa: VerticalPodAutoscaler, message: str) -> Event:
+    """Return the event about a size that is chosen for an HPA on the same workload."""
+    return normal(_reference(vpa), COORDINATED_SIZE, message)
 
 
 def _reference(vpa: VerticalPodAutoscaler) -> ObjectReference:

@@ -38,7 +38,7 @@ from kubetide.vpa.recommender.core.estimator import (
     with_margin,
 )
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.recommend import MergedRows, Options, Row, merge_rows, recommend, rows_of
+from kubetide.vpa.recommender.core.recommend import MergedRows, Options, Overlay, Row, merge_rows, recommend, rows_of
 
 
 def trace(
@@ -50,6 +50,7 @@ def trace(
     memory_floors: Mapping[str, int] | None = None,
     excluded: Collection[str] = (),
     source: str = "recommender",
+    learned: Overlay | None = None,
 ) -> dict[str, Any]:
     """Return the trace of one VPA."""
     rows = rows_of([vpa], with_off=True)
@@ -60,6 +61,7 @@ def trace(
         options,
         memory_floors={(vpa.key, name): floor for name, floor in (memory_floors or {}).items()},
         excluded={vpa.key: excluded},
+        learned=learned,
     )[vpa.key]
     merged = merge_rows(model.aggregates, rows) if rows else None
     containers = [
@@ -106,6 +108,9 @@ def _container(
         "lastSample": None if last is None else last.isoformat(),
         "ageSeconds": None if first is None else (now - first).total_seconds(),
         "oomFloorBytes": floor,
+        "nearOom": None
+        if (near := row.vpa.near_ooms.get(row.container)) is None
+        else {"rule": near.rule.value, "needBytes": near.memory_bytes, "at": near.at.isoformat(), "pod": near.pod},
         "resources": {},
         "recommendation": None,
     }
@@ -114,16 +119,28 @@ def _container(
         result["resources"][resource] = _resource(resource, block.select([column]), merged, i, estimation, counted)
     for one in found:
         if one.container == row.container:
-            result["recommendation"] = {
-                "target": texts(one.target),
-                "lowerBound": texts(one.lower or {}),
-                "upperBound": texts(one.upper or {}),
-                "uncappedTarget": texts(one.uncapped or {}),
-            }
+            result["recommendation"] = _recommendation(one)
     if entry is not None:
         result["minAllowed"] = {name: str(text) for name, text in (entry.min_allowed or {}).items()}
         result["maxAllowed"] = {name: str(text) for name, text in (entry.max_allowed or {}).items()}
     return result
+
+
+def _recommendation(one: Recommended) -> dict[str, Any]:
+    return {
+        "target": texts(one.target),
+        "lowerBound": texts(one.lower or {}),
+        "upperBound": texts(one.upper or {}),
+        "uncappedTarget": texts(one.uncapped or {}),
+    }
+
+
+def with_ceilings(containers: Iterable[dict[str, Any]], allowed: Iterable[Recommended]) -> None:
+    """Replace what traced containers were recommended by what ceilings left of it."""
+    by_name = {one.container: one for one in allowed}
+    for container in containers:
+        if container["name"] in by_name:
+            container["recommendation"] = _recommendation(by_name[container["name"]])
 
 
 def _column(parts: Iterable[tuple[Any, Block]], i: int) -> tuple[Block, int]:

@@ -4,14 +4,18 @@ from kubetide.api.objects.core import Pod
 from kubetide.api.objects.events import Event, normal, reference_to, warning
 from kubetide.api.objects.meta import ObjectReference
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
+from kubetide.vpa.updater.core.growth import Growth, readable_growth
 
 EVICTED_BY_VPA = "EvictedByVPA"
+ROLLED_OUT = "RolledOut"
 EVICTED_POD = "EvictedPod"
 RESIZED_BY_VPA = "InPlaceResizedByVPA"
 RESIZE_SKIPPED = "InPlaceResizeSkipped"
 UPDATES_PAUSED = "UpdatesPaused"
 UPDATES_RESUMED = "UpdatesResumed"
 INVALID_RECOMMENDATION = "InvalidRecommendation"
+MEMORY_GROWN = "MemoryGrownBeforeOOM"
+MEMORY_NOT_GROWN = "MemoryNotGrownBeforeOOM"
 
 
 def evicted(pod: Pod, vpa: VerticalPodAutoscaler) -> tuple[Event, Event]:
@@ -23,9 +27,27 @@ def evicted(pod: Pod, vpa: VerticalPodAutoscaler) -> tuple[Event, Event]:
     )
 
 
+def rolled_out(vpa: VerticalPodAutoscaler, target: str) -> Event:
+    """Return the event on a VPA whose target is rolled out."""
+    message = f"VPA Updater began a rollout of Deployment {target} to apply resource recommendation."
+    return normal(_vpa(vpa), ROLLED_OUT, message)
+
+
 def resized(pod: Pod) -> Event:
     """Return the event on a pod that was resized."""
     return normal(_pod(pod), RESIZED_BY_VPA, "Pod was resized in place by VPA Updater.")
+
+
+def grown(pod: Pod, growth: Growth) -> Event:
+    """Return the event on a pod whose container was given more memory before it could be OOM killed."""
+    text = f"Container {growth.container}: {readable_growth(growth)}."
+    return normal(_pod(pod), MEMORY_GROWN, text)
+
+
+def not_grown(pod: Pod, growth: Growth) -> Event:
+    """Return the event on a pod whose container is about to be OOM killed, and cannot be given more."""
+    text = f"Memory of container {growth.container} is running out and is not raised: {growth.reason}."
+    return warning(_pod(pod), MEMORY_NOT_GROWN, text)
 
 
 def skipped(pod: Pod) -> Event:

@@ -4,7 +4,7 @@ Breakers are also in the status of their VPA, whence they come back, and with th
 awaited; everything else is about pods that were touched a moment ago.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -102,6 +102,15 @@ class Memory:
         self.evictions = {key: mine for key, mine in kept.items() if mine}
         self.inherited = {key: inherited for key, inherited in self.inherited.items() if key in known}
         self.breakers = {key: state for key, state in self.breakers.items() if key in known}
+
+    def leave(self, leaves: Callable[[str], bool]) -> None:
+        """Drop what is in namespaces that became another replica's, which may have acted since."""
+        self.disruptions = {
+            creator: done for creator, done in self.disruptions.items() if not leaves(creator.namespace)
+        }
+        self.evictions = {key: mine for key, mine in self.evictions.items() if not leaves(key.namespace)}
+        self.inherited = {key: inherited for key, inherited in self.inherited.items() if not leaves(key.namespace)}
+        self.breakers = {key: state for key, state in self.breakers.items() if not leaves(key.namespace)}
 
 
 def disruption_of(*, name: str, uid: str, at: datetime, evicted: bool, known: Iterable[str]) -> Disruption:

@@ -5,12 +5,12 @@ before anything is done to a pod, on what the pod and its workload are then.
 
     group left out, budget used up, not far enough off, requirements not met   -> no candidate
     replacement of an earlier one not Ready                                    -> waits
-    mode Recreate, Auto                                                        -> evict
+    mode Recreate, Auto                                                        -> evict, or roll out (`disturbing`)
     mode InPlaceOrRecreate    approved: resize · fallback due, QoS class would change: evict
     mode InPlace              approved: resize · otherwise wait; never evicted
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -32,9 +32,15 @@ from kubetide.vpa.admission.core.mutate import UNLIMITED, Fitted, SizeLimits, fi
 from kubetide.vpa.core.boost import boosted_containers, expired, unboost
 from kubetide.vpa.core.capping import NewResources
 from kubetide.vpa.core.compat import FOLLOWED, RESIZE_ERROR_DEFERRED
+from kubetide.vpa.core.grown import held_after_growth
+from kubetide.vpa.core.learned import resizes_gladly
 from kubetide.vpa.core.limits import NamespaceLimits
-from kubetide.vpa.core.policy import Recommended, container_policy, is_off, recommendations
+from kubetide.vpa.core.policy import container_policy, is_off
 from kubetide.vpa.updater.core.budget import Budget, BudgetRules, Creator, Group, build_budget
+from kubetide.vpa.updater.core.disturbing import by_rollout, closed
+from kubetide.vpa.updater.core.fitting import fitting_of, status_targets, targets_of
+from kubetide.vpa.updater.core.following import IN_PLACE_ONLY, following
+from kubetide.vpa.updater.core.following import REASON as FOLLOWS
 from kubetide.vpa.updater.core.inplace import (
     CACHED,
     InPlaceDecision,
@@ -45,6 +51,7 @@ from kubetide.vpa.updater.core.inplace import (
     decide,
     lower_somewhere,
     may_evict,
+    needs_restart,
     pod_resize_state,
 )
 from kubetide.vpa.updater.core.memory import Memory
@@ -60,6 +67,7 @@ class Method(Enum):
 
     EVICT = "evict"
     RESIZE = "resize"
+    ROLL_OUT = "roll out"
     WAIT = "wait"
     NONE = "none"
 
@@ -76,6 +84,8 @@ class PlanRules:
     per_vpa_gate: bool = False
     boost_gate: bool = False
     compat: Compat = FOLLOWED
+    windows: str = ""
+    """When pods may be disturbed, where a VPA does not say."""
     settle: bool = True
     """Wait for replacements, and do not resize what the kubelet has deferred (mode InPlace)."""
 
@@ -128,6 +138,8 @@ class Judgement:
     """What the status recommends for it; None when there is no recommendation."""
     unboost: bool = False
     """Takes a startup boost back; always a resize."""
+    in_place_only: bool = False
+    """A move that is made in place or not at all (`following`)."""
     skipped: bool = False
     """Not resized because the same recommendation was infeasible before."""
 
@@ -142,6 +154,10 @@ class VpaPlan:
     budget: Budget
     candidates: tuple[Judgement, ...]
     judged: tuple[Judgement, ...]
+    closed: str = ""
+    """Why pods must not be disturbed now."""
+    rolls_out: bool = False
+    """Whether the target is to be rolled out, in place of evictions."""
 
     @property
     def key(self) -> ObjectKey:
@@ -160,14 +176,14 @@ def plan(observation: Observation, memory: Memory, rules: PlanRules, *, now: dat
         BudgetRules(
             min_replicas=required,
             tolerance=rules.tolerance,
-            keep_below_minimum=(rules.skip_budget and mode in IN_PLACE_MODES)
+            keep_below_minimum=((rules.skip_budget or resizes_gladly(vpa)) and mode in IN_PLACE_MODES)
             or (rules.boost_gate and any(map(boosted_containers, observation.pods))),
             count_live_pods=rules.settle,
         ),
     )
     planner = _Planner(observation, memory, replace(rules, rank=_rank_rules(vpa, rules)), budget, mode, now)
     judged = [planner.judge(pod) for pod in observation.pods]
-    chosen = (j for j in judged if j.method is not Method.NONE and not j.unboost)
+    chosen = (j for j in judged if j.method not in (Method.NONE, Method.ROLL_OUT) and not j.unboost)
     by_pod = {id(j.ranked): j for j in chosen if j.ranked is not None}
     order = [by_pod[id(entry)] for entry in in_order(j.ranked for j in by_pod.values() if j.ranked is not None)]
     requirements = None if policy is None else policy.eviction_requirements or ()
@@ -187,30 +203,12 @@ def plan(observation: Observation, memory: Memory, rules: PlanRules, *, now: dat
         budget=budget,
         candidates=tuple(candidates),
         judged=tuple(refused.get(key_of(j.pod), j) for j in judged),
+        closed=planner.closed,
+        rolls_out=any(
+            judgement.method is Method.ROLL_OUT and admitted(judgement.pod, fitting_of(judgement.fitted), requirements)
+            for judgement in judged
+        ),
     )
-
-
-def fitting_of(fitted: Fitted | None) -> Fitting:
-    """Return the recommendation to judge a pod by; containers that the API server would refuse do not count."""
-    if fitted is None or fitted.adjusted is None:
-        return {}
-    refused = {new.name for new in fitted.containers if new.refused}
-    whole = () if fitted.pod is None or fitted.pod.new.refused else (fitted.pod.bounds,)
-    return {one.container: one for one in (*fitted.adjusted.recommendations, *whole) if one.container not in refused}
-
-
-def new_requests(fitted: Fitted) -> Targets:
-    """Return the requests that the containers of a pod should have."""
-    return {new.name: dict(new.requests) for new in fitted.containers if new.requests}
-
-
-def status_targets(vpa: VerticalPodAutoscaler) -> Targets | None:
-    """Return the targets in the status; None when there is no recommendation, or none that can be read."""
-    try:
-        given = recommendations(vpa.status.recommendation if vpa.status is not None else None)
-    except InvalidInput:
-        return None
-    return None if given is None else _targets(given)
 
 
 class _Planner:
@@ -230,6 +228,8 @@ class _Planner:
         self.mode = mode
         self.now = now
         self.targets = status_targets(observation.vpa)
+        self.closed = closed(observation.vpa, rules.windows, now=now)
+        self.by_rollout, self.rollout_problem = by_rollout(observation.vpa)
 
     def targets_of(self, pod: Pod) -> Targets | None:
         vpa = self.observation.vpa_of(pod)
@@ -255,7 +255,13 @@ class _Planner:
             return Judgement(pod=pod, method=Method.NONE, reason=f"mode {self.mode} leaves running pods alone")
         fitting = fitting_of(fitted)
         ranked = rank(pod, fitting, self.rules.rank, scaled=self._scaled, now=self.now)
+        if not ranked.accepted and self.mode in IN_PLACE_MODES and resizes_gladly(self.observation.vpa):
+            follows = following(pod, fitted)
+            if follows is not None:
+                return self._follow(pod, group, fitting, ranked, follows)
         method, reason = self._method(pod, group, fitting, ranked)
+        if method is not Method.NONE and (held := held_after_growth(pod, fitted.containers, now=self.now)):
+            method, reason = Method.NONE, held
         return Judgement(
             pod=pod,
             method=method,
@@ -265,6 +271,21 @@ class _Planner:
             group=group,
             targets=self.targets_of(pod),
             skipped=reason in (CACHED, STILL_TOO_LARGE),
+        )
+
+    def _follow(self, pod: Pod, group: Group | None, fitting: Fitting, ranked: Ranked, fitted: Fitted) -> Judgement:
+        """Judge a pod within its bounds whose CPU has moved on."""
+        accepted = replace(ranked, accepted=True, reason=FOLLOWS)
+        method, reason = self._method(pod, group, fitting, accepted, in_place_only=True)
+        return Judgement(
+            pod=pod,
+            method=method,
+            reason=reason,
+            ranked=accepted if method is not Method.NONE else ranked,
+            fitted=fitted,
+            group=group,
+            targets=self.targets_of(pod),
+            in_place_only=True,
         )
 
     def _judge_boosted(self, pod: Pod, group: Group | None, fitted: Fitted) -> Judgement:
@@ -285,25 +306,41 @@ class _Planner:
             unboost=True,
         )
 
-    def _method(self, pod: Pod, group: Group | None, fitting: Fitting, ranked: Ranked) -> tuple[Method, str]:
-        if group is None:
+    def _method(
+        self, pod: Pod, group: Group | None, fitting: Fitting, ranked: Ranked, *, in_place_only: bool = False
+    ) -> tuple[Method, str]:
+        rolls_out = self.by_rollout and self.mode not in IN_PLACE_MODES
+        if group is None and not rolls_out:
             return Method.NONE, self.budget.why_left_out(pod)
         if not ranked.accepted:
             return Method.NONE, ranked.reason
+        if rolls_out or group is None:
+            return self._roll_out(ranked.reason)
         waited = self.memory.clock.waited(pod.metadata.uid, pod_resize_state(pod), now=self.now)
+        if self.closed and (self.mode not in IN_PLACE_MODES or needs_restart(pod)):
+            return Method.NONE, self.closed
         if self.mode not in IN_PLACE_MODES:
             if not may_evict(pod, group, waited=waited):
                 return Method.NONE, f"the disruption budget of {group.creator} is used up"
             return Method.EVICT, ranked.reason
-        decision = resize_decision(self.rules, self.mode, self.targets_of(pod), self.memory, pod, group, waited=waited)
+        rules = replace(self.rules, skip_budget=self.rules.skip_budget or in_place_only)
+        decision = resize_decision(rules, self.mode, self.targets_of(pod), self.memory, pod, group, waited=waited)
         remembered = self.memory.infeasible.get(pod.metadata.uid) if self.mode == IN_PLACE else None
-        if remembered is not None and not lower_somewhere(_targets(fitting.values()), remembered):
+        if remembered is not None and not lower_somewhere(targets_of(fitting.values()), remembered):
             return Method.NONE, STILL_TOO_LARGE
         if decision.verdict is ResizeVerdict.EVICT:
+            if in_place_only or self.closed:
+                return Method.NONE, self.closed or IN_PLACE_ONLY
+            if self.by_rollout:
+                return self._roll_out(decision.reason)
             return Method.EVICT, decision.reason
         if decision.verdict in resized_by(self.mode, self.rules, pod_resize_state(pod)):
             return Method.RESIZE, ranked.reason
         return Method.NONE, decision.reason
+
+    def _roll_out(self, reason: str) -> tuple[Method, str]:
+        refused = self.rollout_problem or self.closed
+        return (Method.NONE, refused) if refused else (Method.ROLL_OUT, reason)
 
     def _scaled(self, container: str) -> bool:
         return not is_off(container_policy(self.observation.vpa.spec.resource_policy, container))
@@ -344,7 +381,3 @@ def _rank_rules(vpa: VerticalPodAutoscaler, rules: PlanRules) -> RankRules:
     policy = vpa.spec.update_policy
     seconds = policy.evict_after_oom_seconds if policy is not None and rules.per_vpa_gate else None
     return replace(rules.rank, quick_oom=timedelta(seconds=seconds)) if seconds else rules.rank
-
-
-def _targets(given: Iterable[Recommended]) -> Targets:
-    return {one.container: dict(one.target) for one in given}

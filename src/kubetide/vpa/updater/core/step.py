@@ -5,14 +5,17 @@ plan still wanted.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.vpa import IN_PLACE
+from kubetide.vpa.core.grown import held_after_growth
 from kubetide.vpa.core.pod_level import changes_pod_level
 from kubetide.vpa.updater.core.breaker import CLOSED, STRIKES, BreakerState
 from kubetide.vpa.updater.core.budget import Group, is_pending
+from kubetide.vpa.updater.core.disturbing import by_rollout
+from kubetide.vpa.updater.core.following import IN_PLACE_ONLY
 from kubetide.vpa.updater.core.inplace import ResizeState, ResizeVerdict, may_evict, pod_resize_state
 from kubetide.vpa.updater.core.memory import Memory
 from kubetide.vpa.updater.core.plan import IN_PLACE_MODES, Judgement, Method, VpaPlan, resize_decision, resized_by
@@ -35,6 +38,8 @@ def next_step(
     group = plan.budget.group_of(pod)
     if group is None:
         return Step(Method.NONE, plan.budget.why_left_out(pod))
+    if candidate.fitted is not None and (held := held_after_growth(pod, candidate.fitted.containers, now=now)):
+        return Step(Method.NONE, held)
     if plan.rules.settle:
         done = memory.disruptions.get(group.creator, ())
         wanted = replicas_to_wait_for(group.creator, group.configured)
@@ -48,6 +53,10 @@ def next_step(
         step = _in_place_step(plan, candidate, pod, group, memory, waited=waited)
         if step.method is not Method.EVICT:
             return step
+        if candidate.in_place_only or plan.closed:
+            return Step(Method.NONE, plan.closed or IN_PLACE_ONLY)
+        if by_rollout(plan.vpa)[0]:
+            return Step(Method.NONE, f"{step.reason}; a rollout replaces it once that is seen")
         reason = step.reason
     else:
         reason = candidate.reason
@@ -78,7 +87,8 @@ def _unboost_step(candidate: Judgement, pod: Pod, group: Group) -> Step:
 def _in_place_step(
     plan: VpaPlan, candidate: Judgement, pod: Pod, group: Group, memory: Memory, *, waited: timedelta
 ) -> Step:
-    decision = resize_decision(plan.rules, plan.mode, candidate.targets, memory, pod, group, waited=waited)
+    rules = replace(plan.rules, skip_budget=plan.rules.skip_budget or candidate.in_place_only)
+    decision = resize_decision(rules, plan.mode, candidate.targets, memory, pod, group, waited=waited)
     if decision.verdict is ResizeVerdict.EVICT:
         return Step(Method.EVICT, decision.reason)
     if decision.verdict not in resized_by(plan.mode, plan.rules, pod_resize_state(pod)):

@@ -1,13 +1,15 @@
 """How fast pods may be disturbed."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
-from kubetide.vpa.updater.core.disruption import DisruptionBudget, TokenBucket
+from kubetide.vpa.updater.core.disruption import DisruptionBudget, Limits, TokenBucket
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
+LIMITS = Limits(per_minute=60, burst=10, rate=-1.0, rate_burst=1, at_once=10)
 
 
 def spend(budget: DisruptionBudget, *, begin: datetime, until: datetime) -> list[datetime]:
@@ -78,3 +80,28 @@ def test_what_did_not_happen_does_not_count() -> None:
     assert budget.used(now) == 0
     budget.record(now)
     assert budget.next_at(now) > now
+
+
+@pytest.mark.parametrize(
+    ("limits", "slots"),
+    [
+        pytest.param(LIMITS, 10, id="as-many-as-the-burst"),
+        pytest.param(replace(LIMITS, per_minute=4), 4, id="as-many-as-the-budget"),
+        pytest.param(replace(LIMITS, rate=1.0), 1, id="one-where-a-rate-has-no-burst"),
+        pytest.param(replace(LIMITS, per_minute=0, at_once=3), 3, id="as-many-as-requests-at-once"),
+    ],
+)
+def test_limits_have_as_many_slots_as_the_scarcest_has_units(limits: Limits, slots: int) -> None:
+    assert limits.slots == slots
+    assert limits.part(slots, slots) == limits
+
+
+def test_a_share_that_shrinks_counts_what_was_done_and_one_that_grows_has_saved_up() -> None:
+    budget = DisruptionBudget(per_minute=60, burst=10, started=START, shared=True)
+    assert len(spend(budget, begin=START, until=START + timedelta(seconds=20.5))) == 30
+    now = START + timedelta(seconds=20)
+    budget.resize(per_minute=30, burst=5, now=now, fresh=False)
+    assert budget.next_at(now) > now + timedelta(seconds=30)  # the thirty of this half are used up
+    later = now + timedelta(seconds=60)
+    budget.resize(per_minute=60, burst=10, now=later, fresh=False)
+    assert spend(budget, begin=later, until=later + timedelta(milliseconds=1)) == [later] * 10

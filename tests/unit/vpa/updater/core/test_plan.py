@@ -12,6 +12,7 @@ from kubetide.api.objects.core import ContainerStatus, Pod
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.api.values.codec import convert
+from kubetide.api.values.conditions import Condition
 from kubetide.testing.builders import make_container, make_pod, make_vpa
 from kubetide.vpa.admission.core.mutate import SizeLimits
 from kubetide.vpa.core.policy import texts
@@ -204,3 +205,58 @@ def test_a_resize_that_the_kubelet_has_not_answered_is_not_written_again() -> No
     made = plan(observe(asked, vpa("InPlaceOrRecreate")), Memory(), PlanRules(), now=NOW)
     step = next_step(made, made.candidates[0], asked[0], asked, Memory(), now=NOW)
     assert step == Step(Method.NONE, "the new resources are written, and the kubelet has not answered yet")
+
+
+def learned_vpa(mode: str = "InPlaceOrRecreate", learned: str = "True") -> VerticalPodAutoscaler:
+    """A VPA whose bounds hold its pods, with learned sizes."""
+    raw = make_vpa("web", mode=mode, recommendation={"main": TARGET})
+    (entry,) = raw["status"]["recommendation"]["containerRecommendations"]
+    entry["lowerBound"], entry["upperBound"] = {"cpu": "10m", "memory": "1Mi"}, {"cpu": "2", "memory": "1Gi"}
+    raw["status"]["conditions"] = [{"type": "AdaptiveEstimator", "status": learned}]
+    return convert(raw, VerticalPodAutoscaler)
+
+
+def test_learned_cpu_follows_in_place_within_the_bounds_and_nothing_else_changes() -> None:
+    alone = [pod("a", "100m", containers=[make_container(cpu="100m", memory="512Mi")])]
+    made = plan(observe(alone, learned_vpa()), Memory(), PlanRules(), now=NOW)
+    assert [step.method for step in steps(made, alone)] == [Method.RESIZE]
+    (candidate,) = made.candidates
+    assert candidate.fitted is not None
+    assert {name: texts(new.requests) for new in candidate.fitted.containers for name in [new.name]} == {
+        "main": {"cpu": "300m"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("cpu", "given", "why"),
+    [
+        pytest.param("100m", learned_vpa(learned="False"), "within the recommended range", id="not-learned"),
+        pytest.param("100m", learned_vpa("Recreate"), "within the recommended range", id="not-in-place"),
+        pytest.param("290m", learned_vpa(), "within the recommended range", id="close-enough"),
+    ],
+)
+def test_cpu_does_not_follow_where_it_is_not_free(cpu: str, given: VerticalPodAutoscaler, why: str) -> None:
+    pods = [pod("a", cpu), pod("b", cpu)]
+    made = plan(observe(pods, given), Memory(), PlanRules(), now=NOW)
+    assert made.candidates == ()
+    assert all(why in reason for reason in reasons(made).values())
+
+
+def test_cpu_does_not_follow_where_a_container_would_restart() -> None:
+    restarts = make_container(cpu="100m", memory="256Mi")
+    restarts["resizePolicy"] = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    made = plan(observe([pod("a", containers=[restarts])], learned_vpa()), Memory(), PlanRules(), now=NOW)
+    assert made.candidates == ()
+
+
+def test_nobody_is_evicted_because_learned_cpu_cannot_follow() -> None:
+    infeasible = pod("a", "100m")
+    conditions = (
+        *(infeasible.status.conditions or ()),
+        Condition(type="PodResizePending", status="True", reason="Infeasible"),
+    )
+    stuck = structs.replace(infeasible, status=structs.replace(infeasible.status, conditions=conditions))
+    pods = [stuck, *(pod(name, "300m") for name in "bcd")]
+    made = plan(observe(pods, learned_vpa()), Memory(), PlanRules(settle=False), now=NOW)
+    assert made.candidates == ()
+    assert "in place only" in reasons(made)["a"]

@@ -1,18 +1,17 @@
-"""Learned numbers by container: named arrays with one column each, and the checkpoint form of a column.
+"""Learned numbers by container: named arrays with one column each.
 
-A column is a fixed count of floats, so what is remembered of a container does not grow with its age. `None` in the
-form stands for NaN, a sample that was never taken.
+A column is a fixed count of floats, so what is remembered of a container does not grow with its age. NaN stands for a
+sample that was never taken.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
 
 from kubetide.errors import InvalidInput
-from kubetide.stats.buckets import Floats
+from kubetide.stats.buckets import Floats, Ints
 
-Form = dict[str, list[float | None]]
 NO_SAMPLE: Final = float("nan")
 
 
@@ -21,9 +20,9 @@ class FleetColumns:
 
     def __init__(self, size: int, rows: Mapping[str, int], *, empty: Mapping[str, float] | None = None) -> None:
         self.size = size
-        fill = empty or {}
+        self._empty = dict(empty or {})
         self._arrays: dict[str, Floats] = {
-            name: np.full((count, size), fill.get(name, 0.0)) for name, count in rows.items()
+            name: np.full((count, size), self._empty.get(name, 0.0)) for name, count in rows.items()
         }
 
     def __getitem__(self, name: str) -> Floats:
@@ -32,27 +31,47 @@ class FleetColumns:
     def __setitem__(self, name: str, values: Floats) -> None:
         self._arrays[name][...] = values
 
-    def save(self, column: int) -> Form:
-        """Return the checkpoint form of one column."""
-        return {
-            name: [None if np.isnan(value) else float(value) for value in array[:, column]]
-            for name, array in self._arrays.items()
-        }
+    @property
+    def height(self) -> int:
+        """Return how many numbers a column has."""
+        return sum(len(array) for array in self._arrays.values())
 
-    def load(self, column: int, form: Mapping[str, object]) -> None:
-        """Fill one column from its checkpoint form; a form that does not fit is refused as a whole."""
-        parsed = {name: _parsed(name, form.get(name), len(array)) for name, array in self._arrays.items()}
-        for name, values in parsed.items():
-            self._arrays[name][:, column] = values
+    def rearrange(self, source: Ints) -> None:
+        """Make column `i` what column `source[i]` was; -1 is an empty one."""
+        fresh, known = source < 0, np.maximum(source, 0)
+        for name, array in self._arrays.items():
+            empty = self._empty.get(name, 0.0)
+            taken = array[:, known] if self.size else np.full((len(array), source.size), empty)
+            taken[:, fresh] = empty
+            self._arrays[name] = taken
+        self.size = source.size
+
+    def save(self, column: int) -> Floats:
+        """Return the numbers of one column, one array after the other."""
+        return np.concatenate([array[:, column] for array in self._arrays.values()])
+
+    def load(self, column: int, numbers: Floats) -> None:
+        """Fill one column with what `save` returned."""
+        at = 0
+        for array in self._arrays.values():
+            array[:, column] = numbers[at : at + len(array)]
+            at += len(array)
 
 
-def _parsed(name: str, values: object, count: int) -> Floats:
-    if not isinstance(values, list) or len(values) != count:
-        raise InvalidInput(f"must be a list of {count} numbers", subject="adaptive checkpoint", field=name)
-    for value in values:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise InvalidInput("contains something that is not a number", subject="adaptive checkpoint", field=name)
-    parsed = np.array([NO_SAMPLE if value is None else float(value) for value in values])
-    if np.isinf(parsed).any():
-        raise InvalidInput("contains a non-finite number", subject="adaptive checkpoint", field=name)
-    return parsed
+def save_all(parts: Iterable[FleetColumns], column: int) -> Floats:
+    """Return the numbers of one column of several tables."""
+    return np.concatenate([columns.save(column) for columns in parts])
+
+
+def load_all(parts: Iterable[FleetColumns], column: int, numbers: Floats) -> None:
+    """Fill one column of several tables; numbers that do not fit are refused as a whole."""
+    tables = list(parts)
+    wanted = sum(columns.height for columns in tables)
+    if numbers.size != wanted:
+        raise InvalidInput(f"holds {numbers.size} numbers instead of {wanted}", subject="adaptive state")
+    if np.isinf(numbers).any():
+        raise InvalidInput("contains a non-finite number", subject="adaptive state")
+    at = 0
+    for columns in tables:
+        columns.load(column, numbers[at : at + columns.height])
+        at += columns.height

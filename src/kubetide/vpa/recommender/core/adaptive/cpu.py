@@ -13,13 +13,11 @@ a day.
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from kubetide.stats.buckets import Floats, Ints
+from kubetide.stats.buckets import Floats
 from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, FleetColumns
+from kubetide.vpa.recommender.core.adaptive.hour import CpuHour
 from kubetide.vpa.recommender.core.adaptive.mixture import FLEET_DECISIONS, charge, keep, weights
-
-Mask = npt.NDArray[np.bool_]
 
 PRICE: Final = 20.0
 LEAST_CORES: Final = 0.001
@@ -30,7 +28,6 @@ _DAY: Final = 24
 _WINDOWS: Final = (1, 2, 3, 6, 12, 24)
 _RANKS: Final = (0.1, 0.25, 0.5)
 """Shares of the day's hours whose peak may be higher."""
-_HIGH_SHARE: Final = 0.9
 _HIGH_WINDOWS: Final = (1, 3)
 PERCENTILES: Final = (0.9, 0.95, 0.98)
 """What is asked of the plain recommender's histograms; the first with its margin is upstream's own target."""
@@ -77,21 +74,13 @@ class CpuSizer:
         self._prior = np.zeros((count, 1))
         self._prior[_PRIOR] = 1.0
 
-    def observe(self, samples: Floats, *, day_ends: bool) -> None:
-        """Take in an hour: samples by containers, in cores, NaN where there is none."""
-        have = np.isfinite(samples)
-        count = np.add.reduce(have, axis=0)
-        self._count(samples, have, count)
+    def observe(self, hour: CpuHour, *, day_ends: bool) -> None:
+        """Take in an hour, in cores."""
+        self._count(hour)
         own = self.columns
-        ordered = np.sort(np.where(have, samples, -1.0), axis=0)
-        seen = count > 0
-        peak = np.where(seen, ordered[-1], NO_SAMPLE)
-        # The sample that 90 % do not exceed: this many places from the top.
-        below_top = count - np.ceil(_HIGH_SHARE * count).astype(np.int64)
-        high = np.take_along_axis(ordered, (len(samples) - 1 - below_top)[None], axis=0)[0]
-        _push(own["peaks"], peak)
-        _push(own["high"], np.where(seen, high, NO_SAMPLE))
-        own["today"] = np.fmax(own["today"], peak)
+        _push(own["peaks"], hour.peak)
+        _push(own["high"], hour.high)
+        own["today"] = np.fmax(own["today"], hour.peak)
         if day_ends:
             _push(own["days"], own["today"][0].copy())
             own["today"] = np.full_like(own["today"], NO_SAMPLE)
@@ -108,13 +97,13 @@ class CpuSizer:
         own = self.columns
         proposals = self._proposals(percentiles)
         proposals = np.where(np.isnan(proposals), own["proposals"], np.maximum(proposals, LEAST_CORES))
-        share = self._weights()
+        share = self.shares()
         request: Floats = np.maximum(np.add.reduce(share * proposals, axis=0), LEAST_CORES)
         # A decision about a container that was never seen is a guess: nobody is charged for it.
         own["proposals"], own["request"] = proposals, np.where(np.isnan(own["scale"][0]), 0.0, request)
         return request
 
-    def _weights(self) -> Floats:
+    def shares(self) -> Floats:
         """Return the weights of the rules whose proposals hold as long as a decision does."""
         own, fleet = self.columns, self.fleet
         reaches = fleet["horizon"] <= _REACH
@@ -123,16 +112,15 @@ class CpuSizer:
         regret = np.where(reaches, own["regret"] + share * fleet["regret"], 0.0)
         return weights(regret, own["spread"] + share * fleet["spread"], self._prior)
 
-    def _count(self, samples: Floats, have: Mask, count: Ints) -> None:
+    def _count(self, hour: CpuHour) -> None:
         """Note what this hour adds to the bill of the decision in force."""
         own = self.columns
-        used = np.add.reduce(np.where(have, samples, 0.0), axis=0) / np.maximum(count, 1)
-        used = np.maximum(used, LEAST_CORES)
+        used = np.maximum(hour.total / np.maximum(hour.count, 1.0), LEAST_CORES)
         before = own["scale"][0]
         scale = np.where(np.isnan(before), used, _SCALE_KEEP * before + (1.0 - _SCALE_KEEP) * used)
-        own["scale"] = np.where(count > 0, scale, before)
-        own["samples"] += count
-        own["above"] += np.add.reduce(have & (samples > own["request"][0]), axis=0)
+        own["scale"] = np.where(hour.count > 0.0, scale, before)
+        own["samples"] += hour.count
+        own["above"] += hour.above
         self.fleet["hours"] += 1.0
 
     def _charge(self) -> None:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from kubetide.stats.buckets import Floats
 from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns
+from kubetide.vpa.recommender.core.adaptive.distrust import Distrust
 from kubetide.vpa.recommender.core.adaptive.windows import Closed, Windows
 
 Mask = npt.NDArray[np.bool_]
@@ -65,9 +66,10 @@ class MarginSizer:
         own["base"] = np.where(closed.which, base, own["base"][0])
         own["movement"] = np.where(closed.which, movement, own["movement"][0])
 
-    def decide(self) -> Floats:
+    def decide(self, distrust: Distrust | None = None) -> Floats:
         """Return requests in bytes."""
         own = self.columns
+        price = PRICE if distrust is None else PRICE * distrust.caution()
         mean_peak = max(float(self.fleet["mean peak"][0, 0]), LEAST_BYTES)
         base = self._base()
         movement = np.maximum(self._movement(), own["movement"][0])
@@ -76,15 +78,17 @@ class MarginSizer:
         unit = movement / mean_peak
         cost, margin = np.full(base.shape, np.inf), np.zeros(base.shape)
         for place in range(_ZERO, len(GRID)):
-            here = GRID[place] * unit + PRICE * np.where(grown, day[place], hour[place])
+            here = GRID[place] * unit + price * np.where(grown, day[place], hour[place])
             better = here < cost
             cost, margin = np.where(better, here, cost), np.where(better, GRID[place], margin)
         best = np.maximum(base + margin * movement, LEAST_BYTES)
+        least = np.zeros(base.shape) if distrust is None else distrust.floor()
+        best = np.maximum(best, least)
         current = own["request"][0]
         safe = np.where(movement > 0.0, movement, 1.0)
         place = np.clip(np.searchsorted(GRID, (current - base) / safe, side="right") - 1, 0, len(GRID) - 1)
-        staying = (current - base) / mean_peak + PRICE * np.where(grown, day[place], hour[place])
-        moves = (staying - cost > MOVE) | (best < _SHRINK * current) | (best > _GROW * current)
+        staying = (current - base) / mean_peak + price * np.where(grown, day[place], hour[place])
+        moves = (staying - cost > MOVE) | (best < _SHRINK * current) | (best > _GROW * current) | (current < least)
         own["request"] = np.where(self._windows.known() & (moves | (current <= 0.0)), best, current)
         request: Floats = np.maximum(own["request"][0], LEAST_BYTES)
         return request

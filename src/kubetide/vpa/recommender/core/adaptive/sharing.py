@@ -10,12 +10,16 @@ The limit leaves room for twice the highest peak and the usual peaks of four mea
 through what was never seen, while a leak still ends at a fifth of the node.
 """
 
+from itertools import islice
+from math import gcd
 from typing import Final
 
 import numpy as np
 
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns
+from kubetide.vpa.recommender.core.adaptive.distrust import Distrust
+from kubetide.vpa.recommender.core.adaptive.hour import MemoryHour
 from kubetide.vpa.recommender.core.adaptive.margin import LEAST_BYTES
 from kubetide.vpa.recommender.core.adaptive.windows import KEPT, Closed, Windows
 
@@ -52,12 +56,15 @@ class SharingSizer:
         self.fleet["factor"] = np.full((1, 1), _FIRST_FACTOR)
         self._orders = _placements(size)
 
-    def observe(self, samples: Floats, closed: Closed, *, day_ends: bool, usual: Floats) -> None:
-        """Take in an hour and the windows it closed; `usual` is what they knew before it (`base`)."""
-        self._note_worst(samples)
+    def place(self) -> None:
+        """Put the containers on imagined nodes anew: there are others."""
+        self._orders = _placements(self.columns.size)
+
+    def observe(self, hour: MemoryHour, closed: Closed, *, day_ends: bool, usual: Floats) -> None:
+        """Take in an hour whose moments were noted, and the windows it closed; `usual` is what they knew before it."""
         young = self.fleet["days"][0, 0] <= 0.0
         if day_ends or young:
-            peak = np.fmax.reduce(samples, axis=0) if young else np.where(closed.day, closed.peak, 0.0)
+            peak = hour.peak if young else np.where(closed.day, closed.peak, 0.0)
             self._charge(np.nan_to_num(peak), usual)
             self.columns["worst"] = np.zeros((1, 1))
         if day_ends:
@@ -74,11 +81,13 @@ class SharingSizer:
         result: Floats = np.where(self._windows.known(), needed, 0.0)
         return result
 
-    def decide(self) -> tuple[Floats, Floats]:
+    def decide(self, distrust: Distrust | None = None) -> tuple[Floats, Floats]:
         """Return requests and limits in bytes."""
         own, fleet = self.columns, self.fleet
         self._choose()
         target = np.maximum(float(fleet["factor"][0, 0]) * self.base(), LEAST_BYTES)
+        if distrust is not None:
+            target = target * distrust.caution()
         current = own["request"][0]
         off = (target > (1.0 + _BAND_UP) * current) | (target < (1.0 - _BAND_DOWN) * current)
         known = self._windows.known()
@@ -87,6 +96,8 @@ class SharingSizer:
         highest = self._windows.recent(KEPT)
         room = np.maximum(_LIMIT_PEAKS * highest + _LIMIT_FLEET * self._mean_peak(), request)
         limit = own["limit"][0]
+        if distrust is not None:
+            room = np.maximum(room, _LIMIT_PEAKS * distrust.floor())
         moves = (highest > _CLOSE_TO_LIMIT * limit) | (limit < request) | off
         own["limit"] = np.where(known & moves, room, limit)
         return request, np.maximum(own["limit"][0], request)
@@ -99,8 +110,11 @@ class SharingSizer:
         _, peak = self._windows.usual()
         return float(np.add.accumulate(peak[known])[-1]) / float(np.count_nonzero(known))
 
-    def _note_worst(self, samples: Floats) -> None:
-        """Remember for every imagined node what its containers used at its fullest moment of the window."""
+    def note(self, samples: Floats) -> None:
+        """Remember for every imagined node what its containers used at its fullest moment of the window.
+
+        Samples are rows of moments by containers; moments may come one by one.
+        """
         used = np.nan_to_num(samples)
         worst = self.columns["worst"]
         for number, order in enumerate(self._orders):
@@ -139,7 +153,8 @@ class SharingSizer:
         """Take the factor that would have been cheapest, if it is cheaper by enough."""
         fleet = self.fleet
         cells = float(fleet["cells"][0, 0])
-        if cells <= 0.0:
+        if cells <= 0.0 or self.columns.size < NODE:
+            # Too few to fill a node with: what is imagined of them proves nothing.
             return
         reserved = FACTORS * float(fleet["reserved"][0, 0]) / max(float(fleet["peaks"][0, 0]), 1.0)
         evicted = fleet["evicted"][:, 0]
@@ -167,7 +182,7 @@ def _evictions(used: Floats, reserved: Floats) -> float:
 
 def _placements(size: int) -> list[Ints]:
     """Return a few fixed ways to put columns on nodes, far from each other and the same in every process."""
-    steps = [step for step in range(max(2, size * 3 // 8), size) if np.gcd(step, size) == 1][:_PLACEMENTS]
+    steps = list(islice((step for step in range(max(2, size * 3 // 8), size) if gcd(step, size) == 1), _PLACEMENTS))
     places = np.arange(size, dtype=np.int64)
     orders = [places * step % size for step in steps]
     return orders + [places] * (_PLACEMENTS - len(orders))

@@ -1,20 +1,19 @@
 """Adaptive sizes of a fleet: an hour of samples in, requests and limits out."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from kubetide.errors import InvalidInput
-from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns, Form
+from kubetide.stats.buckets import Floats, Ints
+from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns, load_all, save_all
 from kubetide.vpa.recommender.core.adaptive.cpu import CpuSizer
+from kubetide.vpa.recommender.core.adaptive.distrust import Distrust
+from kubetide.vpa.recommender.core.adaptive.hour import CpuHour, MemoryHour, cpu_hour, memory_hour
 from kubetide.vpa.recommender.core.adaptive.margin import MarginSizer
 from kubetide.vpa.recommender.core.adaptive.sharing import SharingSizer
 from kubetide.vpa.recommender.core.adaptive.windows import Windows
 
-VERSION = 1
-"""Of the checkpoint form."""
 _DAY = 24.0
 
 
@@ -35,70 +34,106 @@ class Adaptive:
 
     def __init__(self, size: int, *, limit_apart: bool) -> None:
         self.cpu = CpuSizer(size)
-        self._windows = Windows(size)
-        self._margin = None if limit_apart else MarginSizer(self._windows)
-        self._sharing = SharingSizer(self._windows) if limit_apart else None
+        self.windows = Windows(size)
+        self.distrust = Distrust(size)
+        self._margin = None if limit_apart else MarginSizer(self.windows)
+        self._sharing = SharingSizer(self.windows) if limit_apart else None
         self._clock = FleetColumns(1, {"hours": 1})
+
+    @property
+    def size(self) -> int:
+        """Return how many containers there are."""
+        return self.cpu.columns.size
 
     def observe(self, *, cpu: Floats | None, memory: Floats | None) -> None:
         """Take in the samples of one hour: rows of samples by containers, NaN where there is none."""
-        self._clock["hours"] += 1.0
-        day_ends = bool(self._clock["hours"][0, 0] % _DAY == 0.0)
-        if cpu is not None:
-            self.cpu.observe(_finite("cpu", cpu), day_ends=day_ends)
         if memory is not None:
-            samples = _finite("memory", memory)
+            self.note(_finite("memory", memory))
+        self.close(
+            None if cpu is None else cpu_hour(_finite("cpu", cpu), self.cpu.columns["request"][0]),
+            None if memory is None else memory_hour(memory),
+        )
+
+    def note(self, memory: Floats) -> None:
+        """Note moments of the running hour: rows of memory by containers, NaN where there is no sample."""
+        if self._sharing is not None:
+            self._sharing.note(memory)
+
+    def close(self, cpu: CpuHour | None, memory: MemoryHour | None, *, day_ends: bool | None = None) -> None:
+        """Take in what an hour came to; a day ends every 24 of them unless the caller knows better."""
+        self._clock["hours"] += 1.0
+        if day_ends is None:
+            day_ends = bool(self._clock["hours"][0, 0] % _DAY == 0.0)
+        self.distrust.fade()
+        if cpu is not None:
+            self.cpu.observe(cpu, day_ends=day_ends)
+        if memory is not None:
             usual = self._sharing.base() if self._sharing is not None else None
-            closed = self._windows.observe(samples, day_ends=day_ends)
+            closed = self.windows.observe(memory, day_ends=day_ends)
             if self._margin is not None:
                 self._margin.observe(closed)
             if self._sharing is not None and usual is not None:
-                self._sharing.observe(samples, closed, day_ends=day_ends, usual=usual)
+                self._sharing.observe(memory, closed, day_ends=day_ends, usual=usual)
 
-    def decide(self, percentiles: Floats) -> Sizes:
-        """Return the sizes of now; `percentiles` are those of the plain CPU histograms (`cpu.PERCENTILES`)."""
-        cpu = self.cpu.decide(percentiles)
+    def decide(self, percentiles: Floats | None) -> Sizes:
+        """Return the sizes of now; `percentiles` are those of the plain CPU histograms (`cpu.PERCENTILES`).
+
+        Without them CPU stays as it is: 0 where nothing was decided yet.
+        """
+        cpu = self.cpu.columns["request"][0] if percentiles is None else self.cpu.decide(percentiles)
         if self._sharing is not None:
-            request, limit = self._sharing.decide()
+            request, limit = self._sharing.decide(self.distrust)
             return Sizes(cpu=cpu, memory=request, memory_limit=limit)
         assert self._margin is not None
-        return Sizes(cpu=cpu, memory=self._margin.decide())
+        return Sizes(cpu=cpu, memory=self._margin.decide(self.distrust))
 
-    def save(self, column: int) -> dict[str, Form]:
-        """Return the checkpoint form of one container."""
-        return {name: columns.save(column) for name, columns in self._containers().items()}
+    def in_force(self) -> Sizes:
+        """Return the sizes that were decided last; 0 where none was."""
+        memory = self._sharing or self._margin
+        assert memory is not None
+        limit = self._sharing.columns["limit"][0] if self._sharing is not None else None
+        return Sizes(cpu=self.cpu.columns["request"][0], memory=memory.columns["request"][0], memory_limit=limit)
 
-    def load(self, column: int, form: Mapping[str, object]) -> None:
-        """Continue one container from its checkpoint form."""
-        _load(self._containers(), column, form)
+    def memory_figures(self, column: int) -> dict[str, float]:
+        """Return what the memory of one container follows from."""
+        if self._sharing is not None:
+            return {"factor": float(self._sharing.fleet["factor"][0, 0])}
+        assert self._margin is not None
+        return {name: float(self._margin.columns[name][0, column]) for name in ("base", "movement")}
 
-    def save_fleet(self) -> dict[str, object]:
-        """Return the checkpoint form of what the fleet has learned."""
-        return {"version": VERSION, **{name: columns.save(0) for name, columns in self._fleet().items()}}
+    def rearrange(self, source: Ints) -> None:
+        """Make column `i` what column `source[i]` was; -1 is a new container."""
+        for columns in self.tables():
+            columns.rearrange(source)
+        if self._sharing is not None:
+            self._sharing.place()
 
-    def load_fleet(self, form: Mapping[str, object]) -> None:
-        """Continue from the checkpoint form of a fleet."""
-        if form.get("version") != VERSION:
-            raise InvalidInput(f"must be {VERSION}", subject="adaptive checkpoint", field="version")
-        _load(self._fleet(), 0, form)
+    def save(self, column: int) -> Floats:
+        """Return all that is remembered of one container."""
+        return save_all(self.tables(), column)
 
-    def _containers(self) -> dict[str, FleetColumns]:
-        return {"cpu": self.cpu.columns, "windows": self._windows.columns, **self._memory_columns("columns")}
+    def load(self, column: int, numbers: Floats) -> None:
+        """Continue one container from what was saved."""
+        load_all(self.tables(), column, numbers)
 
-    def _fleet(self) -> dict[str, FleetColumns]:
-        return {"clock": self._clock, "cpu": self.cpu.fleet, **self._memory_columns("fleet")}
+    def save_fleet(self) -> Floats:
+        """Return what the fleet has learned."""
+        return save_all(self._fleet(), 0)
 
-    def _memory_columns(self, which: str) -> dict[str, FleetColumns]:
-        sizers = {"margin": self._margin, "sharing": self._sharing}
-        return {name: getattr(sizer, which) for name, sizer in sizers.items() if sizer is not None}
+    def load_fleet(self, numbers: Floats) -> None:
+        """Continue from what a fleet has saved."""
+        load_all(self._fleet(), 0, numbers)
 
+    def tables(self) -> list[FleetColumns]:
+        """Return the tables with a column for each container."""
+        memory = self._sharing or self._margin
+        assert memory is not None
+        return [self.cpu.columns, self.windows.columns, self.distrust.columns, memory.columns]
 
-def _load(parts: Mapping[str, FleetColumns], column: int, form: Mapping[str, object]) -> None:
-    for name, columns in parts.items():
-        part = form.get(name)
-        if not isinstance(part, Mapping):
-            raise InvalidInput("must be an object", subject="adaptive checkpoint", field=name)
-        columns.load(column, part)
+    def _fleet(self) -> list[FleetColumns]:
+        memory = self._sharing or self._margin
+        assert memory is not None
+        return [self._clock, self.cpu.fleet, memory.fleet]
 
 
 def _finite(name: str, samples: Floats) -> Floats:

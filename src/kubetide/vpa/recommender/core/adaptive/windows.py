@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from kubetide.stats.buckets import Floats
 from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, FleetColumns
+from kubetide.vpa.recommender.core.adaptive.hour import MemoryHour
 
 Mask = npt.NDArray[np.bool_]
 
@@ -78,14 +79,11 @@ class Windows:
         peak = np.where(fresh, np.nan_to_num(own["today"][0]), own["peak"][0])
         return mean, peak
 
-    def observe(self, samples: Floats, *, day_ends: bool) -> Closed:
-        """Take in an hour: samples by containers, in bytes, NaN where there is none."""
+    def observe(self, hour: MemoryHour, *, day_ends: bool) -> Closed:
+        """Take in an hour, in bytes."""
         own = self.columns
-        have = np.isfinite(samples)
-        count = np.add.reduce(have, axis=0).astype(np.float64)
+        count, total, peak = hour.count, hour.total, hour.peak
         seen = count > 0.0
-        peak = np.fmax.reduce(samples, axis=0)
-        total = np.add.reduce(np.where(have, samples, 0.0), axis=0)
         own["today"] = np.fmax(own["today"][0], peak)
         own["sum"] += total
         own["count"] += count

@@ -76,6 +76,8 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _DECODER = msgspec.json.Decoder(_Answer)
+_LATEST_SECONDS = 253_402_300_800.0
+"""The year 10000: later times are none, and in microseconds they would not fit 64 bits."""
 
 
 def selector(settings: RecommenderSettings) -> str:
@@ -134,27 +136,51 @@ def read_series(body: bytes, settings: RecommenderSettings) -> list[Series]:
     """Return the usage of containers in a matrix; PrometheusAnswer when it is something else."""
     names = (settings.container_namespace_label, settings.container_pod_name_label, settings.container_name_label)
     found = []
-    for one in _results(body, "matrix"):
+    results = _results(body, "matrix")
+    for one, numbers in zip(results, _numbers(results), strict=True):
         for name in names:
             if name not in one.metric:
                 raise PrometheusAnswer(f"a usage series has no label {name!r}; it has {sorted(one.metric)}")
         namespace, pod, container = (one.metric[name] for name in names)
-        found.append(Series(namespace, pod, container, *_finite(one)))
+        found.append(Series(namespace, pod, container, *numbers))
     return found
 
 
 def read_any(body: bytes) -> list[LabelledSeries]:
     """Return the series of a matrix with their labels; PrometheusAnswer when it is something else."""
-    return [LabelledSeries(one.metric, *_finite(one)) for one in _results(body, "matrix")]
+    results = _results(body, "matrix")
+    return [LabelledSeries(one.metric, *numbers) for one, numbers in zip(results, _numbers(results), strict=True)]
 
 
-def _finite(one: _Result) -> tuple[Ints, Floats]:
-    """Return the times and values of a series that are numbers, oldest first."""
-    times = np.array([round(at * 1_000_000) for at, _ in one.values], dtype=np.int64)
-    values = np.array([float(text) for _, text in one.values], dtype=np.float64)
+def _numbers(results: Sequence[_Result]) -> Iterator[tuple[Ints, Floats]]:
+    """Return the times and values of each series that are numbers, oldest first.
+
+    All series are converted at once: an answer has hundreds of short ones, and a call of NumPy costs as much as many
+    samples.
+    """
+    flat = [pair for one in results for pair in one.values]
+    seconds = np.array([at for at, _ in flat], dtype=np.float64)
+    if (np.abs(seconds) > _LATEST_SECONDS).any():
+        raise PrometheusAnswer(f"a sample is dated {seconds[np.abs(seconds).argmax()]:g} seconds from 1970")
+    times = np.rint(seconds * 1_000_000).astype(np.int64)
+    try:
+        values = np.array([float(text) for _, text in flat], dtype=np.float64)
+    except ValueError as error:
+        raise PrometheusAnswer(f"a sample is no number: {error}") from error
     good = np.isfinite(values)
-    order = np.argsort(times[good], kind="stable")
-    return times[good][order], values[good][order]
+    clean = bool(good.all())
+    backwards = times[1:] < times[:-1]
+    begin = 0
+    for one in results:
+        end = begin + len(one.values)
+        mine, numbers = times[begin:end], values[begin:end]
+        if not clean:
+            mine, numbers = mine[good[begin:end]], numbers[good[begin:end]]
+        if backwards[begin : max(begin, end - 1)].any():
+            order = np.argsort(mine, kind="stable")
+            mine, numbers = mine[order], numbers[order]
+        yield mine, numbers
+        begin = end
 
 
 def read_labels(body: bytes, settings: RecommenderSettings) -> Mapping[tuple[str, str], Mapping[str, str]]:
@@ -178,7 +204,7 @@ def read_labels(body: bytes, settings: RecommenderSettings) -> Mapping[tuple[str
 def _results(body: bytes, *kinds: str) -> Sequence[_Result]:
     try:
         answer = _DECODER.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PrometheusAnswer(f"the answer is not Prometheus' JSON: {error}") from error
     if answer.status != "success" or answer.data is None:
         raise PrometheusAnswer(f"{answer.error_type or 'error'}: {answer.error or answer.status}")

@@ -4,6 +4,7 @@ import numpy as np
 
 from kubetide.stats.buckets import Floats
 from kubetide.vpa.recommender.core.adaptive.cpu import LEAST_CORES, PERCENTILES, PRICE, CpuSizer
+from kubetide.vpa.recommender.core.adaptive.hour import cpu_hour
 
 
 def hour(*rows: float) -> Floats:
@@ -20,7 +21,7 @@ def run(samples: Floats, histogram: float, every: int = 1) -> tuple[Floats, Floa
     sizer = CpuSizer(samples.shape[2])
     requests = np.full((samples.shape[0], samples.shape[2]), np.nan)
     for number, one in enumerate(samples):
-        sizer.observe(one, day_ends=number % 24 == 23)
+        sizer.observe(cpu_hour(one, sizer.columns["request"][0]), day_ends=number % 24 == 23)
         if (number + 1) % every == 0:
             requests[number + 1 : number + 1 + every] = sizer.decide(percentiles(histogram, samples.shape[2]))
     have = requests[:, None, :]
@@ -29,7 +30,7 @@ def run(samples: Floats, histogram: float, every: int = 1) -> tuple[Floats, Floa
 
 def test_a_container_never_seen_gets_the_least() -> None:
     sizer = CpuSizer(2)
-    sizer.observe(hour(1.0, np.nan), day_ends=False)
+    sizer.observe(cpu_hour(hour(1.0, np.nan), sizer.columns["request"][0]), day_ends=False)
     request = sizer.decide(np.array([[1.0, 0.0]] * len(PERCENTILES)))
     assert request[1] == LEAST_CORES
     assert request[0] == 1.0
@@ -69,9 +70,9 @@ def test_rules_that_hold_for_an_hour_have_no_say_in_decisions_of_a_day() -> None
 
 def test_a_gap_keeps_the_last_proposals() -> None:
     sizer = CpuSizer(1)
-    sizer.observe(hour(1.0), day_ends=False)
+    sizer.observe(cpu_hour(hour(1.0), sizer.columns["request"][0]), day_ends=False)
     before = sizer.decide(percentiles(1.0))
     for _ in range(30):
-        sizer.observe(hour(np.nan), day_ends=False)
+        sizer.observe(cpu_hour(hour(np.nan), sizer.columns["request"][0]), day_ends=False)
         after = sizer.decide(percentiles(1.0))
     assert after == before

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kubetide.stats.buckets import Floats
+from kubetide.vpa.recommender.core.adaptive.hour import MemoryHour, memory_hour
 from kubetide.vpa.recommender.core.adaptive.margin import MarginSizer
 from kubetide.vpa.recommender.core.adaptive.sharing import SharingSizer, _evictions
 from kubetide.vpa.recommender.core.adaptive.windows import Windows
@@ -11,8 +12,8 @@ from kubetide.vpa.recommender.core.adaptive.windows import Windows
 GIB = 2.0**30
 
 
-def flat(values: Floats) -> Floats:
-    return np.tile(values, (12, 1))
+def flat(values: Floats) -> MemoryHour:
+    return memory_hour(np.tile(values, (12, 1)))
 
 
 def test_the_hours_of_the_first_day_become_one_window() -> None:
@@ -86,8 +87,10 @@ def shared_fleet(days: int, samples_of_day: list[Floats], size: int) -> tuple[Fl
     for _ in range(days):
         for number, samples in enumerate(samples_of_day):
             usual = sizer.base()
-            closed = windows.observe(samples, day_ends=number == 23)
-            sizer.observe(samples, closed, day_ends=number == 23, usual=usual)
+            hour = memory_hour(samples)
+            closed = windows.observe(hour, day_ends=number == 23)
+            sizer.note(samples)
+            sizer.observe(hour, closed, day_ends=number == 23, usual=usual)
             request, limit = sizer.decide()
     return request, limit
 
@@ -98,7 +101,7 @@ def test_peaks_that_never_meet_share_their_room() -> None:
     for number in range(24):
         level = np.full(size, GIB)
         level[np.arange(size) % 24 == number] = 8 * GIB
-        day.append(flat(level))
+        day.append(level[None])
     request, limit = shared_fleet(14, day, size)
     assert request.sum() < 0.6 * 8 * GIB * size
     assert (limit > 8 * GIB).all()
@@ -106,6 +109,6 @@ def test_peaks_that_never_meet_share_their_room() -> None:
 
 def test_peaks_that_meet_are_reserved() -> None:
     size = 40
-    day = [flat(np.full(size, 8 * GIB if number == 12 else GIB)) for number in range(24)]
+    day = [np.full((1, size), 8 * GIB if number == 12 else GIB) for number in range(24)]
     request, _ = shared_fleet(14, day, size)
     assert request.sum() >= 8 * GIB * size

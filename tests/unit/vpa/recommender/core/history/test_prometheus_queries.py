@@ -44,6 +44,9 @@ def test_queries_are_those_of_upstream() -> None:
     assert memory_query(SETTINGS) == f"container_memory_working_set_bytes{{{matchers}}}"
     plain = RecommenderSettings(prometheus_cadvisor_job_name="", vpa_object_namespace="shop")
     assert memory_query(plain).endswith('{pod_name=~".+", name!="POD", name!="", namespace="shop"}')
+    renamed = RecommenderSettings(history_cpu_metric="cores_total", history_memory_metric="bytes")
+    assert cpu_query(renamed).startswith("rate(cores_total{")
+    assert memory_query(renamed).startswith("bytes{")
 
 
 def test_a_plain_label_metric_is_asked_over_the_whole_history() -> None:
@@ -74,6 +77,9 @@ def test_samples_are_sorted_and_what_is_no_number_is_left_out() -> None:
     ("body", "reason"),
     [
         pytest.param(b"<html>", "not Prometheus' JSON", id="no-json"),
+        pytest.param(b'{"status":"\xff\xfe"}', "not Prometheus' JSON", id="no-utf-8"),
+        pytest.param(answer("matrix", series([(0.0, "twelve")])), "no number", id="words-for-a-number"),
+        pytest.param(answer("matrix", series([(1e300, "1")])), "seconds from 1970", id="no-time"),
         pytest.param(b'{"status":"error","errorType":"bad_data","error":"no"}', "bad_data: no", id="refused"),
         pytest.param(answer("vector"), "is a vector", id="vector"),
         pytest.param(answer("matrix", {"metric": {"namespace": "x"}, "values": []}), "no label", id="label-missing"),

@@ -1,0 +1,1 @@
+"""Which VPAs a namespace should have, decided without I/O."""

@@ -1,6 +1,5 @@
 """Caches of everything the SLO controller looks at, and the observation of one node taken from them."""
 
-import asyncio
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from kubetide.api.values.codec import convert
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError
 from kubetide.kube.cache.informer import Informer
+from kubetide.kube.cache.view import CacheView
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.log import get_logger
@@ -100,7 +100,7 @@ def _slim(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | N
     return None if containers is None else tuple(Container(resources=each.resources) for each in containers)
 
 
-class SloView:
+class SloView(CacheView):
     """The informers of the SLO controller."""
 
     def __init__(self, client: Client, *, clock: Clock, settings: SloSettings, rng: random.Random) -> None:
@@ -126,31 +126,14 @@ class SloView:
             namespace=settings.config_namespace,
             field_selector=f"metadata.name={settings.config_name}",
         )
+        self.by_node: tuple[Informer[Any], ...] = (self.nodes, self.metrics, self.slos, self.topologies, self.devices)
+        """One object per node each, of its name."""
+        self.caches = (*self.by_node, self.pods, self.configs)
         self._claims: dict[ObjectKey, tuple[Pod, PodClaim]] = {}
         self._pod_changes: dict[str, int] = {}
         """How often a pod of a node came, changed or left."""
         self.pods.add_handler(self._pod_changed)
         self.config_key = ObjectKey(settings.config_namespace, settings.config_name)
-
-    @property
-    def informers(self) -> tuple[Informer[Any], ...]:
-        return (self.nodes, self.pods, self.metrics, self.slos, self.topologies, self.devices, self.configs)
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether all caches are synced: nothing is decided before."""
-        return all(informer.has_synced for informer in self.informers)
-
-    async def run(self) -> None:
-        """Follow everything until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for informer in self.informers:
-                group.create_task(informer.run(), name=informer.name)
-
-    async def wait_synced(self) -> None:
-        """Wait until all caches are synced."""
-        for informer in self.informers:
-            await informer.wait_synced()
 
     def node(self, name: str) -> Node | None:
         """Return a node by name."""

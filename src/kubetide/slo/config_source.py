@@ -1,10 +1,9 @@
 """The configuration in force: follows the ConfigMap, keeps the last good state, says once per text what is wrong."""
 
-from typing import Protocol
-
 from kubetide.api.objects.core import ConfigMap
-from kubetide.api.objects.events import Event, reference_to, warning
+from kubetide.api.objects.events import reference_to, warning
 from kubetide.api.values.compat import Compat
+from kubetide.kube.control.recorder import Recorder
 from kubetide.log import get_logger
 from kubetide.slo.core.compat import NEWEST
 from kubetide.slo.core.config import (
@@ -17,14 +16,6 @@ from kubetide.slo.core.config import (
 from kubetide.slo.telemetry import SloInstruments
 
 log = get_logger("slo")
-
-
-class Recorder(Protocol):
-    """Takes events."""
-
-    def publish(self, event: Event) -> None:
-        """Write the event soon."""
-        ...
 
 
 class Configuration:

@@ -12,23 +12,29 @@ stop is reconciled again when the last one becomes too old: no event would repor
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from kubetide import tracing
 from kubetide.api.objects.core import ConfigMap, Node, Pod
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.slo import NodeMetric
+from kubetide.api.values.shard_selector import NAME
 from kubetide.clock import Clock
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, KeyedLoop
-from kubetide.kube.control.leader_election import Leadership
-from kubetide.kube.control.reconcile import Result
+from kubetide.kube.control.core.ranges import range_of
+from kubetide.kube.control.reconcile import STOP_GRACE, Result
+from kubetide.kube.control.recorder import Recorder
+from kubetide.kube.control.sharing import leadership_of
 from kubetide.kube.handover import compare_deployed
 from kubetide.log import get_logger
 from kubetide.slo.at_rest import AtRest
 from kubetide.slo.cluster_view import SloView
-from kubetide.slo.config_source import Configuration, Recorder
+from kubetide.slo.config_source import Configuration
 from kubetide.slo.core.decide import decide_node
 from kubetide.slo.core.departures import Departures
 from kubetide.slo.core.observation import NodeDecision, NodeObservation
@@ -62,17 +68,7 @@ class SloController(Controller):
             telemetry, plugins=tuple(plugin for plugin in PLUGINS if settings.calculates(plugin))
         )
         self._client = client
-        leadership = Leadership(
-            client,
-            clock=clock,
-            enabled=settings.leader_elect,
-            lease_name=settings.leader_elect_resource_name,
-            namespace=settings.leader_elect_resource_namespace,
-            rng=rng,
-            lease_duration=settings.leader_elect_lease_duration,
-            renew_deadline=settings.leader_elect_renew_deadline,
-            retry_period=settings.leader_elect_retry_period,
-        )
+        leadership = leadership_of(client, settings, clock=clock, rng=rng)
         writer = leadership.writer
         self._writer = NodeWriter(writer, clock=clock, instruments=self._instruments)
         self._view = SloView(client, clock=clock, settings=settings, rng=rng)
@@ -93,7 +89,7 @@ class SloController(Controller):
             NODE_RESOURCE: self._reconcile_resource,
         }
         self._keyed: dict[str, KeyedLoop[str]] = {
-            name: KeyedLoop(name, reconcile, clock=clock, workers=settings.workers, telemetry=telemetry)
+            name: KeyedLoop(name, self._of_ours(reconcile), clock=clock, workers=settings.workers, telemetry=telemetry)
             for name, reconcile in reconcilers.items()
             if settings.runs(name)
         }
@@ -108,6 +104,8 @@ class SloController(Controller):
             caches=(self._view,),
             loops=tuple(self._keyed.values()),
             leadership=leadership,
+            sharded=self._view.by_node,
+            shard_by=NAME,
             background=(self._expire,),
         )
 
@@ -132,6 +130,28 @@ class SloController(Controller):
         for warning in self._settings.gate_warnings():
             log.warning("feature gate", problem=warning)
         self._enqueue_all()
+
+    def _of_ours(self, reconcile: Callable[[str], Awaitable[Result]]) -> Callable[[str], Awaitable[Result]]:
+        """Return what reconciles a node only while it is this replica's: of others the caches show nothing, or half."""
+
+        async def guarded(name: str) -> Result:
+            return await reconcile(name) if self.owns(name) else Result()
+
+        return guarded
+
+    async def started_owning(self, ranges: frozenset[int]) -> None:
+        """Begin with the nodes of ranges."""
+        for name in self._known():
+            if range_of(name) in ranges:
+                self._departures.taken(name, self._clock.now())
+                self._enqueue(name, *self._keyed)
+
+    async def stops_owning(self, ranges: frozenset[int]) -> None:
+        """Let the reconciles of ranges end; what is known of their nodes goes with them from the caches."""
+        with suppress(TimeoutError):  # what takes longer is held back by the fence
+            async with asyncio.timeout(STOP_GRACE.total_seconds()):
+                for loop in self._keyed.values():
+                    await loop.queue.until_done(lambda name: range_of(name) in ranges)
 
     async def _expire(self) -> None:
         while True:
@@ -180,10 +200,13 @@ class SloController(Controller):
                 self._keyed[queue].add(name)
 
     def _enqueue_all(self) -> None:
+        for name in self._known():
+            self._enqueue(name, *self._keyed)
+
+    def _known(self) -> list[str]:
         view = self._view
         known = (*view.nodes.store.values(), *view.slos.store.values(), *view.metrics.store.values())
-        for name in sorted({each.metadata.name for each in known}):
-            self._enqueue(name, *self._keyed)
+        return sorted({each.metadata.name for each in known})
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         self._enqueue(_name(old, new), NODE_RESOURCE)
@@ -244,6 +267,7 @@ class SloController(Controller):
         known = self._decisions.get(name)
         if known is not None and self._at_rest.holds(NODE_RESOURCE, name, basis, now):
             self._instruments.confirmed(name, now)
+            tracing.annotate(action="none", reason="at rest")
             steady = self._at_rest.steady(NODE_RESOURCE, name, now)
             return Result(requeue_after=None if steady is None else steady + _A_MOMENT)
         decision = decide_node(self._observe(node), self._settings, now)
@@ -251,8 +275,15 @@ class SloController(Controller):
         self._decisions[name] = decision
         self._departures.decided(name, decision.held)
         self._instruments.decided(name, decision, now)
+        tracing.annotate(
+            action="none",
+            reason="; ".join(f"{item.name}: {item.message}" for item in decision.items) if tracing.is_on() else None,
+            problems=len(decision.problems),
+            disabled=decision.disabled,
+        )
         if decision.status_patch or decision.metadata_patch or decision.zones is not None:
             self._at_rest.wake(NODE_RESOURCE, name)
+            tracing.annotate(action="write")
             await self._writer.write(name, decision)
         else:
             self._at_rest.settle(NODE_RESOURCE, name, basis, now, decision.steady_for)

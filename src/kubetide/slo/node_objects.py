@@ -17,10 +17,11 @@ from kubetide.clock import Clock
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.reconcile import Result
+from kubetide.kube.control.recorder import Recorder
 from kubetide.log import get_logger
 from kubetide.slo.at_rest import AtRest
 from kubetide.slo.cluster_view import RAW_NODE_SLOS, RawNodeSLO, SloView
-from kubetide.slo.config_source import Configuration, Recorder
+from kubetide.slo.config_source import Configuration
 from kubetide.slo.core.nodeslo import BANDWIDTH_ANNOTATION, node_bandwidth, render, same_spec
 from kubetide.slo.core.strategy import metric_spec
 from kubetide.slo.telemetry import NODE_METRIC, NODE_SLO, SloInstruments

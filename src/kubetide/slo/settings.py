@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from kubetide.api.values.compat import Compat
 from kubetide.config import Doc, Settings, selection
+from kubetide.kube.control.core.ranges import ShardMode, refuse_beside_auto
 from kubetide.slo.core.compat import parse_compat
 from kubetide.slo.core.gates import gate_enabled, gate_warnings
 
@@ -119,6 +120,18 @@ class SloSettings(Settings, frozen=True, kw_only=True):
     leader_elect_retry_period: Annotated[timedelta, Doc("How often the lease is tried or renewed.")] = timedelta(
         seconds=2
     )
+
+    shards: Annotated[
+        ShardMode,
+        Doc(
+            "auto: all replicas work, each on its share of the nodes; a replica that joins takes ranges of them, those "
+            "of one that goes are taken over when its lease has run out. off: one replica leads, the others stand by."
+        ),
+    ] = ShardMode.OFF
+
+    def __post_init__(self) -> None:
+        excluded = {"enable-leader-election=false": not self.leader_elect}
+        refuse_beside_auto(self.shards, excluded, field="slo shards")
 
     @property
     def version(self) -> Compat:

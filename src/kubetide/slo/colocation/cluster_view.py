@@ -4,10 +4,8 @@ A namespace or a PriorityClass that is not in its cache may have been created a 
 are not: one that is created at this moment may come too late for this pod.
 """
 
-import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kubetide.api.objects.core import ConfigMap, Namespace
 from kubetide.api.objects.meta import ObjectKey
@@ -16,6 +14,7 @@ from kubetide.api.objects.slo import ClusterColocationProfile, PriorityClass
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.cache.informer import Informer
+from kubetide.kube.cache.view import CacheView
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.log import get_logger
@@ -24,7 +23,7 @@ from kubetide.slo.colocation.settings import ColocationSettings
 log = get_logger("colocation")
 
 
-class ColocationView:
+class ColocationView(CacheView):
     """The informers of the colocation webhook."""
 
     def __init__(self, client: Client, *, clock: Clock, settings: ColocationSettings, rng: random.Random) -> None:
@@ -40,27 +39,7 @@ class ColocationView:
             namespace=settings.validator_config_namespace,
             field_selector=f"metadata.name={settings.validator_config_name}",
         )
-
-    @property
-    def informers(self) -> tuple[Informer[Any], ...]:
-        """All of them."""
-        return (self.profiles, self.namespaces, self.priority_classes, self.required_labels)
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether all caches are synced: nothing is answered before."""
-        return all(informer.has_synced for informer in self.informers)
-
-    async def run(self) -> None:
-        """Follow everything until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for informer in self.informers:
-                group.create_task(informer.run(), name=informer.name)
-
-    async def wait_synced(self) -> None:
-        """Wait until all caches are synced."""
-        for informer in self.informers:
-            await informer.wait_synced()
+        self.caches = (self.profiles, self.namespaces, self.priority_classes, self.required_labels)
 
     async def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace; None if it cannot be read."""

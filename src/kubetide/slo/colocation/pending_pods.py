@@ -22,6 +22,7 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.leader_election import Leadership
+from kubetide.kube.control.recorder import Recorder
 from kubetide.kube.pacing import TokenBucket
 from kubetide.log import get_logger
 from kubetide.slo.colocation.cluster_view import ColocationView
@@ -30,7 +31,6 @@ from kubetide.slo.colocation.core.mutate import Mutation, recorded
 from kubetide.slo.colocation.core.pending import caught_up, managed, waits_for_a_node
 from kubetide.slo.colocation.core.profile import ProfileError
 from kubetide.slo.colocation.settings import ColocationSettings
-from kubetide.slo.config_source import Recorder
 from kubetide.telemetry import Telemetry
 
 log = get_logger("colocation")

@@ -4,9 +4,10 @@ Whatever goes wrong on the way refuses the pod with code 500, as upstream does: 
 a prod pod takes resources that nobody planned for.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from kubetide import tracing
 from kubetide.api.objects.admission import (
     AdmissionRequest,
     AdmissionReview,
@@ -21,6 +22,7 @@ from kubetide.api.objects.scheme import COLOCATION_PROFILES
 from kubetide.api.values.codec import convert, decode_raw
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
+from kubetide.kube.control.recorder import Recorder
 from kubetide.log import get_logger
 from kubetide.slo.colocation.cluster_view import ColocationView
 from kubetide.slo.colocation.core import gpu
@@ -31,7 +33,6 @@ from kubetide.slo.colocation.core.profile import Draws
 from kubetide.slo.colocation.core.required_labels import RequiredLabels
 from kubetide.slo.colocation.core.validate import RESERVE_POD, violations
 from kubetide.slo.colocation.settings import ColocationSettings
-from kubetide.slo.config_source import Recorder
 from kubetide.slo.core import compat as since
 from kubetide.telemetry import Telemetry
 
@@ -106,19 +107,22 @@ class PodReviewer:
         request = review.request or AdmissionRequest()
         began = self._clock.monotonic()
         status = "error"
-        try:
-            if request.resource.resource not in (about, "") or request.sub_resource:
-                found = review_response(request.uid)
-            else:
-                found = await answer(request)
-            status = "allowed" if found["response"]["allowed"] else "refused"
-            return found
-        except KubetideError as error:
-            log.warning("refused", resource=about, namespace=request.namespace, name=request.name, error=str(error))
-            return review_response(request.uid, allowed=False, code=_FAILED, message=str(error))
-        finally:
-            took = self._clock.monotonic() - began
-            self._duration.labels(webhook, about, request.operation, status).observe(took)
+        with tracing.span(f"colocation/{webhook}", namespace=request.namespace, name=request.name, resource=about):
+            try:
+                if request.resource.resource not in (about, "") or request.sub_resource:
+                    found = review_response(request.uid)
+                else:
+                    found = await answer(request)
+                status = "allowed" if found["response"]["allowed"] else "refused"
+                return found
+            except KubetideError as error:
+                tracing.failed(error)
+                log.warning("refused", resource=about, namespace=request.namespace, name=request.name, error=str(error))
+                return review_response(request.uid, allowed=False, code=_FAILED, message=str(error))
+            finally:
+                tracing.annotate(result=status)
+                took = self._clock.monotonic() - began
+                self._duration.labels(webhook, about, request.operation, status).observe(took)
 
     async def _mutate(self, request: AdmissionRequest) -> Raw:
         if request.operation != "CREATE":
@@ -139,6 +143,7 @@ class PodReviewer:
         self._report(mutation.problems)
         for name in mutation.applied:
             self._applied.labels(name).inc()
+        tracing.annotate(reason=_applied_text(mutation.applied))
         after = recorded(mutation) if self._settings.record_profiles else mutation.pod
         return review_response(request.uid, patch=json_patch(pod, after))
 
@@ -151,6 +156,7 @@ class PodReviewer:
         changed, applied = mutate_reservation(reservation, profiles, classes, self._rng, self._compat)
         for name in applied:
             self._applied.labels(name).inc()
+        tracing.annotate(reason=_applied_text(applied))
         return review_response(request.uid, patch=json_patch(reservation, changed))
 
     async def _validate(self, request: AdmissionRequest) -> Raw:
@@ -172,8 +178,10 @@ class PodReviewer:
         if not problems:
             return review_response(request.uid)
         code = 400 if self._compat.has(since.REFUSED_AS_INVALID) else 403
-        log.info("pod refused", namespace=request.namespace, pod=request.name, reason="; ".join(problems))
-        return review_response(request.uid, allowed=False, code=code, message="; ".join(problems))
+        reason = "; ".join(problems)
+        tracing.annotate(reason=reason)
+        log.info("pod refused", namespace=request.namespace, pod=request.name, reason=reason)
+        return review_response(request.uid, allowed=False, code=code, message=reason)
 
     def _report(self, problems: tuple[ProfileProblem, ...]) -> None:
         """Publish each problem of a profile once, as an event on the profile."""
@@ -192,6 +200,10 @@ class PodReviewer:
         self._rules, error = self._rules.updated(None if new is None else new.data or {})
         if error is not None:
             log.warning("rules of required labels cannot be used, the previous ones stay", error=error)
+
+
+def _applied_text(profiles: Sequence[str]) -> str:
+    return f"profiles applied: {', '.join(profiles)}" if profiles else "no profile applies"
 
 
 def _raw_pod(given: Any) -> Raw:

@@ -23,6 +23,7 @@ from kubetide.kube.client.errors import AlreadyExists, NotFound
 from kubetide.kube.client.tls import Certificate, Pem
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
+from kubetide.kube.control.recorder import Recorder
 from kubetide.kube.handover import compare_deployed
 from kubetide.kube.webhook import LocalWebhooks, WebhookServer
 from kubetide.kube.webhook_certificates import Certificates
@@ -38,7 +39,6 @@ from kubetide.slo.colocation.core.registration import (
 )
 from kubetide.slo.colocation.reviewer import PodReviewer
 from kubetide.slo.colocation.settings import ColocationSettings
-from kubetide.slo.config_source import Recorder
 from kubetide.telemetry import Telemetry
 
 log = get_logger("colocation")
@@ -137,7 +137,7 @@ class ColocationWebhook(Controller):
         if not self._answers():
             return
         if self._certificates is not None and await self._certificates.refresh() and self.server is not None:
-            self.server.reload()
+            self.server.tls.reload()
         if self._settings.register_webhook:
             await self._register()
 

@@ -25,10 +25,16 @@ class Departures:
         self._by_node: dict[str, list[Departure]] = {}
         self._decided: set[str] = set()
         self._since: datetime | None = None
+        self._taken: dict[str, datetime] = {}
 
     def begin(self, now: datetime) -> None:
         """Report that from now on no departure is missed."""
         self._since = now
+
+    def taken(self, node: str, now: datetime) -> None:
+        """Note that a node was another replica's until now: without its report nobody knew what left it used."""
+        self.forget(node)
+        self._taken[node] = now
 
     def of(self, node: str) -> tuple[Departure, ...]:
         """Return the departures from a node."""
@@ -38,7 +44,8 @@ class Departures:
         """Return how long the past of a node is known; None once it was decided, when nothing is missing any more."""
         if node in self._decided:
             return None
-        return timedelta(0) if self._since is None else now - self._since
+        since = self._taken.get(node, self._since)
+        return timedelta(0) if since is None else now - since
 
     def pod_changed(self, old: Pod, new: Pod | None, metric: NodeMetric | None, now: datetime) -> None:
         """Take in a change of a pod: remember what it counted for, if it left a node."""
@@ -58,6 +65,7 @@ class Departures:
         """Forget a node."""
         self._by_node.pop(node, None)
         self._decided.discard(node)
+        self._taken.pop(node, None)
 
     def _add(self, node: str, departure: Departure) -> None:
         found = self._by_node.setdefault(node, [])

@@ -7,7 +7,7 @@ handled here. Without a provider the groups do not exist, as on a cluster withou
 from datetime import datetime
 from typing import Protocol
 
-from kubetide.api.values.quantity import cpu_millis, memory_bytes
+from kubetide.api.objects.metrics_answers import usage_table, value_in_v1beta1
 from kubetide.embedded.apiserver.discovery import Listed
 from kubetide.embedded.apiserver.rest.render import answer_raw, wanted_form
 from kubetide.embedded.apiserver.rest.requests import Answer, Request, RequestTarget
@@ -102,36 +102,12 @@ def _usage(provider: MetricsProvider, request: Request, target: RequestTarget) -
     if wanted.startswith("metadata.name="):
         items = [item for item in items if item["metadata"]["name"] == wanted.partition("=")[2].lstrip("=")]
     if form == "table":
-        return answer_raw(_table(items, target.plural))
+        return answer_raw(usage_table(items))
     if target.name:
         if not items:
             raise not_found(METRICS, target.plural, target.name)
         return answer_raw({"kind": kind, "apiVersion": f"{METRICS}/v1beta1", **items[0]})
     return answer_raw({"kind": f"{kind}List", "apiVersion": f"{METRICS}/v1beta1", "metadata": {}, "items": items})
-
-
-def _table(items: list[Raw], plural: str) -> Raw:
-    names = ("Name", "cpu", "memory", "Window")
-    columns = [{"name": name, "type": "string", "format": "", "description": name, "priority": 0} for name in names]
-    rows = [{"cells": _cells(item), "object": _metadata(item)} for item in items]
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": {},
-        "columnDefinitions": columns,
-        "rows": rows,
-    }
-
-
-def _cells(item: Raw) -> list[str]:
-    usages = [c.get("usage") or {} for c in item.get("containers") or ()] or [item.get("usage") or {}]
-    cpu = sum(cpu_millis(usage.get("cpu", 0)) for usage in usages)
-    memory = sum(memory_bytes(usage.get("memory", 0)) for usage in usages)
-    return [item["metadata"]["name"], f"{cpu}m", f"{memory // 2**20}Mi", str(item.get("window", ""))]
-
-
-def _metadata(item: Raw) -> Raw:
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
 def _custom(provider: MetricsProvider, request: Request, target: RequestTarget) -> Answer:
@@ -149,20 +125,10 @@ def _custom(provider: MetricsProvider, request: Request, target: RequestTarget) 
     if not items and name != "*":
         raise not_found(CUSTOM, metric, name)
     if target.version == "v1beta1":
-        items = [_older(item) for item in items]
+        items = [value_in_v1beta1(item) for item in items]
     return answer_raw(
         {"kind": "MetricValueList", "apiVersion": f"{CUSTOM}/{target.version}", "metadata": {}, "items": items}
     )
-
-
-def _older(item: Raw) -> Raw:
-    """Return a v1beta2 value in the shape of v1beta1."""
-    metric = item.get("metric") or {}
-    shown = {key: value for key, value in item.items() if key not in ("metric", "windowSeconds")}
-    shown["metricName"], shown["selector"] = metric.get("name", ""), metric.get("selector")
-    if item.get("windowSeconds") is not None:
-        shown["window"] = item["windowSeconds"]
-    return shown
 
 
 def _external(provider: MetricsProvider, request: Request, target: RequestTarget) -> Answer:

@@ -35,7 +35,7 @@ from kubetide.embedded.sim.controllers.expiry import EVENT_TTL
 from kubetide.embedded.sim.controllers.registry import make_controllers
 from kubetide.embedded.sim.load.curves import DAY, Constant, Curve
 from kubetide.embedded.sim.load.manifests import node_manifest, workload_manifest
-from kubetide.embedded.sim.load.model import LoadModel, Observer
+from kubetide.embedded.sim.load.model import LoadModel, LoadObserver
 from kubetide.embedded.sim.load.profile import Profile
 from kubetide.embedded.sim.load.scenario import (
     Amount,
@@ -114,7 +114,7 @@ class SimCluster:
         self.api.metrics_provider = self.metrics
         self.api.node_proxy = self._kubelet_endpoint
         self.controllers = make_controllers(self.world, event_ttl=event_ttl)
-        self.observers: list[Observer] = []
+        self.observers: list[LoadObserver] = []
         self.announce: Callable[[Announcement], None] = lambda _: None
         """Hears of scenario events."""
         self._tick = seconds(self.scenario.tick)

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kubetide.api.objects.metrics_answers import number_text, usage_text
 from kubetide.api.values.selectors import parse_selector
 from kubetide.embedded.apiserver.rest.status import Raw, not_found, unavailable
 from kubetide.embedded.apiserver.rest.strategy import timestamp
@@ -354,17 +355,6 @@ _KINDS = {
     "statefulsets": ("StatefulSet", "apps/v1"),
     "ingresses": ("Ingress", "networking.k8s.io/v1"),
 }
-
-
-def usage_text(cpu_cores: float, memory: float) -> dict[str, str]:
-    """Return usage as metrics-server writes it: nanocores and kibibytes."""
-    return {"cpu": f"{round(cpu_cores * 1e9)}n", "memory": f"{round(memory / 1024)}Ki"}
-
-
-def number_text(value: float) -> str:
-    """Return a metric value as a quantity, exact to a thousandth."""
-    millis = round(value * 1000)
-    return str(millis // 1000) if millis % 1000 == 0 else f"{millis}m"
 
 
 def hash_text(text: str) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.embedded.sim.controllers.cronjobs import ScheduleError, parse_schedule
+from kubetide.api.values.schedule import ScheduleError, parse_schedule
 from kubetide.embedded.sim.controllers.deployments import Revision, limits, scaled, step
 from kubetide.errors import InvalidInput
 

@@ -225,7 +225,7 @@ class Admission:
         body = await self.remote(hook, msgspec.json.encode(review))
         try:
             answer = msgspec.json.decode(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise HookFailed(f"the answer is not JSON: {error}") from error
         if not isinstance(answer, dict):
             raise HookFailed("the answer is not an AdmissionReview")

@@ -8,7 +8,6 @@ from kubetide.embedded.apiserver.rest.status import unauthorized
 from kubetide.embedded.apiserver.server import ApiServer
 
 PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
-ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 _PROBE = User("system:anonymous", ("system:masters",))
 
 

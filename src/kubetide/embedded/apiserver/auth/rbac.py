@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kubetide.api.values.selectors import parse_field_selector
 from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget, User
 from kubetide.embedded.apiserver.rest.status import Raw, StatusError, qualified
 from kubetide.embedded.apiserver.storage.objects import ObjectStore, ResourceKey, StoreKey
+from kubetide.errors import SelectorError
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES = ResourceKey(GROUP, "roles")
@@ -48,8 +50,17 @@ def attributes_of(request: Request, target: RequestTarget | None) -> Attributes:
         resource=target.plural,
         subresource=target.subresource,
         namespace=target.namespace,
-        name=target.name,
+        name=target.name or _selected_name(request),
     )
+
+
+def _selected_name(request: Request) -> str:
+    """Return the one name that a field selector leaves: a rule for that name allows to list and watch it."""
+    try:
+        terms = parse_field_selector(request.query.get("fieldSelector", ""))
+    except SelectorError:
+        return ""
+    return next((value for path, equal, value in terms if path == "metadata.name" and equal), "")
 
 
 def verb_of(request: Request, target: RequestTarget) -> str:

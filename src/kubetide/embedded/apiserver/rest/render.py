@@ -6,42 +6,26 @@ informers ask for `as=PartialObjectMetadata`.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 
+from kubetide.api.values import media_types
+from kubetide.api.values.media_types import Form
 from kubetide.embedded.apiserver.resources import ApiResource
 from kubetide.embedded.apiserver.rest.requests import Answer, Request
 from kubetide.embedded.apiserver.rest.status import Raw, StatusError
 from kubetide.embedded.apiserver.storage.objects import Entry
 from kubetide.embedded.apiserver.tables.columns import table
 
-Form = Literal["object", "table", "metadata"]
-
 _encode = msgspec.json.Encoder().encode
 
 
 def wanted_form(accept: str) -> Form:
     """Return the first form in an Accept header that the server can make; 406 if it can make none."""
-    if accept in ("", "application/json", "*/*"):
-        return "object"
-    for choice in accept.split(","):
-        media, *parameters = [part.strip() for part in choice.split(";")]
-        if media not in ("application/json", "*/*", "application/*", "application/yaml"):
-            continue
-        options = dict(part.split("=", 1) for part in parameters if "=" in part)
-        match options.get("as"):
-            case "Table":
-                return "table"
-            case "PartialObjectMetadata" | "PartialObjectMetadataList":
-                return "metadata"
-            case None:
-                return "object"
-    raise StatusError(
-        406,
-        "NotAcceptable",
-        "only the following media types are accepted: application/json, application/yaml",
-    )
+    form = media_types.wanted_form(accept)
+    if form is None:
+        raise StatusError(406, "NotAcceptable", media_types.ACCEPTED)
+    return form
 
 
 class View(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from random import Random
 
 from kubetide.api.values.patch import JsonPatch, MergePatch, StrategicMergePatch
 from kubetide.clock import Clock
-from kubetide.embedded.apiserver.admission import limit_ranges
+from kubetide.embedded.apiserver.admission import limit_ranges, quotas
 from kubetide.embedded.apiserver.admission.calls import AdmissionCall, Conversion, Parts, Steps
 from kubetide.embedded.apiserver.apply import apply, managers
 from kubetide.embedded.apiserver.auth.escalation import EscalationCheck
@@ -201,6 +201,7 @@ class Verbs(Reading):
             obj["status"]["qosClass"] = strategy.pod_qos_class(obj["spec"])
         validation.check_new(resource, obj, self.gates)
         limit_ranges.check_pod(self.store, resource, obj)
+        quotas.check_pod(self.store, resource, obj)
         self._escalation.check(request.user, resource, obj)
         stored = yield from self.converted(resource, obj)
         if self.store.get(resource.storage, key) is not None:
@@ -299,6 +300,8 @@ class Verbs(Reading):
                 if admitted is not new and admitted is not None:
                     new = self._changed(resource, target.subresource, admitted, old)
             validation.check_change(resource, target.subresource, new, old, self.gates)
+            if target.subresource == "resize":
+                quotas.check_pod(self.store, resource, new, old)
             self._escalation.check(request.user, resource, new, old)
             stored = yield from self.converted(resource, new)
             if self.store.get(resource.storage, entry.key) is not entry:

@@ -11,7 +11,8 @@ from kubetide.api.values.selectors import Selector, selector_from
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.apiserver.tables.workload_printers import label_selector
-from kubetide.embedded.sim.world import World, controller_of, key_of, owner_reference
+from kubetide.embedded.sim.controllers.base import SimController
+from kubetide.embedded.sim.world import PODS, World, controller_of, key_of, owner_reference
 from kubetide.errors import InvalidInput
 
 Fits = Callable[[Raw, Raw], bool]
@@ -115,3 +116,34 @@ class Adoption:
     def _note(self, owner: Raw, obj: Raw) -> None:
         self._found.setdefault(key_of(owner), {})[key_of(obj)] = None
         self._enqueue(key_of(owner))
+
+
+class OwnerController(SimController):
+    """A controller of sets: what changes about a set or about what it owns, or could own, brings the set back."""
+
+    kind: str
+    resource: ResourceKey
+    dependents: ResourceKey = PODS
+    fits: Fits = staticmethod(selects)
+
+    def watch(self) -> None:
+        self._claims = Adoption(self.world, self.resource, self.dependents, self.enqueue, self.fits)
+        self.world.on(self.resource, self._changed)
+        self.world.on(self.dependents, self._dependent_changed)
+
+    def _changed(self, old: Raw | None, new: Raw | None) -> None:
+        if new is not None and (old is None or old.get("spec") != new.get("spec")):
+            self.enqueue(key_of(new))
+            if old is None:
+                self._claims.set_came(new)
+
+    def _dependent_changed(self, old: Raw | None, new: Raw | None) -> None:
+        for obj in (old, new):
+            owner = controller_of(obj) if obj is not None else None
+            if obj is not None and owner is not None and owner.get("kind") == self.kind:
+                key = StoreKey(obj["metadata"]["namespace"], owner["name"])
+                self.enqueue(key)
+                self._claims.strayed(old, new, key)
+                break
+        if new is not None and controller_of(new) is None:
+            self._claims.orphan_changed(old, new)

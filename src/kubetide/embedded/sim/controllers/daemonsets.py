@@ -3,8 +3,7 @@
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers import revisions
-from kubetide.embedded.sim.controllers.adoption import Adoption
-from kubetide.embedded.sim.controllers.base import SimController
+from kubetide.embedded.sim.controllers.adoption import OwnerController
 from kubetide.embedded.sim.controllers.deployments import scaled, template_hash
 from kubetide.embedded.sim.controllers.replicas import pod_from
 from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
@@ -14,7 +13,6 @@ from kubetide.embedded.sim.world import (
     NODES,
     PODS,
     condition_of,
-    controller_of,
     is_active,
     is_ready,
     key_of,
@@ -33,32 +31,15 @@ _TOLERATED = [
 ]
 
 
-class DaemonSets(SimController):
+class DaemonSets(OwnerController):
     """Puts a pod on each node."""
 
     name = "daemonset-controller"
+    resource, kind = DAEMON_SETS, "DaemonSet"
 
     def watch(self) -> None:
-        self._claims = Adoption(self.world, DAEMON_SETS, PODS, self.enqueue)
-        self.world.on(DAEMON_SETS, self._changed)
-        self.world.on(PODS, self._pod_changed)
+        super().watch()
         self.world.on(NODES, self._node_changed)
-
-    def _changed(self, old: Raw | None, new: Raw | None) -> None:
-        if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.enqueue(key_of(new))
-            if old is None:
-                self._claims.set_came(new)
-
-    def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
-        pod = new if new is not None else old
-        owner = controller_of(pod) if pod is not None else None
-        if pod is not None and owner is not None and owner.get("kind") == "DaemonSet":
-            key = StoreKey(pod["metadata"]["namespace"], owner["name"])
-            self.enqueue(key)
-            self._claims.strayed(old, new, key)
-        elif owner is None:
-            self._claims.orphan_changed(old, new)
 
     def _node_changed(self, old: Raw | None, new: Raw | None) -> None:
         if old is not None and new is not None and _placement(old) == _placement(new):

@@ -7,14 +7,12 @@ from typing import Any
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.adoption import Adoption
-from kubetide.embedded.sim.controllers.base import SimController
+from kubetide.embedded.sim.controllers.adoption import OwnerController
 from kubetide.embedded.sim.controllers.progress import ReplicaCounts, counts_in, judge
 from kubetide.embedded.sim.controllers.replicas import wanted_replicas
 from kubetide.embedded.sim.world import (
     DEPLOYMENTS,
     REPLICA_SETS,
-    controller_of,
     key_of,
     owner_reference,
     stable_hash,
@@ -92,31 +90,15 @@ REVISION = "deployment.kubernetes.io/revision"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-class Deployments(SimController):
+class Deployments(OwnerController):
     """Rolls templates out."""
 
     name = "deployment-controller"
+    resource, dependents, kind = DEPLOYMENTS, REPLICA_SETS, "Deployment"
 
     def watch(self) -> None:
-        self._claims = Adoption(self.world, DEPLOYMENTS, REPLICA_SETS, self.enqueue)
         self._timed: set[StoreKey] = set()
-        self.world.on(DEPLOYMENTS, self._changed)
-        self.world.on(REPLICA_SETS, self._set_changed)
-
-    def _changed(self, old: Raw | None, new: Raw | None) -> None:
-        if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.enqueue(key_of(new))
-            if old is None:
-                self._claims.set_came(new)
-
-    def _set_changed(self, old: Raw | None, new: Raw | None) -> None:
-        if new is not None and controller_of(new) is None:
-            self._claims.orphan_changed(old, new)
-        for replica_set in (new, old):
-            owner = controller_of(replica_set) if replica_set is not None else None
-            if replica_set is not None and owner is not None and owner.get("kind") == "Deployment":
-                self.enqueue(StoreKey(replica_set["metadata"]["namespace"], owner["name"]))
-                return
+        super().watch()
 
     async def reconcile(self, key: StoreKey) -> None:
         deployment = self.world.get(DEPLOYMENTS, key)

@@ -4,13 +4,11 @@ from datetime import datetime
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.controllers.adoption import Adoption
-from kubetide.embedded.sim.controllers.base import SimController
+from kubetide.embedded.sim.controllers.adoption import OwnerController
 from kubetide.embedded.sim.controllers.replicas import pod_from
 from kubetide.embedded.sim.world import (
     JOBS,
     PODS,
-    controller_of,
     is_active,
     is_ready,
     key_of,
@@ -19,31 +17,11 @@ from kubetide.embedded.sim.world import (
 )
 
 
-class Jobs(SimController):
+class Jobs(OwnerController):
     """Counts successes."""
 
     name = "job-controller"
-
-    def watch(self) -> None:
-        self._claims = Adoption(self.world, JOBS, PODS, self.enqueue)
-        self.world.on(JOBS, self._changed)
-        self.world.on(PODS, self._pod_changed)
-
-    def _changed(self, old: Raw | None, new: Raw | None) -> None:
-        if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.enqueue(key_of(new))
-            if old is None:
-                self._claims.set_came(new)
-
-    def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
-        pod = new if new is not None else old
-        owner = controller_of(pod) if pod is not None else None
-        if pod is not None and owner is not None and owner.get("kind") == "Job":
-            key = StoreKey(pod["metadata"]["namespace"], owner["name"])
-            self.enqueue(key)
-            self._claims.strayed(old, new, key)
-        elif owner is None:
-            self._claims.orphan_changed(old, new)
+    resource, kind = JOBS, "Job"
 
     async def reconcile(self, key: StoreKey) -> None:
         job = self.world.get(JOBS, key)

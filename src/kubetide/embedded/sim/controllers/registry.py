@@ -13,6 +13,7 @@ from kubetide.embedded.sim.controllers.garbage import Garbage
 from kubetide.embedded.sim.controllers.jobs import Jobs
 from kubetide.embedded.sim.controllers.namespaces import Namespaces
 from kubetide.embedded.sim.controllers.nodes import NodeLifecycle
+from kubetide.embedded.sim.controllers.quotas import Quotas
 from kubetide.embedded.sim.controllers.replicas import ReplicaController, ReplicationControllers
 from kubetide.embedded.sim.controllers.statefulsets import StatefulSets
 from kubetide.embedded.sim.world import World
@@ -32,6 +33,7 @@ def make_controllers(world: World, *, event_ttl: timedelta = EVENT_TTL) -> list[
         Jobs(world),
         CronJobs(world),
         Budgets(world),
+        Quotas(world),
         Endpoints(world),
         EventExpiry(world, event_ttl),
     ]

@@ -8,14 +8,12 @@ from collections import Counter
 from datetime import datetime
 
 from kubetide.embedded.apiserver.rest.status import Raw
-from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
-from kubetide.embedded.sim.controllers.adoption import Adoption, selects
-from kubetide.embedded.sim.controllers.base import SimController
+from kubetide.embedded.apiserver.storage.objects import StoreKey
+from kubetide.embedded.sim.controllers.adoption import OwnerController, selects
 from kubetide.embedded.sim.world import (
     PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
-    controller_of,
     is_active,
     is_ready,
     key_of,
@@ -26,35 +24,16 @@ from kubetide.embedded.sim.world import (
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-class ReplicaController(SimController):
+def _could_take(owner: Raw, pod: Raw) -> bool:
+    return is_active(pod) and selects(owner, pod)
+
+
+class ReplicaController(OwnerController):
     """One controller for both kinds; they differ in name only."""
 
     name = "replicaset-controller"
-    resource = REPLICA_SETS
-    kind = "ReplicaSet"
-
-    def watch(self) -> None:
-        self._claims = Adoption(self.world, self.resource, PODS, self.enqueue, _could_take)
-        self.world.on(self.resource, self._set_changed)
-        self.world.on(PODS, self._pod_changed)
-
-    def _set_changed(self, old: Raw | None, new: Raw | None) -> None:
-        if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.enqueue(key_of(new))
-            if old is None:
-                self._claims.set_came(new)
-
-    def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
-        owner = None
-        for pod in (old, new):
-            owner = controller_of(pod) if pod is not None else None
-            if pod is not None and owner is not None and owner.get("kind") == self.kind:
-                key = StoreKey(pod["metadata"]["namespace"], owner["name"])
-                self.enqueue(key)
-                self._claims.strayed(old, new, key)
-                return
-        if owner is None:
-            self._claims.orphan_changed(old, new)
+    resource, kind = REPLICA_SETS, "ReplicaSet"
+    fits = staticmethod(_could_take)
 
     async def reconcile(self, key: StoreKey) -> None:
         owner = self.world.get(self.resource, key)
@@ -102,12 +81,7 @@ class ReplicationControllers(ReplicaController):
     """The older kind."""
 
     name = "replication-controller"
-    resource: ResourceKey = REPLICATION_CONTROLLERS
-    kind = "ReplicationController"
-
-
-def _could_take(owner: Raw, pod: Raw) -> bool:
-    return is_active(pod) and selects(owner, pod)
+    resource, kind = REPLICATION_CONTROLLERS, "ReplicationController"
 
 
 def wanted_replicas(owner: Raw) -> int:

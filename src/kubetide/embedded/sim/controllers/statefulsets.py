@@ -6,15 +6,13 @@ Each template is kept as a ControllerRevision, which pods carry in a label.
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers import revisions
-from kubetide.embedded.sim.controllers.adoption import Adoption, selects
-from kubetide.embedded.sim.controllers.base import SimController
+from kubetide.embedded.sim.controllers.adoption import OwnerController, selects
 from kubetide.embedded.sim.controllers.replicas import count_available, pod_from, wanted_replicas
 from kubetide.embedded.sim.controllers.revisions import REVISION_LABEL
 from kubetide.embedded.sim.world import (
     PODS,
     PVCS,
     STATEFUL_SETS,
-    controller_of,
     is_active,
     is_ready,
     key_of,
@@ -22,31 +20,18 @@ from kubetide.embedded.sim.world import (
 )
 
 
-class StatefulSets(SimController):
+def _could_take(owner: Raw, pod: Raw) -> bool:
+    """Whether a pod has the name of one of the set's own."""
+    name, _, ordinal = str(pod["metadata"]["name"]).rpartition("-")
+    return name == owner["metadata"]["name"] and ordinal.isdigit() and selects(owner, pod)
+
+
+class StatefulSets(OwnerController):
     """Keeps ordinals 0 … n−1 alive."""
 
     name = "statefulset-controller"
-
-    def watch(self) -> None:
-        self._claims = Adoption(self.world, STATEFUL_SETS, PODS, self.enqueue, _could_take)
-        self.world.on(STATEFUL_SETS, self._changed)
-        self.world.on(PODS, self._pod_changed)
-
-    def _changed(self, old: Raw | None, new: Raw | None) -> None:
-        if new is not None and (old is None or old.get("spec") != new.get("spec")):
-            self.enqueue(key_of(new))
-            if old is None:
-                self._claims.set_came(new)
-
-    def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
-        pod = new if new is not None else old
-        owner = controller_of(pod) if pod is not None else None
-        if pod is not None and owner is not None and owner.get("kind") == "StatefulSet":
-            key = StoreKey(pod["metadata"]["namespace"], owner["name"])
-            self.enqueue(key)
-            self._claims.strayed(old, new, key)
-        elif owner is None:
-            self._claims.orphan_changed(old, new)
+    resource, kind = STATEFUL_SETS, "StatefulSet"
+    fits = staticmethod(_could_take)
 
     async def reconcile(self, key: StoreKey) -> None:
         owner = self.world.get(STATEFUL_SETS, key)
@@ -151,12 +136,6 @@ class StatefulSets(SimController):
         self.world.put(STATEFUL_SETS, owner, status=status)
         if wait is not None:
             self.enqueue_after(key, wait)
-
-
-def _could_take(owner: Raw, pod: Raw) -> bool:
-    """Whether a pod has the name of one of the set's own."""
-    name, _, ordinal = str(pod["metadata"]["name"]).rpartition("-")
-    return name == owner["metadata"]["name"] and ordinal.isdigit() and selects(owner, pod)
 
 
 def ordinal_of(pod: Raw) -> int:

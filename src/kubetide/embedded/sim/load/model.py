@@ -92,7 +92,7 @@ class PodWork:
     latency: float
 
 
-class Observer(Protocol):
+class LoadObserver(Protocol):
     """Somebody who is told of every step of the load model. It reads the cluster and changes nothing."""
 
     def killed(self, workload: WorkloadKey, requests: float) -> None:

@@ -5,7 +5,7 @@ What stands in `objects` is checked by the API server that takes it, before anyt
 
 from collections.abc import Iterable
 
-from kubetide.embedded.sim.controllers.cronjobs import ScheduleError, parse_schedule
+from kubetide.api.values.schedule import ScheduleError, parse_schedule
 from kubetide.embedded.sim.load.scenario import (
     Amount,
     EventSpec,

@@ -56,6 +56,8 @@ class SimHost:
             self._note_directories(path)
         self.writes: deque[tuple[float, str, str]] = deque(maxlen=10_000)
         """What was written of late: (second, path, text), in order."""
+        self.runtime = "containerd"
+        """The container runtime, as the ids of its containers name it."""
         for kube_qos in ("Burstable", "BestEffort"):
             machine.tree.make(self.paths.tier(kube_qos))
         machine.tree.make(self.paths.tier("BestEffort")).shares = 2

@@ -210,7 +210,7 @@ class Kubelets:
     def _launch(self, run: PodRun, container: SimContainer) -> None:
         host = self._hosts[run.node]
         digest = stable_hash([run.uid, container.name, container.restarts])
-        container.container_id = f"containerd://{digest:016x}{digest * 0x9E3779B97F4A7C15 % 2**192:048x}"
+        container.container_id = f"{host.runtime}://{digest:016x}{digest * 0x9E3779B97F4A7C15 % 2**192:048x}"
         path = host.paths.container(run.group, container.container_id)
         requests = container.allocated.get("requests")
         row = self._kernel.start(

@@ -82,6 +82,8 @@ class _JumpingSelector(selectors.BaseSelector):
         self._iterations = 0
         self._jumps = 0
         self.now = 0.0
+        self.resolution = math.ulp(0.0)
+        """The smallest step from `now` on."""
         self.pace: float | None = None
         self.timers = RealTimers()
         self._waiting = self.timers.waiting
@@ -155,6 +157,7 @@ class _JumpingSelector(selectors.BaseSelector):
         # A sum of differences would end beside the timer, by an amount that depends on where the clock stopped before.
         due = self.next_timer()
         self.now = due if due - self.now <= seconds else self.now + seconds
+        self.resolution = math.ulp(self.now)
         if self._limit is not None and self.now > self._limit:
             limit, self._limit = self._limit, None  # clean-up after the error may still need timers
             raise TimeLimitReached(f"virtual time passed {timedelta(seconds=limit)}; {self.describe_tasks()}")
@@ -191,9 +194,7 @@ class _Timer(asyncio.TimerHandle):
     _when: float
     _scheduled: bool
 
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, _Timer):
-            return NotImplemented
+    def __lt__(self, other: "_Timer") -> bool:  # type: ignore[override]  # this loop makes no other timers
         at, others = self._when, other._when
         return at < others or (at == others and self.order < other.order)
 
@@ -215,7 +216,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     @property
     def _clock_resolution(self) -> float:
         """Read by asyncio: what is due less than this after now is due now. Here only now itself is."""
-        return math.ulp(self._jumping.now)
+        return self._jumping.resolution
 
     @_clock_resolution.setter
     def _clock_resolution(self, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """The table of built-in fields: what is known, what is dropped, what is complained about."""
 
 import copy
+import json
 from typing import Any
 
 import msgspec
@@ -116,6 +117,33 @@ def test_complaints_are_about_what_was_written(body: bytes, told: list[str]) -> 
 def test_what_our_own_encoder_wrote_has_nothing_twice(value: Any) -> None:
     assert not fields.has_duplicates(msgspec.json.encode(value), value)
     assert fields.complaints(msgspec.json.encode(value), None) == []
+
+
+@given(values(), st.sampled_from([None, 2]), st.booleans(), st.integers(0, 60))
+def test_a_name_that_is_there_twice_is_never_overlooked(value: Any, indent: int | None, ascii_: bool, at: int) -> None:
+    body = json.dumps({"a": value, "b": {'" :': value}}, indent=indent, ensure_ascii=ascii_)
+    opened = [place for place, letter in enumerate(body) if letter == "{"]
+    place = opened[at % len(opened)] + 1
+    for text in (body, body[:place] + '"a" : {"c":1}, ' + body[place:], body[:place] + '"a":1,"a":1,' + body[place:]):
+        try:
+            decoded = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            continue
+        if fields.complaints(text.encode(), None):
+            assert fields.has_duplicates(text.encode(), decoded)
+
+
+@pytest.mark.parametrize(
+    ("body", "twice"),
+    [
+        pytest.param(b'{"data": {"a": "x", "b": "y"}}', False, id="spaces"),
+        pytest.param(b'{"data": {"a": "\\"a\\": 1", "b": "y"}}', False, id="text-that-looks-like-a-member"),
+        pytest.param(b'{"data": {"a": "x", "a" : "y"}}', True, id="twice"),
+        pytest.param(b'{"data": {"a": "\\u0022:", "b": 1, "b": 2}}', True, id="a-quote-by-its-code-point"),
+    ],
+)
+def test_only_what_may_be_there_twice_is_read_again(body: bytes, twice: bool) -> None:
+    assert fields.has_duplicates(body, None) is twice
 
 
 def test_nulls_in_lists_and_maps_become_empty_and_nulls_for_fields_stay() -> None:

@@ -128,7 +128,7 @@ def read_manifest(body: bytes, subject: str) -> Manifest:
     """Return the manifest of a recording that this version can read."""
     try:
         head = msgspec.json.decode(body, type=_Head)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the manifest cannot be read: {error}", subject=subject) from error
     if head.format != FORMAT:
         raise InvalidInput(f"{head.format!r} is not {FORMAT!r}", subject=subject, field="format")
@@ -139,7 +139,7 @@ def read_manifest(body: bytes, subject: str) -> Manifest:
         raise InvalidInput(f"is format {head.version}, this kubetide reads {MAJOR}.x", subject=subject, field="version")
     try:
         return msgspec.json.decode(body, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the manifest cannot be read: {error}", subject=subject) from error
 
 

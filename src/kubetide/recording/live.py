@@ -30,7 +30,8 @@ from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.client.client import Client
-from kubetide.kube.metrics import CustomMetrics, ResourceMetrics
+from kubetide.kube.client.errors import NotFound
+from kubetide.kube.metrics import CustomMetrics, MetricsNotRegistered, ResourceMetrics
 from kubetide.log import get_logger
 from kubetide.recording.core.amounts import millis, pruned, usage_amounts, whole, window_seconds
 from kubetide.recording.core.layout import ABSENT
@@ -51,6 +52,8 @@ FOLLOWED: tuple[Resource[Any], ...] = (
     PODS, HPAS, VPAS, NODES, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS,
 )  # fmt: skip
 AUDIT_SECONDS = 60.0
+THROTTLED = "cpu_throttled_ratio"
+"""The custom metric of pods that the metrics server makes of what node agents send it."""
 _TEMPLATE_HASH = "pod-template-hash"
 
 
@@ -94,6 +97,7 @@ class LiveRecorder:
         self._audited: dict[ObjectKey, str] = {}
         self._recommended: dict[ObjectKey, Any] = {}
         self._away_since: datetime | None = None
+        self._reports_throttling = True
 
     async def run(self, duration: timedelta) -> None:
         """Record for a while."""
@@ -136,6 +140,8 @@ class LiveRecorder:
         cpu: list[int] = []
         memory: list[int] = []
         windows: list[float] = []
+        shares: list[float] = []
+        throttled = await self._throttled()
         pods = self._informers["Pod"].store
         before, self._listed = self._listed, set()
         for each in listed:
@@ -143,7 +149,8 @@ class LiveRecorder:
                 self._writer.note("samples without a time")
                 continue
             at, window = microseconds(each.timestamp), window_seconds(each.window)
-            pod = pods.get(ObjectKey(each.metadata.namespace, each.metadata.name))
+            key = ObjectKey(each.metadata.namespace, each.metadata.name)
+            pod = pods.get(key)
             for container in each.containers or ():
                 number = self._container(each.metadata.namespace, each.metadata.name, container.name, pod)
                 self._listed.add(number)
@@ -159,6 +166,7 @@ class LiveRecorder:
                 cpu.append(amounts[0])
                 memory.append(amounts[1])
                 windows.append(window)
+                shares.append(throttled.get(key, float("nan")))
         for number in sorted(before - self._listed):
             # A row without amounts: from here on nobody could see the samples before it.
             ids.append(number)
@@ -166,10 +174,27 @@ class LiveRecorder:
             cpu.append(ABSENT)
             memory.append(ABSENT)
             windows.append(float("nan"))
+            shares.append(float("nan"))
         if ids:
-            self._writer.usage(ids, times, cpu, memory, windows=windows, seen=microseconds(now))
+            self._writer.usage(ids, times, cpu, memory, throttled=shares, windows=windows, seen=microseconds(now))
         if self._load_metric:
             await self._poll_load(now)
+
+    async def _throttled(self) -> Mapping[ObjectKey, float]:
+        """Return the share of CPU periods in which each pod was throttled, as node agents report it."""
+        found: dict[ObjectKey, float] = {}
+        for namespace in sorted({pod.metadata.namespace for pod in self._informers["Pod"].store.values()}):
+            if not self._reports_throttling:
+                break
+            try:
+                for value in await self._custom.for_pods(namespace, THROTTLED):
+                    key = ObjectKey(namespace, value.described_object.name)
+                    found[key] = parse_quantity(value.value).milli / 1000.0
+            except (MetricsNotRegistered, NotFound):
+                self._reports_throttling = False
+            except KubetideError as error:
+                log.debug("throttling cannot be read", namespace=namespace, error=str(error))
+        return found
 
     async def _poll_load(self, now: datetime) -> None:
         """Record a custom metric of pods, summed by workload."""

@@ -1,10 +1,12 @@
 """Finds the Prometheus of a cluster, and asks it through the API server: nothing has to be forwarded.
 
-A Service counts as Prometheus by its name or label. Of several the first by namespace and name is taken, so that the
-choice does not depend on the order of a list.
+Thanos, VictoriaMetrics and Mimir speak the same API, below a path of their own. A Service counts by its name or label.
+Of several a Prometheus is taken before the others, then the first by namespace and name, so that the choice does not
+depend on the order of a list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import msgspec
@@ -16,9 +18,38 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
 from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 
-NAMES = ("prometheus-operated", "prometheus-k8s", "prometheus-server", "prometheus", "kube-prometheus-stack-prometheus")
 _LABEL = "app.kubernetes.io/name"
-_PORT = 9090
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """A server that speaks Prometheus' API: how its Service is known, and where the API is."""
+
+    names: tuple[str, ...]
+    """Of the Service; the first is also the value of its name label."""
+    ports: tuple[int, ...]
+    prefix: str = ""
+    component: str = ""
+    """The component label, where other Services carry the same name label."""
+
+
+FLAVOURS = (
+    Flavour(
+        (
+            "prometheus",
+            "prometheus-operated",
+            "prometheus-k8s",
+            "prometheus-server",
+            "kube-prometheus-stack-prometheus",
+        ),
+        (9090,),
+    ),
+    Flavour(("thanos-query", "thanos-querier", "thanos-query-frontend"), (9090, 10902)),
+    Flavour(("vmsingle", "vmsingle-victoria-metrics", "victoria-metrics", "victoria-metrics-single"), (8428, 8429)),
+    Flavour(("vmselect", "vmselect-victoria-metrics"), (8481,), "/select/0/prometheus"),
+    Flavour(("mimir", "mimir-query-frontend", "mimir-nginx", "mimir-gateway"), (8080, 80), "/prometheus", "gateway"),
+)
+"""In the order in which they are preferred: the nearest to the samples first."""
 
 
 class _Port(msgspec.Struct, frozen=True):
@@ -41,9 +72,9 @@ class _Services(msgspec.Struct, frozen=True):
 class ProxiedPrometheus:
     """Prometheus behind the API server's proxy for services."""
 
-    def __init__(self, client: Client, namespace: str, service: str, port: int) -> None:
+    def __init__(self, client: Client, path: str) -> None:
         self._client = client
-        self.path = f"/api/v1/namespaces/{namespace}/services/{service}:{port}/proxy"
+        self.path = path
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
         """Send a form and return the body of the answer."""
@@ -63,22 +94,36 @@ class ProxiedPrometheus:
 
 async def find_prometheus(client: Client) -> ProxiedPrometheus:
     """Return the Prometheus of a cluster."""
+    path = await find_service(client, FLAVOURS)
+    if path is None:
+        raise InvalidInput("no Service of the cluster is Prometheus: give its URL", field="--prometheus")
+    return ProxiedPrometheus(client, path)
+
+
+async def find_service(client: Client, flavours: Sequence[Flavour]) -> str | None:
+    """Return the path below which the API server reaches the first Service of some kinds, None if there is none."""
     answer = await client.request("GET", "/api/v1/services")
     listed = decode(answer.body, _Services, what="list of Services")
     found = sorted(
-        (service for service in listed.items if _is_prometheus(service)),
-        key=lambda service: (service.metadata.namespace, service.metadata.name),
+        (place, service.metadata.namespace, service.metadata.name, _port(service, flavour))
+        for service in listed.items
+        for place, flavour in enumerate(flavours)
+        if _is(flavour, service)
     )
     if not found:
-        raise InvalidInput("no Service of the cluster is Prometheus: give its URL", field="--prometheus")
-    service = found[0]
-    return ProxiedPrometheus(client, service.metadata.namespace, service.metadata.name, _port(service))
+        return None
+    place, namespace, name, port = found[0]
+    return f"/api/v1/namespaces/{namespace}/services/{name}:{port}/proxy{flavours[place].prefix}"
 
 
-def _is_prometheus(service: _Service) -> bool:
-    return service.metadata.name in NAMES or (service.metadata.labels or {}).get(_LABEL) == "prometheus"
+def _is(flavour: Flavour, service: _Service) -> bool:
+    labels = service.metadata.labels or {}
+    labelled = labels.get(_LABEL) == flavour.names[0]
+    if flavour.component:
+        labelled = labelled and labels.get("app.kubernetes.io/component") == flavour.component
+    return service.metadata.name in flavour.names or labelled
 
 
-def _port(service: _Service) -> int:
+def _port(service: _Service, flavour: Flavour) -> int:
     ports = [port.port for port in service.spec.ports]
-    return _PORT if _PORT in ports or not ports else ports[0]
+    return next((port for port in flavour.ports if port in ports), ports[0] if ports else flavour.ports[0])

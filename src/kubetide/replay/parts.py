@@ -21,6 +21,8 @@ from kubetide.stats.buckets import Floats
 
 _TAIL = 65536
 """Bytes at the end of a recording that hold the checksums of all its members."""
+_DAMAGED = "is damaged; delete it to begin anew"
+_Known = dict[str, dict[str, tuple[float, float]]]
 Part = tuple[list[str], Floats]
 """The workloads of a block, and the sums of one policy."""
 
@@ -30,7 +32,7 @@ def parts_file(recording: Path) -> Path:
     return recording.with_name(recording.name + ".parts")
 
 
-def fingerprint(recording: Path, policy: PolicySpec, how: tuple[int, ...]) -> str:
+def fingerprint(recording: Path, policy: PolicySpec, how: tuple[object, ...]) -> str:
     """Return what stands for all that a part depends on besides its block; `how` is how samples are counted."""
     found = sha256(f"{__version__} {how} {list(SUMS)}".encode())
     try:
@@ -42,6 +44,31 @@ def fingerprint(recording: Path, policy: PolicySpec, how: tuple[int, ...]) -> st
         raise InvalidInput(f"cannot be read: {error.strerror}", subject=str(recording)) from error
     found.update(msgspec.json.encode(policy, order="deterministic"))
     return found.hexdigest()[:32]
+
+
+class Journal:
+    """What candidates of a search came to, by fingerprint and class of workloads."""
+
+    def __init__(self, recording: Path, *, resume: bool) -> None:
+        self.path = recording.with_name(recording.name + ".tuning")
+        self.known: _Known = {}
+        if resume:
+            try:
+                self.known = msgspec.msgpack.decode(self.path.read_bytes(), type=_Known)
+            except FileNotFoundError as error:
+                raise InvalidInput("there is nothing to resume", subject=str(self.path), field="--resume") from error
+            except (OSError, msgspec.DecodeError) as error:
+                raise InvalidInput(_DAMAGED, subject=str(self.path), field="--resume") from error
+
+    def keep(self) -> None:
+        """Write it, whole or not at all."""
+        unfinished = self.path.with_name(self.path.name + ".tmp")
+        unfinished.write_bytes(msgspec.msgpack.encode(self.known))
+        unfinished.replace(self.path)
+
+    def forget(self) -> None:
+        """Remove what an interrupted search has left: this one is finished."""
+        self.path.unlink(missing_ok=True)
 
 
 def keep(path: Path, parts: Mapping[tuple[int, str], Part]) -> None:
@@ -69,5 +96,5 @@ def kept(path: Path) -> dict[tuple[int, str], Part]:
     except FileNotFoundError as error:
         raise InvalidInput("there is nothing to resume", subject=str(path), field="--resume") from error
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, msgspec.DecodeError) as error:
-        raise InvalidInput("is damaged; delete it to begin anew", subject=str(path), field="--resume") from error
+        raise InvalidInput(_DAMAGED, subject=str(path), field="--resume") from error
     return found

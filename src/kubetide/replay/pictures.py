@@ -13,7 +13,7 @@ from kubetide.charts import Axis, Chart, Line, Marks, Points, Role, Unit
 from kubetide.charts.page import Section, Table
 from kubetide.replay.core.spec import PolicySpec, built_in
 from kubetide.replay.report import table
-from kubetide.replay.run import Options, Outcome
+from kubetide.replay.runs import Options, Outcome
 from kubetide.replay.worst import Followed, FollowedService, follow, follow_services, worst_services, worst_workloads
 
 CLAIRVOYANT = "oracle"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kubetide.replay.run import Outcome
+from kubetide.replay.runs import Outcome
 
 SHOWN = {
     "memory_cost": ("memory: cost", "{:.2f}"),

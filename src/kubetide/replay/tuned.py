@@ -8,16 +8,22 @@ import yaml
 
 from kubetide.charts import Axis, Chart, Points, Role, Unit
 from kubetide.charts.page import Section, Table
-from kubetide.replay.core.search import annotations, cost, flags, policy_of, written
+from kubetide.replay.core.search import HPA, annotations, cost, flags, hpa_patch, policy_of, written
 from kubetide.replay.tune import Candidate, TunedNumbers
 
 _HEADINGS = ["", "footprint", "wrong", "cost", "held out: footprint", "wrong", "cost", "numbers"]
+_NEEDS = "# needs --per-vpa-tuning"
 _SHORT = {
     "target_memory": "memory {}",
     "memory_half_life": "{}",
     "target_cpu": "CPU {}",
     "cpu_half_life": "{}",
     "margin": "+{}",
+    "days": "{:g} days",
+    "percentile": "CPU {}",
+    "factor": "×{}",
+    "target": "{:g} %",
+    "window": "down after {:g} s",
 }
 
 
@@ -42,19 +48,39 @@ def _row(label: str, each: Candidate) -> list[str]:
 
 
 def in_force(found: TunedNumbers) -> list[str]:
-    """Return what to type: annotations for a namespace's VPAs, flags for the recommender of all."""
+    """Return what to type: flags for the recommender of all, annotations of VPAs, patches of HPAs."""
+    numbers = found.chosen.numbers
     if found.chosen is found.defaults:
         return [f"{found.workload_class}: on the held-out days no candidate is better than the defaults"]
-    if found.workload_class == "all":
-        return ["kubetide run recommender " + " ".join(flags(found.chosen.numbers))]
-    given = " ".join(annotations(found.chosen.numbers))
-    return [f"kubectl annotate vpa --all -n {found.workload_class} --overwrite {given}", "# needs --per-vpa-tuning"]
+    if found.estimator == HPA:
+        body = msgspec.json.encode(hpa_patch(numbers)).decode()
+        lines = [
+            f"kubectl patch hpa {name} -n {namespace} --type merge -p '{body}'"
+            for namespace, name in found.autoscalers.hpas
+        ]
+        return lines or [f"# no HPA on CPU utilization was recorded; as a patch of one: {body}"]
+    if found.estimator != "vpa":
+        return [f"# no controller runs {found.estimator}; replay with the policy file, or give its tool these numbers"]
+    if found.classes == "all":
+        return ["kubetide run recommender " + " ".join(flags(numbers))]
+    given = " ".join(annotations(numbers))
+    if found.classes == "namespace":
+        lines = [f"kubectl annotate vpa --all -n {found.workload_class} --overwrite {given}"]
+    else:
+        by_namespace: dict[str, list[str]] = {}
+        for namespace, name in found.autoscalers.vpas:
+            by_namespace.setdefault(namespace, []).append(name)
+        lines = [
+            f"kubectl annotate vpa {' '.join(names)} -n {namespace} --overwrite {given}"
+            for namespace, names in by_namespace.items()
+        ]
+    return [*(lines or [f"# no VPA of this class was recorded; annotate theirs with {given}"]), _NEEDS]
 
 
 def policy_file(found: TunedNumbers) -> str:
     """Return the chosen policy as a file that `kubetide replay --policy` reads, with what puts it in force."""
     lines = [f"# {line.removeprefix('# ')}" for line in in_force(found)]
-    policy = policy_of(found.chosen.numbers, f"tuned-{found.workload_class}")
+    policy = policy_of(found.estimator, found.chosen.numbers, f"tuned-{found.workload_class}")
     return "\n".join([*lines, yaml.safe_dump(msgspec.to_builtins(policy), sort_keys=False)])
 
 

@@ -145,7 +145,8 @@ class _Run:
 
     def _named(self, decision: Decision) -> dict[str, list[float | None]]:
         """Return whole millicores and bytes, rounded up; a container without any is left out."""
-        cpu = None if decision.cpu is None else np.ceil(decision.cpu * _MILLI) / _MILLI
+        # What is whole already stays: 4.065 × 1000 is a little more than 4065.
+        cpu = None if decision.cpu is None else np.ceil(np.round(decision.cpu * _MILLI, 6)) / _MILLI
         memory = None if decision.memory is None else np.ceil(decision.memory)
         limit = None if decision.memory_limit is None else np.ceil(decision.memory_limit)
         columns = [cpu, memory] if limit is None else [cpu, memory, limit]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any, TypeVar
 
 from kubetide.errors import InvalidInput, Unavailable
@@ -51,6 +51,7 @@ def _in_processes(
 ) -> Iterator[tuple[int, Result]]:
     left = dict(enumerate(items))
     fruitless = 0
+    others = {child.pid for child in active_children()}
     while left:
         before = len(left)
         pool = ProcessPoolExecutor(
@@ -72,6 +73,11 @@ def _in_processes(
                 raise Unavailable(f"worker processes died {fruitless} times without finishing anything") from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            if left:
+                # Interrupted, or one worker died: nobody waits for what the others have begun.
+                for child in active_children():
+                    if child.pid not in others:
+                        child.terminate()
 
 
 def _leave_interrupts() -> None:

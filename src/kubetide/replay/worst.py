@@ -5,19 +5,21 @@ words as the whole. Only the blocks that hold one of them are replayed once more
 a block is always replayed whole, because a policy may learn from neighbours. Services are independent of each other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from kubetide.recording.core.layout import Grid
 from kubetide.recording.reader import Recording
-from kubetide.replay.core.block import SizeReplay, clairvoyant_plans
+from kubetide.replay.core.block import Recorded, SizeReplay, clairvoyant_plans
 from kubetide.replay.core.figures import figures
 from kubetide.replay.core.services import PRICE, STEP_SECONDS, Services, replay_services
 from kubetide.replay.core.spec import PolicySpec, built_in
 from kubetide.replay.demand import services_of
-from kubetide.replay.run import Options, Outcome, recorded_of
+from kubetide.replay.runs import Options, Outcome, recorded_of
+from kubetide.replay.samples import Samples
 from kubetide.stats.buckets import Floats, Ints
 
 
@@ -80,28 +82,37 @@ def worst_services(outcome: Outcome, most: int) -> list[str]:
 
 
 def follow(
-    path: Path, policies: Sequence[PolicySpec], chosen: Mapping[str, Sequence[str]], options: Options
+    source: Path | Samples,
+    policies: Sequence[PolicySpec],
+    chosen: Mapping[str, Sequence[str]] | None = None,
+    options: Options | None = None,
 ) -> list[Followed]:
-    """Return the chosen workloads of each policy, in the order chosen."""
-    recording = Recording(path)
-    who = recording.containers
-    wanted = {name for names in chosen.values() for name in names}
-    blocks = sorted({int(who.block[at]) for at in range(len(who)) if who.unit_of(at) in wanted})
-    found: dict[tuple[str, str], Followed] = {}
-    for block in blocks:
-        for each in _follow_block(recording, block, policies, chosen, options):
-            found[each.policy, each.workload] = each
-    return [found[policy.name, name] for policy in policies for name in chosen.get(policy.name, ())]
+    """Return the chosen workloads of each policy, by its name, in the order chosen; None is all of them."""
+    options = options or Options()
+    if isinstance(source, Samples):
+        every = tuple(dict.fromkeys(source.workloads))
+        wanted = {policy.name: every for policy in policies} if chosen is None else chosen
+        recorded = recorded_of(source, 0, options)
+        grids = source.grids(interval_seconds=recorded.interval_seconds)
+        listed = _follow_block(recorded, grids, policies, wanted)
+    else:
+        recording = Recording(source)
+        who = recording.containers
+        units = [who.unit_of(at) for at in range(len(who))]
+        wanted = {policy.name: tuple(dict.fromkeys(units)) for policy in policies} if chosen is None else chosen
+        names = {name for each in wanted.values() for name in each}
+        listed = []
+        for block in sorted({int(who.block[at]) for at, unit in enumerate(units) if unit in names}):
+            recorded = recorded_of(recording, block, options)
+            grids = recording.grids(block, interval_seconds=recorded.interval_seconds)
+            listed += _follow_block(recorded, grids, policies, wanted)
+    found = {(each.policy, each.workload): each for each in listed}
+    return [found[policy.name, name] for policy in policies for name in wanted.get(policy.name, ())]
 
 
 def _follow_block(
-    recording: Recording,
-    block: int,
-    policies: Sequence[PolicySpec],
-    chosen: Mapping[str, Sequence[str]],
-    options: Options,
+    recorded: Recorded, grids: Iterable[Grid], policies: Sequence[PolicySpec], chosen: Mapping[str, Sequence[str]]
 ) -> list[Followed]:
-    recorded = recorded_of(recording, block, options)
     current = built_in("current")
     assert current is not None
     columns = {name: np.flatnonzero(recorded.workloads == place) for place, name in enumerate(recorded.names)}
@@ -114,7 +125,7 @@ def _follow_block(
         parts.setdefault(f"{key} {name}", []).append(np.fmax.reduce(values[:, columns[name]], axis=1))
 
     times = []
-    for grid in recording.grids(block, interval_seconds=recorded.interval_seconds):
+    for grid in grids:
         plans = clairvoyant_plans(grid.cpu, recorded)
         times.append(grid.start_seconds + np.arange(len(grid.cpu)) * float(recorded.interval_seconds))
         for name in names:
@@ -157,13 +168,15 @@ def _follow_block(
 
 
 def follow_services(
-    path: Path, policies: Sequence[PolicySpec], chosen: Mapping[str, Sequence[str]]
+    source: Path | Samples, policies: Sequence[PolicySpec], chosen: Mapping[str, Sequence[str]] | None = None
 ) -> list[FollowedService]:
-    """Return the chosen services of each policy, in the order chosen."""
-    recording = Recording(path)
+    """Return the chosen services of each policy, by its name, in the order chosen; None is all of them."""
+    recording = source if isinstance(source, Samples) else Recording(source)
     services = services_of(recording)
+    if chosen is None:
+        chosen = {policy.name: services.names for policy in policies}
     place = {name: at for at, name in enumerate(services.names)}
-    recorded = _recorded_replicas(recording)
+    recorded = {} if isinstance(recording, Samples) else _recorded_replicas(recording)
     found = []
     for policy in policies:
         names = list(chosen.get(policy.name, ()))

@@ -20,6 +20,7 @@ from kubetide.errors import InvalidInput
 from kubetide.install.rbac import LOCAL
 from kubetide.kube.control.manager import Component, Manager, running
 from kubetide.node.agent import NodeAgent
+from kubetide.settings import ALL as CONTROLLERS
 from kubetide.settings import COMPONENTS
 from kubetide.simulate.agents import make_agent
 from kubetide.telemetry import Telemetry
@@ -27,7 +28,7 @@ from kubetide.wiring import Dependencies, build
 
 NODE = "node"
 """An agent on every node."""
-ALL = (*COMPONENTS, NODE)
+ALL = (*CONTROLLERS, NODE)
 
 
 def parse_with(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 
 import msgspec
 
@@ -24,6 +25,7 @@ from kubetide.replay.core.figures import Prices
 from kubetide.replay.workers import Workers, spread
 from kubetide.simulate.controllers import ALL, Controllers
 from kubetide.simulate.core.counting import Run, figures
+from kubetide.simulate.kept import fingerprint, keep, kept
 from kubetide.simulate.observer import SeriesObserver
 from kubetide.simulate.variants import AS_IS, NOBODY, Variant, applied, distinct
 
@@ -40,6 +42,10 @@ class Options:
     workers: int = 1
     scheduler: str = ""
     """A Dask scheduler whose workers do it, instead of processes here."""
+    keep: Path | None = None
+    """Where finished runs are kept when it is interrupted (KeyboardInterrupt)."""
+    resume: bool = False
+    """Go on from the runs that were kept."""
     prices: Prices = field(default_factory=Prices)
 
 
@@ -67,13 +73,24 @@ def run(
     seed = scenario.seed if options.seed is None else options.seed
     # Mistakes are found before the first process starts.
     items = [(applied(scenario, variant), variant, seed, length, options.slo) for variant in variants]
+    keys = [fingerprint(*item) for item in items]
+    if options.resume and options.keep is None:
+        raise InvalidInput("needs to know where runs are kept", field="keep")
+    runs = kept(options.keep) if options.keep is not None and options.resume else {}
+    left = [place for place, key in enumerate(keys) if key not in runs]
     workers = Workers(processes=options.workers, scheduler=options.scheduler, fresh=True)
-    runs: dict[int, Run] = {}
-    for place, found in spread(_once, items, workers):
-        runs[place] = found
-        if progress is not None:
-            progress(len(runs), len(items))
-    return [Simulated(run=each, figures=figures(each, options.prices)) for _, each in sorted(runs.items())]
+    try:
+        for number, (at, found) in enumerate(spread(_once, [items[place] for place in left], workers), 1):
+            runs[keys[left[at]]] = found
+            if progress is not None:
+                progress(len(items) - len(left) + number, len(items))
+    except KeyboardInterrupt:
+        if options.keep is not None and runs:
+            keep(options.keep, runs)
+        raise
+    if options.keep is not None and options.resume:
+        options.keep.unlink(missing_ok=True)
+    return [Simulated(run=runs[key], figures=figures(runs[key], options.prices)) for key in keys]
 
 
 _Item = tuple[Scenario, Variant, int, timedelta, timedelta]

@@ -202,3 +202,33 @@ def test_prometheus_is_found_by_name_or_label() -> None:
                 await found.post("/api/v1/query", {"query": "up"})
 
     run_virtual(main(), start=datetime(2026, 1, 1, tzinfo=UTC), limit=timedelta(days=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "port", "path"),
+    [
+        ("thanos-query", {}, 10902, "thanos-query:10902/proxy"),
+        ("vmselect", {}, 8481, "vmselect:8481/proxy/select/0/prometheus"),
+        ("long", {"app.kubernetes.io/name": "vmsingle"}, 8429, "long:8429/proxy"),
+        (
+            "front",
+            {"app.kubernetes.io/name": "mimir", "app.kubernetes.io/component": "gateway"},
+            80,
+            "front:80/proxy/prometheus",
+        ),
+    ],
+    ids=["thanos", "vmselect", "vmsingle-by-label", "mimir-gateway"],
+)
+def test_what_speaks_the_same_api_is_found_below_its_path(
+    name: str, labels: dict[str, str], port: int, path: str
+) -> None:
+    async def main() -> None:
+        async with Cluster() as cluster:
+            ingester = {"app.kubernetes.io/name": "mimir", "app.kubernetes.io/component": "ingester"}
+            await cluster.apply(service("a", labels=ingester), service(name, labels=labels, port=port))
+            found = await find_prometheus(cluster.client())
+            assert found.path == f"/api/v1/namespaces/default/services/{path}"
+            await cluster.apply(service("prometheus", port=9090))
+            assert "prometheus:9090" in (await find_prometheus(cluster.client())).path
+
+    run_virtual(main(), start=datetime(2026, 1, 1, tzinfo=UTC), limit=timedelta(days=1))

@@ -11,7 +11,7 @@ from kubetide.cli.main import run_cli
 from kubetide.recording.format import Manifest
 from kubetide.recording.writer import Writer
 from kubetide.replay.pictures import sections, service_chart, trade_offs, with_clairvoyant, workload_charts
-from kubetide.replay.run import Options, load_policy, run
+from kubetide.replay.runs import Options, load_policy, run
 from kubetide.replay.worst import follow, follow_services, worst_services, worst_workloads
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")

@@ -13,8 +13,10 @@ from kubetide.replay.core.services import Services, replay_services
 from kubetide.replay.core.spec import Replicas
 from kubetide.replay.demand import resampled
 from kubetide.replay.load import LoadSession
-from kubetide.replay.run import Options, load_policy, run
+from kubetide.replay.runs import Options, load_policy, run
+from kubetide.replay.samples import Samples, read_samples
 from kubetide.replay.usage import UsageSession
+from kubetide.replay.worst import follow, follow_services
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
 
@@ -257,3 +259,35 @@ def test_demand_is_held_drawn_or_not_known() -> None:
     drawn = resampled(np.arange(0, 1500, 300), np.arange(5.0), 300)
     assert (np.diff(drawn) >= 0).all()
     assert np.isnan(resampled(np.array([0, 300, 3000]), np.arange(3.0), 300)).any()
+
+
+SIZED = {"cpu_request_millis": 500, "memory_request_bytes": int(GIB)}
+
+
+@pytest.mark.parametrize("name", ["current", "vpa", "krr", "hpa:60"])
+def test_a_workload_read_into_memory_comes_to_what_it_comes_to_in_its_recording(tmp_path: Path, name: str) -> None:
+    cpu, memory = noisy(6, 6)
+    path = written(tmp_path / "a.tide", cpu, memory, pods=2, **SIZED)
+    unit, policy = "ns/Deployment/w1/app", load_policy(name)
+    (part,), (whole,) = (run(each, [policy]) for each in (read_samples(path, [unit]), path))
+    if whole.load is not None and part.load is not None:
+        assert part.load.replicas.tolist() == whole.load.replicas[[whole.load.names.index("ns/w1")]].tolist()
+        chosen = {name: ["ns/w1"]}
+        (mine,), (theirs,) = (follow_services(each, [policy], chosen) for each in (read_samples(path, [unit]), path))
+        assert mine.replicas.tolist() == theirs.replicas.tolist()
+    else:
+        assert part.sums[:, 0].tolist() == whole.sums[:, whole.workloads.index(unit)].tolist()
+        (mine_,), (theirs_,) = (follow(each, [policy], {name: [unit]}) for each in (read_samples(path, [unit]), path))
+        np.testing.assert_array_equal(mine_.new_memory, theirs_.new_memory)
+
+
+def test_samples_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    flat = np.ones((24, 2))
+    with pytest.raises(InvalidInput, match="workloads: needs one name per column"):
+        Samples(cpu=flat, memory=flat, workloads=["a"], start_seconds=T0)
+    with pytest.raises(InvalidInput, match="memory: has the shape"):
+        Samples(cpu=flat, memory=flat[1:], workloads=["a", "b"], start_seconds=T0)
+    with pytest.raises(InvalidInput, match="do not divide a day"):
+        run(Samples(cpu=flat, memory=flat, workloads=["a", "b"], start_seconds=T0, interval_seconds=7), [])
+    with pytest.raises(InvalidInput, match="has no workload ns/Deployment/w9/app"):
+        read_samples(written(tmp_path / "a.tide", *noisy(1, 1)), ["ns/Deployment/w9/app"])

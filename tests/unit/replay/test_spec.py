@@ -6,7 +6,7 @@ import pytest
 
 from kubetide.cli.main import EXIT_USAGE, run_cli
 from kubetide.errors import InvalidInput
-from kubetide.replay.run import load_policy, with_cadence
+from kubetide.replay.runs import load_policy, with_cadence
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +14,16 @@ from kubetide.errors import InvalidInput, Unavailable
 from kubetide.recording import writer as writers
 from kubetide.recording.format import Manifest
 from kubetide.recording.writer import Writer
+from kubetide.replay import runs
 from kubetide.replay.parts import kept, parts_file
 from kubetide.replay.report import as_json
-from kubetide.replay.run import Options, load_policy, run
+from kubetide.replay.runs import Options, load_policy, run, with_cadence
 from kubetide.replay.workers import Workers, spread
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
 
 T0, HOUR, GIB = 1_700_006_400, 3600, 2**30
-POLICIES = [load_policy(name) for name in ("vpa", "peak")]
+POLICIES = [load_policy(name) for name in ("vpa", "peak", "adaptive")]
 
 
 @pytest.fixture
@@ -68,6 +71,27 @@ def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
     assert found == [(number, 2 * number) for number in range(4)]
 
 
+def sleeps(item: tuple[str, int]) -> int:
+    """Return at once for item 0; the others would take a minute, and leave their process number."""
+    folder, number = item
+    if number:
+        Path(folder, str(os.getpid())).touch()
+        time.sleep(60)
+    return number
+
+
+def test_who_stops_listening_does_not_wait_for_what_has_begun(tmp_path: Path) -> None:
+    results = spread(sleeps, [(str(tmp_path), number) for number in range(3)], Workers(processes=2))
+    assert next(results) == (0, 0)
+    while not (busy := [int(each.name) for each in tmp_path.iterdir()]):
+        time.sleep(0.01)
+    results.close()  # type: ignore[attr-defined]
+    for process in active_children():
+        process.join(10)
+    alive = [pid for pid in busy if Path(f"/proc/{pid}").exists()]
+    assert alive == []
+
+
 def test_work_that_always_kills_its_workers_is_an_error() -> None:
     with pytest.raises(Unavailable, match="died 3 times"):
         list(spread(dies, [1], Workers(processes=2)))
@@ -76,6 +100,14 @@ def test_work_that_always_kills_its_workers_is_an_error() -> None:
 def test_replays_are_the_same_for_any_number_of_workers(tide: Path) -> None:
     found = [as_json(run(tide, POLICIES, Options(workers=number))) for number in (1, 2, 4)]
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("every", ["1h", "1d"])
+def test_blocks_side_by_side_are_what_they_are_apart(tide: Path, monkeypatch: pytest.MonkeyPatch, every: str) -> None:
+    policies = [with_cadence(each, every) for each in POLICIES]
+    together = [each.sums.tobytes() for each in run(tide, policies)]
+    monkeypatch.setattr(runs, "BLOCKS", 1)
+    assert [each.sums.tobytes() for each in run(tide, policies)] == together
 
 
 def test_replays_are_the_same_on_a_dask_cluster_that_loses_a_worker(tide: Path) -> None:
@@ -107,10 +139,11 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(tide: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tide, POLICIES, progress=interrupt)
+        run(tide, POLICIES, Options(workers=2), progress=interrupt)
     assert len({block for block, _ in kept(parts_file(tide))}) == 2
     counts: list[tuple[int, int]] = []
-    resumed = run(tide, POLICIES, Options(resume=True), progress=lambda done, total: counts.append((done, total)))
+    again = Options(resume=True, workers=2)
+    resumed = run(tide, POLICIES, again, progress=lambda done, total: counts.append((done, total)))
     assert counts == [(3, 4), (4, 4)], "two blocks were left to do"
     assert as_json(resumed) == alone
     assert not parts_file(tide).exists()
@@ -118,11 +151,11 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(tide: Path) -> None:
 
 def test_parts_of_another_policy_or_count_are_not_mixed_in(tide: Path) -> None:
     def interrupt(done: int, total: int) -> None:
-        if done == 3:
+        if done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tide, POLICIES, progress=interrupt)
+        run(tide, POLICIES, Options(workers=2), progress=interrupt)
     other = Options(resume=True, warmup_periods=0)
     assert as_json(run(tide, POLICIES, other)) == as_json(run(tide, POLICIES, Options(warmup_periods=0)))
 

@@ -6,7 +6,7 @@ goes on as recorded, as if the container had been restarted with more (the loop 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,25 @@ class Recorded:
     """By container: from which second on, cores, bytes, memory limit; NaN for none."""
     oom_kills: Mapping[int, Sequence[tuple[int, float]]]
     """By container: second and bytes."""
+
+
+def joined(blocks: Sequence[Recorded]) -> Recorded:
+    """Return blocks of one recording side by side."""
+    if len(blocks) == 1:
+        return blocks[0]
+    workloads: list[Ints] = []
+    names: list[str] = []
+    sizes: dict[int, Sequence[tuple[int, float, float, float]]] = {}
+    oom_kills: dict[int, Sequence[tuple[int, float]]] = {}
+    width = 0
+    for each in blocks:
+        workloads.append(each.workloads + len(names))
+        names += each.names
+        sizes |= {width + column: found for column, found in each.sizes.items()}
+        oom_kills |= {width + column: found for column, found in each.oom_kills.items()}
+        width += each.workloads.size
+    whole = np.concatenate(workloads)
+    return replace(blocks[0], workloads=whole, names=tuple(names), sizes=sizes, oom_kills=oom_kills)
 
 
 class SizeReplay:

@@ -76,32 +76,39 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
     if (memory := _counted(cell.memory, cell.memory_request)) is not None:
         have, used, requested = memory
         limit = np.where(np.isnan(cell.memory_limit), requested, np.fmax(cell.memory_limit, requested))
-        reserved: Floats = np.add.reduce(requested, axis=0)
+        reserved = summed(requested)
         add("cells", np.logical_or.reduce(have, axis=0).astype(np.float64))
         add("overruns", np.logical_or.reduce(used > limit, axis=0).astype(np.float64))
         add("memory_reserved", reserved)
-        add("memory_used", np.minimum(used, requested).sum(axis=0))
+        add("memory_used", summed(np.minimum(used, requested)))
         add("memory_peaks", used.max(axis=0) * have.sum(axis=0))
         add("gib_hours", reserved * hours / 2.0**30)
         parts.append((have, used > requested))
     if (cpu := _counted(cell.cpu, cell.cpu_request)) is not None:
         have, used, requested = cpu
-        reserved, work = np.add.reduce(requested, axis=0), np.add.reduce(used, axis=0)
+        reserved, work = summed(requested), summed(used)
         add("cpu_reserved", reserved)
-        add("cpu_used", np.minimum(used, requested).sum(axis=0))
+        add("cpu_used", summed(np.minimum(used, requested)))
         add("cpu_work", work)
         plan = cell.cpu_plan * have
-        above = np.maximum(used - plan, 0.0).sum(axis=0)
-        add("cpu_clairvoyant", np.where(have.any(axis=0), plan.sum(axis=0) + PRICE * above, 0.0))
+        above = summed(np.maximum(used - plan, 0.0))
+        add("cpu_clairvoyant", np.where(have.any(axis=0), summed(plan) + PRICE * above, 0.0))
         add("core_hours", reserved * hours)
         if cell.throttled is not None:
-            add("throttled_work", np.where(cell.throttled > 0.0, used, 0.0).sum(axis=0))
+            add("throttled_work", summed(np.where(cell.throttled > 0.0, used, 0.0)))
         parts.append((have, used > requested))
     if parts:
         seen, under = (np.logical_or.reduce(each) for each in zip(*parts, strict=True))
         add("samples", seen.sum(axis=0).astype(np.float64))
         add("under", under.sum(axis=0).astype(np.float64))
         add("weeks", seen.any(axis=0) * (steps * cell.interval_seconds / 604800.0))
+
+
+def summed(samples: Floats) -> Floats:
+    """Return the sum of each column, added line by line: the last bit must not depend on how many columns there are."""
+    # NumPy would add a single column in pairs.
+    total: Floats = samples.cumsum(axis=0)[-1] if samples.shape[1] == 1 else np.add.reduce(samples, axis=0)
+    return total
 
 
 def _counted(usage: Floats, request: Floats) -> tuple[npt.NDArray[np.bool_], Floats, Floats] | None:

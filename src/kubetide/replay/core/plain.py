@@ -11,6 +11,7 @@ import numpy as np
 
 from kubetide.replay.core.policies import Decision, Fleet, OomKill, Period
 from kubetide.stats.buckets import Floats, Ints
+from kubetide.stats.percentiles import NOTHING
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.aggregate import Aggregates, Columns, Tuning
 from kubetide.vpa.recommender.core.estimator import BOUNDS, Estimation, estimate, floors, measured, with_margin
@@ -28,19 +29,23 @@ class PlainModel:
         self, size: int, interval_seconds: int, *, workloads: Ints | None = None, tuning: Tuning | None = None
     ) -> None:
         self._interval = interval_seconds
-        self.aggregates = Aggregates(tuning or Tuning())
-        self._containers = Containers(self.aggregates)
         group = np.arange(size) if workloads is None else workloads
+        # All columns side by side in one block, so that a step is one operation on each.
+        self.aggregates = Aggregates(tuning or Tuning(), block_width=max(1, int(group.max(initial=0)) + 1))
+        self._containers = Containers(self.aggregates)
         made = np.array([self.aggregates.allocate(0) for _ in range(int(group.max(initial=-1)) + 1)], dtype=np.int64)
         self._slots: Ints = made[group]
         self._rows: Ints = np.array([self._containers.allocate(int(slot)) for slot in self._slots], dtype=np.int64)
         self._distinct: Ints = made
         self._of_column: Ints | None = workloads
+        self._tables: dict[tuple[str, Estimation], Ints] = {}
+        self._unseen = size > 0
 
     def add_cpu(self, samples: Floats, starts: Ints) -> None:
         """Add a period of CPU samples, in cores."""
         for columns, times in self._by_start(starts, samples.shape[0]):
-            self._containers.add_cpu_grid(self._rows[columns], times, np.rint(samples[:, columns] * 1000.0))
+            part = samples if columns is None else samples[:, columns]
+            self._containers.add_cpu_grid(self._rows_at(columns), times, np.rint(part * 1000.0))
 
     def add_memory(self, samples: Floats, starts: Ints, ooms: Sequence[OomKill]) -> None:
         """Add a period of memory samples, in bytes, and the OOM kills in it.
@@ -50,13 +55,16 @@ class PlainModel:
         in which it is first seen: records are cut into periods, and where its windows began before is not known.
         """
         amounts = np.rint(np.where(samples > 0.0, samples, np.nan))
-        new = np.flatnonzero(~np.isnan(amounts).all(axis=0))
-        self._containers.open_windows(self._rows[new], starts[new] * _SECOND)
-        killed = np.zeros(self._rows.size, dtype=np.bool_)
-        killed[[oom.column for oom in ooms]] = True
+        if self._unseen:
+            new = np.flatnonzero(~np.isnan(amounts).all(axis=0))
+            self._containers.open_windows(self._rows[new], starts[new] * _SECOND)
+            self._unseen = self._containers.without_window(self._rows)
+        killed = np.array([oom.column for oom in ooms], dtype=np.int64)
         for columns, times in self._by_start(starts, samples.shape[0]):
-            calm = columns[~killed[columns]]
-            self._containers.add_memory_grid(self._rows[calm], times, amounts[:, calm])
+            if killed.size:
+                columns = np.setdiff1d(np.arange(self._rows.size) if columns is None else columns, killed)
+            part = amounts if columns is None else amounts[:, columns]
+            self._containers.add_memory_grid(self._rows_at(columns), times, part)
         for oom in ooms:
             self._add_killed(oom, amounts[:, oom.column], int(starts[oom.column]))
 
@@ -73,22 +81,36 @@ class PlainModel:
 
     def cpu_percentiles(self, shares: Sequence[float]) -> Floats:
         """Return percentiles of the CPU histograms in cores, one row each."""
-        return self._spread(self.aggregates.cpu.select(self._distinct).percentiles(shares))
+        return self._spread(self._percentiles(CPU, tuple(shares)))
 
     def target(self, resource: str, estimation: Estimation) -> Ints:
         """Return the recommender's target: millicores or bytes."""
         share = estimation.percentiles(resource)[BOUNDS.index("target")]
-        percentile = self._columns(resource).select(self._distinct).percentiles([share])[0]
-        raised = with_margin(measured(resource, percentile), np.full(percentile.size, estimation.margin))
-        least = floors(resource, estimation, np.ones(percentile.size, dtype=np.int64))
-        return self._spread(np.maximum(raised, least))
+        buckets = self._columns(resource).tracked_buckets(self._distinct, (share,))[0]
+        return self._spread(self._targets(resource, estimation)[buckets])
+
+    def _targets(self, resource: str, estimation: Estimation) -> Ints:
+        """Return the target of every bucket that a percentile may be in, and that of an empty histogram behind them."""
+        if (resource, estimation) not in self._tables:
+            buckets = self._columns(resource).buckets
+            values = np.append(buckets.ends(np.arange(buckets.count)), 0.0)
+            raised = with_margin(measured(resource, values), np.full(values.size, estimation.margin))
+            least = floors(resource, estimation, np.ones(values.size, dtype=np.int64))
+            self._tables[resource, estimation] = np.maximum(raised, least)
+        return self._tables[resource, estimation]
+
+    def _percentiles(self, resource: str, shares: tuple[float, ...]) -> Floats:
+        columns = self._columns(resource)
+        buckets = columns.tracked_buckets(self._distinct, shares)
+        values: Floats = np.where(buckets == NOTHING, 0.0, columns.buckets.ends(buckets))
+        return values
 
     def amounts(self, resource: str, estimation: Estimation) -> Mapping[str, Ints]:
         """Return target, lower and upper bound: millicores or bytes."""
         aggregates, at = self.aggregates, self._distinct
         found = estimate(
             resource,
-            self._columns(resource).select(at).percentiles(estimation.percentiles(resource)),
+            self._percentiles(resource, estimation.percentiles(resource)),
             first=aggregates.first[at],
             last=aggregates.last[at],
             count=aggregates.count[at],
@@ -105,11 +127,17 @@ class PlainModel:
         """Return what holds for workloads as what holds for their containers."""
         return values if self._of_column is None else values[..., self._of_column]
 
-    def _by_start(self, starts: Ints, steps: int) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the columns whose period begins at the same time, and the times of their samples."""
+    def _by_start(self, starts: Ints, steps: int) -> Iterator[tuple[Ints | None, Ints]]:
+        """Yield the columns whose period begins at the same time (None: all), and the times of their samples."""
+        offsets = np.arange(steps) * (self._interval * _SECOND)
+        if starts.size and (starts == starts[0]).all():
+            yield None, int(starts[0]) * _SECOND + offsets
+            return
         for start in np.unique(starts):
-            times = (start + np.arange(steps) * self._interval) * _SECOND
-            yield np.flatnonzero(starts == start), times
+            yield np.flatnonzero(starts == start), int(start) * _SECOND + offsets
+
+    def _rows_at(self, columns: Ints | None) -> Ints:
+        return self._rows if columns is None else self._rows[columns]
 
 
 class VpaPolicy:

@@ -17,6 +17,15 @@ _MIB = 1048576.0
 _LEAST = {CPU: 0.001, MEMORY: _MIB}
 
 
+def percentile(samples: Floats, share: float) -> Floats:
+    """Return the smallest sample that `share` of a container's samples do not exceed; NaN where there is none."""
+    ordered = np.sort(samples, axis=0)  # NaN last
+    count = np.add.reduce(np.isfinite(ordered), axis=0)
+    place = np.maximum(np.ceil(share * count).astype(np.int64) - 1, 0)
+    found: Floats = np.take_along_axis(ordered, place[None], axis=0)[0]
+    return found
+
+
 class _Window:
     """The samples of the last days, by resource."""
 
@@ -41,11 +50,7 @@ class _Window:
         """Return the smallest sample that `share` of a container's samples do not exceed."""
         if resource not in self._samples:
             return None
-        ordered = np.sort(self._samples[resource], axis=0)  # NaN last
-        count = np.add.reduce(np.isfinite(ordered), axis=0)
-        place = np.maximum(np.ceil(share * count).astype(np.int64) - 1, 0)
-        found: Floats = np.take_along_axis(ordered, place[None], axis=0)[0]
-        return np.nan_to_num(found)
+        return np.nan_to_num(percentile(self._samples[resource], share))
 
 
 class KrrPolicy:

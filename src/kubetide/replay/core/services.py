@@ -18,11 +18,13 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from kubetide.hpa.core.behavior import complete_rules
 from kubetide.hpa.core.headroom.advice import Headroom, Terms
 from kubetide.hpa.core.quick.columns import AutoscalerColumns, PodColumns, propose_utilization
 from kubetide.hpa.core.replicas import Tolerance
+from kubetide.replay.core.figures import summed
 from kubetide.replay.core.spec import Replicas
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.powers import power
@@ -33,6 +35,8 @@ MOST_WAIT_SECONDS = 60.0
 LATE_SECONDS = 1.0
 PRICE = 20.0
 _DOWN_WINDOW = 300
+_STRETCH = 240
+"""Steps that are counted together."""
 SAFE_PERCENT = 70
 
 
@@ -194,44 +198,114 @@ def replay_services(services: Services, spec: Replicas, *, keep: bool = False) -
     first_demand = np.nan_to_num(demand[begins, np.arange(demand.shape[1])])
     # It begins at about the right size, for every policy.
     asked = np.clip(np.ceil(first_demand / 0.6), spec.min, spec.max).astype(np.int64)
+    pods = _Pods(asked)
     policy = _policy(spec, asked, services.start_seconds)
-    ready, pipe = asked.copy(), [np.zeros_like(asked) for _ in range(START_SECONDS // STEP_SECONDS)]
-    queue, direction = np.zeros(asked.size), np.zeros(asked.size, dtype=np.int64)
-    for line in range(demand.shape[0]):
-        here = known[line]
-        ready = ready + pipe.pop(0)
-        pipe.append(np.zeros_like(asked))
-        arrived = np.where(here, demand[line], 0.0)
-        work = queue + arrived * STEP_SECONDS
-        served = np.minimum(work, ready * float(STEP_SECONDS))
-        left = work - served
-        queue = np.minimum(left, ready * MOST_WAIT_SECONDS)
-        counted = here & (line >= services.skip)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            late = np.where(ready > 0, queue / ready, np.inf) > LATE_SECONDS
-        found.seconds += counted * STEP_SECONDS
-        found.under += (counted & (arrived > ready + 1e-9)) * STEP_SECONDS
-        found.work += counted * arrived * STEP_SECONDS
-        found.late += (counted & late) * arrived * STEP_SECONDS
-        found.lost += np.where(counted, left - queue, 0.0)
-        found.replicas += counted * asked
-        found.least += np.where(counted, np.maximum(np.ceil(arrived), 1.0), 0.0)
-        at = services.start_seconds + line * STEP_SECONDS
-        wanted = policy.decide(at, served / STEP_SECONDS, arrived, ready, asked)
-        change = np.where(here, np.clip(wanted, spec.min, spec.max) - asked, 0)
-        sign = np.sign(change)
-        found.changes += counted & (sign != 0)
-        found.reversals += counted & (sign != 0) & (direction != 0) & (sign != direction)
-        direction = np.where(sign != 0, sign, direction)
-        pipe[-1] = pipe[-1] + np.maximum(change, 0)
-        down = np.maximum(-change, 0)
-        for place in range(len(pipe) - 1, -1, -1):
-            taken = np.minimum(down, pipe[place])
-            pipe[place], down = pipe[place] - taken, down - taken
-        ready, asked = ready - down, asked + change
-        if keep:
-            found.counts.append(asked.copy())
+    direction = np.zeros(asked.size, dtype=np.int64)
+    for begin in range(0, demand.shape[0], _STRETCH):
+        here = known[begin : begin + _STRETCH]
+        arrived = np.where(here, demand[begin : begin + _STRETCH], 0.0)
+        stretch = _Stretch.of(here, arrived, begin)
+        for line in range(len(arrived)):
+            served = pods.serve(arrived[line])
+            stretch.note(line, pods)
+            at = services.start_seconds + (begin + line) * STEP_SECONDS
+            wanted = policy.decide(at, served / STEP_SECONDS, arrived[line], pods.ready, pods.asked)
+            wanted = np.minimum(np.maximum(wanted, spec.min), spec.max)
+            change = np.where(here[line], wanted - pods.asked, 0)
+            stretch.change[line] = change
+            if change.any():
+                pods.change(change)
+            if keep:
+                found.counts.append(pods.asked.copy())
+        direction = _count(found, stretch, services.skip, direction)
     return found
+
+
+class _Pods:
+    """Pods of every service that are asked for, starting or ready, and the work that waits for them."""
+
+    def __init__(self, asked: Ints) -> None:
+        self.asked, self.ready = asked, asked.copy()
+        self._starting = [np.zeros_like(asked) for _ in range(START_SECONDS // STEP_SECONDS)]
+        self._none = np.zeros_like(asked)
+        self.queue, self.lost = np.zeros(asked.size), np.zeros(asked.size)
+
+    def serve(self, arrived: Floats) -> Floats:
+        """Do one step of work; return how much was done."""
+        self.ready = self.ready + self._starting.pop(0)
+        self._starting.append(self._none)
+        work = self.queue + arrived * STEP_SECONDS
+        served: Floats = np.minimum(work, self.ready * float(STEP_SECONDS))
+        left = work - served
+        self.queue = np.minimum(left, self.ready * MOST_WAIT_SECONDS)
+        self.lost = left - self.queue
+        return served
+
+    def change(self, change: Ints) -> None:
+        """Ask for more pods or fewer: those that start last go first."""
+        self._starting[-1] = self._starting[-1] + np.maximum(change, 0)
+        down = np.maximum(-change, 0)
+        for place in range(len(self._starting) - 1, -1, -1):
+            taken = np.minimum(down, self._starting[place])
+            self._starting[place], down = self._starting[place] - taken, down - taken
+        self.ready, self.asked = self.ready - down, self.asked + change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """What was seen in some steps, one line each: counted together, since that takes far less time than one by one."""
+
+    begin: int
+    here: npt.NDArray[np.bool_]
+    arrived: Floats
+    asked: Ints
+    ready: Ints
+    change: Ints
+    queue: Floats
+    lost: Floats
+
+    @classmethod
+    def of(cls, here: npt.NDArray[np.bool_], arrived: Floats, begin: int) -> "_Stretch":
+        """Return a stretch that nothing is noted in yet."""
+        counts = [np.zeros(here.shape, dtype=np.int64) for _ in range(3)]
+        queue, lost = np.zeros(here.shape), np.zeros(here.shape)
+        asked, ready, change = counts
+        return cls(
+            begin=begin, here=here, arrived=arrived, asked=asked, ready=ready, change=change, queue=queue, lost=lost
+        )
+
+    def note(self, line: int, pods: _Pods) -> None:
+        """Note what there is after a step of work."""
+        self.asked[line], self.ready[line] = pods.asked, pods.ready
+        self.queue[line], self.lost[line] = pods.queue, pods.lost
+
+
+def _count(found: LoadFigures, seen: _Stretch, skip: Ints, direction: Ints) -> Ints:
+    """Add a stretch to the figures; return the direction of the last change of each service."""
+    lines = np.arange(seen.begin, seen.begin + len(seen.here))[:, None]
+    counted = seen.here & (lines >= skip)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        late = np.where(seen.ready > 0, seen.queue / seen.ready, np.inf) > LATE_SECONDS
+    sign = np.sign(seen.change)
+    # The direction before each line: that of the last change above it.
+    above = np.concatenate([direction[None], sign])
+    place = np.maximum.accumulate(np.where(above != 0, np.arange(len(above))[:, None], 0), axis=0)
+    directions = np.take_along_axis(above, place, axis=0)
+    before = directions[:-1]
+    for total, amounts in (
+        (found.seconds, counted * float(STEP_SECONDS)),
+        (found.under, (counted & (seen.arrived > seen.ready + 1e-9)) * float(STEP_SECONDS)),
+        (found.work, counted * seen.arrived * STEP_SECONDS),
+        (found.late, (counted & late) * seen.arrived * STEP_SECONDS),
+        (found.lost, np.where(counted, seen.lost, 0.0)),
+        (found.replicas, (counted * seen.asked).astype(np.float64)),
+        (found.least, np.where(counted, np.maximum(np.ceil(seen.arrived), 1.0), 0.0)),
+        (found.changes, (counted & (sign != 0)).astype(np.float64)),
+        (found.reversals, (counted & (sign != 0) & (before != 0) & (sign != before)).astype(np.float64)),
+    ):
+        total[:] = summed(np.concatenate([total[None], amounts]))
+    last: Ints = directions[-1]
+    return last
 
 
 def _geometric_mean(values: Floats) -> float:

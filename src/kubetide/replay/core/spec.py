@@ -87,6 +87,11 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         every = self.sizes.update.every if self.sizes is not None else PERIOD
         return None if every == PERIOD else _seconds(every)
 
+    @property
+    def independent(self) -> bool:
+        """Return whether the sizes of a workload depend on that workload alone."""
+        return self.sizes is not None and not self.sizes.estimator.startswith("adaptive")
+
 
 def built_in(name: str) -> PolicySpec | None:
     """Return a policy that needs no file; None where there is none of this name."""

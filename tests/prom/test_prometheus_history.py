@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -121,8 +121,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def prometheus(store: Path, port: int, *, web: dict[str, object] | None = None) -> AsyncIterator[str]:
-    (store / "prometheus.yml").write_text(json.dumps({"global": {"scrape_interval": "1m"}}))
+async def prometheus(
+    store: Path, port: int, *, web: dict[str, object] | None = None, scraped: Sequence[str] = ()
+) -> AsyncIterator[str]:
+    job = {"job_name": "kubetide", "honor_labels": True, "static_configs": [{"targets": list(scraped)}]}
+    config = {"global": {"scrape_interval": "1s" if scraped else "1m"}, "scrape_configs": [job] if scraped else []}
+    (store / "prometheus.yml").write_text(json.dumps(config))
     (store / "web.yml").write_text(json.dumps(web or {}))
     process = await asyncio.create_subprocess_exec(
         "prometheus",

@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from kubetide.api.objects.core import Node, Pod, PodTemplate, ResourceList, ResourceQuota
+from kubetide.api.objects.core import Node, Pod, PodTemplate, ResourceQuota
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ApiObject, TypedObject, controller_of
 from kubetide.api.objects.scheme import HPAS, NODES, PODS, RESOURCE_QUOTAS, Resource
-from kubetide.api.values.quantity import parse_quantity
 from kubetide.api.values.selectors import parse_selector
-from kubetide.errors import KubetideError, QuantityError, Unavailable
+from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
-from kubetide.recommend.core.workloads import Bounds, Container, Sizes, Workload
+from kubetide.recommend.core.workloads import Bounds, Container, Sizes, Workload, sizes
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 T = TypeVar("T")
@@ -191,20 +190,6 @@ def _workload(kind: Resource[_Templated], each: _Templated, pods: Sequence[Pod])
         pods=frozenset(pod.metadata.name for pod in pods),
         nodes=frozenset(pod.spec.node_name for pod in running if pod.spec.node_name),
     )
-
-
-def sizes(amounts: ResourceList | None) -> Sizes:
-    """Return CPU and memory of a resource list; what cannot be read counts as not set."""
-    found: dict[str, int | None] = {CPU: None, MEMORY: None}
-    for resource in found:
-        text = (amounts or {}).get(resource)
-        try:
-            quantity = parse_quantity(text) if text is not None else None
-        except QuantityError:
-            continue
-        if quantity is not None:
-            found[resource] = quantity.milli if resource == CPU else quantity.value
-    return Sizes(found[CPU], found[MEMORY])
 
 
 def _owners(objects: Sequence[tuple[Resource[_Templated], _Templated]]) -> Mapping[_Owner, _Owner | None]:

@@ -3,7 +3,7 @@
 A container that one source does not know is looked for in the next; what none knows gets a row that gives the reason.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kubetide.clock import Clock
@@ -11,8 +11,10 @@ from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.recommend.checkpoint_usage import load_checkpoints
 from kubetide.recommend.cluster import ClusterState, Selection, read_workloads
+from kubetide.recommend.core.money import Price
 from kubetide.recommend.core.workloads import ContainerKey, Estimate, Usage, key_of
 from kubetide.recommend.metrics_usage import Watch, watch_usage
+from kubetide.recommend.opencost import node_prices
 from kubetide.recommend.prometheus_usage import Cost, PrometheusUsage, Question
 from kubetide.recording.prometheus_proxy import find_prometheus
 from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
@@ -32,6 +34,8 @@ class Sources:
     must_find: bool = False
     question: Question = field(default_factory=Question)
     watch: Watch | None = None
+    opencost: bool = False
+    """Look for prices in the OpenCost of the cluster."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class Gathered:
     missing: dict[ContainerKey, str] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
     cluster: str = ""
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """What OpenCost says about nodes."""
 
     def problems(self, several: bool) -> list[str]:
         """Return what could not be read, with the cluster where there are several."""
@@ -65,6 +71,11 @@ async def gather(
     keys = {key_of(each, one.name) for each in state.workloads for one in each.containers}
     if not keys:
         return found
+    if sources.opencost:
+        try:
+            found.prices = await node_prices(client) or {}
+        except KubetideError as error:
+            state.problems.append(f"no prices from OpenCost: {' '.join(str(error).split())}")
     tried: list[str] = []
     prometheus = sources.prometheus
     if prometheus is None and sources.find_prometheus:

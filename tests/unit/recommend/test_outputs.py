@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import yaml
 
-from kubetide.charts import Line
+from kubetide.charts import Line, Marks, to_svg
 from kubetide.errors import InvalidInput
 from kubetide.recommend import Container, Row, Sizes, rows
 from kubetide.recommend.core.changes import compare
-from kubetide.recommend.core.plots import charts, replicas
+from kubetide.recommend.core.plots import VpaMarks, charts, replicas
 from kubetide.recommend.core.workloads import Usage, key_of
 from kubetide.recommend.outputs.html import to_html
 from kubetide.recommend.outputs.sarif import sarif
 from kubetide.recommend.outputs.table import table
 from kubetide.recommend.outputs.texts import Report, from_json, to_csv, to_json, to_markdown, to_yaml
-from unit.recommend.test_rows import MIB, WEB, usage
+from unit.recommend.test_rows import MIB, WEB, one, usage
 
 SMALL = replace(WEB, name="small", containers=(Container("main", Sizes(10, 10 * MIB)),))
 LONG = replace(WEB, name="a-name-that-is-much-longer-than-a-column-of-a-terminal-may-be|with-a-bar")
@@ -113,3 +113,15 @@ def test_a_plot_shows_the_target_of_the_hpa_and_how_many_pods_there_were(report:
     (pods,) = replicas(given, row).layers
     assert isinstance(pods, Line)
     assert (pods.y[0], pods.y[10]) == (1.0, 2.0)
+
+
+def test_a_plot_shows_what_the_vpa_says_and_did() -> None:
+    marks = VpaMarks(target=Sizes(300, 2**29), lower=Sizes(200), upper=Sizes(900), evictions=(1.0,), resizes=(2.0, 3.0))
+    cpu, memory = charts(usage(), one(WEB, usage()), vpa=marks)
+    lines = [(each.label, float(each.y[0])) for each in cpu.layers if isinstance(each, Line)]
+    assert lines[-3:] == [("VPA target", 0.3), ("VPA bounds", 0.2), ("", 0.9)]
+    assert [(each.label, each.x.size) for each in memory.layers if isinstance(each, Marks)] == [
+        ("evictions", 1),
+        ("resizes", 2),
+    ]
+    assert "VPA target" in to_svg(cpu)

@@ -142,3 +142,9 @@ def test_limits_that_go_are_removed_and_what_is_not_found_is_named(tmp_path: Pat
         "requests": {"cpu": "150m", "memory": "300Mi"}
     }
     assert problems == ["Deployment shop/other: no manifest found"]
+
+
+def test_workloads_of_one_name_and_two_kinds_get_vpas_of_two_names() -> None:
+    found = vpas([*made(), *made(replace(WEB, kind="StatefulSet")), *made(replace(WEB, name="shop"))])
+    names = {(vpa["metadata"]["name"], vpa["spec"]["targetRef"]["kind"]) for vpa in found}
+    assert names == {("web-deployment", "Deployment"), ("web-statefulset", "StatefulSet"), ("shop", "Deployment")}

@@ -8,9 +8,11 @@ import pytest
 
 from kubetide.errors import InvalidInput
 from kubetide.recommend import Container, LimitPolicy, Options, Row, Sizes, Usage, Workload, rows
-from kubetide.recommend.core.estimators import estimator
+from kubetide.recommend.core.estimators import estimate_all, estimator
 from kubetide.recommend.core.money import Price, Prices
+from kubetide.recommend.core.rows import by_namespace
 from kubetide.recommend.core.workloads import Bounds, Estimate, key_of
+from kubetide.recommend.outputs.texts import evidence_text
 from kubetide.replay.core.policies import OomKill
 from kubetide.vpa import Recommender
 
@@ -116,6 +118,39 @@ def test_the_backtest_counts_samples_above_the_request() -> None:
     assert (after.memory_days_above, after.cpu_minutes_above) == (1, 15.0)
     assert before.cpu_minutes_above == 15.0
     assert before.memory_slack == pytest.approx(1 - (575 * 300 + 1024) / (576 * 1024))
+
+
+def test_day_by_day_judges_what_the_days_before_recommended() -> None:
+    given = usage(4, pods=1)
+    given.memory[:] = 300.0 * MIB
+    given.memory[2 * 288 + 7] = 900.0 * MIB  # the peak of the third day, which nobody could know on the second
+    given.cpu[:] = 0.2
+    given.cpu[288 * 3 : 288 * 3 + 6] = 1.0
+    row = one(WEB, given, Options(estimator="krr"))
+    hindsight, forward = row.evidence.with_recommended, row.evidence.day_by_day
+    assert hindsight is not None
+    assert forward is not None
+    assert (hindsight.memory_days_above, forward.memory_days_above) == (0, 1)
+    assert forward.cpu_minutes_above == 30.0
+    # Days two and three were sized by 300 MiB + 15 %, the fourth by the peak that had been seen.
+    sizes = [np.ceil(300 * 1.15), np.ceil(300 * 1.15), np.ceil(900 * 1.15)]
+    used = [287 * 300 + 300, 287 * 300 + sizes[1], 288 * 300]
+    assert forward.memory_slack == pytest.approx(1 - sum(used) / (288 * sum(sizes)))
+    assert "recommended day by day from the days before: 1 container-days above" in evidence_text(row)
+
+
+def test_what_comes_later_does_not_change_an_earlier_day() -> None:
+    long, short = usage(6), usage(6)
+    short = replace(short, cpu=short.cpu[: 4 * 288], memory=short.memory[: 4 * 288])
+    for name in ("vpa", "adaptive", "krr", "percentile=90"):
+        make = estimator(name, 1, {})
+        ((whole,), (part,)) = (estimate_all([each], make) for each in (long, short))
+        assert whole.by_day[:3] == part.by_day
+        assert whole.by_day[3] == part.size
+
+
+def test_a_day_is_too_little_to_judge_day_by_day() -> None:
+    assert one(WEB, usage(1)).evidence.day_by_day is None
 
 
 def test_departed_pods_count_and_are_named() -> None:
@@ -245,3 +280,49 @@ def test_the_pod_minimum_is_shared_by_the_containers_of_a_pod() -> None:
     pair = replace(WEB, containers=(Container("main"), Container("proxy")))
     found = rows([pair], {key_of(pair, name): idle for name in ("main", "proxy")})
     assert {amounts(row)[1] for row in found} == {125 * MIB}
+
+
+def test_savings_are_summed_per_namespace() -> None:
+    db = replace(WEB, namespace="data", name="db")
+    small = replace(WEB, namespace="tiny", containers=(Container("main", Sizes(10, 10 * MIB)),))
+    found = rows([WEB, db, small], {key_of(each, "main"): usage() for each in (WEB, db, small)})
+    totals = by_namespace(found)
+    assert [(each.namespace, each.containers, each.too_small) for each in totals] == [
+        ("tiny", 1, 1),
+        ("data", 1, 0),
+        ("shop", 1, 0),
+    ]
+    assert sum(each.saved_cpu_millis for each in totals) == sum(row.saved_cpu_millis for row in found)
+
+
+def test_best_effort_pods_stay_so_on_request() -> None:
+    bare = replace(WEB, containers=(Container("main"),))
+    row = one(bare, usage(), Options(keep_qos=True))
+    assert amounts(row) == (None, None)
+    assert "no requests: QoS class BestEffort is kept" in row.notes
+    assert row.risk == "none"
+    assert amounts(one(bare, usage()))[0] is not None
+
+
+def test_the_containers_of_a_pod_fit_the_largest_node_together() -> None:
+    three = replace(WEB, containers=tuple(Container(name, Sizes(50, MIB)) for name in ("main", "proxy", "silent")))
+    given = {key_of(three, name): usage() for name in ("main", "proxy")}
+    found = rows([three], given, bounds={"": Bounds(largest_node=Sizes(350, None))})
+    cpu = {row.container: amounts(row)[0] for row in found if row.recommended is not None}
+    assert cpu == {"main": 150, "proxy": 150}  # 50 stay with the one of which nothing is known
+    assert any("all 3 containers have to fit the largest node" in note for row in found for note in row.notes)
+
+
+def test_the_workloads_of_a_namespace_share_what_its_quota_leaves() -> None:
+    small = replace(WEB, containers=(Container("main", Sizes(100, 1024 * MIB)),))
+    other, elsewhere = replace(small, name="other"), replace(small, namespace="quiet")
+    given = {key_of(each, "main"): usage() for each in (small, other, elsewhere)}
+    found = rows([small, other, elsewhere], given, bounds={"": Bounds(quota_left={"shop": Sizes(80, None)})})
+    grown = {row.workload: (amounts(row)[0] or 0) - 100 for row in found}
+    assert grown["shop/web"] == grown["shop/other"] == 20  # 80 millicores for two pods of each
+    assert grown["quiet/web"] > 100
+    held = next(row for row in found if row.workload == "shop/web")
+    assert any("divided among 2 containers" in note for note in held.notes)
+    assert held.evidence.day_by_day is not None
+    assert held.evidence.with_recommended is not None
+    assert (held.evidence.day_by_day.cpu_minutes_above or 0) > 0  # the days before are judged with as little

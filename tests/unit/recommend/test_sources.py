@@ -10,6 +10,8 @@ import pytest
 from kubetide.api.objects.core import Node
 from kubetide.api.objects.meta import ObjectMeta
 from kubetide.cli.main import run_cli
+from kubetide.cli.offline.usage_sources import Progress
+from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.kubeconfig import context_names
 from kubetide.recommend import Options
@@ -52,10 +54,14 @@ def test_a_price_that_cannot_be_read_is_one_line(text: str, capsys: pytest.Captu
         ["--prometheus", "localhost:9090"],
         ["--prometheus", "http://127.0.0.1:1", "--prometheus-header", "x"],
         ["-l", "a=b=c"],
+        ["--prometheus", "https://127.0.0.1:1", "--prometheus-sigv4", "eu-west-1"],
     ],
     ids=lambda arguments: " ".join(arguments),
 )
-def test_a_mistake_is_one_line(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_one_line(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     config = tmp_path / "config"
     config.write_text("contexts: []\n")
     assert run_cli(["--kubeconfig", str(config), "recommend", *arguments]) == 2
@@ -110,3 +116,18 @@ def test_contexts_come_from_the_files_in_force(tmp_path: Path) -> None:
     assert context_names(environment=both) == ["a", "b"]
     assert context_names(path=tmp_path / "b", environment=both) == ["b"]
     assert context_names(environment={}, home=tmp_path) == []
+
+
+def test_progress_has_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter((7.0, 9.0))
+
+    class Ticking(SystemClock):
+        def monotonic(self) -> float:
+            return next(times)
+
+    show = Progress(Ticking())
+    show("queries", 1, 10)
+    show("queries", 5, 10)
+    shown = capsys.readouterr().err
+    assert shown.count("\r") == 2
+    assert shown.endswith("5/10 2.5/s")

@@ -10,6 +10,7 @@ own is a callable from a `Fleet` to a `SizePolicy`, found by the entry point `ku
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -96,9 +97,19 @@ class PercentilePolicy:
         return result
 
 
-def estimate_all(usages: Sequence[Usage], make: Maker) -> list[tuple[float, float]]:
-    """Return cores and bytes for each container; NaN where the estimator has nothing to go by."""
-    found: list[tuple[float, float]] = []
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """Cores and bytes for one container; NaN where the estimator has nothing to go by."""
+
+    size: tuple[float, float]
+    """From all samples."""
+    by_day: tuple[tuple[float, float], ...] = ()
+    """What it would have been at the end of each day but the last, from the samples until then."""
+
+
+def estimate_all(usages: Sequence[Usage], make: Maker) -> list[Estimated]:
+    """Return the estimate of each container."""
+    found: list[Estimated] = []
     batch: list[Usage] = []
     for usage in usages:
         same = not batch or (batch[0].start, batch[0].step, len(batch[0].cpu)) == (
@@ -113,11 +124,11 @@ def estimate_all(usages: Sequence[Usage], make: Maker) -> list[tuple[float, floa
     return found + (_estimate(batch, make) if batch else [])
 
 
-def _estimate(batch: Sequence[Usage], make: Maker) -> list[tuple[float, float]]:
+def _estimate(batch: Sequence[Usage], make: Maker) -> list[Estimated]:
     first = batch[0]
     groups: Ints = np.repeat(np.arange(len(batch)), [len(each.pods) for each in batch])
     if not groups.size:
-        return [(np.nan, np.nan)] * len(batch)
+        return [Estimated((np.nan, np.nan))] * len(batch)
     cpu = np.concatenate([each.cpu for each in batch], axis=1)
     memory = np.concatenate([each.memory for each in batch], axis=1)
     offsets = np.concatenate(([0], np.cumsum([len(each.pods) for each in batch])))
@@ -137,7 +148,8 @@ def _estimate(batch: Sequence[Usage], make: Maker) -> list[tuple[float, float]]:
         workloads=groups,
     )
     policy = make(fleet)
-    steps = max(1, _DAY // first.step)
+    steps = steps_of_a_day(first.step)
+    days: list[list[tuple[float, float]]] = []
     for begin in range(0, len(cpu), steps):
         at = first.start + begin * first.step
         until = at + steps * first.step
@@ -149,8 +161,14 @@ def _estimate(batch: Sequence[Usage], make: Maker) -> list[tuple[float, float]]:
                 ooms=tuple(kill for kill in kills if at <= kill.at_seconds < until),
             )
         )
-    decision = policy.decide()
-    return list(zip(_highest(decision.cpu, groups), _highest(decision.memory, groups), strict=True))
+        decision = policy.decide()
+        days.append(list(zip(_highest(decision.cpu, groups), _highest(decision.memory, groups), strict=True)))
+    return [Estimated(days[-1][place], tuple(day[place] for day in days[:-1])) for place in range(len(batch))]
+
+
+def steps_of_a_day(step: int) -> int:
+    """Return how many steps a day has; a step may be longer than a day."""
+    return max(1, _DAY // step)
 
 
 def _highest(sizes: Floats | None, groups: Ints) -> list[float]:

@@ -4,6 +4,7 @@ A limit that goes is null in a patch, which removes it. Custom resources have no
 built-in kinds only; the others are named.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -98,15 +99,20 @@ def vpas(rows: Iterable[Row]) -> list[Raw]:
     seen: dict[tuple[str, str, str, str], Row] = {}
     for row in rows:
         seen.setdefault((row.cluster, row.namespace, row.kind, row.name), row)
+    called = Counter((cluster, namespace, name) for cluster, namespace, _, name in seen)
     return [
         {
             "apiVersion": "autoscaling.k8s.io/v1",
             "kind": "VerticalPodAutoscaler",
-            "metadata": {"name": row.name, "namespace": row.namespace},
+            "metadata": {
+                # Two kinds may have a workload of one name, and a namespace has one VPA of a name.
+                "name": row.name if called[cluster, namespace, name] == 1 else f"{row.name}-{row.kind.lower()}",
+                "namespace": row.namespace,
+            },
             "spec": {
                 "targetRef": {"apiVersion": row.api_version, "kind": row.kind, "name": row.name},
                 "updatePolicy": {"updateMode": "Off"},
             },
         }
-        for _, row in sorted(seen.items())
+        for (cluster, namespace, _, name), row in sorted(seen.items())
     ]

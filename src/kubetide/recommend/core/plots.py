@@ -1,6 +1,7 @@
 """Charts of a container's usage: a band from p50 to p95, with request, limit, recommendation and OOM kills."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -8,14 +9,33 @@ import numpy as np
 from kubetide.charts import Axis, Band, Chart, Line, Marks, Role, Unit
 from kubetide.charts.chart import Layer, Numbers
 from kubetide.recommend.core.rows import Row
-from kubetide.recommend.core.workloads import Usage
+from kubetide.recommend.core.workloads import NOTHING, Sizes, Usage
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 POINTS = 120
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VpaMarks:
+    """What a VPA recommends for a container, and when its updater touched the pods, in seconds."""
+
+    target: Sizes = NOTHING
+    lower: Sizes = NOTHING
+    upper: Sizes = NOTHING
+    evictions: tuple[float, ...] = ()
+    resizes: tuple[float, ...] = ()
+
+
+_NO_MARKS = VpaMarks()
+
+
 def charts(
-    usage: Usage, row: Row, *, points: int = POINTS, targets: Mapping[str, int] = MappingProxyType({})
+    usage: Usage,
+    row: Row,
+    *,
+    points: int = POINTS,
+    targets: Mapping[str, int] = MappingProxyType({}),
+    vpa: VpaMarks = _NO_MARKS,
 ) -> tuple[Chart, Chart]:
     """Return the charts of CPU and memory; samples are folded into `points` intervals.
 
@@ -34,8 +54,11 @@ def charts(
             ("limit", Role.LIMIT, _scaled(row.current.cpu_limit_millis)),
             ("recommended", Role.TARGET, _scaled(new.cpu_request_millis if new else None)),
             ("HPA target", Role.OTHER, _share(_scaled(row.current.cpu_request_millis), targets.get(CPU))),
+            ("VPA target", Role.BOUNDS, _scaled(vpa.target.cpu_millis)),
+            ("VPA bounds", Role.BOUNDS, _scaled(vpa.lower.cpu_millis)),
+            ("", Role.BOUNDS, _scaled(vpa.upper.cpu_millis)),
         ),
-        np.zeros(0),
+        _marks(vpa),
     )
     memory = _chart(
         f"{row.workload} {row.container}: memory",
@@ -47,8 +70,11 @@ def charts(
             ("limit", Role.LIMIT, row.current.memory_limit_bytes),
             ("recommended", Role.TARGET, new.memory_request_bytes if new else None),
             ("HPA target", Role.OTHER, _share(row.current.memory_request_bytes, targets.get(MEMORY))),
+            ("VPA target", Role.BOUNDS, vpa.target.memory_bytes),
+            ("VPA bounds", Role.BOUNDS, vpa.lower.memory_bytes),
+            ("", Role.BOUNDS, vpa.upper.memory_bytes),
         ),
-        kills,
+        [*([Marks(label="OOM kills", x=kills)] if kills.size else []), *_marks(vpa)],
     )
     return cpu, memory
 
@@ -68,17 +94,28 @@ def _chart(
     band: tuple[Numbers, Numbers, Numbers],
     ends: Numbers,
     lines: tuple[tuple[str, Role, float | None], ...],
-    kills: Numbers,
+    marks: Sequence[Marks],
 ) -> Chart:
     layers: list[Layer] = [Band(label="usage p50 to p95", x=band[0], low=band[1], high=band[2])]
     layers += [
-        Line(label=label, x=ends, y=np.full(2, float(value)), role=role, dashed=role is Role.LIMIT)
+        Line(label=label, x=ends, y=np.full(2, float(value)), role=role, dashed=_dashed(label, role))
         for label, role, value in lines
         if value is not None
     ]
-    if kills.size:
-        layers.append(Marks(label="OOM kills", x=kills))
+    layers += marks
     return Chart(title=title, x=Axis(unit=Unit.TIME), y=Axis(unit=unit, low=0.0), layers=layers)
+
+
+def _dashed(label: str, role: Role) -> bool:
+    return role is Role.LIMIT or (role is Role.BOUNDS and label != "VPA target")
+
+
+def _marks(vpa: VpaMarks) -> list[Marks]:
+    return [
+        Marks(label=label, x=np.array(times, dtype=np.float64))
+        for label, times in (("evictions", vpa.evictions), ("resizes", vpa.resizes))
+        if times
+    ]
 
 
 def _folded(samples: Numbers, usage: Usage, points: int) -> tuple[Numbers, Numbers, Numbers]:

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kubetide.recommend.core.backtest import Backtest, backtest
-from kubetide.recommend.core.estimators import estimate_all, estimator, percentile_used
+from kubetide.recommend.core.backtest import Backtest, backtest, until, walk_forward
+from kubetide.recommend.core.estimators import Estimated, estimate_all, estimator, percentile_used
 from kubetide.recommend.core.money import Prices, monthly
-from kubetide.recommend.core.sizing import Options, limits_for, sized
+from kubetide.recommend.core.sizing import Options, Planned, limits_for, sized, within
 from kubetide.recommend.core.workloads import Bounds, Container, ContainerKey, Estimate, Sizes, Usage, Workload, key_of
 
 RISKS = ("high", "medium", "none", "unknown")
@@ -46,6 +46,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     throttled: float | None = None
     with_current: Backtest | None = None
     with_recommended: Backtest | None = None
+    """In hindsight: against the samples that the recommendation was made of."""
+    day_by_day: Backtest | None = None
+    """Each day against what was recommended from the days before."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -93,17 +96,65 @@ def rows(
     chosen = options or Options()
     found: list[Row] = []
     estimates = _estimates(workloads, usage, chosen)
+    planned: dict[ContainerKey, Planned] = {}
     for workload in workloads:
         for container in workload.containers:
             key = key_of(workload, container.name)
-            given = usage.get(key)
-            if given is None or key not in estimates:
-                reason = (why_missing or {}).get(key, "no usage found")
-                found.append(_empty(workload, container, reason))
-                continue
-            limits = (bounds or {}).get(workload.cluster, Bounds())
-            found.append(_row(workload, container, given, estimates[key], chosen, limits, prices))
+            sizes: Sizes | None = None
+            notes: list[str] = []
+            if (given := usage.get(key)) is not None and key in estimates:
+                series = given if isinstance(given, Usage) else None
+                sizes, notes = sized(estimates[key].size, workload, series, chosen)
+            planned[key] = Planned(workload, container, sizes, notes)
+    within(list(planned.values()), bounds or {})
+    for key, each in planned.items():
+        if each.sizes is None:
+            found.append(_empty(each.workload, each.container, (why_missing or {}).get(key, "no usage found")))
+        else:
+            found.append(_row(each, each.sizes, usage[key], estimates[key], chosen, prices))
     return sorted(found, key=order)
+
+
+class Total(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the rows of a namespace save together; negative where it needs more."""
+
+    cluster: str = ""
+    namespace: str
+    containers: int
+    too_small: int
+    saved_cpu_millis: int
+    saved_memory_bytes: int
+    saved_money: float | None = None
+
+
+def by_namespace(found: Sequence[Row]) -> list[Total]:
+    """Return what is saved per namespace, most containers at risk first, then the largest savings."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in found:
+        groups.setdefault((row.cluster, row.namespace), []).append(row)
+    totals = [
+        Total(
+            cluster=cluster,
+            namespace=namespace,
+            containers=len(mine),
+            too_small=sum(row.risk in RISKS[:2] for row in mine),
+            saved_cpu_millis=sum(row.saved_cpu_millis for row in mine),
+            saved_memory_bytes=sum(row.saved_memory_bytes for row in mine),
+            saved_money=None
+            if all(row.saved_money is None for row in mine)
+            else sum(row.saved_money or 0.0 for row in mine),
+        )
+        for (cluster, namespace), mine in groups.items()
+    ]
+    return sorted(
+        totals,
+        key=lambda one: (
+            -one.too_small,
+            -(one.saved_money if one.saved_money is not None else one.saved_cpu_millis / 1000),
+            one.cluster,
+            one.namespace,
+        ),
+    )
 
 
 def order(row: Row) -> tuple[int, float, str, str, str]:
@@ -116,8 +167,8 @@ def order(row: Row) -> tuple[int, float, str, str, str]:
 
 def _estimates(
     workloads: Sequence[Workload], usage: Mapping[ContainerKey, Usage | Estimate], options: Options
-) -> dict[ContainerKey, tuple[float, float]]:
-    found: dict[ContainerKey, tuple[float, float]] = {}
+) -> dict[ContainerKey, Estimated]:
+    found: dict[ContainerKey, Estimated] = {}
     by_share: dict[int, list[tuple[ContainerKey, Usage]]] = {}
     for workload in workloads:
         for container in workload.containers:
@@ -126,7 +177,7 @@ def _estimates(
                 case Usage() as series if series.samples:
                     by_share.setdefault(len(workload.containers), []).append((key, series))
                 case Estimate() as one:
-                    found[key] = (one.cpu_millis / 1000, float(one.memory_bytes))
+                    found[key] = Estimated((one.cpu_millis / 1000, float(one.memory_bytes)))
     for share, members in sorted(by_share.items()):
         make = estimator(options.estimator, share, options.estimators)
         results = estimate_all([series for _, series in members], make)
@@ -135,16 +186,15 @@ def _estimates(
 
 
 def _row(
-    workload: Workload,
-    container: Container,
+    planned: Planned,
+    requests: Sizes,
     given: Usage | Estimate,
-    estimate: tuple[float, float],
+    estimate: Estimated,
     options: Options,
-    bounds: Bounds,
     prices: Prices | None,
 ) -> Row:
+    workload, container = planned.workload, planned.container
     series = given if isinstance(given, Usage) else None
-    requests, notes = sized(estimate, workload, container, series, options, bounds)
     limits, more = limits_for(container, requests, options)
     old = container.requests
     pods = max(0, workload.replicas)
@@ -153,6 +203,12 @@ def _row(
         ((old.memory_bytes or 0) - (requests.memory_bytes or 0)) * pods if requests.memory_bytes is not None else 0
     )
     evidence = _evidence(workload, given, old, requests, options)
+    if series is not None:
+        past = [
+            _at_most(sized(size, workload, until(series, day), options)[0], planned.held)
+            for day, size in enumerate(estimate.by_day, start=1)
+        ]
+        evidence = msgspec.structs.replace(evidence, day_by_day=walk_forward(series, past))
     confidence, reason = _confidence(given, workload)
     if evidence.departed_pods:
         more.append(f"{evidence.departed_pods} departed pods matched by name")
@@ -174,11 +230,20 @@ def _row(
         confidence=confidence,
         reason=reason,
         evidence=evidence,
-        notes=(*notes, *more),
+        notes=(*planned.notes, *more),
         saved_cpu_millis=cpu_saved,
         saved_memory_bytes=memory_saved,
         saved_money=None if prices is None else monthly(prices.of(workload), cpu_saved, memory_saved),
     )
+
+
+def _at_most(sizes: Sizes, held: Sizes) -> Sizes:
+    """Return what would have been recommended if there had been as little room as there is today."""
+
+    def least(amount: int | None, bound: int | None) -> int | None:
+        return amount if amount is None or bound is None else min(amount, bound)
+
+    return Sizes(least(sizes.cpu_millis, held.cpu_millis), least(sizes.memory_bytes, held.memory_bytes))
 
 
 def _evidence(workload: Workload, given: Usage | Estimate, old: Sizes, new: Sizes, options: Options) -> Evidence:
@@ -210,6 +275,8 @@ def _confidence(given: Usage | Estimate, workload: Workload) -> tuple[str, str]:
         return "low", f"less than a day of history: {text}"
     if days < _ENOUGH_DAYS:
         return "medium", f"less than a week of history: {text}"
+    if isinstance(given, Usage) and given.folded:
+        return "medium", f"an upper bound, from {given.folded}: {days:.0f} days of {len(given.pods)} pods"
     if samples < _ENOUGH_SAMPLES:
         return "low" if samples < _ENOUGH_SAMPLES / 10 else "medium", f"few samples: {text}"
     return ("high" if isinstance(given, Usage) else "medium"), text

@@ -4,8 +4,8 @@ Every rule that changes a size leaves a note, in the order in which the rules ap
 whole MiB, rounded up.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -16,6 +16,7 @@ from kubetide.recommend.core.workloads import NOTHING, Bounds, Container, Sizes,
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 MIB = 2**20
+_NO_BOUNDS = Bounds()
 
 
 class LimitPolicy(StrEnum):
@@ -44,14 +45,14 @@ class Options:
 def sized(
     estimate: tuple[float, float],
     workload: Workload,
-    container: Container,
     usage: Usage | None,
     options: Options,
-    bounds: Bounds,
 ) -> tuple[Sizes, list[str]]:
-    """Return what a container should request, and why it differs from the estimate."""
+    """Return what a container should request, and why it differs from the estimate; `within` has what is about room."""
     notes: list[str] = []
     result: dict[str, int | None] = {}
+    if options.keep_qos and all(one.requests == one.limits == NOTHING for one in workload.containers):
+        return NOTHING, ["no requests: QoS class BestEffort is kept"]
     for resource, raw in zip((CPU, MEMORY), estimate, strict=True):
         if not np.isfinite(raw):
             result[resource] = None
@@ -60,21 +61,100 @@ def sized(
         percent = workload.utilization.get(resource)
         if percent and usage is not None:
             needed = _per_pod(usage, resource) * 100.0 / percent
+            text = f"HPA targets {percent} % of {resource}: "
             if needed > amount:
                 amount = needed
-                notes.append(f"HPA targets {percent} % of {resource}: sized so that the pods of today meet the target")
+                notes.append(f"{text}sized so that the pods of today meet the target")
+            else:
+                notes.append(f"{text}the pods of today meet it with this request")
         amount = float(_whole(resource, amount))
-        for limit, chosen, why in (
-            (options.floor, max, "floor"),
-            (options.ceiling, min, "ceiling"),
-            (bounds.largest_node, min, "largest node"),
-        ):
+        for limit, chosen, why in ((options.floor, max, "floor"), (options.ceiling, min, "ceiling")):
             bound = _of(limit, resource)
             if bound is not None and chosen(amount, float(bound)) != amount:
                 amount = float(bound)
                 notes.append(f"{resource} held at {spelt(resource, bound)}: {why}")
-        result[resource] = _within_quota(resource, int(amount), workload, container, bounds, notes)
+        result[resource] = int(amount)
     return Sizes(result[CPU], result[MEMORY]), notes
+
+
+@dataclass(slots=True)
+class Planned:
+    """What one container should request, before and after it was asked whether there is room for it."""
+
+    workload: Workload
+    container: Container
+    sizes: Sizes | None
+    """None where nothing is recommended; it keeps what it has."""
+    notes: list[str]
+    held: Sizes = NOTHING
+    """What it was held at."""
+
+    def hold(self, resource: str, amount: int, why: str) -> None:
+        """Recommend no more than this."""
+        assert self.sizes is not None
+        self.sizes = _with(self.sizes, resource, amount)
+        self.held = _with(self.held, resource, amount)
+        self.notes.append(f"{resource} held at {spelt(resource, amount)}: {why}")
+
+
+def within(planned: Sequence[Planned], bounds: Mapping[str, Bounds]) -> None:
+    """Hold what there is no room for: a pod fits a node as a whole, and all workloads of a namespace its quota."""
+    pods: dict[tuple[str, ...], list[Planned]] = {}
+    namespaces: dict[tuple[str, str], list[Planned]] = {}
+    for each in planned:
+        owner = each.workload
+        pods.setdefault((owner.cluster, owner.namespace, owner.kind, owner.name), []).append(each)
+        namespaces.setdefault((owner.cluster, owner.namespace), []).append(each)
+    for resource in (CPU, MEMORY):
+        for (cluster, *_), mine in pods.items():
+            _fit_node(resource, mine, _of(bounds.get(cluster, _NO_BOUNDS).largest_node, resource))
+        for (cluster, namespace), mine in namespaces.items():
+            left = bounds.get(cluster, _NO_BOUNDS).quota_left.get(namespace, NOTHING)
+            _fit_quota(resource, mine, _of(left, resource), namespace)
+
+
+def _fit_node(resource: str, pod: Sequence[Planned], node: int | None) -> None:
+    """Divide what the largest node has as the recommendations are to each other."""
+    growing = [each for each in pod if each.sizes is not None and _of(each.sizes, resource) is not None]
+    fixed = sum(_of(each.container.requests, resource) or 0 for each in pod if each not in growing)
+    wanted = sum(_wanted(each, resource) for each in growing)
+    if node is None or fixed + wanted <= node or not wanted:
+        return
+    for each in growing:
+        share = max(0, node - fixed) * _wanted(each, resource) / wanted
+        why = "largest node" if len(pod) == 1 else f"all {len(pod)} containers have to fit the largest node"
+        each.hold(resource, _whole_below(resource, share), why)
+
+
+def _fit_quota(resource: str, neighbours: Sequence[Planned], left: int | None, namespace: str) -> None:
+    """Divide what a quota leaves as the workloads want to grow; what others would give back does not count yet."""
+    wanted = [
+        (each, growth * max(1, each.workload.replicas))
+        for each in neighbours
+        if each.sizes is not None
+        and (growth := _wanted(each, resource) - (_of(each.container.requests, resource) or 0)) > 0
+    ]
+    total = sum(growth for _, growth in wanted)
+    if left is None or total <= left:
+        return
+    for each, growth in wanted:
+        old = _of(each.container.requests, resource) or 0
+        more = max(0, left) * growth / total / max(1, each.workload.replicas)
+        amount = max(old, _whole_below(resource, old + more))
+        shared = "" if len(wanted) == 1 else f", divided among {len(wanted)} containers that need more"
+        each.hold(resource, amount, f"the quota of {namespace} leaves no more{shared}")
+
+
+def _wanted(planned: Planned, resource: str) -> int:
+    return (_of(planned.sizes, resource) or 0) if planned.sizes is not None else 0
+
+
+def _with(sizes: Sizes, resource: str, amount: int) -> Sizes:
+    return replace(sizes, **{"cpu_millis" if resource == CPU else "memory_bytes": amount})
+
+
+def _whole_below(resource: str, amount: float) -> int:
+    return max(1, int(amount)) if resource == CPU else max(1, int(amount / MIB)) * MIB
 
 
 def limits_for(container: Container, requests: Sizes, options: Options) -> tuple[Sizes, list[str]]:
@@ -122,19 +202,6 @@ def short(resource: str, amount: int | None) -> str:
     if amount is None:
         return "-"
     return spelt(CPU, amount) if resource == CPU else readable_bytes(amount)
-
-
-def _within_quota(
-    resource: str, amount: int, workload: Workload, container: Container, bounds: Bounds, notes: list[str]
-) -> int:
-    left = _of(bounds.quota_left.get(workload.namespace, Sizes()), resource)
-    old = _of(container.requests, resource) or 0
-    pods = max(1, workload.replicas)
-    if left is None or (amount - old) * pods <= left:
-        return amount
-    held = max(old, old + max(0, left) // pods)
-    notes.append(f"{resource} held at {spelt(resource, held)}: the quota of {workload.namespace} leaves no more")
-    return held
 
 
 def _per_pod(usage: Usage, resource: str) -> float:

@@ -5,8 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from kubetide.api.objects.core import ResourceList
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.errors import QuantityError
 from kubetide.replay.core.policies import OomKill
 from kubetide.stats.buckets import Floats
+from kubetide.vpa.core.policy import CPU, MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,20 @@ class Sizes:
 
 
 NOTHING = Sizes()
+
+
+def sizes(amounts: ResourceList | None) -> Sizes:
+    """Return CPU and memory of a resource list; what cannot be read counts as not set."""
+    found: dict[str, int | None] = {CPU: None, MEMORY: None}
+    for resource in found:
+        text = (amounts or {}).get(resource)
+        try:
+            quantity = parse_quantity(text) if text is not None else None
+        except QuantityError:
+            continue
+        if quantity is not None:
+            found[resource] = quantity.milli if resource == CPU else quantity.value
+    return Sizes(found[CPU], found[MEMORY])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +84,8 @@ class Usage:
     throttled: float | None = None
     """Share of CFS periods in which the container was throttled, where that is known."""
     source: str = "prometheus"
+    folded: str = ""
+    """What the source made of each step where that is no plain sample."""
 
     @property
     def samples(self) -> int:

@@ -8,7 +8,7 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from kubetide.recommend.core.rows import Row
+from kubetide.recommend.core.rows import Row, Total, by_namespace
 from kubetide.recommend.core.sizing import short
 from kubetide.recommend.outputs.texts import evidence_text
 from kubetide.vpa.core.policy import CPU, MEMORY
@@ -16,6 +16,7 @@ from kubetide.vpa.core.policy import CPU, MEMORY
 _STYLES = {"high": "bold red", "medium": "yellow", "none": "green", "unknown": "dim"}
 _KINDS = {"Deployment": "deploy", "StatefulSet": "sts", "DaemonSet": "ds", "ReplicaSet": "rs", "CronJob": "cronjob"}
 WIDTH = 80
+_MOST_TOTALS = 10
 _LEAST = 16
 """Characters that a name keeps, however wide the numbers are."""
 
@@ -36,21 +37,42 @@ def table(rows: Sequence[Row], *, width: int = WIDTH, details: bool = False) -> 
         if details or row.recommended is None:
             texts = "; ".join((evidence_text(row), *(row.notes if details else ())))
             lines += [Text(f"  {part}", style="dim") for part in wrap(texts, max(20, width - 2))]
+    totals = by_namespace(rows)
+    if len(totals) > 1:
+        lines += [Text(_total(each, with_cluster=clusters), style="dim") for each in totals[:_MOST_TOTALS]]
+        if len(totals) > _MOST_TOTALS:
+            lines.append(Text(f"  … {len(totals) - _MOST_TOTALS} more namespaces: -o json has all", style="dim"))
     return [*lines, *(Text(part) for part in wrap(summary(rows), width))]
+
+
+def _total(total: Total, *, with_cluster: bool) -> str:
+    name = f"{total.cluster}: {total.namespace}" if with_cluster else total.namespace
+    saved = saving(total.saved_cpu_millis, total.saved_memory_bytes, total.saved_money)
+    return f"  {name}: {total.too_small} of {total.containers} too small; {saved}"
+
+
+def saving(cpu_millis: int, memory_bytes: int, money: float | None) -> str:
+    """Return what would be free, and what is needed beside it."""
+    amounts = (
+        (cpu_millis / 1000, f"{abs(cpu_millis) / 1000:.1f} cores"),
+        (memory_bytes / 2**30, f"{abs(memory_bytes) / 2**30:.1f} GiB"),
+        *(() if money is None else ((money, f"{abs(money):,.2f} per month"),)),
+    )
+    free = ", ".join(text for amount, text in amounts if amount >= 0)
+    more = ", ".join(text for amount, text in amounts if amount < 0)
+    return "; ".join([*([f"saves {free}"] if free else []), *([f"needs {more} more"] if more else [])])
 
 
 def summary(rows: Sequence[Row]) -> str:
     """Return what rows sum up to, in one line."""
-    cpu = sum(row.saved_cpu_millis for row in rows) / 1000
-    memory = sum(row.saved_memory_bytes for row in rows) / 2**30
+    if not rows:
+        return "no workload was found: nothing here has containers, or none matches -n, -l and --kind"
+    cpu, memory = sum(row.saved_cpu_millis for row in rows), sum(row.saved_memory_bytes for row in rows)
     small = sum(row.risk in ("high", "medium") for row in rows)
     unknown = sum(row.risk == "unknown" for row in rows)
-    text = (
-        f"{len(rows)} containers: {small} too small, {unknown} without usage; saves {cpu:.1f} cores, {memory:.1f} GiB"
-    )
-    if any(row.saved_money is not None for row in rows):
-        text += f", {sum(row.saved_money or 0.0 for row in rows):,.2f} per month"
-    return text
+    priced = any(row.saved_money is not None for row in rows)
+    money = sum(row.saved_money or 0.0 for row in rows) if priced else None
+    return f"{len(rows)} containers: {small} too small, {unknown} without usage; {saving(cpu, memory, money)}"
 
 
 def _cells(row: Row, *, with_cluster: bool) -> tuple[str, ...]:

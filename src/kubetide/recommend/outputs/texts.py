@@ -8,7 +8,8 @@ import msgspec
 import yaml
 
 from kubetide.errors import InvalidInput
-from kubetide.recommend.core.rows import Row
+from kubetide.recommend.core.backtest import Backtest
+from kubetide.recommend.core.rows import Row, Total
 from kubetide.recommend.core.sizing import short
 from kubetide.vpa.core.policy import CPU, MEMORY
 
@@ -26,6 +27,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     version: int = 1
     at: str = ""
     problems: tuple[str, ...] = ()
+    namespaces: tuple[Total, ...] = ()
+    """Savings per namespace."""
     rows: tuple[Row, ...] = ()
 
 
@@ -92,17 +95,27 @@ def evidence_text(row: Row) -> str:
     before, after = row.evidence.with_current, row.evidence.with_recommended
     if row.recommended is None or after is None:
         return row.reason
-    parts = []
-    if after.memory_days_above is not None:
-        parts.append(f"{after.memory_days_above} container-days above the memory request")
-    if after.cpu_minutes_above is not None:
-        parts.append(f"{after.cpu_minutes_above:.0f} minutes of CPU above it")
+    parts = _above(after)
     for name in ("cpu", "memory"):
         new = getattr(after, f"{name}_slack")
         old = getattr(before, f"{name}_slack") if before is not None else None
         if new is not None:
             parts.append(f"{name} slack {new:.0%}" + ("" if old is None else f" instead of {old:.0%}"))
-    return f"in {row.evidence.days:.1f} days with this request: {', '.join(parts)}"
+    if row.evidence.throttled is not None:
+        parts.append(f"{row.evidence.throttled:.0%} of the CPU periods of the last day throttled")
+    text = f"in {row.evidence.days:.1f} days with this request, in hindsight: {', '.join(parts)}"
+    if row.evidence.day_by_day is not None:
+        text += f"; recommended day by day from the days before: {', '.join(_above(row.evidence.day_by_day))}"
+    return text
+
+
+def _above(judged: Backtest) -> list[str]:
+    parts = []
+    if judged.memory_days_above is not None:
+        parts.append(f"{judged.memory_days_above} container-days above the memory request")
+    if judged.cpu_minutes_above is not None:
+        parts.append(f"{judged.cpu_minutes_above:.0f} minutes of CPU above it")
+    return parts
 
 
 def _cell(amount: int | None) -> str | int:

@@ -1,0 +1,1 @@
+"""WorkloadPlan: how many pods and how big, said in one place."""

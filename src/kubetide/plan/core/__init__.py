@@ -1,0 +1,1 @@
+"""What a plan means, without any I/O."""

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kubetide.api.objects.meta import TypedObject
 from kubetide.api.objects.scheme import (
@@ -30,6 +30,7 @@ from kubetide.api.objects.scheme import (
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
+from kubetide.kube.client.decoding import Listing
 from kubetide.kube.client.errors import NotFound, ServiceUnavailable
 from kubetide.verdicts.core.view import ClusterView
 from kubetide.vpa.admission.core.heartbeat import ADMISSION_LEASE
@@ -51,7 +52,7 @@ STORED: Mapping[str, Resource[Any]] = {
 }
 """The members of a view that are objects of the API server, and what they are lists of."""
 
-_MEMBERS = {**STORED, "pod_metrics": POD_METRICS, "node_metrics": NODE_METRICS}
+MEMBERS: Mapping[str, Resource[Any]] = {**STORED, "pod_metrics": POD_METRICS, "node_metrics": NODE_METRICS}
 _EVERYWHERE = frozenset({"leases"})
 """Of these one object is asked for by name, wherever it is."""
 
@@ -59,11 +60,29 @@ _ONLY_WHOLE = frozenset({"nodes", "node_metrics"})
 """What is free on a node can be told only with the pods of all namespaces."""
 
 
-async def read_cluster(client: Client, clock: Clock, *, namespace: str = "", whole: bool = True) -> ClusterView:
+class Lists(Protocol):
+    """Whoever has the objects of a resource: a client, or a cache before it."""
+
+    async def list(
+        self, resource: Resource[T], *, namespace: str | None = None, field_selector: str = ""
+    ) -> Listing[T]: ...
+
+
+async def read_cluster(
+    client: Client,
+    clock: Clock,
+    *,
+    namespace: str = "",
+    whole: bool = True,
+    lists: Lists | None = None,
+    before: ClusterView | None = None,
+) -> ClusterView:
     """Read a cluster, or the objects of one namespace; `whole` adds all nodes, and all pods for what is free there.
 
-    Raises `Unavailable` where the server does not answer at all.
+    `lists` has the objects, the server itself unless given; of pods that a view `before` holds too, what was worked out
+    is kept. Raises `Unavailable` where the server does not answer at all.
     """
+    source: Lists = lists or client
     now = await _server_time(client, clock)
     absent: set[str] = set()
     unreadable: dict[str, str] = {}
@@ -74,7 +93,7 @@ async def read_cluster(client: Client, clock: Clock, *, namespace: str = "", who
         everywhere = member in _EVERYWHERE or (member == "pods" and whole)
         only = f"metadata.name={ADMISSION_LEASE}" if member == "leases" else ""
         try:
-            listing = await client.list(
+            listing = await source.list(
                 resource, namespace=None if everywhere else namespace or None, field_selector=only
             )
         except NotFound:
@@ -97,11 +116,16 @@ async def read_cluster(client: Client, clock: Clock, *, namespace: str = "", who
     async with asyncio.TaskGroup() as group:
         tasks = {
             member: group.create_task(listed(member, resource), name=f"verdicts/{member}")
-            for member, resource in _MEMBERS.items()
+            for member, resource in MEMBERS.items()
         }
-    found = {member: task.result() for member, task in tasks.items()}
+    found: dict[str, Any] = {member: task.result() for member, task in tasks.items()}
     return ClusterView(
-        now=now, absent=frozenset(absent), unreadable=dict(sorted(unreadable.items())), whole=whole, **found
+        now=now,
+        absent=frozenset(absent),
+        unreadable=dict(sorted(unreadable.items())),
+        whole=whole,
+        **found,
+        pod_facts={} if before is None else before.facts_for(found["pods"]),
     )
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.dashboard.bars import bar, cores, cut, gauge, memory, sparkline
-from kubetide.dashboard.model import Amounts, Banner, Entry, Judgement, Node, State, Tone, Workload
-from kubetide.dashboard.screen import render, text_of
+from kubetide.dashboard.core.bars import bar, cores, cut, gauge, memory, sparkline
+from kubetide.dashboard.core.model import Amounts, Banner, Entry, Judgement, Node, State, Tone, Workload
+from kubetide.dashboard.core.screen import render, text_of
 
 START = datetime(2026, 1, 5, 6, tzinfo=UTC)
 SIZES = [pytest.param(80, 24, id="80x24"), pytest.param(160, 50, id="160x50")]

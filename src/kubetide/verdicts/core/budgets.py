@@ -16,14 +16,13 @@ def judge_pdb(view: ClusterView, pdb: PodDisruptionBudget) -> list[Finding]:
     if not pods:
         return [found("pdb-no-pods", KIND, key)]
     findings = []
-    for other in view.by_namespace[key.namespace].pdbs:
-        if other.metadata.name != key.name:
-            both = [pod for pod in pods if selector_of(other).matches(pod.metadata.labels)]
-            if both:
-                name = other.metadata.name
-                values = {"pod": both[0].metadata.name, "other": name, "surplus": max(key.name, name)}
-                findings.append(found("pdb-two", KIND, key, **values))
-                break
+    selecting = view.near(key.namespace).selecting_pdbs
+    for pod in pods:
+        others = [each.metadata.name for each in selecting.those(pod.metadata.labels) if each.metadata.name != key.name]
+        if others:
+            values = {"pod": pod.metadata.name, "other": others[0], "surplus": max(key.name, others[0])}
+            findings.append(found("pdb-two", KIND, key, **values))
+            break
     count = status.expected_pods or len(pods)
     if status.disruptions_allowed > 0:
         return findings or [found("pdb-ok", KIND, key, allowed=status.disruptions_allowed, count=count)]

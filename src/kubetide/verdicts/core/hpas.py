@@ -27,7 +27,7 @@ from kubetide.verdicts.core.commands import (
 )
 from kubetide.verdicts.core.finding import age, found
 from kubetide.verdicts.core.verdict import Finding, Severity
-from kubetide.verdicts.core.view import KIND_WORDS, ClusterView, Workload, selector_of, template_of
+from kubetide.verdicts.core.view import KIND_WORDS, ClusterView, Workload, target_of, template_of
 from kubetide.verdicts.core.vpas import contested
 
 KIND = "hpa"
@@ -77,11 +77,9 @@ def _about_target(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[F
 def _about_rivals(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[Finding]:
     """Other autoscalers on the same pods, of either kind, and a second controller."""
     key, ref, target = key_of(hpa), hpa.spec.scale_target_ref, _target(view, hpa)
-    near = view.by_namespace[key.namespace]
-    for other in near.hpas:
-        if other.metadata.name == key.name:
-            continue
-        if (other.spec.scale_target_ref.kind, other.spec.scale_target_ref.name) == (ref.kind, ref.name):
+    family = view.family(target_of(hpa))
+    for other in family.hpas:
+        if other.metadata.name != key.name:
             younger = max((hpa, other), key=lambda one: (str(one.metadata.creation_timestamp), one.metadata.name))
             yield found(
                 "hpa-two-on-target",
@@ -92,11 +90,15 @@ def _about_rivals(view: ClusterView, hpa: HorizontalPodAutoscaler) -> Iterator[F
                 other=other.metadata.name,
                 younger=younger.metadata.name,
             )
-        elif target is not None and (theirs := _target(view, other)) is not None:
-            own, own_selector = view.pods_of(other.spec.scale_target_ref.kind, key_of(theirs)), selector_of(target)
-            if any(own_selector.matches(pod.metadata.labels) for pod in own):
-                yield found("hpa-overlapping-selectors", KIND, key, selector=own_selector, other=other.metadata.name)
-    for vpa in near.vpas:
+    if target is not None:
+        selector = view.selectors[ref.kind, key_of(target)]
+        owners = dict.fromkeys(view.facts(pod).owner for pod in view.matched(key.namespace, selector))
+        for owner in owners:
+            if owner is None or owner not in view.workloads or owner == (ref.kind, key_of(target)):
+                continue
+            for other in view.family(owner).hpas:
+                yield found("hpa-overlapping-selectors", KIND, key, selector=selector, other=other.metadata.name)
+    for vpa in family.vpas:
         if update_mode(vpa) == OFF:
             continue
         both = contested(vpa, hpa)

@@ -6,27 +6,26 @@ about(view, "hpa", key, record)  what `explain` opens with: the verdict, then wh
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from kubetide.api.objects.apps import PodDisruptionBudget
-from kubetide.api.objects.hpa import CrossVersionObjectReference as HpaReference
+from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import HasMetadata, ObjectKey, key_of
-from kubetide.api.objects.vpa import CrossVersionObjectReference as VpaReference
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.verdicts.core.budgets import judge_pdb
 from kubetide.verdicts.core.finding import found
 from kubetide.verdicts.core.hpas import judge_hpa
 from kubetide.verdicts.core.nodes import judge_node
-from kubetide.verdicts.core.pods import judge_pod
+from kubetide.verdicts.core.pods import judge_pod, troubles_of
 from kubetide.verdicts.core.verdict import Finding, Severity, worst_first
-from kubetide.verdicts.core.view import KIND_WORDS, ClusterView, Workload, owner_of, selector_of
+from kubetide.verdicts.core.view import KIND_WORDS, ClusterView, Family, Workload, WorkloadKey
 from kubetide.verdicts.core.vpas import judge_vpa
 from kubetide.verdicts.core.webhook import judge_webhook
 from kubetide.verdicts.core.workloads import judge_workload, kind_of
 
 Record = Mapping[str, Any]
-Reference = HpaReference | VpaReference
 
 _APPS = ("deployments.apps", "statefulsets.apps")
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -42,34 +41,80 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 """What has to be readable before an object of a kind may be called fine."""
 
 
+STANDS = timedelta(seconds=30)
+"""For so long a judgement of unchanged objects stands, though room on nodes, usage and ages go on changing."""
+
+_ORDER = ("cluster", "hpa", "vpa", "pdb", *KIND_WORDS.values(), "node", "pod", "webhook")
+"""Of findings that weigh the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was found in one family, and in which objects."""
+
+    family: Family
+    findings: list[Finding]
+    at: datetime
+
+
 def rows(view: ClusterView) -> list[Finding]:
     """Return everything that is not fine in a view, worst first; what is fine is left out."""
+    return together(view, judge_families(view))
+
+
+def judge_families(
+    view: ClusterView, before: Mapping[WorkloadKey, Judged] | None = None, *, stands: timedelta = STANDS
+) -> dict[WorkloadKey, Judged]:
+    """Return what is not fine with every workload, its autoscalers and its pods.
+
+    What was found `before`, not long ago, in the very same objects stands.
+    """
+    known = before or {}
+    judged: dict[WorkloadKey, Judged] = {}
+    for key, family in view.families.items():
+        last = known.get(key)
+        if last is None or view.now - last.at >= stands or not last.family.is_same(family):
+            last = Judged(family, _in_family(view, family), view.now)
+        judged[key] = last
+    return judged
+
+
+def together(view: ClusterView, judged: Mapping[WorkloadKey, Judged]) -> list[Finding]:
+    """Return these findings and those about budgets, nodes and the cluster as one list, worst first."""
     listed: list[Finding] = [
         found("unreadable", "cluster", ObjectKey("", ""), resource=resource, message=message)
         for resource, message in sorted(view.unreadable.items())
     ]
-    for hpa in view.hpas:
-        listed += judge_hpa(view, hpa)
-    for vpa in view.vpas:
-        listed += judge_vpa(view, vpa)
+    for each in judged.values():
+        listed += each.findings
     for pdb in view.pdbs:
         listed += judge_pdb(view, pdb)
-    for workload in view.workloads.values():
-        listed += judge_workload(view, workload)
     for node in view.nodes:
         listed += judge_node(view, node)
-    listed += _of_pods(view)
     listed += judge_webhook(view)
-    return worst_first([finding for finding in listed if finding.severity is not Severity.OK])
+    kept = [finding for finding in listed if finding.severity is not Severity.OK]
+    return worst_first(sorted(kept, key=lambda finding: _ORDER.index(finding.kind)))
 
 
-def _of_pods(view: ClusterView) -> list[Finding]:
+def _in_family(view: ClusterView, family: Family) -> list[Finding]:
+    listed: list[Finding] = []
+    for hpa in family.hpas:
+        listed += judge_hpa(view, hpa)
+    for vpa in family.vpas:
+        listed += judge_vpa(view, vpa)
+    for workload in family.workloads:
+        listed += judge_workload(view, workload)
+    listed += _of_pods(view, family.pods)
+    return [finding for finding in listed if finding.severity is not Severity.OK]
+
+
+def _of_pods(view: ClusterView, pods: Iterable[Pod]) -> list[Finding]:
     """Return what is wrong with pods; of the pods of one workload that have the same trouble, one."""
     groups: dict[tuple[str, object], list[Finding]] = {}
-    for pod in view.pods:
-        for finding in judge_pod(view, pod):
+    for pod in pods:
+        for finding in troubles_of(view, pod):
             if finding.severity.is_problem:
-                groups.setdefault((finding.verdict.id, owner_of(pod) or key_of(pod)), []).append(finding)
+                groups.setdefault((finding.verdict.id, view.facts(pod).owner or key_of(pod)), []).append(finding)
     return [_with_more(group) for group in groups.values()]
 
 
@@ -110,7 +155,7 @@ def _pod(view: ClusterView, key: ObjectKey, record: Record | None) -> list[Findi
 
 
 def _node(view: ClusterView, key: ObjectKey, record: Record | None) -> list[Finding]:
-    node = _named(view.nodes, key)
+    node = view.nodes_by_name.get(key.name)
     return [] if node is None else judge_node(view, node, record)
 
 
@@ -128,8 +173,7 @@ def _workload(kind: str) -> Callable[[ClusterView, ObjectKey, Record | None], li
             findings += judge_vpa(view, vpa)
         for pdb in parts.pdbs:
             findings += judge_pdb(view, pdb)
-        own = {key_of(pod) for pod in view.pods_of(kind, key)}
-        findings += [finding for finding in _of_pods(view) if finding.key in own]
+        findings += _of_pods(view, view.pods_of(kind, key))
         kept = [finding for finding in findings if finding.severity is not Severity.OK]
         return kept or findings[:1]
 
@@ -148,16 +192,9 @@ class Parts:
 def parts_of(view: ClusterView, workload: Workload) -> Parts:
     """Return the autoscalers and budgets of a workload."""
     kind, key = kind_of(workload), key_of(workload)
-    near, pods = view.by_namespace[key.namespace], view.pods_of(kind, key)
-
-    def is_target(ref: Reference | None) -> bool:
-        return ref is not None and (ref.kind, ref.name) == (kind, key.name)
-
-    return Parts(
-        [hpa for hpa in near.hpas if is_target(hpa.spec.scale_target_ref)],
-        [vpa for vpa in near.vpas if is_target(vpa.spec.target_ref)],
-        [pdb for pdb in near.pdbs if any(selector_of(pdb).matches(pod.metadata.labels) for pod in pods)],
-    )
+    near, family = view.near(key.namespace), view.family((kind, key))
+    pdbs = [pdb for pod in view.pods_of(kind, key) for pdb in near.selecting_pdbs.those(pod.metadata.labels)]
+    return Parts(family.hpas, family.vpas, list({pdb.metadata.name: pdb for pdb in pdbs}.values()))
 
 
 def _named(items: Iterable[Any], key: ObjectKey) -> Any:

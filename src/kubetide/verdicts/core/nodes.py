@@ -48,10 +48,10 @@ def _about_conditions(node: Node) -> Iterator[Finding]:
 
 
 def _about_agent(view: ClusterView, node: Node) -> Iterator[Finding]:
-    for metric in view.node_metrics:
-        reported = metric.status.update_time
-        if metric.metadata.name == node.metadata.name and reported and view.now - reported > REPORT_TOO_OLD:
-            yield found("node-report-stale", KIND, key_of(node), age=age(reported, view.now))
+    metric = view.reports.get(node.metadata.name)
+    reported = metric.status.update_time if metric is not None else None
+    if reported is not None and view.now - reported > REPORT_TOO_OLD:
+        yield found("node-report-stale", KIND, key_of(node), age=age(reported, view.now))
 
 
 def _about_strategies(node: Node, record: Record) -> Iterator[Finding]:

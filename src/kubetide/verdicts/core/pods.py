@@ -33,6 +33,13 @@ def judge_pod(view: ClusterView, pod: Pod, record: Record | None = None) -> list
     if not is_live(pod):
         message = "being deleted" if pod.metadata.deletion_timestamp is not None else pod.status.phase
         return [found("pod-finished", KIND, key, message=message)]
+    return troubles_of(view, pod) or [found("pod-ok", KIND, key, detail=_detail(pod, record or {}))]
+
+
+def troubles_of(view: ClusterView, pod: Pod) -> list[Finding]:
+    """Return what keeps a pod from being fine; nothing for one that has finished."""
+    if not is_live(pod):
+        return []
     findings = [
         *(found for one in pod.status.container_statuses or () for found in _about_container(pod, one, view.now)),
         *_about_scheduling(view, pod),
@@ -40,8 +47,6 @@ def judge_pod(view: ClusterView, pod: Pod, record: Record | None = None) -> list
     ]
     if not any(finding.severity is Severity.ERROR for finding in findings):
         findings += _about_readiness(pod)
-    if not findings:
-        findings.append(found("pod-ok", KIND, key, detail=_detail(pod, record or {})))
     return findings
 
 

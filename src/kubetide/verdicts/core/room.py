@@ -6,14 +6,16 @@ A node counts if it is ready, not cordoned, fits the pod's node selector and has
 tolerate. Affinities and volumes are not looked at: the answer is "there is room", not "it will be put there".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
-from kubetide.api.objects.core import Node, Pod, PodSpec, Taint, Toleration
+from kubetide.api.objects.capacity import takes
+from kubetide.api.objects.core import Node, Pod
 from kubetide.api.objects.resources import CPU, MEMORY, Amounts
 from kubetide.api.values.conditions import find_condition
 from kubetide.api.values.quantity import ZERO, Quantity, readable
-from kubetide.verdicts.core.view import PODS, ClusterView, requests_of
+from kubetide.verdicts.core.view import PODS, ClusterView
 
 _ONE = Quantity.of(1)
 
@@ -39,9 +41,18 @@ def is_ready(node: Node) -> bool:
 
 def room_for(view: ClusterView, pod: Pod) -> Room:
     """Return what one more pod like this one would find."""
-    needs = {name: amount for name, amount in requests_of(pod).items() if amount}
+    needs = {name: amount for name, amount in view.facts(pod).requests.items() if amount}
+    # Thousands of workloads have a few sizes: equal questions are answered once.
+    selector = frozenset((pod.spec.node_selector or {}).items())
+    asked = (frozenset(needs.items()), selector, tuple(pod.spec.tolerations or ()))
+    if asked not in view.worked_out:
+        view.worked_out[asked] = _room(view, pod, needs)
+    return cast(Room, view.worked_out[asked])
+
+
+def _room(view: ClusterView, pod: Pod, needs: Amounts) -> Room:
     free = view.free
-    open_nodes = [node for node in view.nodes if _takes(node, pod.spec)]
+    open_nodes = [node for node in view.nodes if is_ready(node) and takes(node, pod.spec)]
     copies = sum(_copies(free[node.metadata.name], needs) for node in open_nodes)
     if copies:
         return Room(needs=needs, copies=copies)
@@ -79,27 +90,6 @@ def flag_list(amounts: Mapping[str, Quantity]) -> str:
 
 def _flag(name: str, amount: Quantity) -> str:
     return f"{amount.value // 1024**2}Mi" if name == MEMORY and amount.value >= 1024**2 else str(amount)
-
-
-def _takes(node: Node, spec: PodSpec) -> bool:
-    labels = node.metadata.labels or {}
-    return (
-        is_ready(node)
-        and not node.spec.unschedulable
-        and (spec.node_selector or {}).items() <= labels.items()
-        and all(_tolerated(taint, spec.tolerations or ()) for taint in node.spec.taints or ())
-    )
-
-
-def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    if taint.effect == "PreferNoSchedule":
-        return True
-    return any(
-        (not one.effect or one.effect == taint.effect)
-        and (not one.key or one.key == taint.key)
-        and (one.operator == "Exists" or one.value == taint.value)
-        for one in tolerations
-    )
 
 
 def _copies(free: Amounts, needs: Amounts) -> int:

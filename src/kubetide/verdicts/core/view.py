@@ -4,10 +4,11 @@ Nothing here is asked for later: what could not be read is named in `unreadable`
 `unknown`, never fine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from operator import is_
 
 from kubetide.api.objects.apps import DaemonSet, Deployment, PodDisruptionBudget, StatefulSet
 from kubetide.api.objects.core import Lease, Node, Pod, PodTemplate, ResourceList, ResourceQuota
@@ -17,27 +18,83 @@ from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.objects.resources import Amounts, add, pod_requests, subtract
 from kubetide.api.objects.slo import NodeMetric
 from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
+from kubetide.api.qos.qos import defaulted_qos
 from kubetide.api.values.quantity import Quantity, QuantityText, parse_quantity
 from kubetide.api.values.selectors import NOTHING, Selector, selector_from
 from kubetide.errors import QuantityError, SelectorError
+from kubetide.verdicts.core.selecting import Labelled, Selecting
 
 Workload = Deployment | StatefulSet | DaemonSet
 
+KINDS: Mapping[type[Workload], str] = {Deployment: "Deployment", StatefulSet: "StatefulSet", DaemonSet: "DaemonSet"}
 KIND_WORDS = {"Deployment": "deploy", "StatefulSet": "statefulset", "DaemonSet": "daemonset"}
 """How a workload's kind is typed on a command line."""
 
+WorkloadKey = tuple[str, ObjectKey]
+"""Kind and key."""
+
 PODS = "pods"
+_ONE = Quantity.of(1)
 _FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The objects of one namespace."""
+class Family:
+    """A workload with what scales it and its pods; any part may be missing."""
 
+    workloads: list[Workload] = field(default_factory=list)
+    """One or none."""
     hpas: list[HorizontalPodAutoscaler] = field(default_factory=list)
     vpas: list[VerticalPodAutoscaler] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+
+    def is_same(self, other: "Family") -> bool:
+        """Return whether both are the very same objects."""
+        return (
+            _are_same(self.workloads, other.workloads)
+            and _are_same(self.hpas, other.hpas)
+            and _are_same(self.vpas, other.vpas)
+            and _are_same(self.pods, other.pods)
+        )
+
+
+def _are_same(ours: Sequence[object], theirs: Sequence[object]) -> bool:
+    return len(ours) == len(theirs) and all(map(is_, ours, theirs))
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The objects of one namespace, and who of them concerns whom."""
+
     pdbs: list[PodDisruptionBudget] = field(default_factory=list)
+    quotas: list[ResourceQuota] = field(default_factory=list)
     workloads: list[Workload] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+
+    @cached_property
+    def selecting_workloads(self) -> Selecting[Workload]:
+        """The workloads by the labels that they select."""
+        return Selecting((workload, selector_of(workload)) for workload in self.workloads)
+
+    @cached_property
+    def selecting_pdbs(self) -> Selecting[PodDisruptionBudget]:
+        """The budgets by the labels that they select."""
+        return Selecting((pdb, selector_of(pdb)) for pdb in self.pdbs)
+
+    @cached_property
+    def live_pods(self) -> Labelled[Pod]:
+        """The live pods by their labels."""
+        return Labelled([pod for pod in self.pods if is_live(pod)])
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What follows from a pod alone, and is looked at again and again."""
+
+    pod: Pod
+    owner: WorkloadKey | None
+    requests: Amounts
+    qos: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +122,25 @@ class ClusterView:
     """Resources that are served and could not be read, with the reason."""
     whole: bool = True
     """Whether pods of all namespaces are here; without them nobody can tell what is free on a node."""
+    pod_facts: dict[int, PodFacts] = field(default_factory=dict, repr=False, compare=False)
+    """What was worked out of pods, by the identity of the pod: a later view of the same pods need not do it again."""
+
+    def facts(self, pod: Pod) -> PodFacts:
+        """Return what follows from a pod."""
+        known = self.pod_facts.get(id(pod))
+        if known is None or known.pod is not pod:
+            known = self.pod_facts[id(pod)] = PodFacts(pod, owner_of(pod), requests_of(pod), _qos_of(pod))
+        return known
+
+    def facts_for(self, pods: Iterable[Pod]) -> dict[int, PodFacts]:
+        """Return what is known of these pods, for a later view of them."""
+        found = ((id(pod), self.pod_facts.get(id(pod))) for pod in pods)
+        return {place: facts for place, facts in found if facts is not None}
 
     @cached_property
-    def workloads(self) -> Mapping[tuple[str, ObjectKey], Workload]:
+    def workloads(self) -> Mapping[WorkloadKey, Workload]:
         """Workloads by kind and key."""
-        found: dict[tuple[str, ObjectKey], Workload] = {}
+        found: dict[WorkloadKey, Workload] = {}
         for kind, items in (
             ("Deployment", self.deployments),
             ("StatefulSet", self.stateful_sets),
@@ -82,15 +153,39 @@ class ClusterView:
     def by_namespace(self) -> Mapping[str, "Neighbours"]:
         """What may concern each other: objects of one namespace. There may be thousands of namespaces."""
         found: dict[str, Neighbours] = {}
-        for hpa in self.hpas:
-            found.setdefault(hpa.metadata.namespace, Neighbours()).hpas.append(hpa)
-        for vpa in self.vpas:
-            found.setdefault(vpa.metadata.namespace, Neighbours()).vpas.append(vpa)
         for pdb in self.pdbs:
             found.setdefault(pdb.metadata.namespace, Neighbours()).pdbs.append(pdb)
+        for quota in self.quotas:
+            found.setdefault(quota.metadata.namespace, Neighbours()).quotas.append(quota)
         for workload in self.workloads.values():
             found.setdefault(workload.metadata.namespace, Neighbours()).workloads.append(workload)
+        for pod in self.pods:
+            found.setdefault(pod.metadata.namespace, Neighbours()).pods.append(pod)
         return found
+
+    def near(self, namespace: str) -> Neighbours:
+        """Return the objects of a namespace."""
+        return self.by_namespace.get(namespace) or Neighbours()
+
+    @cached_property
+    def selectors(self) -> Mapping[WorkloadKey, Selector]:
+        """The selectors of workloads, by kind and key."""
+        return {key: selector_of(workload) for key, workload in self.workloads.items()}
+
+    @cached_property
+    def nodes_by_name(self) -> Mapping[str, Node]:
+        """Nodes by name."""
+        return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def reports(self) -> Mapping[str, NodeMetric]:
+        """What the agents of nodes reported, by node."""
+        return {metric.metadata.name: metric for metric in self.node_metrics}
+
+    @cached_property
+    def worked_out(self) -> dict[object, object]:
+        """Answers to what is asked for many objects alike: room for a pod (`room`), the state of the webhook."""
+        return {}
 
     @cached_property
     def sizing_vpas(self) -> int:
@@ -98,31 +193,30 @@ class ClusterView:
         return sum(update_mode(vpa) != OFF for vpa in self.vpas)
 
     @cached_property
-    def _pods_by_owner(self) -> Mapping[tuple[str, ObjectKey], list[Pod]]:
-        found: dict[tuple[str, ObjectKey], list[Pod]] = {}
+    def families(self) -> Mapping[WorkloadKey, Family]:
+        """All workloads, autoscalers and pods, by the workload that they belong to."""
+        found: dict[WorkloadKey, Family] = {}
+        for key, workload in self.workloads.items():
+            found.setdefault(key, Family()).workloads.append(workload)
+        for hpa in self.hpas:
+            found.setdefault(target_of(hpa), Family()).hpas.append(hpa)
+        for vpa in self.vpas:
+            found.setdefault(target_of(vpa), Family()).vpas.append(vpa)
         for pod in self.pods:
-            if (owner := owner_of(pod)) is not None:
-                found.setdefault(owner, []).append(pod)
+            found.setdefault(self.facts(pod).owner or ("Pod", key_of(pod)), Family()).pods.append(pod)
         return found
+
+    def family(self, key: WorkloadKey) -> Family:
+        """Return what belongs to a workload."""
+        return self.families.get(key) or Family()
 
     def pods_of(self, kind: str, key: ObjectKey) -> list[Pod]:
         """Return the live pods that a workload owns."""
-        return [pod for pod in self._pods_by_owner.get((kind, key), ()) if is_live(pod)]
+        return [pod for pod in self.family((kind, key)).pods if is_live(pod)]
 
     def matched(self, namespace: str, selector: Selector) -> list[Pod]:
         """Return the live pods of a namespace that a selector matches."""
-        return [
-            pod
-            for pod in self._pods_by_namespace.get(namespace, ())
-            if is_live(pod) and selector.matches(pod.metadata.labels)
-        ]
-
-    @cached_property
-    def _pods_by_namespace(self) -> Mapping[str, list[Pod]]:
-        found: dict[str, list[Pod]] = {}
-        for pod in self.pods:
-            found.setdefault(pod.metadata.namespace, []).append(pod)
-        return found
+        return self.near(namespace).live_pods.those(selector)
 
     @cached_property
     def usage(self) -> Mapping[ObjectKey, PodMetrics]:
@@ -135,7 +229,7 @@ class ClusterView:
         taken: dict[str, list[Amounts]] = {}
         for pod in self.pods:
             if pod.spec.node_name and pod.status.phase not in _FINISHED:
-                taken.setdefault(pod.spec.node_name, []).append({PODS: Quantity.of(1), **requests_of(pod)})
+                taken.setdefault(pod.spec.node_name, []).append({PODS: _ONE, **self.facts(pod).requests})
         found: dict[str, Amounts] = {}
         for node in self.nodes:
             has = amounts(node.status.allocatable)
@@ -145,7 +239,7 @@ class ClusterView:
 
     def names_of(self, kind: str, namespace: str) -> list[str]:
         """Return the names of the workloads of a kind in a namespace."""
-        return sorted(key.name for found, key in self.workloads if found == kind and key.namespace == namespace)
+        return sorted(each.metadata.name for each in self.near(namespace).workloads if KINDS[type(each)] == kind)
 
     def lease(self, name: str) -> Lease | None:
         """Return the lease of this name, the one renewed last where several namespaces have one."""
@@ -153,7 +247,14 @@ class ClusterView:
         return max(found, key=lambda lease: lease.spec.renew_time or self.now, default=None)
 
 
-def owner_of(pod: Pod) -> tuple[str, ObjectKey] | None:
+def target_of(scaler: HorizontalPodAutoscaler | VerticalPodAutoscaler) -> WorkloadKey:
+    """Return kind and key of what an autoscaler scales; of one that names nothing, a kind that nothing has."""
+    ref = scaler.spec.scale_target_ref if isinstance(scaler, HorizontalPodAutoscaler) else scaler.spec.target_ref
+    namespace = scaler.metadata.namespace
+    return ("", ObjectKey(namespace, "")) if ref is None else (ref.kind, ObjectKey(namespace, ref.name))
+
+
+def owner_of(pod: Pod) -> WorkloadKey | None:
     """Return kind and key of the workload that a pod belongs to; a replica set counts as its deployment."""
     owner = controller_of(pod.metadata)
     if owner is None:
@@ -171,6 +272,13 @@ def requests_of(pod: Pod) -> Amounts:
         return pod_requests(pod)
     except QuantityError:
         return {}
+
+
+def _qos_of(pod: Pod) -> str:
+    try:
+        return defaulted_qos(pod)
+    except QuantityError:
+        return ""
 
 
 def amounts(listed: ResourceList | None) -> Amounts:

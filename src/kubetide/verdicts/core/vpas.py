@@ -1,7 +1,8 @@
 """Whether a vertical autoscaler has something to recommend, may recommend it, and sees it applied."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from kubetide.api.objects.coordination import HPA_CONFLICT
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import key_of
 from kubetide.api.objects.vpa import (
@@ -15,12 +16,12 @@ from kubetide.api.objects.vpa import (
     VerticalPodAutoscaler,
     update_mode,
 )
-from kubetide.api.values.conditions import find_condition, is_true
+from kubetide.api.values.conditions import Condition, find_condition, is_true
 from kubetide.api.values.quantity import ZERO, readable
 from kubetide.verdicts.core.commands import closest, rounded, with_bound, without_resource, workload_argument
 from kubetide.verdicts.core.finding import found
 from kubetide.verdicts.core.verdict import Finding, Severity
-from kubetide.verdicts.core.view import ClusterView, Workload, amount_of, amounts
+from kubetide.verdicts.core.view import ClusterView, Workload, amount_of, amounts, target_of
 from kubetide.verdicts.core.webhook import applies, webhook_problem
 from kubetide.vpa.core.policy import RESOURCES, container_policy, controlled_resources, is_off
 from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target
@@ -49,6 +50,8 @@ def judge_vpa(view: ClusterView, vpa: VerticalPodAutoscaler) -> list[Finding]:
 
 def contested(vpa: VerticalPodAutoscaler, hpa: HorizontalPodAutoscaler) -> tuple[str, ...]:
     """Return the resources that the HPA scales on and the VPA sets; none where they have different targets."""
+    if vpa.status is not None and _is_coordinated(vpa.status.conditions):
+        return ()
     both = conflicts(vpa.metadata.namespace, vpa.spec.target_ref, index_by_target([hpa]))
     policies = (vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else None) or ()
     # Containers that no policy names are controlled in full.
@@ -56,6 +59,12 @@ def contested(vpa: VerticalPodAutoscaler, hpa: HorizontalPodAutoscaler) -> tuple
     everything = () if any(policy.container_name == "*" for policy in policies) else (RESOURCES,)
     controlled = {name for resources in (*named, *everything) for name in resources}
     return tuple(name for name in RESOURCES if name in both and name in controlled)
+
+
+def _is_coordinated(conditions: Iterable[Condition] | None) -> bool:
+    """Return whether the recommender sizes for the HPA, so that the two do not pull at one string."""
+    condition = find_condition(conditions, HPA_CONFLICT)
+    return condition is not None and condition.status == "False"
 
 
 def _target(view: ClusterView, vpa: VerticalPodAutoscaler) -> Workload | None:
@@ -78,12 +87,11 @@ def _about_target(view: ClusterView, vpa: VerticalPodAutoscaler) -> Iterator[Fin
 
 def _about_rivals(view: ClusterView, vpa: VerticalPodAutoscaler) -> Iterator[Finding]:
     key, ref = key_of(vpa), vpa.spec.target_ref
-    near = view.by_namespace[key.namespace]
-    for other in near.vpas:
-        theirs = other.spec.target_ref
-        if ref is None or theirs is None or key_of(other) == key:
-            continue
-        if (theirs.kind, theirs.name) == (ref.kind, ref.name):
+    if ref is None:
+        return
+    family = view.family(target_of(vpa))
+    for other in family.vpas:
+        if other.metadata.name != key.name:
             younger = max((vpa, other), key=lambda one: (str(one.metadata.creation_timestamp), one.metadata.name))
             yield found(
                 "vpa-two-on-target",
@@ -96,7 +104,7 @@ def _about_rivals(view: ClusterView, vpa: VerticalPodAutoscaler) -> Iterator[Fin
             )
     if update_mode(vpa) == OFF:
         return
-    for hpa in near.hpas:
+    for hpa in family.hpas:
         if both := contested(vpa, hpa):
             yield found(
                 "vpa-hpa-conflict",

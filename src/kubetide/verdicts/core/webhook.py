@@ -1,6 +1,7 @@
 """Whether new pods get what a VPA recommends: the admission webhook, by its lease and its registration."""
 
 from dataclasses import dataclass
+from typing import cast
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import MUTATING_WEBHOOKS
@@ -53,6 +54,12 @@ def judge_webhook(view: ClusterView) -> list[Finding]:
 
 def webhook_problem(view: ClusterView) -> WebhookProblem | None:
     """Return why pods are not patched; None where they are, or where the leases could not be read."""
+    if webhook_problem not in view.worked_out:
+        view.worked_out[webhook_problem] = _problem(view)
+    return cast(WebhookProblem | None, view.worked_out[webhook_problem])
+
+
+def _problem(view: ClusterView) -> WebhookProblem | None:
     if "leases.coordination.k8s.io" in view.unreadable:
         return None
     for finding in judge_webhook(view):

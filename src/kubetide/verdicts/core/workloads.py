@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kubetide.api.objects.apps import DaemonSet, Deployment, StatefulSet
+from kubetide.api.objects.apps import DaemonSet
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import key_of
 from kubetide.api.objects.resources import Amounts
@@ -13,15 +13,12 @@ from kubetide.verdicts.core.room import Room, flag_list, room_for, shown, shown_
 from kubetide.verdicts.core.verdict import Finding, Severity
 from kubetide.verdicts.core.view import (
     KIND_WORDS,
+    KINDS,
     ClusterView,
     Workload,
     amount_of,
-    requests_of,
-    selector_of,
     template_of,
 )
-
-KINDS: dict[type[Workload], str] = {Deployment: "Deployment", StatefulSet: "StatefulSet", DaemonSet: "DaemonSet"}
 
 
 def kind_of(workload: Workload) -> str:
@@ -88,10 +85,12 @@ def _room_text(room: Room | None) -> str:
 
 
 def _about_selectors(view: ClusterView, workload: Workload) -> Iterator[Finding]:
-    key, selector = key_of(workload), selector_of(workload)
-    own = template_of(workload).metadata.labels or {}
-    for other in view.by_namespace[key.namespace].workloads:
-        if other is not workload and selector_of(other).matches(own) and selector.matches(own):
+    key = key_of(workload)
+    selecting = view.near(key.namespace).selecting_workloads.those(template_of(workload).metadata.labels)
+    if not any(other is workload for other in selecting):
+        return  # its own selector does not match its pods, which is another trouble
+    for other in selecting:
+        if other is not workload:
             yield found(
                 "workload-overlap",
                 KIND_WORDS[kind_of(workload)],
@@ -99,16 +98,14 @@ def _about_selectors(view: ClusterView, workload: Workload) -> Iterator[Finding]
                 other_kind=kind_of(other),
                 other=other.metadata.name,
                 own_kind=kind_of(workload),
-                selector=selector_of(other),
+                selector=view.selectors[kind_of(other), key_of(other)],
             )
 
 
 def _about_quotas(view: ClusterView, workload: Workload, room: Room | None) -> Iterator[Finding]:
     key = key_of(workload)
-    needs = room.needs if room is not None else requests_of(_like(view, workload))
-    for quota in view.quotas:
-        if quota.metadata.namespace != key.namespace:
-            continue
+    needs = room.needs if room is not None else view.facts(_like(view, workload)).requests
+    for quota in view.near(key.namespace).quotas:
         for hard, resource, wanted in _asked(needs):
             limit, used = (quota.status.hard or {}).get(hard), (quota.status.used or {}).get(hard, "0")
             if limit is None:

@@ -13,15 +13,15 @@ fine. Names are the last thing to be cut.
 
 from dataclasses import dataclass
 
-from kubetide.dashboard.bars import bar, cores, cut, gauge, memory, sparkline
-from kubetide.dashboard.model import Banner, Entry, Filter, Node, State, Tone, Workload
+from kubetide.dashboard.core.bars import bar, cores, cut, gauge, memory, sparkline
+from kubetide.dashboard.core.model import Banner, Entry, Filter, Node, State, Tone, Workload
 
 WIDE = 120
 """From this width on there is room for memory and for response times."""
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
 _LEAST_LOG = 2
 _MOST_BANNERS = 2
-_MARKS: dict[Tone, str] = {"plain": "·", "good": "✓", "warn": "!", "bad": "✗"}
+MARKS: dict[Tone, str] = {"plain": "·", "good": "✓", "warn": "!", "bad": "✗"}
 _FILTERS: dict[Filter, str] = {
     "all": "what changed and why",
     "problems": "problems only",
@@ -56,7 +56,7 @@ def render(state: State, width: int, height: int) -> list[Row]:
     body = _explained(state, width, room) if state.selected is not None else _overview(state, width, room)
     rows = [*top, *body[:room]]
     rows += [(Span(""),)] * (height - 1 - len(rows))
-    return [_clipped(row, width) for row in (*rows, keys)]
+    return [clipped(row, width) for row in (*rows, keys)]
 
 
 def _header(state: State, width: int) -> Row:
@@ -86,13 +86,13 @@ def _minutes(seconds: float) -> str:
 
 
 def _overview(state: State, width: int, room: int) -> list[Row]:
-    nodes = _nodes(state.nodes, width) if room >= len(state.nodes) + len(state.workloads) + 3 else []
+    nodes = node_lines(state.nodes, width) if room >= len(state.nodes) + len(state.workloads) + 3 else []
     left = room - len(nodes)
     shown = _fitting(state.workloads, left - 1)
     two_lines = 1 + 2 * len(shown) <= left - (_LEAST_LOG if left > 2 * len(shown) + _LEAST_LOG else 0)
-    rows = [_columns(state.workloads, width)]
+    rows = [column_titles(state.workloads, width)]
     for each in shown:
-        rows.append(_numbers(each, _name_width(state.workloads, width), width, mark=not two_lines))
+        rows.append(numbers(each, name_width(state.workloads, width), width, mark=not two_lines))
         if two_lines:
             rows.append(_verdict(each, width))
     if len(shown) < len(state.workloads):
@@ -109,13 +109,15 @@ def _fitting(workloads: tuple[Workload, ...], most: int) -> list[Workload]:
     return [workloads[index] for index in sorted(by_need[: max(1, most - 1)])]
 
 
-def _name_width(workloads: tuple[Workload, ...], width: int) -> int:
+def name_width(workloads: tuple[Workload, ...], width: int) -> int:
+    """Return how much room names have."""
     longest = max((len(each.key) for each in workloads), default=8)
     return max(8, min(longest, width - 42 if width < WIDE else width - 100))
 
 
-def _columns(workloads: tuple[Workload, ...], width: int) -> Row:
-    name = _name_width(workloads, width)
+def column_titles(workloads: tuple[Workload, ...], width: int) -> Row:
+    """Return the line above the workloads."""
+    name = name_width(workloads, width)
     text = f"  {'workload':<{name}}  {'ready':<11} {'load':<15} {'cpu used│asked◆best':<{_gauge_width(name, width)}}"
     if width >= WIDE:
         text += (
@@ -128,12 +130,13 @@ def _gauge_width(name: int, width: int) -> int:
     return 20 if width >= WIDE else max(6, min(20, width - name - 2 - 2 - 12 - 16 - 2 - 8))
 
 
-def _numbers(each: Workload, name: int, width: int, *, mark: bool) -> Row:
+def numbers(each: Workload, name: int, width: int, *, mark: bool) -> Row:
+    """Return the line of one workload, its name cut to `name` characters; `mark` shows its verdict as a sign."""
     tone = each.verdict.tone
     bounds = f" [{each.bounds[0]}-{each.bounds[1]}]" if each.bounds is not None else ""
     gauge_width = _gauge_width(name, width)
     spans = [
-        Span(f"{_MARKS[tone]} " if mark else "  ", tone, strong=True),
+        Span(f"{MARKS[tone]} " if mark else "  ", tone, strong=True),
         Span(cut(each.key, name), strong=True),
         Span("  "),
         Span(cut(f"{each.ready}/{each.pods}{bounds}", 11), "bad" if each.ready < each.pods else "plain"),
@@ -160,14 +163,15 @@ def _latency(seconds: float) -> str:
 
 def _verdict(each: Workload, width: int) -> Row:
     remedy = f"  FIX: {each.verdict.remedy}" if each.verdict.remedy else ""
-    text = cut(f"    {_MARKS[each.verdict.tone]} {each.verdict.text}{remedy}", width).rstrip()
+    text = cut(f"    {MARKS[each.verdict.tone]} {each.verdict.text}{remedy}", width).rstrip()
     return (Span(text, each.verdict.tone),)
 
 
 # -- nodes
 
 
-def _nodes(nodes: tuple[Node, ...], width: int) -> list[Row]:
+def node_lines(nodes: tuple[Node, ...], width: int) -> list[Row]:
+    """Return a line for each node below a line of titles."""
     if not nodes:
         return []
     length = max(6, min(40, width - 60))
@@ -227,9 +231,9 @@ def _explained(state: State, width: int, room: int) -> list[Row]:
         return []
     each = state.workloads[state.selected]
     rows: list[Row] = [
-        _columns(state.workloads, width),
-        _numbers(each, _name_width(state.workloads, width), width, mark=False),
-        (Span(cut(f"  {_MARKS[each.verdict.tone]} {each.verdict.text}", width).rstrip(), each.verdict.tone, True),),
+        column_titles(state.workloads, width),
+        numbers(each, name_width(state.workloads, width), width, mark=False),
+        (Span(cut(f"  {MARKS[each.verdict.tone]} {each.verdict.text}", width).rstrip(), each.verdict.tone, True),),
     ]
     if each.verdict.remedy:
         rows.append((Span(cut(f"    FIX: {each.verdict.remedy}", width).rstrip(), "warn"),))
@@ -243,7 +247,7 @@ def _explained(state: State, width: int, room: int) -> list[Row]:
     return [*rows, *log]
 
 
-def _clipped(row: Row, width: int) -> Row:
+def clipped(row: Row, width: int) -> Row:
     """Return a line without what stands out on the right."""
     spans, left = [], width
     for span in row:

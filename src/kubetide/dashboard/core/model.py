@@ -1,7 +1,7 @@
-"""The read model of a cluster at one moment: everything a screen shows, as plain values.
+"""The read model of a cluster at one moment: everything a screen or a page shows, as plain values.
 
-Whoever has a cluster fills it in (the demo from its simulation); `screen` turns it into lines. Nothing in it refers
-back to the cluster, so showing it can change nothing.
+Whoever has a cluster fills it in: the demo from its simulation, the dashboard and `kubetide top` from what they read
+(`rows`). Nothing in it refers back to the cluster, so showing it can change nothing.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """Used, asked for and recommended, in one unit; None where nothing is recommended."""
+    """Used, asked for and recommended, in one unit; None where it is not known, or nothing is recommended."""
 
-    used: float = 0.0
+    used: float | None = 0.0
     asked: float = 0.0
     recommended: float | None = None
 
@@ -51,7 +51,16 @@ class Workload:
     trend: tuple[float, ...] = ()
     """Cores used, oldest first."""
     restarts: int = 0
+    oom_kills: int = 0
+    """Containers whose last end was an OOM kill within the hour."""
     verdict: Judgement
+    kind: str = "Deployment"
+    hpa: str = ""
+    vpa: str = ""
+    mode: str = ""
+    """The update mode of its VPA."""
+    load: tuple[float, float] | None = None
+    """What its autoscaler looks at as two numbers: the value and the target."""
 
     @property
     def key(self) -> str:

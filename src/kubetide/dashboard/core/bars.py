@@ -13,15 +13,15 @@ def bar(share: float, width: int) -> str:
     return (_EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")).ljust(width, "·")
 
 
-def gauge(used: float, asked: float, recommended: float | None, width: int) -> str:
+def gauge(used: float | None, asked: float, recommended: float | None, width: int) -> str:
     """Return a bar of what is used, with marks for what is asked for (│) and what is recommended (◆).
 
     The largest of the three is as long as the bar, so only their proportions can be read from it.
     """
-    most = max(used, asked, recommended or 0.0)
+    most = max(used or 0.0, asked, recommended or 0.0)
     if most <= 0 or width < 2:
         return "·" * width
-    cells = list(bar(used / most, width))
+    cells = list(bar((used or 0.0) / most, width))
     for value, mark in ((asked, "│"), (recommended, "◆")):
         if value:
             cells[min(width - 1, max(0, round(value / most * width) - 1))] = mark
@@ -42,13 +42,17 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(heights).rjust(width)
 
 
-def cores(value: float) -> str:
-    """Return an amount of CPU: `0.14` or `12.3`."""
+def cores(value: float | None) -> str:
+    """Return an amount of CPU: `0.14` or `12.3`; `?` where it is not known."""
+    if value is None:
+        return "?"
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
-def memory(value: float) -> str:
-    """Return an amount of memory: `454Mi` or `2.0Gi`."""
+def memory(value: float | None) -> str:
+    """Return an amount of memory: `454Mi` or `2.0Gi`; `?` where it is not known."""
+    if value is None:
+        return "?"
     mib = value / 2**20
     return f"{mib:.0f}Mi" if mib < 1000 else f"{mib / 1024:.1f}Gi"
 

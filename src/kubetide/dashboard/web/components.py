@@ -1,0 +1,65 @@
+"""What the dashboard asks running controllers; the command line knows where they are.
+
+Everything is asked with the client of the visitor: who may not reach a controller is told that it is not known.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from kubetide.api.objects.core import Lease
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.kube.client.client import Client
+from kubetide.recommend.core.workloads import Usage, Workload
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a controller told about an object: its trace, and the same as text; or why there is nothing."""
+
+    trace: Record = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    unknown: str = ""
+
+
+class Components(Protocol):
+    """Asks the running kubetide."""
+
+    async def explain(self, client: Client, context: str, kind: str, key: ObjectKey) -> Told:
+        """Return what the controller of an `hpa`, a `vpa` or a `node` says about it."""
+        ...
+
+    async def events(self, client: Client, objects: Sequence[tuple[str, ObjectKey]]) -> list[Record]:
+        """Return the events about objects, by kind and key, oldest first."""
+        ...
+
+    async def statuses(self, client: Client, context: str) -> list[Record]:
+        """Return what the agents that can be asked at once report of their nodes; none where none answers."""
+        ...
+
+    async def audit(self, client: Client, context: str, node: str) -> tuple[list[Record], str]:
+        """Return what the agent of a node did lately, newest first, or why that is not known."""
+        ...
+
+    async def leases(self, client: Client) -> list[Lease]:
+        """Return the leases that kubetide's controllers lead by."""
+        ...
+
+    async def processes(self, client: Client, context: str) -> list[tuple[str, str]]:
+        """Return where somebody answers, and what it says of its readiness."""
+        ...
+
+    async def certificates(self, client: Client) -> Mapping[str, datetime | None]:
+        """Return when the CA bundles that webhooks are registered with cease to be valid; None where unreadable."""
+        ...
+
+
+class UsageSource(Protocol):
+    """Where usage of the past comes from, beside what the dashboard saw itself."""
+
+    async def usage(self, client: Client, workload: Workload) -> Mapping[str, Usage]:
+        """Return the usage of a workload by container; raises where the source does not answer."""
+        ...

@@ -11,6 +11,12 @@ from typing import Any
 
 Raw = dict[str, Any]
 
+DEFAULT_SLO_CONFIG = {
+    "colocation-config": '{"enable": false}',
+    "resource-threshold-config": '{"clusterStrategy": {"enable": false}}',
+}
+"""What the ConfigMap begins with: nothing is switched on."""
+
 SERVICE = "kubetide-slo-webhook"
 SECRET = "kubetide-slo-webhook-certs"
 CONFIGURATION = "kubetide-slo"

@@ -49,6 +49,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     section: ClassVar[str] = ""
     """The name of this group in the environment, in YAML and as a flag prefix."""
 
+    def __repr__(self) -> str:
+        """Show every value but tokens and passwords: settings end up in logs and in bug reports."""
+        shown = (
+            f"{name}={'<hidden>' if name.endswith(('token', 'password')) and value else repr(value)}"
+            for name, value in msgspec.structs.asdict(self).items()
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
 
 def selection(*names: str) -> tuple[str, ...]:
     """Return the choices of a list in the grammar of Go's controllers: a name, `*` for all, `-name` for all but it."""

@@ -10,13 +10,16 @@ from kubetide.api.values.compat import rule_rows
 from kubetide.config import Doc, Settings
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.settings import KubeSettings
+from kubetide.metrics.settings import MetricsSettings
 from kubetide.node.core import compat as node_compat
 from kubetide.node.settings import NodeSettings
+from kubetide.plan.settings import PlanSettings
 from kubetide.slo.colocation.settings import ColocationSettings
 from kubetide.slo.core import compat as slo_compat
 from kubetide.slo.settings import SloSettings
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.core import compat as vpa_compat
+from kubetide.vpa.policies.settings import PolicySettings
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
 
@@ -63,6 +66,14 @@ class ProcessSettings(Settings, frozen=True, kw_only=True):
             minimum=1,
         ),
     ] = 512
+    tracing_endpoint: Annotated[
+        str,
+        Doc(
+            "An OpenTelemetry collector that gets a span per decision, OTLP over HTTP, such as http://collector:4318. "
+            "Empty: nothing is traced. Needs the extra otel; the SDK's OTEL_* variables hold."
+        ),
+    ] = ""
+    tracing_ratio: Annotated[float, Doc("Which part of the decisions is traced.", maximum=1.0)] = 1.0
     config: Annotated[str, Doc("A YAML file with settings, one section per component.")] = ""
     dry_run: Annotated[
         bool,
@@ -86,10 +97,17 @@ COMPONENTS: dict[str, type[Settings]] = {
     "recommender": RecommenderSettings,
     "updater": UpdaterSettings,
     "admission": AdmissionSettings,
+    "policy": PolicySettings,
+    "plan": PlanSettings,
     "slo": SloSettings,
     "colocation": ColocationSettings,
+    "metrics": MetricsSettings,
 }
 """What `kubetide run` can run."""
+
+ALL = tuple(name for name in COMPONENTS if name not in ("metrics", "plan"))
+"""What `all` stands for: the metrics server would take metrics.k8s.io over from the one that is there, and plans are an
+API that nobody has to have."""
 
 SECTIONS: dict[str, type[Settings]] = {
     "process": ProcessSettings,

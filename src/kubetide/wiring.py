@@ -18,12 +18,14 @@ from kubetide.config import Settings
 from kubetide.errors import SettingsError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.dry_run import DryRunTransport, HeldWrite
+from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.announcement import Announcement
+from kubetide.kube.control.core.ranges import ShardMode
 from kubetide.kube.control.manager import Component, Manager
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.kube.endpoints import Endpoints
-from kubetide.settings import COMPONENTS, ProcessSettings
+from kubetide.settings import ALL, COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 
 
@@ -43,8 +45,8 @@ class DryRun(Protocol):
         ...
 
 
-WITHOUT_DRY_RUN = ("admission", "colocation")
-"""Webhooks: unregistered they are asked nothing, and registering is a write."""
+WITHOUT_DRY_RUN = ("admission", "colocation", "metrics")
+"""Servers: unregistered they are asked nothing, and registering is a write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class Dependencies:
     """What a client may cost the servers that components open."""
     dry_run: DryRun | None = None
     """With one, nothing is written and no Lease is taken."""
+    access: Access | None = None
+    """How the cluster is reached, for components that talk to more of it than its API server."""
 
 
 Builder = Callable[[Dependencies, Any], list[Component]]
@@ -80,9 +84,9 @@ def _without_writes(
 ) -> tuple[Dependencies, Settings]:
     """Return what a component gets that must not write: a transport that holds writes back, and no election."""
     if name in WITHOUT_DRY_RUN:
-        raise SettingsError(f"{name} has no dry run: a webhook that is not registered is asked nothing")
+        raise SettingsError(f"{name} has no dry run: a server that is not registered is asked nothing")
     transport = DryRunTransport(deps.client.transport, dry_run.holder(name))
-    changes = {"leader_elect": False, "dry_run": True}
+    changes = {"leader_elect": False, "shards": ShardMode.OFF, "dry_run": True}
     known = {field: value for field, value in changes.items() if hasattr(settings, field)}
     return replace(deps, client=deps.client.over(transport)), msgspec.structs.replace(settings, **known)
 
@@ -93,8 +97,8 @@ def default_address(name: str) -> str:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Read `hpa,recommender,…`; `all` stands for every component."""
-    names = tuple(COMPONENTS) if text == "all" else tuple(part.strip() for part in text.split(",") if part.strip())
+    """Read `hpa,recommender,…`; `all` stands for every component that takes no API over from another server."""
+    names = ALL if text == "all" else tuple(part.strip() for part in text.split(",") if part.strip())
     unknown = [name for name in names if name not in COMPONENTS]
     if unknown or not names:
         known = ", ".join(COMPONENTS)
@@ -222,6 +226,26 @@ def _admission(deps: Dependencies, settings: Any) -> list[Component]:
     )
 
 
+def _policy(deps: Dependencies, settings: Any) -> list[Component]:
+    from kubetide.vpa.policies.controller import PolicyController
+
+    return _with_recorder(
+        deps,
+        "vpa-policy",
+        lambda recorder: PolicyController(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
+    )
+
+
+def _plan(deps: Dependencies, settings: Any) -> list[Component]:
+    from kubetide.plan.controller import PlanController
+
+    return _with_recorder(
+        deps,
+        "workload-plan",
+        lambda recorder: PlanController(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng),
+    )
+
+
 def _slo(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.slo.controller import SloController
     from kubetide.slo.webhook import webhook_server
@@ -265,13 +289,34 @@ def _colocation(deps: Dependencies, settings: Any) -> list[Component]:
     ]
 
 
+def _metrics(deps: Dependencies, settings: Any) -> list[Component]:
+    from kubetide.metrics.server import MetricsServer
+
+    return [
+        MetricsServer(
+            deps.client,
+            deps.clock,
+            settings,
+            deps.telemetry,
+            deps.rng,
+            access=deps.access,
+            # The embedded API server answers for these groups itself.
+            serve=deps.local_webhooks is None,
+            limits=deps.limits,
+        )
+    ]
+
+
 _BUILDERS: dict[str, Builder] = {
     "hpa": _hpa,
     "recommender": _recommender,
     "updater": _updater,
     "admission": _admission,
+    "policy": _policy,
+    "plan": _plan,
     "slo": _slo,
     "colocation": _colocation,
+    "metrics": _metrics,
 }
 _ADDRESSES = {
     "hpa": ":8941",
@@ -280,4 +325,7 @@ _ADDRESSES = {
     "admission": ":8944",
     "slo": ":8080",
     "colocation": ":8946",
+    "policy": ":8947",
+    "metrics": ":8948",
+    "plan": ":8949",
 }

@@ -28,8 +28,10 @@ VERBS = {
     "check": ("kubetide.cli.doctor.command", "The same as doctor, its older name."),
     "compat": ("kubetide.cli.compat", "Which behaviour holds from which upstream release."),
     "completion": ("kubetide.cli.completion", "Print a shell completion script."),
+    "dashboard": ("kubetide.cli.dashboard.command", "A cluster in the browser: workloads, nodes, verdicts, what-ifs."),
     "demo": ("kubetide.cli.demo.command", "A simulated cluster under load, with every controller at work."),
     "doctor": ("kubetide.cli.doctor.command", "What is wrong in a cluster, with the fix: objects, APIs, permissions."),
+    "enable": ("kubetide.cli.enable", "VPAs for all workloads of namespaces, and their removal."),
     "explain": ("kubetide.cli.explain.command", "What is wrong with an object, the fix, and why it is its size."),
     "manifests": ("kubetide.cli.manifests", "CRDs, rights and workloads to install kubetide in a cluster."),
     "node": ("kubetide.cli.node.command", "The agent of one node."),
@@ -41,7 +43,9 @@ VERBS = {
     "runtime-proxy": ("kubetide.cli.node.runtime_proxy", "Stand between the kubelet and the container runtime."),
     "settings": ("kubetide.cli.settings", "All settings with flags, variables, defaults and meaning."),
     "simulate": ("kubetide.cli.offline.simulate", "Compare policies in a closed loop, on a simulated cluster."),
+    "top": ("kubetide.cli.top", "The workloads of a cluster in the terminal: replicas, usage, sizes, verdicts."),
     "tune": ("kubetide.cli.offline.tune", "Search the recommender's numbers on a recording."),
+    "uninstall": ("kubetide.cli.uninstall", "Remove what components made themselves and nobody uses any more."),
     "up": ("kubetide.cli.up", "An embedded Kubernetes API server; kubectl works on it."),
     "verdicts": ("kubetide.cli.doctor.verdicts", "Every verdict of explain and doctor, with its remedy."),
     "version": ("kubetide.cli.main", "Print the version."),
@@ -184,12 +188,17 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(run_cli(arguments))
 
 
-def run_cli(arguments: list[str] | None = None) -> int:
+def kubectl_plugin() -> None:
+    """Run the same command line as `kubectl tide …`: kubectl finds programs named kubectl-tide on the PATH."""
+    sys.exit(run_cli(program="kubectl tide"))
+
+
+def run_cli(arguments: list[str] | None = None, *, program: str = "kubetide") -> int:
     """Run the command line and return its exit code: errors of ours are one line, without a traceback."""
     if COMPLETE_VARIABLE in os.environ:
         importlib.import_module(VERBS["completion"][0])  # it knows the shells better than click does
     try:
-        result: Any = cli.main(args=arguments, prog_name="kubetide", standalone_mode=False)
+        result: Any = cli.main(args=arguments, prog_name=program, standalone_mode=False)
     except click.exceptions.Abort:
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:

@@ -15,8 +15,10 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+from kubetide.api.objects.core import Lease
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import LEASES, PODS
 from kubetide.cli.asking import get_json, read_json
@@ -31,6 +33,7 @@ from kubetide.kube.client.kubeconfig import load as access
 from kubetide.kube.client.port_forward import get as get_forwarded
 from kubetide.kube.client.settings import KubeSettings
 from kubetide.kube.control.announcement import read_announcement
+from kubetide.kube.control.shards import GROUP_LABEL, together
 from kubetide.settings import COMPONENTS
 
 PORTS = (8941, 8942, 8943, 8944, 8080, 9316)
@@ -76,16 +79,32 @@ async def ask_everywhere(
     `node` or `pod` says which node's agent may know about it too. `problems` takes why somebody who announced itself
     could not be asked.
     """
-    noted = problems if problems is not None else []
     client: Client | None = None
     with suppress(KubetideError):
         client = client_of(invocation)
     try:
-        distinct = await _found(invocation, client, token=token, node=node, pod=pod)
-        answers = await asyncio.gather(*(_ask(place, path, token, client, noted) for place in distinct))
+        return await ask_with(
+            client, path, local=local_places(invocation), token=token, node=node, pod=pod, problems=problems
+        )
     finally:
         if client is not None:
             await client.close()
+
+
+async def ask_with(
+    client: Client | None,
+    path: str,
+    *,
+    local: Sequence[Place] = (),
+    token: str = "",
+    node: str = "",
+    pod: ObjectKey | None = None,
+    problems: list[str] | None = None,
+) -> list[tuple[Place, Any]]:
+    """Return the same, asked as whoever a client stands for; `local` are places on this machine."""
+    noted = problems if problems is not None else []
+    distinct = await _found(local, client, token=token, node=node, pod=pod)
+    answers = await asyncio.gather(*(_ask(place, path, token, client, noted) for place in distinct))
     return [(place, answer) for place, answer in zip(distinct, answers, strict=True) if answer is not None]
 
 
@@ -95,7 +114,7 @@ async def find_places(invocation: Invocation, *, token: str = "") -> list[Place]
     with suppress(KubetideError):
         client = client_of(invocation)
     try:
-        return await _found(invocation, client, token=token)
+        return await _found(local_places(invocation), client, token=token)
     finally:
         if client is not None:
             await client.close()
@@ -120,9 +139,9 @@ async def ask_at(invocation: Invocation, place: Place, path: str, *, token: str 
 
 
 async def _found(
-    invocation: Invocation, client: Client | None, *, token: str, node: str = "", pod: ObjectKey | None = None
+    local: Sequence[Place], client: Client | None, *, token: str, node: str = "", pod: ObjectKey | None = None
 ) -> list[Place]:
-    places = list(_local(invocation))
+    places = list(local)
     if client is not None:
         with suppress(KubetideError, TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
@@ -130,7 +149,8 @@ async def _found(
     return list(dict.fromkeys(places))
 
 
-def _local(invocation: Invocation) -> Sequence[Place]:
+def local_places(invocation: Invocation) -> Sequence[Place]:
+    """Return where a process on this machine may be: what the kubeconfig announces, and the ports of components."""
     announced = ""
     with suppress(KubetideError):
         announced = access(clock=SystemClock(), path=invocation.kubeconfig, context=invocation.context or "").explain
@@ -139,19 +159,29 @@ def _local(invocation: Invocation) -> Sequence[Place]:
 
 
 async def _in_cluster(client: Client, *, token: str, node: str, pod: ObjectKey | None) -> list[Place]:
-    looks = [_lease(client, component, token) for component in ELECTED]
+    looks = [_holders(client, component, token) for component in ELECTED]
     found = await asyncio.gather(*looks, _agent(client, node, pod))
-    return [place for place in found if place is not None]
+    return list(chain.from_iterable(found))
 
 
-async def _lease(client: Client, component: str, token: str) -> Place | None:
-    """Return where the holder of a component's Lease serves; None where it does not say or cannot be asked."""
+async def _holders(client: Client, component: str, token: str) -> list[Place]:
+    """Return where the holder of a component's Lease serves, or all replicas that share its work."""
     settings: Any = load(COMPONENTS[component], env=os.environ)
-    name = getattr(settings, "lease_name", "") or settings.leader_elect_resource_name
-    try:
-        lease = await client.get(LEASES, name, namespace=settings.leader_elect_resource_namespace)
-    except KubetideError:
-        return None
+    group = getattr(settings, "lease_name", "") or settings.leader_elect_resource_name
+    namespace = settings.leader_elect_resource_namespace
+    found: list[Lease] = []
+    with suppress(KubetideError):
+        found.append(await client.get(LEASES, group, namespace=namespace))
+    if found and found[0].spec.holder_identity == together(group):
+        with suppress(KubetideError):
+            members = await client.list(LEASES, namespace=namespace, label_selector=f"{GROUP_LABEL}={group}")
+            found = list(members.items)
+    places = [_place(lease, token) for lease in found]
+    return [place for place in places if place is not None]
+
+
+def _place(lease: Lease, token: str) -> Place | None:
+    """Return where the holder of a Lease serves; None where it does not say or cannot be asked."""
     announced = read_announcement(lease.metadata.annotations)
     if announced is None or not lease.spec.holder_identity:
         return None
@@ -162,18 +192,18 @@ async def _lease(client: Client, component: str, token: str) -> Place | None:
     return Place(announced.address) if token else None
 
 
-async def _agent(client: Client, node: str, pod: ObjectKey | None) -> Place | None:
+async def _agent(client: Client, node: str, pod: ObjectKey | None) -> list[Place]:
     """Return the pod of the agent on a node, or on the node of a pod."""
     try:
         if pod is not None:
             node = (await client.get(PODS, pod.name, namespace=pod.namespace)).spec.node_name or ""
         if not node:
-            return None
+            return []
         agents = await client.list(PODS, label_selector=AGENT_LABELS, field_selector=f"spec.nodeName={node}")
     except KubetideError:
-        return None
-    meta = next((agent.metadata for agent in agents.items), None)
-    return None if meta is None else Place(pod=ObjectKey(meta.namespace, meta.name), port=AGENT_PORT)
+        return []
+    first = [agent.metadata for agent in agents.items[:1]]
+    return [Place(pod=ObjectKey(meta.namespace, meta.name), port=AGENT_PORT) for meta in first]
 
 
 async def _ask(place: Place, path: str, token: str, client: Client | None, problems: list[str]) -> Any:

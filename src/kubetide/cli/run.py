@@ -17,6 +17,7 @@ from email.utils import parsedate_to_datetime
 import click
 from click.shell_completion import CompletionItem
 
+from kubetide import tracing
 from kubetide.cli.compare import COMPARED, Comparison
 from kubetide.cli.completion import Known, complete_flag, complete_value
 from kubetide.cli.dry_run import Report
@@ -35,6 +36,7 @@ from kubetide.kube.control.announcement import Announcement
 from kubetide.kube.control.instruments import Instruments
 from kubetide.kube.control.leader_election import LeaderElector
 from kubetide.kube.control.manager import Component, Manager
+from kubetide.kube.control.shards import ShardMembership
 from kubetide.settings import COMPONENTS, ProcessSettings
 from kubetide.telemetry import Telemetry
 from kubetide.wiring import (
@@ -98,7 +100,10 @@ def complete_words(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_words)
 @click.pass_context
 def command(ctx: click.Context, components: str, flags: tuple[str, ...]) -> None:
-    """Run COMPONENTS (hpa, recommender, updater, admission, slo, colocation; several with commas, or `all`).
+    """Run COMPONENTS (hpa, recommender, updater, admission, policy, slo, colocation, metrics, plan; comma-separated).
+
+    `all` stands for all of them but metrics, which takes metrics.k8s.io over from the server that is there, and plan,
+    which needs the CRD of WorkloadPlans.
 
     FLAGS are the flags of upstream: -flag=x, --flag=x and --flag x all work; a flag that several components
     share may be prefixed (--recommender.kube-api-qps=50). `kubetide settings` lists them.
@@ -118,7 +123,10 @@ def command(ctx: click.Context, components: str, flags: tuple[str, ...]) -> None
     form = dry_form(invocation, own)
     refuse_dry_runs(names, own)
     tune_gc()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with (
+        tracing.exporting(own.tracing_endpoint, own.tracing_ratio),
+        asyncio.Runner(loop_factory=_loop_factory()) as runner,
+    ):
         runner.run(_run(parts, own, form))
 
 
@@ -212,7 +220,7 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings, form: str = "text"
     dry_run: Report | Comparison | None = None
     try:
         for name, part in parts.items():
-            client, _ = connect(
+            client, access = connect(
                 part.connection,
                 clock=clock,
                 rng=rng,
@@ -223,7 +231,15 @@ async def _run(parts: dict[str, _Part], own: ProcessSettings, form: str = "text"
             dry_run = dry_run or _dry_run(own, form, clock, telemetry, client)
             built[name] = build(
                 name,
-                Dependencies(client=client, clock=clock, telemetry=telemetry, rng=rng, limits=limits, dry_run=dry_run),
+                Dependencies(
+                    client=client,
+                    clock=clock,
+                    telemetry=telemetry,
+                    rng=rng,
+                    limits=limits,
+                    dry_run=dry_run,
+                    access=access,
+                ),
                 part.settings,
             )
         if dry_run is not None:
@@ -255,7 +271,7 @@ def _announcing(announcement: Announcement, show: Callable[[object], None]) -> C
 
     def watch(part: object) -> None:
         show(part)
-        if isinstance(part, LeaderElector):
+        if isinstance(part, LeaderElector | ShardMembership):
             part.annotations = announcement.annotations
 
     return watch

@@ -39,7 +39,7 @@ This page is generated: `make docs`.
 def command(section: str | None, form: str, output: str) -> None:
     """Print all settings, or those of SECTION.
 
-    SECTION is process, kube, hpa, recommender, updater, admission, slo, colocation or node.
+    SECTION is process, kube, hpa, recommender, updater, admission, policy, plan, slo, colocation, metrics or node.
     """
     chosen = (section,) if section else tuple(SECTIONS)
     if output == "json":

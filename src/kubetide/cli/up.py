@@ -63,8 +63,8 @@ AGENT_INTERVAL = timedelta(seconds=5)
     "with_",
     default="",
     metavar="NAME,...",
-    help="Run controllers inside the simulation, in its time: hpa, recommender, updater, admission, slo, colocation, "
-    "node (an agent on every node), or all.",
+    help="Run controllers inside the simulation, in its time: hpa, recommender, updater, admission, policy, slo, "
+    "colocation, node (an agent on every node), or all.",
 )
 @click.option("--agents", is_flag=True, help="The same as --with node.")
 @click.option(
@@ -74,6 +74,13 @@ AGENT_INTERVAL = timedelta(seconds=5)
     default=9316,
     show_default=True,
     help="Port on which --with answers kubetide explain and kubetide node status; 0 takes a free one.",
+)
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(0, 65535),
+    default=8950,
+    show_default=True,
+    help="Port of the dashboard of --with; a free one where it is taken.",
 )
 @click.option(
     "--event-ttl", default="1h", show_default=True, help="How long events are kept after their last change; 0: always."
@@ -86,6 +93,13 @@ AGENT_INTERVAL = timedelta(seconds=5)
     "(false).",
 )
 @click.option("--audit", type=click.Path(path_type=Path, dir_okay=False), help="Append one JSON line per request here.")
+@click.option(
+    "--audit-level",
+    type=click.Choice(["Metadata", "Request"]),
+    default="Metadata",
+    show_default=True,
+    help="How much a line of the audit log holds: Request adds the bodies of writes.",
+)
 @click.option(
     "--allow-remote", is_flag=True, help="Listen on an address that other machines can reach. Not for production."
 )
@@ -102,9 +116,11 @@ def command(
     with_: str,
     agents: bool,
     status_port: int,
+    dashboard_port: int,
     event_ttl: str,
     feature_gates: str,
     audit: Path | None,
+    audit_level: str,
     allow_remote: bool,
 ) -> None:
     """Run an embedded Kubernetes API server; kubectl works on it.
@@ -114,7 +130,7 @@ def command(
     configure = getattr(invocation, "configure_logging", None)
     if configure is not None:
         configure()
-    if not allow_remote and not _is_loopback(host):
+    if not allow_remote and not is_loopback(host):
         raise InvalidInput(f"{host} can be reached by other machines; say --allow-remote if that is meant")
     names = _names(with_, agents=agents)
     if bare and (sim is not None or speed != 1.0 or names):
@@ -136,9 +152,11 @@ def command(
             scenario=scenario,
             names=names,
             status_port=status_port,
+            dashboard_port=dashboard_port,
             event_ttl=lifetime,
             gates=gates,
             audit=audit,
+            audit_level=audit_level,
             pace=Pace(speed) if paced else None,
             keys=keys,
         )
@@ -168,7 +186,8 @@ def _scenario(path: Path | None) -> "Scenario":
     return Scenario(name="up", nodes=[ScenarioNodes(name="node", count=3)]) if path is None else load_scenario(path)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -184,13 +203,15 @@ async def _serve(
     scenario: "Scenario | None",
     names: Sequence[str],
     status_port: int,
+    dashboard_port: int,
     event_ttl: timedelta,
     gates: frozenset[str],
     audit: Path | None,
+    audit_level: str,
     pace: Pace | None,
     keys: Keyboard | None,
 ) -> None:
-    from kubetide.embedded.apiserver.auth.audit import AuditLog
+    from kubetide.embedded.apiserver.auth.audit import AuditLevel, AuditLog
     from kubetide.embedded.apiserver.auth.identity import make_identity
     from kubetide.embedded.apiserver.http import serve
     from kubetide.embedded.apiserver.rest.requests import ADMIN
@@ -203,6 +224,7 @@ async def _serve(
         journal = Journal(data) if data is not None else None
         identity = make_identity(journal, now=real.now())
         store = journal.load() if journal is not None else None
+        level = AuditLevel(audit_level)
         # Certificates are checked by clients in real time, whatever time the cluster lives in.
         now = real.now()
         begin = resume_time(store.everything(), now) if store is not None else now
@@ -214,7 +236,7 @@ async def _serve(
             token_key=identity.token_key,
             tokens={identity.token: ADMIN},
             gates=gates,
-            audit=stack.enter_context(AuditLog(audit, clock)) if audit is not None else None,
+            audit=stack.enter_context(AuditLog(audit, clock, level=level)) if audit is not None else None,
         )
         if journal is not None:
             journal.start()
@@ -240,6 +262,12 @@ async def _serve(
 
             await stack.enter_async_context(housekeeping(api, event_ttl=event_ttl))
         write_private(kubeconfig, identity.kubeconfig(serving.url, explain=explain))
+        if names:
+            from kubetide.cli.dashboard.beside import beside
+            from kubetide.cli.dashboard.command import Options
+
+            url = stack.enter_context(beside(Options(kubeconfig=kubeconfig, port=dashboard_port)))
+            click.echo(f"dashboard: {url}")
         if "node" in names:
             click.echo(f"agents: kubetide node status --address {explain}")
         click.echo(f"ready: {serving.url}  export KUBECONFIG={kubeconfig}")

@@ -388,3 +388,13 @@ def make_limit_range(name: str = "limits", namespace: str = "default", *limits: 
         "metadata": make_meta(name, namespace),
         "spec": {"limits": list(limits)},
     }
+
+
+def make_quota(name: str = "quota", namespace: str = "default", *, hard: Mapping[str, str]) -> Raw:
+    """A ResourceQuota with what it allows."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": make_meta(name, namespace),
+        "spec": {"hard": dict(hard)},
+    }

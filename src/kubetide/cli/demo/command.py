@@ -22,7 +22,7 @@ from kubetide.cli.demo.keyboard import keyboard
 from kubetide.cli.demo.showing import Ports, Showing
 from kubetide.cli.demo.summary import make_summary
 from kubetide.cli.demo.view import LiveView, PlainView, View
-from kubetide.dashboard.screen import render, text_of
+from kubetide.dashboard.core.screen import render, text_of
 from kubetide.durations import parse_duration
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.load.scenario_file import load_scenario
@@ -85,7 +85,7 @@ class _Size(click.ParamType[Any]):
     metavar="WIDTHxHEIGHT",
     help="Print the screen as it is at the end, for a terminal of this size, and nothing else.",
 )
-@click.option("--http", is_flag=True, help="Serve the API as well, so that kubectl can look.")
+@click.option("--http", is_flag=True, help="Serve the API for kubectl, and a dashboard for browsers.")
 @click.option("--port", type=click.IntRange(0, 65535), default=6443, show_default=True, help="Port for --http.")
 @click.option(
     "--status-port",
@@ -93,6 +93,13 @@ class _Size(click.ParamType[Any]):
     default=9316,
     show_default=True,
     help="Port on which --http also answers kubetide node status and kubetide explain.",
+)
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(0, 65535),
+    default=8950,
+    show_default=True,
+    help="Port of the dashboard of --http; a free one where it is taken.",
 )
 @click.pass_obj
 def command(
@@ -108,6 +115,7 @@ def command(
     http: bool,
     port: int,
     status_port: int,
+    dashboard_port: int,
 ) -> None:
     """Show a simulated cluster under load: what changes, and why.
 
@@ -139,7 +147,7 @@ def command(
             seed=seed,
             speed=speed or None,
             keys=keys,
-            ports=Ports(api=port, status=status_port) if http else None,
+            ports=Ports(api=port, status=status_port, dashboard=dashboard_port) if http else None,
         )
         outcome = run_virtual(_until_terminated(showing), start=loaded.start, speed=speed or None)
     view.close()

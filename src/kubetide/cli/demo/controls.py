@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kubetide.cli.demo.pace import Pace
-from kubetide.dashboard.model import Filter
+from kubetide.dashboard.core.model import Filter
 
 NEXT, BACK, LINES, INJECT = "\t", "\x1b[Z", "l", "s"
 Injection = Literal["spike", "metrics", "node"]

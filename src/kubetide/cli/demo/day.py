@@ -14,7 +14,7 @@ from datetime import timedelta
 from kubetide.cli.demo.controls import Controls
 from kubetide.cli.demo.pace import Pace
 from kubetide.cli.demo.story import Story
-from kubetide.dashboard.model import State
+from kubetide.dashboard.core.model import State
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.ledger import Account, Ledger

@@ -47,7 +47,9 @@ class Keyboard:
         tty.setcbreak(self._fd, termios.TCSADRAIN)
 
     @contextmanager
-    def listen(self, pressed: Callable[[str], None]) -> Iterator[None]:
+    def listen(
+        self, pressed: Callable[[str], None], parse: Callable[[bytes], Iterator[str]] = keys_in
+    ) -> Iterator[None]:
         """Call `pressed` with every key that has a meaning, in the running loop, while the context lasts."""
         loop = asyncio.get_running_loop()
 
@@ -58,7 +60,7 @@ class Keyboard:
                 data = b""
             if not data:
                 loop.remove_reader(self._fd)
-            for key in keys_in(data):
+            for key in parse(data):
                 pressed(key)
 
         def resumed() -> None:

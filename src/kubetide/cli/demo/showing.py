@@ -33,14 +33,16 @@ from kubetide.simulate.controllers import Controllers
 REFRESH_SECONDS = 0.25
 STOPPING_SPEED = 240.0
 SPIKE_FACTOR = 3.0
+DASHBOARD_INTERVAL = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where the API, and what the controllers explain, can be asked for."""
+    """Where the API, what the controllers explain, and the dashboard can be asked for."""
 
     api: int
     status: int
+    dashboard: int = 0
 
 
 class Showing:
@@ -192,4 +194,10 @@ class Showing:
         self._view.tell(Line(now, "api", f"{serving.url}  export KUBECONFIG={self._kubeconfig}"))
         if explain:
             self._view.tell(Line(now, "agents", f"kubetide node status --address {explain}"))
+        from kubetide.cli.dashboard.beside import beside
+        from kubetide.cli.dashboard.command import Options
+
+        options = Options(kubeconfig=self._kubeconfig, port=self._ports.dashboard, interval=DASHBOARD_INTERVAL)
+        url = stack.enter_context(beside(options))
+        self._view.tell(Line(now, "dashboard", url))
         set_speed(self._speed)

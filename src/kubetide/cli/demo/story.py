@@ -13,7 +13,7 @@ from kubetide.api.values.quantity import quantity_float
 from kubetide.cli.demo.cluster_view import ClusterViews
 from kubetide.cli.demo.controls import Controls
 from kubetide.cli.demo.verdict import Facts, verdict_of
-from kubetide.dashboard.model import Amounts, Banner, Entry, Node, State, Workload
+from kubetide.dashboard.core.model import Amounts, Banner, Entry, Node, State, Workload
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubetide.dashboard.bars import cores, memory
-from kubetide.dashboard.model import NOTHING, Amounts, Judgement, Tone
+from kubetide.dashboard.core.bars import cores, memory
+from kubetide.dashboard.core.model import NOTHING, Amounts, Judgement, Tone
 from kubetide.verdicts.core.verdict import Finding, Severity
 
 SLOW_SECONDS = 1.0
@@ -94,7 +94,8 @@ def _slow(facts: Facts) -> Judgement | None:
 
 
 def _wasteful(facts: Facts) -> Judgement | None:
-    if facts.hpa is not None or facts.cpu.asked < 0.5 or facts.cpu.used > _WASTE * facts.cpu.asked:
+    used, asked = facts.cpu.used, facts.cpu.asked
+    if facts.hpa is not None or asked < 0.5 or used is None or used > _WASTE * asked:
         return None
     text = f"WASTEFUL: uses {cores(facts.cpu.used)} of {cores(facts.cpu.asked)} cores"
     if facts.vpa is None:

@@ -1,13 +1,14 @@
 """Where a showing is seen: plain lines, or a screen that is drawn anew a few times a second."""
 
+from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from kubetide.dashboard.model import State, Tone
-from kubetide.dashboard.screen import Span, render
+from kubetide.dashboard.core.model import State, Tone
+from kubetide.dashboard.core.screen import Row, Span, render
 from kubetide.embedded.sim.narration import Line
 
 _COLOURS: dict[Tone, str] = {"plain": "", "good": "green", "warn": "yellow", "bad": "red"}
@@ -77,9 +78,12 @@ class LiveView:
         """What changed stands in the state, and is drawn with it."""
 
     def draw(self, state: State) -> None:
-        width, height = self._console.size
+        self.show(lambda width, height: render(state, width, height))
+
+    def show(self, make: Callable[[int, int], list[Row]]) -> None:
+        """Show the lines that are made for the size of the terminal."""
         text = Text(no_wrap=True, overflow="crop", end="")
-        for number, row in enumerate(render(state, width, height)):
+        for number, row in enumerate(make(*self._console.size)):
             text.append("\n" if number else "")
             for span in row:
                 text.append(span.text, style=_style(span))

@@ -19,7 +19,7 @@ from kubetide.cli.main import Invocation
 from kubetide.cli.places import client_of
 from kubetide.clock import Clock, SystemClock
 from kubetide.errors import Unavailable
-from kubetide.install.objects import COMPONENTS
+from kubetide.install.objects import ALL, COMPONENTS
 from kubetide.kube.client.client import Client
 from kubetide.verdicts.cluster_reader import read_cluster
 from kubetide.verdicts.core.finding import found
@@ -50,13 +50,13 @@ _OBJECTS = {
 def command(invocation: Invocation, components: tuple[str, ...], output: str, kubetide_namespace: str) -> int:
     """Look at autoscalers, workloads, budgets, nodes and webhooks, and whether components can run here.
 
-    COMPONENT is hpa, recommender, updater, admission, slo, colocation or node; without any all are meant. Objects of
-    all namespaces are looked at, or those of -n.
+    COMPONENT is hpa, recommender, updater, admission, policy, slo, colocation, node, metrics or plan; without any all
+    but the last two are meant. Objects of all namespaces are looked at, or those of -n.
 
     Exit code 1 says that something is wrong, 2 that something could not be looked at.
     """
     everything = not components or "all" in components
-    chosen = COMPONENTS if everything else tuple(dict.fromkeys(components))
+    chosen = ALL if everything else tuple(dict.fromkeys(components))
     findings = asyncio.run(_examined(invocation, chosen, kubetide_namespace))
     if everything:
         findings = without_absent(findings)

@@ -36,6 +36,9 @@ _RIVALS = {
     "slo": (("koordinator-system", "koordinator-manager"),),
     "colocation": (),
     "node": (),
+    "metrics": (),
+    "policy": (),
+    "plan": (),
 }
 # What must be served, as a resource below its API version; without it: which verdict, and what it means.
 _SERVED = {

@@ -41,6 +41,10 @@ ALIASES = {
     "vpas": "vpa",
     "pods": "pod",
     "po": "pod",
+    "plans": "plan",
+    "workloadplan": "plan",
+    "workloadplans": "plan",
+    "wplan": "plan",
     "nodes": "node",
     "no": "node",
 }
@@ -103,8 +107,8 @@ def command(
 ) -> None:
     """Explain an object: the verdict and its fix, the numbers behind it, its history.
 
-    KIND is hpa, vpa, pod, node, deploy or statefulset. Without a name, or with -A, everything that has a problem is
-    listed, of KIND or of all kinds.
+    KIND is hpa, vpa, plan, pod, node, deploy or statefulset. Without a name, or with -A, everything that has a problem
+    is listed, of KIND or of all kinds.
     """
     span = _span(since)
     if name is None or all_namespaces:
@@ -198,6 +202,9 @@ async def _answer(question: Question) -> tuple[dict[str, Any], list[Finding]]:
     trace["events"] = since(events, question.since, now=now)
     if view is None:
         return trace, [found_verdict("server-unreachable", kind, key, message=problem)]
+    if kind == "plan":
+        # What can be wrong with a plan is wrong with its autoscalers, or in its own message.
+        return trace, [*about(view, "hpa", key), *about(view, "vpa", key)]
     findings = about(view, kind, key, trace)
     if not findings:
         # A controller may know what the cluster does not show: it is of another cluster, or the object has just gone.
@@ -219,7 +226,7 @@ async def _numbers(question: Question, view: ClusterView | None) -> dict[str, An
             recompute=question.recompute,
         )
     except KubetideError as error:
-        if view is None or question.address or not about(view, question.kind, question.key):
+        if view is None or question.address or question.kind == "plan" or not about(view, question.kind, question.key):
             raise
         return {"unexplained": str(error)}
 

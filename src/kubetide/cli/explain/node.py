@@ -10,6 +10,7 @@ from kubetide.slo.explain import render as render_overcommit
 _WORDS = {
     "leftMilli": "left for best effort",
     "thresholdPercent": "threshold",
+    "share": "controlled threshold",
     "nodeUsedCores": "used by the node",
     "podsUsedCores": "used by other pods",
     "hostApplicationsUsedCores": "used by host applications",

@@ -20,6 +20,7 @@ from kubetide.config import Settings, load
 from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
+from kubetide.plan.core.objects import PLANS
 from kubetide.settings import COMPONENTS
 
 
@@ -39,6 +40,7 @@ KINDS = {
     "vpa": Kind("recommender", VPAS, "kubetide.vpa.recommender.loop", "kubetide.vpa.recommender.explain", True),
     "pod": Kind("updater", PODS, "kubetide.vpa.updater.loop", "kubetide.cli.explain.pod", True),
     "node": Kind("slo", NODES, "kubetide.slo.cluster_view", "kubetide.cli.explain.node", False),
+    "plan": Kind("plan", PLANS, "kubetide.plan.explain", "kubetide.plan.explain", True),
     "deploy": Kind("", DEPLOYMENTS, "", "kubetide.cli.explain.workload", True),
     "statefulset": Kind("", STATEFUL_SETS, "", "kubetide.cli.explain.workload", True),
 }

@@ -14,6 +14,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
+from kubetide import tracing
 from kubetide.cli.completion import Known, complete_flag, complete_value
 from kubetide.cli.dry_run import Report
 from kubetide.cli.go_flags import asks_for_help, describe_flags, take_globals
@@ -121,14 +122,16 @@ def command(ctx: click.Context) -> None:
         raise SettingsError("is for run hpa, recommender and updater", field="flag --compare")
     if own.once and not own.dry_run:
         raise SettingsError("goes with --dry-run", field="flag --once")
-    asyncio.run(_run(settings, connection, own, dry_form(invocation, own)))
+    with tracing.exporting(own.tracing_endpoint, own.tracing_ratio):
+        asyncio.run(_run(settings, connection, own, dry_form(invocation, own)))
 
 
 def refuse_unknown_names(settings: NodeSettings) -> None:
-    """Raise SettingsError for gates and extensions that do not exist, before anything is asked of a cluster."""
+    """Raise SettingsError for gates, extensions and targets that do not exist, before a cluster is asked."""
     from kubetide.node.core.qos.extensions import switched_on
-    from kubetide.node.enforcement import installed_extensions
+    from kubetide.node.enforcement import best_effort_target, installed_extensions
 
+    best_effort_target(settings)
     version = settings.version
     gates = parse_gates(settings.feature_gates, compat=version)
     hooks = parse_gates(settings.runtime_hooks, HOOK_GATES, version)

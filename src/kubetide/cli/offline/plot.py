@@ -10,15 +10,18 @@ import click
 from kubetide.charts import to_svg, to_text
 from kubetide.cli.main import Invocation
 from kubetide.cli.offline.record import DURATION
-from kubetide.cli.offline.usage_sources import show_progress, sources_of, usage_options
+from kubetide.cli.offline.usage_sources import Progress, sources_of, usage_options
 from kubetide.cli.places import client_of
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
 from kubetide.recommend.cluster import Selection
-from kubetide.recommend.core.plots import charts, replicas
+from kubetide.recommend.core.plots import VpaMarks, charts, replicas
 from kubetide.recommend.core.rows import rows
 from kubetide.recommend.core.workloads import Usage, key_of
 from kubetide.recommend.gathering import Gathered, gather
+from kubetide.recommend.vpa_marks import read_marks
+
+_FONTS = "Liberation Sans, Arial, Helvetica, Noto Sans, DejaVu Sans"
 
 
 @click.command("plot", short_help="Usage of a workload beside its requests.")
@@ -27,20 +30,24 @@ from kubetide.recommend.gathering import Gathered, gather
 @click.option("--container", default="", help="Only this container.")
 @click.option("--since", "history", type=DURATION, default="7d", show_default=True, help="How far to look back.")
 @usage_options
-@click.option("-o", "--output", type=click.Choice(["term", "svg", "html"]), default="term", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["term", "svg", "png", "html"]), default="term", show_default=True)
 @click.pass_obj
 def command(invocation: Invocation, /, workload: str, kind: str, container: str, output: str, **given: Any) -> None:
     """Plot usage (p50 to p95 over its pods), request, limit, recommendation, OOM kills, and the number of pods."""
+    if output == "png" and sys.stdout.isatty():
+        raise click.UsageError("-o png is for a file: kubetide plot … -o png > plot.png")
     namespace, _, name = workload.rpartition("/")
     chosen = namespace or invocation.namespace or "default"
     selection = Selection(namespace=chosen, kinds=frozenset({kind.lower()} if kind else ()), name=name)
-    found = asyncio.run(_gather(invocation, selection, given))
+    found, marks = asyncio.run(_gather(invocation, selection, given))
     workloads = found.state.workloads
     if not workloads:
         raise InvalidInput("there is no such workload", subject=f"{chosen}/{name}")
     if len(workloads) > 1:
         kinds = ", ".join(sorted(each.kind for each in workloads))
         raise InvalidInput(f"several workloads have this name ({kinds}): give --kind", subject=f"{chosen}/{name}")
+    for problem in found.state.problems:
+        click.echo(f"kubetide: {problem}", err=True)
     made = rows(workloads, found.usage, bounds={"": found.state.bounds}, why_missing=found.missing)
     drawn = []
     for row in sorted(made, key=lambda each: each.position):
@@ -48,7 +55,8 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
         if container and row.container != container:
             continue
         if isinstance(usage, Usage):
-            drawn += [*charts(usage, row, targets=workloads[0].utilization), replicas(usage, row)]
+            vpa = marks.get(row.container, VpaMarks())
+            drawn += [*charts(usage, row, targets=workloads[0].utilization, vpa=vpa), replicas(usage, row)]
         else:
             click.echo(f"kubetide: {row.workload} {row.container}: {row.reason}", err=True)
     if not drawn:
@@ -56,6 +64,8 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
     match output:
         case "svg":
             click.echo(_stacked([to_svg(chart) for chart in drawn]))
+        case "png":
+            click.echo(_png(_stacked([to_svg(chart) for chart in drawn])), nl=False)
         case "html":
             title = escape(f"{chosen}/{name}")
             body = "".join(f"<p>{to_svg(chart)}</p>" for chart in drawn)
@@ -74,10 +84,29 @@ def _stacked(images: list[str], height: int = 240) -> str:
     )
 
 
-async def _gather(invocation: Invocation, selection: Selection, given: dict[str, Any]) -> Gathered:
+def _png(image: str) -> bytes:
+    """Return an SVG image as PNG, on white and twice as large, with the first of some common fonts that is there."""
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError as error:
+        raise InvalidInput("needs resvg: pip install kubetide[png]", field="-o png") from error
+    named = image.replace('font-family="system-ui, sans-serif"', f'font-family="{_FONTS}"')
+    text = f'<text y="9" font-family="{_FONTS}">x</text>'
+    probe = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{text}</svg>'
+    if svg_to_bytes(svg_string=probe) == svg_to_bytes(svg_string=probe.replace(">x<", "> <")):
+        raise InvalidInput(f"there is none of the fonts {_FONTS}: install one, or use -o svg", field="-o png")
+    return bytes(svg_to_bytes(svg_string=named, background="#ffffff", zoom=2.0))
+
+
+async def _gather(
+    invocation: Invocation, selection: Selection, given: dict[str, Any]
+) -> tuple[Gathered, dict[str, VpaMarks]]:
     clock, client = SystemClock(), client_of(invocation)
     try:
-        tell = show_progress if sys.stderr.isatty() else None
-        return await gather(client, clock, selection, sources_of(given, clock), progress=tell)
+        tell = Progress(clock) if sys.stderr.isatty() else None
+        found = await gather(client, clock, selection, sources_of(given, clock), progress=tell)
+        workloads = found.state.workloads
+        marks = await read_marks(client, workloads[0], found.state.problems) if len(workloads) == 1 else {}
+        return found, marks
     finally:
         await client.close()

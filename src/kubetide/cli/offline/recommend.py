@@ -16,7 +16,7 @@ from kubetide.api.values.quantity import parse_quantity
 from kubetide.api.values.selectors import parse_selector
 from kubetide.cli.main import Invocation
 from kubetide.cli.offline.record import DURATION
-from kubetide.cli.offline.usage_sources import pair, show_progress, sources_of, usage_options
+from kubetide.cli.offline.usage_sources import Progress, pair, sources_of, usage_options
 from kubetide.cli.places import client_of
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
@@ -25,12 +25,13 @@ from kubetide.recommend.cluster import Selection
 from kubetide.recommend.core.changes import Difference, compare
 from kubetide.recommend.core.estimators import estimator
 from kubetide.recommend.core.patches import LAYOUTS, vpas
-from kubetide.recommend.core.rows import Row, rows
+from kubetide.recommend.core.rows import Row, by_namespace, rows
 from kubetide.recommend.core.sizing import LimitPolicy, Options, short
 from kubetide.recommend.core.workloads import ContainerKey, Sizes, Usage
 from kubetide.recommend.gathering import Gathered, gather
 from kubetide.recommend.installed import installed_estimators
 from kubetide.recommend.manifest_edits import edit_repository
+from kubetide.recommend.opencost import averaged
 from kubetide.recommend.outputs.html import to_html
 from kubetide.recommend.outputs.sarif import sarif
 from kubetide.recommend.outputs.table import WIDTH, table
@@ -57,7 +58,12 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 @click.option("--limits", type=click.Choice([each.value for each in LimitPolicy]), default="keep", show_default=True)
 @click.option("--keep-ratio", is_flag=True, help="The same as --limits ratio.")
 @click.option("--keep-qos", is_flag=True, help="Keep the QoS class Guaranteed.")
-@click.option("--price", default="", metavar="cpu=…,gib=…|FILE", help="Money per core-hour and GiB-hour.")
+@click.option(
+    "--price",
+    default="",
+    metavar="cpu=…,gib=…|FILE|none",
+    help="Money per core-hour and GiB-hour. Default: OpenCost, if it is in the cluster.",
+)
 @click.option("--details", is_flag=True, help="Show the backtest of every row.")
 @click.option("--fail-over", metavar="PERCENT", help="Exit with 1 where requests differ by more, for CI.")
 @click.option(
@@ -95,7 +101,7 @@ def command(
     parse_selector(selection.labels)
     sources_of(given, SystemClock())  # mistakes are said before a cluster is asked
     threshold = None if fail_over is None else percent(fail_over, "--fail-over")
-    price_list = read_prices(given["price"])
+    price_list = read_prices("" if given["price"] == "none" else given["price"])
     clock = SystemClock()
     found = asyncio.run(_gather(invocation, _contexts(invocation, given["all_contexts"]), selection, given, clock))
     problems = tuple(problem for each in found.values() for problem in each.problems(len(found) > 1))
@@ -105,10 +111,17 @@ def command(
         {key: usage for each in found.values() for key, usage in each.usage.items()},
         options,
         bounds={cluster: each.state.bounds for cluster, each in found.items()},
-        prices=None if price_list is None else price_list.prices(nodes),
+        prices=averaged({cluster: each.prices for cluster, each in found.items()})
+        if price_list is None
+        else price_list.prices(nodes),
         why_missing={key: reason for each in found.values() for key, reason in each.missing.items()},
     )
-    report = Report(at=clock.now().isoformat(timespec="seconds"), problems=problems, rows=tuple(made))
+    report = Report(
+        at=clock.now().isoformat(timespec="seconds"),
+        problems=problems,
+        namespaces=tuple(by_namespace(made)),
+        rows=tuple(made),
+    )
     for problem in problems:
         click.echo(f"kubetide: {problem}", err=True)
     if given["repo"] is not None:
@@ -138,12 +151,12 @@ async def _gather(
 ) -> dict[str, Gathered]:
     """Read one cluster after the other; rows name their cluster where there are several."""
     found: dict[str, Gathered] = {}
-    tell = show_progress if sys.stderr.isatty() else None
+    tell = Progress(clock) if sys.stderr.isatty() else None
     for context in contexts:
         client = client_of(replace(invocation, context=context or None))
         cluster = context if len(contexts) > 1 else ""
         try:
-            sources = sources_of(given, clock)
+            sources = replace(sources_of(given, clock), opencost=not given["price"])
             found[cluster] = await gather(client, clock, selection, sources, cluster=cluster, progress=tell)
         finally:
             await client.close()

@@ -86,7 +86,7 @@ def command(
     from kubetide.replay.parts import parts_file
     from kubetide.replay.pictures import sections, with_clairvoyant
     from kubetide.replay.report import as_csv, as_json, table
-    from kubetide.replay.run import Options, load_policy, run, with_cadence
+    from kubetide.replay.runs import Options, load_policy, run, with_cadence
 
     specs = [load_policy(name) if every is None else with_cadence(load_policy(name), every) for name in policies]
     if len({spec.name for spec in specs}) < len(specs):

@@ -53,6 +53,7 @@ _STEP = 60
 @click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
 @click.option("--workers", type=click.IntRange(1), help="Processes. Default: as many as there are CPUs.")
 @click.option("--scheduler", default="", metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://10.0.0.1:8786.")
+@click.option("--resume", is_flag=True, help="Go on with a comparison that Ctrl-C ended: finished runs have been kept.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option(
     "--series",
@@ -83,6 +84,7 @@ def command(
     price_memory: float,
     workers: int | None,
     scheduler: str,
+    resume: bool,
     output: str,
     series: Path | None,
     charts: bool,
@@ -119,10 +121,17 @@ def command(
         slo=slo,
         workers=workers or len(os.sched_getaffinity(0)),
         scheduler=scheduler,
+        keep=_kept_runs(source, name, scenario.name),
+        resume=resume,
         prices=Prices(core=price_cpu, gib=price_memory),
     )
     with progress_bar("simulating") as progress:
-        outcomes = run(scenario, _variants(policies, vs), options, progress=progress)
+        try:
+            outcomes = run(scenario, _variants(policies, vs), options, progress=progress)
+        except KeyboardInterrupt:
+            if options.keep is not None and options.keep.exists():
+                click.echo(f"\nfinished runs are kept in {options.keep}; go on with --resume", err=True)
+            raise
     if output == "json":
         click.echo(reports.as_json(outcomes))
     elif output == "csv":
@@ -137,6 +146,14 @@ def command(
             show_charts(parts)
         if report is not None:
             write_report(report, page(f"Simulation of {scenario.name}", parts))
+
+
+def _kept_runs(source: str, name: str | None, scenario: str) -> Path:
+    """Return where finished runs are kept: beside the file that is simulated, here where it is none."""
+    path = Path(source)
+    if name is None and path.exists():
+        return path.with_name(path.name + ".runs")
+    return Path(f"{(name or scenario).replace('/', '-')}.runs")
 
 
 class _Load:

@@ -1,5 +1,6 @@
 """Where usage of containers comes from, as options of `recommend` and `plot`."""
 
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,8 +10,9 @@ import click
 import msgspec
 
 from kubetide.cli.offline.record import DURATION
-from kubetide.clock import SystemClock
+from kubetide.clock import Clock, SystemClock
 from kubetide.errors import InvalidInput
+from kubetide.recommend.core.sigv4 import AwsCredentials, signed_headers
 from kubetide.recommend.gathering import AUTO, Sources
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.prometheus_usage import Question
@@ -31,6 +33,12 @@ _OPTIONS = (
         "--prometheus-header", "headers", multiple=True, metavar="NAME=VALUE", help="A header, such as a tenant."
     ),
     click.option("--prometheus-ca", type=click.Path(path_type=Path, exists=True), help="CA certificates to trust."),
+    click.option(
+        "--prometheus-sigv4",
+        default="",
+        metavar="REGION[/SERVICE]",
+        help="Sign requests for AWS with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.",
+    ),
     click.option("--prometheus-insecure", is_flag=True, help="Do not verify the certificate."),
     click.option(
         "--step", default="auto", show_default=True, help="Distance of samples; auto widens it with the cluster."
@@ -70,8 +78,31 @@ def sources_of(given: Mapping[str, Any], clock: SystemClock) -> Sources:
     )
     tls = ssl.create_default_context(cafile=str(given["prometheus_ca"])) if given["prometheus_ca"] else None
     headers = dict(pair(text, "--prometheus-header") for text in given["headers"])
-    prometheus = PrometheusHttp(settings, Telemetry(), clock, headers=headers, tls=tls)
+    sign = _signer(given["prometheus_sigv4"], clock, os.environ)
+    prometheus = PrometheusHttp(settings, Telemetry(), clock, headers=headers, tls=tls, sign=sign)
     return Sources(prometheus=prometheus, question=question, watch=watch)
+
+
+def _signer(
+    text: str, clock: Clock, environment: Mapping[str, str]
+) -> Callable[[str, bytes], Mapping[str, str]] | None:
+    """Return what signs requests for AWS, if that is asked for."""
+    if not text:
+        return None
+    region, _, service = text.partition("/")
+    credentials = AwsCredentials(
+        access_key=environment.get("AWS_ACCESS_KEY_ID", ""),
+        secret_key=environment.get("AWS_SECRET_ACCESS_KEY", ""),
+        session_token=environment.get("AWS_SESSION_TOKEN", ""),
+        region=region,
+        service=service or "aps",
+    )
+    if not (credentials.access_key and credentials.secret_key):
+        missing = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set"
+        raise InvalidInput(
+            f'{missing}: eval "$(aws configure export-credentials --format env)"', field="--prometheus-sigv4"
+        )
+    return lambda url, body: signed_headers(credentials, "POST", url, body, {}, now=clock.now())
 
 
 def pair(text: str, field: str) -> tuple[str, str]:
@@ -82,8 +113,18 @@ def pair(text: str, field: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def show_progress(what: str, done: int, of: int) -> None:
-    """Draw a progress bar on standard error."""
-    filled = done * 30 // max(1, of)
-    end = "\n" if done >= of else ""
-    click.echo(f"\r{what} [{'█' * filled}{'·' * (30 - filled)}] {done}/{of}{end}", err=True, nl=False)
+class Progress:
+    """A progress bar on standard error, with what is done per second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began: dict[str, float] = {}
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        """Draw the bar."""
+        now = self._clock.monotonic()
+        seconds = now - self._began.setdefault(what, now)
+        rate = f" {done / seconds:.1f}/s" if seconds > 0 else ""
+        filled = done * 30 // max(1, of)
+        end = "\n" if done >= of else ""
+        click.echo(f"\r{what} [{'█' * filled}{'·' * (30 - filled)}] {done}/{of}{rate}{end}", err=True, nl=False)

@@ -1,0 +1,1 @@
+"""`kubetide dashboard`: the cluster in a browser."""

@@ -8,7 +8,7 @@ from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.identity import Identity, make_identity
 from kubetide.embedded.apiserver.http import ServerOptions, Serving, serve
 from kubetide.embedded.apiserver.rest.requests import ADMIN
-from kubetide.embedded.apiserver.server import ApiServer
+from kubetide.embedded.apiserver.server import ApiServer, Audit
 from kubetide.kube.client.credentials import Headers, Static, bearer
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
@@ -35,11 +35,15 @@ class Running:
 
 
 @asynccontextmanager
-async def running(options: ServerOptions | None = None, *, window: int = 5000) -> AsyncIterator[Running]:
+async def running(
+    options: ServerOptions | None = None, *, window: int = 5000, audit: Audit | None = None
+) -> AsyncIterator[Running]:
     """Serve while the context lasts."""
     clock = SystemClock()
     identity = make_identity(None, now=clock.now())
-    api = ApiServer(clock=clock, token_key=identity.token_key, tokens={identity.token: ADMIN}, window=window)
+    api = ApiServer(
+        clock=clock, token_key=identity.token_key, tokens={identity.token: ADMIN}, window=window, audit=audit
+    )
     tls = identity.tls("127.0.0.1", now=clock.now())
     async with serve(api, tls=tls, options=options) as serving:
         yield Running(api, identity, serving)

@@ -147,6 +147,40 @@ def test_a_pod_that_cannot_be_what_it_says_is_refused(labels: Raw, spec: Raw, me
     assert message in run(main)
 
 
+REQUIRED = {
+    "enable": " True",
+    "rules": '[{"name": "owned", "requiredLabels": ["team"], "namespaceWhitelist": ["jobs"]}]',
+}
+
+
+@pytest.mark.parametrize(
+    ("gate", "namespace", "labels", "refused"),
+    [
+        pytest.param(True, "default", {}, True, id="label-missing"),
+        pytest.param(True, "default", {"team": ""}, False, id="any-value-will-do"),
+        pytest.param(True, "default", {"pod.koordinator.sh/skip-enhanced-validation": "true"}, False, id="skipped"),
+        pytest.param(True, "jobs", {}, False, id="whitelisted-namespace"),
+        pytest.param(False, "default", {}, False, id="gate-off"),
+    ],
+)
+def test_labels_that_a_config_map_requires(gate: bool, namespace: str, labels: Raw, refused: bool) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await batch_namespace(cluster)
+        await batch_namespace(cluster, "koordinator-system")
+        gates = f"EnablePodEnhancedValidator={str(gate).lower()}"
+        async with colocated(cluster, feature_gates=(gates,)):
+            await cluster.apply(make_config_map("pod-enhanced-validator-config", "koordinator-system", REQUIRED))
+            await cluster.run_for(SECOND)
+            made = make_pod("p", namespace, labels=labels, cpu="1")
+            if refused:
+                with pytest.raises(ApiError, match="rule 'owned' requires the label team"):
+                    await cluster.client().create(PODS, made, namespace=namespace)
+            else:
+                await cluster.client().create(PODS, made, namespace=namespace)
+
+    run(main)
+
+
 def test_a_new_namespace_and_a_new_priority_class_count_at_once() -> None:
     async def main(cluster: SimCluster) -> Raw:
         async with colocated(cluster):

@@ -13,7 +13,8 @@ from kubetide.cli.doctor.preflight import examine
 from kubetide.cli.doctor.sarif import sarif
 from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.install.objects import COMPONENTS, account, manifests
+from kubetide.install.objects import COMPONENTS, manifests
+from kubetide.install.workloads import account
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response, Transport

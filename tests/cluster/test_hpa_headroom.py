@@ -23,14 +23,14 @@ CURVE = Step(
 Sizes = list[tuple[float, int]]
 
 
-def followed(annotation: str | None) -> tuple[Sizes, list[dict[str, Any]]]:
+def followed(annotation: str | None, learned: str = "on") -> tuple[Sizes, list[dict[str, Any]]]:
     """Run three hours; return the sizes and what `explain` said about headroom once an hour."""
 
     async def main(cluster: SimCluster) -> tuple[Sizes, list[dict[str, Any]]]:
         await cluster.apply(make_deployment("web", replicas=2, cpu="500m", memory="64Mi"))
         made = make_hpa("web", maximum=20, minimum=1, cpu_percent=80)
         if annotation is not None:
-            made["metadata"]["annotations"] = {"kubetide.io/hpa-headroom": annotation}
+            made["metadata"]["annotations"] = {"kubetide.io/hpa-headroom": annotation, "kubetide.io/learned": learned}
         await cluster.apply(made)
         cluster.set_load("default", "web", CURVE)
         traces: list[dict[str, Any]] = []
@@ -64,6 +64,13 @@ def test_headroom_is_silent_then_ahead_of_the_rush_and_never_below_the_plain_rul
     assert grown_at(sizes, HOURS - 1) < 0
     assert all(at_rest(sizes, hour) >= at_rest(plain, hour) for hour in range(HOURS))
     assert max(size for _, size in sizes) <= 20
+
+
+def test_the_kill_switch_leaves_the_plain_rule_alone() -> None:
+    plain, _ = followed(None)
+    sizes, traces = followed("learned-below", learned="off")
+    assert sizes == plain
+    assert not any(trace.get("headroom") for trace in traces)
 
 
 def test_where_it_may_go_below_it_gives_back_what_the_plain_rule_keeps() -> None:

@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from kubetide.api.objects.scheme import HPAS
-from kubetide.api.values.shard_selector import NAMESPACE, shard_of
+from kubetide.api.values.shard_selector import NAMESPACE, UID, shard_of
 from kubetide.config import load
 from kubetide.embedded.apiserver.gates import DEFAULT_GATES, SHARDED_LIST_AND_WATCH
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.errors import SettingsError
-from kubetide.hpa.settings import HpaSettings
+from kubetide.hpa.settings import HpaSettings, ShardBy
 from kubetide.kube.cache.informer import Informer
 from kubetide.testing.builders import make_deployment, make_hpa
 from simulated.autoscaling import autoscaler
@@ -84,6 +84,34 @@ def test_a_shard_is_asked_for_and_kept_whatever_the_server_does(gates: frozenset
                 assert (spared in page) is filters
 
     run_virtual(main(), start=DEFAULT_START, limit=timedelta(days=1))
+
+
+@pytest.mark.parametrize("scale_watch_from", [0, 1], ids=["scales-are-read", "scales-are-watched"])
+def test_autoscalers_of_one_namespace_are_shared_out_by_uid_with_all_their_pods(scale_watch_from: int) -> None:
+    names = [f"web-{number}" for number in range(6)]
+
+    async def main(cluster: SimCluster) -> None:
+        cluster.metrics.set_external_metric("", "queue", 40.0)
+        uids = {}
+        for name in names:
+            await cluster.apply(make_deployment(name, replicas=2, cpu="10m", memory="16Mi"))
+            (made,) = await cluster.apply(make_hpa(name, target=name, maximum=8, metrics=[QUEUE]))
+            uids[name] = made["metadata"]["uid"]
+        first = {name for name, uid in uids.items() if shard_of(0, 2, UID).matches(uid, "default")}
+        assert first
+        assert first != set(names)
+        one, other = (
+            HpaSettings(shard=f"{index}/2", shard_by=ShardBy.UID, scale_watch_from=scale_watch_from) for index in (0, 1)
+        )
+        assert one.lease_name == "kubetide-hpa-uid-0-of-2"
+        async with autoscaler(cluster, one) as running:
+            await cluster.run_for(timedelta(minutes=1))
+            assert {name for name in names if running.replicas("default", name) == 4} == first
+            async with autoscaler(cluster, other):
+                await cluster.run_for(timedelta(minutes=1))
+                assert [running.replicas("default", name) for name in names] == [4] * 6
+
+    run(main, nodes=1)
 
 
 @pytest.mark.parametrize("text", ["3/3", "1", "a/b", "0/0", "-1/2"])

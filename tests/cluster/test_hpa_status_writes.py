@@ -98,3 +98,25 @@ def test_a_condition_and_a_count_are_written_at_once() -> None:
             assert status["currentReplicas"] == running.replicas("default", "web") > 10
 
     run(main, scenario=NOISY)
+
+
+def test_at_rest_a_status_that_cannot_be_written_is_tried_once_per_reconcile_and_reported() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_hpa("web", maximum=20, minimum=2, cpu_percent=50))
+        async with autoscaler(cluster, ALWAYS) as running:
+            await cluster.run_for(timedelta(minutes=10))
+            before = _status_writes(running)
+            cluster.api.faults.resources = frozenset({"horizontalpodautoscalers"})
+            cluster.api.faults.errors = {"update": 1.0}
+            await cluster.run_for(timedelta(minutes=2))
+            assert 6 <= _status_writes(running) - before <= 10
+            trace = running.controller.explain("hpa", "default/web")
+            assert trace is not None
+            assert "injected fault" in str(trace["history"][-1]["problem"])
+            cluster.api.faults.errors = {}
+            await cluster.run_for(timedelta(minutes=2))
+            trace = running.controller.explain("hpa", "default/web")
+            assert trace is not None
+            assert trace["history"][-1]["problem"] is None
+
+    run(main, scenario=NOISY)

@@ -30,8 +30,9 @@ CHECK = timedelta(minutes=5)
 class Cluster:
     """A transport to an API server that can be taken back to an earlier state; streams break or fall silent by it."""
 
-    def __init__(self) -> None:
-        self.api = ApiServer(clock=virtual_clock())
+    def __init__(self, serve: Callable[..., ApiServer] = ApiServer) -> None:
+        self._serve = serve
+        self.api = serve(clock=virtual_clock())
         self.requests: list[tuple[str, str, Mapping[str, str]]] = []
         self.answer: Callable[[str], Response | None] = lambda path: None
         self._inner = InProcessTransport(self.api)
@@ -53,7 +54,7 @@ class Cluster:
 
     def restore(self, backup: ObjectStore, *, cuts: bool = True) -> None:
         """Serve a backup from now on; without `cuts` streams stay open and say nothing any more."""
-        self.api = ApiServer(clock=virtual_clock(), store=backup)
+        self.api = self._serve(clock=virtual_clock(), store=backup)
         self._inner, self._cuts = InProcessTransport(self.api), cuts
         for scope in self._streams:
             scope.reschedule(asyncio.get_running_loop().time())

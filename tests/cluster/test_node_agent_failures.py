@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubetide.api.objects.scheme import NODES
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import KubetideError, SettingsError, Unavailable
 from kubetide.kube.client.client import Client
@@ -18,7 +19,7 @@ from kubetide.kube.client.transport import Response, Transport
 from kubetide.node.agent import NodeAgent, NoNodeName
 from kubetide.node.core.layout import Layout
 from kubetide.node.core.series import kinds
-from kubetide.node.enforcement import make_modules
+from kubetide.node.enforcement import container_stopper, make_modules
 from kubetide.node.roots import HostUnreadable
 from kubetide.node.settings import NodeSettings
 from kubetide.node.state.kubelet import Kubelet
@@ -172,6 +173,31 @@ def test_a_missing_nodeslo_does_not_block_the_start() -> None:
             await cluster.run_for(timedelta(seconds=30))
             assert agent.ready()
             assert agent.objects.slo is None
+
+    run(main)
+
+
+def test_an_agent_whose_node_is_not_registered_yet_waits_for_it() -> None:
+    async def main(cluster: SimCluster) -> None:
+        cluster.add_node(NODE)
+        raw = await cluster.client().get_raw(NODES, NODE)
+        await cluster.client().delete(NODES, NODE)
+        async with running(make_agent(cluster)) as agent:
+            await cluster.run_for(timedelta(seconds=30))
+            assert not agent.ready()
+            assert agent.modules.states["barrier/state"].waiting_for == [f"Node {NODE}"]
+            await cluster.client().create(NODES, {**raw, "metadata": {"name": NODE}})
+            await cluster.run_for(timedelta(seconds=30))
+            assert agent.ready()
+
+    run(main)
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_only_evict_by_api_means_that_no_container_is_stopped(only: bool) -> None:
+    async def main(cluster: SimCluster) -> None:
+        cluster.add_node(NODE)
+        assert (container_stopper(make_agent(cluster, only_evict_by_api=only)) is None) is only
 
     run(main)
 

@@ -8,15 +8,21 @@ from typing import Any
 
 import pytest
 
+from kubetide import crds
+from kubetide.api.objects.scheme import EVENTS, VPAS
+from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response, Transport
 from kubetide.recommend.cluster import Selection
+from kubetide.recommend.core.money import Price
 from kubetide.recommend.core.rows import Row, rows
 from kubetide.recommend.gathering import Gathered, Sources, gather
 from kubetide.recommend.metrics_usage import Watch
+from kubetide.recommend.opencost import averaged
 from kubetide.recommend.prometheus_usage import CPU_METRIC, OOM_METRIC, Question
+from kubetide.recommend.vpa_marks import read_marks
 from kubetide.testing.builders import (
     make_cron_job,
     make_daemon_set,
@@ -24,6 +30,7 @@ from kubetide.testing.builders import (
     make_hpa,
     make_job,
     make_stateful_set,
+    make_vpa,
 )
 from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 from simulated.cluster import pods, run
@@ -47,10 +54,10 @@ class FakePrometheus:
             raise Unavailable("Prometheus is away")
         query = form["query"]
         if path.endswith("/query"):
-            count = [{"metric": {}, "value": [0, str(len(self.known))]}] if self.known else []
+            count = [{"metric": {"namespace": "default"}, "value": [0, str(len(self.known))]}] if self.known else []
             return _answer("vector", count)
         times = range(int(form["start"]), int(form["end"]) + 1, int(form["step"]))
-        if OOM_METRIC in query:
+        if OOM_METRIC in query or "cfs" in query:
             return _answer("matrix", [])
         place = 0 if CPU_METRIC in query else 1
         return _answer(
@@ -175,6 +182,11 @@ def test_an_outage_delays_and_silence_is_one_line() -> None:
         away = FakePrometheus({name: (0.3, 2**28)}, fail=3)
         found = await gather(client, cluster.clock, Selection(), Sources(prometheus=away, question=question))
         assert made(found)[0].evidence.samples == 288
+        began = cluster.clock.monotonic()
+        never = FakePrometheus({}, fail=1000)
+        with pytest.raises(KubetideError, match="Prometheus is away"):
+            await gather(client, cluster.clock, Selection(), Sources(prometheus=never, question=question))
+        assert cluster.clock.monotonic() - began < 60
         with pytest.raises(KubetideError, match="container_memory_working_set_bytes with the labels namespace, pod"):
             await gather(client, cluster.clock, Selection(), Sources(prometheus=FakePrometheus({}), question=question))
         wrong = FakePrometheus({}, fail=-1)
@@ -195,7 +207,26 @@ def test_a_step_widens_until_the_budget_suffices() -> None:
         fake = FakePrometheus({name: (0.3, 2**28)})
         question = Question(history=timedelta(days=2), budget=2 * 192)
         await gather(client, cluster.clock, Selection(), Sources(prometheus=fake, question=question))
-        assert {form["step"] for form in fake.asked if "step" in form} == {"900"}
+        steps = {form["step"] for form in fake.asked if CPU_METRIC in form["query"]}
+        assert steps == {"900"}
+
+    on_cluster([make_deployment("web", cpu="2")], check)
+
+
+def test_days_are_folded_at_prometheus_where_no_step_suffices() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        name = pods(cluster, app="web")[0]["metadata"]["name"]
+        fake = FakePrometheus({name: (0.3, 400 * 2**20)})
+        question = Question(history=timedelta(days=14), budget=2 * 14)
+        found = await gather(client, cluster.clock, Selection(), Sources(prometheus=fake, question=question))
+        row = next(iter(made(found)))
+        assert any(form["query"].startswith("quantile_over_time(0.95, rate(") for form in fake.asked)
+        assert row.recommended is not None
+        assert (row.recommended.cpu_request_millis or 0) >= 300
+        assert row.confidence == "medium"
+        assert "an upper bound, from p95 of CPU" in row.reason
+        assert row.evidence.with_recommended is not None
+        assert row.evidence.with_recommended.cpu_minutes_above is None
 
     on_cluster([make_deployment("web", cpu="2")], check)
 
@@ -210,6 +241,94 @@ def test_the_metrics_api_is_collected_for_a_while() -> None:
         assert row.recommended is not None
 
     on_cluster([make_deployment("web", cpu="500m", memory="256Mi")], check)
+
+
+class Answering:
+    """A server behind which some paths answer something else; a number is the code of an error."""
+
+    def __init__(self, inner: Transport, answers: Mapping[str, Any]) -> None:
+        self._inner, self._answers = inner, answers
+        self.close, self.watch = inner.close, inner.watch
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        for start, answer in self._answers.items():
+            if path.startswith(start):
+                code = answer if isinstance(answer, int) else 200
+                body = {"kind": "Status", "code": code, "message": "no"} if code != 200 else answer
+                return Response(status=code, headers={}, body=json.dumps(body).encode())
+        return await self._inner.request(method, path, **parts)
+
+
+def test_node_agents_stand_in_for_the_metrics_api() -> None:
+    reports: Raw = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetricList", "metadata": {}, "items": []}
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        watch = Watch(timedelta(minutes=10))
+        with pytest.raises(Unavailable, match="neither the metrics API nor NodeMetrics of node agents are here"):
+            await gather(client, cluster.clock, Selection(), Sources(watch=watch))
+        name = pods(cluster, app="web")[0]["metadata"]["name"]
+        used = {"cpu": "300m", "memory": "400Mi"}
+        known = [{"namespace": "default", "name": each, "podUsage": {"resources": used}} for each in (name, "other")]
+        reports["items"] = [{"metadata": {"name": "node-1"}, "status": {"podsMetric": known}}]
+        found = await gather(client, cluster.clock, Selection(), Sources(watch=watch))
+        row = next(each for each in made(found) if each.name == "web")
+        assert (row.evidence.source, row.evidence.pods, row.evidence.samples) == ("node agents", 1, 40)
+        assert row.recommended is not None
+        assert (row.recommended.cpu_request_millis or 0) >= 300
+
+    away = {"/apis/metrics.k8s.io/": 404, "/apis/slo.koordinator.sh/": reports}
+    on_cluster([make_deployment("web", cpu="2")], check, transport=lambda inner: Answering(inner, away))
+
+
+def test_prices_come_from_opencost_where_it_is() -> None:
+    costs = {"cpuCoreHours": 48.0, "cpuCost": 1.44, "ramByteHours": 24 * 8 * 2**30, "ramCost": 0.768}
+    there = "/api/v1/namespaces/default/services/opencost:9003/proxy/allocation"
+    idle = {"cpuCoreHours": 0.0, "ramByteHours": 0.0}
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        fake = FakePrometheus({pods(cluster, app="web")[0]["metadata"]["name"]: (0.3, 400 * 2**20)})
+        sources = Sources(prometheus=fake, question=Question(history=timedelta(days=8)), opencost=True)
+        assert (await gather(client, cluster.clock, Selection(), sources)).prices == {}
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "opencost"}}
+        await cluster.apply({**service, "spec": {"ports": [{"port": 9003}]}})
+        found = await gather(client, cluster.clock, Selection(), sources)
+        assert found.prices == {"node-1": Price(0.03, 0.004)}
+        prices = averaged({"": found.prices})
+        row = rows(found.state.workloads, found.usage, prices=prices)[0]
+        cpu, gib = row.saved_cpu_millis / 1000, row.saved_memory_bytes / 2**30
+        assert row.saved_money == pytest.approx(730 * (0.03 * cpu + 0.004 * gib))
+
+    async def broken(cluster: SimCluster, client: Client) -> None:
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "opencost"}}
+        await cluster.apply({**service, "spec": {"ports": [{"port": 9003}]}})
+        found = await gather(client, cluster.clock, Selection(), Sources(opencost=True))
+        assert "no prices from OpenCost: " in found.state.problems[0]
+        assert averaged({"": found.prices}) is None
+
+    answer = {"code": 200, "data": [{"node-1": costs, "__idle__": idle}, None]}
+    web = make_deployment("web", cpu="2", memory="4Gi")
+    on_cluster([web], check, transport=lambda inner: Answering(inner, {there: answer}))
+    on_cluster([web], broken, transport=lambda inner: Answering(inner, {there: 403}))
+
+
+def test_a_plot_knows_the_vpa_of_a_workload_and_the_evictions_of_its_pods() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        await cluster.apply([crds.load("verticalpodautoscalers"), make_vpa("web", target="web")])
+        advice = {"containerName": "main", "target": {"cpu": "300m"}, "upperBound": {"cpu": "1"}}
+        status = {"status": {"recommendation": {"containerRecommendations": [advice]}}}
+        await client.patch(VPAS, "web", MergePatch(status), namespace="default", subresource="status")
+        for number, (pod, reason) in enumerate((("web-7d9f8c6b54-x2k7z", "EvictedByVPA"), ("db-0", "EvictedByVPA"))):
+            about = {"kind": "Pod", "namespace": "default", "name": pod}
+            body = {"metadata": {"name": f"e{number}"}, "involvedObject": about, "reason": reason}
+            await client.create(EVENTS, {**body, "lastTimestamp": "2026-01-01T00:00:00Z"}, namespace="default")
+        state = (await gather(client, cluster.clock, Selection(name="web"), Sources())).state
+        marks = await read_marks(client, state.workloads[0], state.problems)
+        assert marks["main"].target.cpu_millis == 300
+        assert marks["main"].upper.cpu_millis == 1000
+        assert marks["main"].evictions == (1767225600.0,)
+        assert marks["main"].resizes == ()
+
+    on_cluster([make_deployment("web", cpu="2")], check)
 
 
 class Forbidding:

@@ -4,12 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from kubetide.api.objects.scheme import VPA_CHECKPOINTS
-from kubetide.api.values.patch import JsonPatch
+from kubetide.api.objects.scheme import PODS, VPA_CHECKPOINTS
+from kubetide.api.values.patch import JsonPatch, MergePatch
 from kubetide.embedded.apiserver.faults import Faults
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.stats.instants import ZERO_TIME
 from kubetide.testing.builders import make_vpa
+from kubetide.vpa.core.grown import GROWN, Grown, grown_text
+from kubetide.vpa.recommender.explain import render
 from kubetide.vpa.recommender.learn import Learner
 from simulated.cluster import pods, run
 from simulated.recommending import recommended, recommender
@@ -109,5 +111,29 @@ def test_an_oom_waits_for_the_checkpoint_that_may_know_of_it(monkeypatch: pytest
             await cluster.run_for(4 * MINUTE)
             assert running.recommender.model.containers.last_memory[row] > ZERO_TIME
         assert taken == []
+
+    run(main, scenario=LEAKY)
+
+
+def test_memory_that_was_raised_before_an_oom_kill_is_learned_like_one_by_a_rule_of_its_own() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_vpa("leaky", target="leaky", mode="Initial"))
+        async with recommender(cluster) as running:
+            await cluster.run_for(10 * MINUTE)
+            before = recommended(cluster, "default", "leaky")["memory"]
+            (pod,) = pods(cluster)
+            noted = grown_text({"main": Grown(240 * MIB, cluster.clock.now())})
+            note = MergePatch({"metadata": {"annotations": {GROWN: noted}}})
+            await cluster.client().patch(PODS, pod["metadata"]["name"], note, namespace="default")
+            await cluster.run_for(3 * MINUTE)
+            after = recommended(cluster, "default", "leaky")["memory"]
+            assert after >= 340 * MIB > before
+            trace = running.recommender.explain("vpa", "default/leaky")
+            assert trace is not None
+            assert "growth before an OOM kill" in render(trace)
+            # Nothing was killed, and what was learned once is not learned again.
+            assert running.counted("vpa_quality_mem_recommendations_bytes_count", is_oom="true") == 0
+            await cluster.run_for(5 * MINUTE)
+            assert recommended(cluster, "default", "leaky")["memory"] == after
 
     run(main, scenario=LEAKY)

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kubetide.api.objects.meta import ObjectReference
+from kubetide.api.objects.metrics import MetricValue
+from kubetide.api.objects.scheme import PODS
 from kubetide.cli.main import run_cli
 from kubetide.errors import InvalidInput
+from kubetide.kube.metrics import CustomMetrics
 from kubetide.recording.core.pseudonyms import Pseudonyms
 from kubetide.recording.reader import Recording
 from kubetide.replay.audit import audit_autoscaler, audit_recommender, recorded_cluster
@@ -113,3 +117,23 @@ def test_a_recording_without_objects_cannot_be_audited(tmp_path: Path) -> None:
     assert audit_recommender(recording).made == 0
     with pytest.raises(InvalidInput, match="not a live recording"):
         recorded_cluster(recording)
+
+
+def test_throttling_that_node_agents_report_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def for_pods(metrics: CustomMetrics, namespace: str, metric: str) -> tuple[MetricValue, ...]:
+        asked.append(metric)
+        pods = await metrics._client.list(PODS, namespace=namespace)
+        return tuple(
+            MetricValue(described_object=ObjectReference(kind="Pod", name=pod.metadata.name), value="250m")
+            for pod in pods.items
+        )
+
+    monkeypatch.setattr(CustomMetrics, "for_pods", for_pods)
+    path = tmp_path / "a.tide"
+    record(path, workloads=2, duration=timedelta(minutes=5))
+    assert set(asked) == {"cpu_throttled_ratio"}
+    recording = Recording(path)
+    shares = [rows.throttled[rows.cpu_micros >= 0] for rows, _, _ in recording.samples() if rows.throttled is not None]
+    assert {float(share) for part in shares for share in part} == {0.25}

@@ -175,6 +175,21 @@ def test_a_pod_whose_labels_change_is_let_go_and_replaced() -> None:
     run(main, nodes=1)
 
 
+def test_a_pod_that_one_set_lets_go_is_taken_over_by_the_set_that_selects_it_now() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply([make_replica_set("web", replicas=1), make_replica_set("api", replicas=0)])
+        await cluster.run_for(MINUTE)
+        (name,) = (pod["metadata"]["name"] for pod in pods(cluster))
+        await cluster.apply(make_replica_set("api", replicas=1))
+        change = {"metadata": {"labels": {"app": "api"}}}
+        await send(cluster, "PATCH", f"/api/v1/namespaces/default/pods/{name}", change, "application/merge-patch+json")
+        await cluster.run_for(2 * MINUTE)
+        assert orphan(cluster) == []
+        assert len(ready_pods(cluster, app="api")) == len(ready_pods(cluster, app="web")) == 1
+
+    run(main, nodes=1)
+
+
 @pytest.mark.parametrize(
     ("plural", "manifest"),
     [

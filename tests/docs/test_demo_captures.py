@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kubetide.cli.demo.showing import Showing
 from kubetide.cli.demo.view import PlainView
-from kubetide.dashboard.screen import render, text_of
+from kubetide.dashboard.core.screen import render, text_of
 from kubetide.durations import parse_duration
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.time.loop import run_virtual

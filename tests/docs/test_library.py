@@ -15,10 +15,13 @@ PAGES = sorted((ROOT / "docs" / "library").glob("*.md"))
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 PUBLIC = {
-    "kubetide": "__version__ hpa node simulate testing vpa",
+    "kubetide": "__version__ hpa node recommend replay simulate testing vpa",
     "kubetide.hpa": "HorizontalPodAutoscaler Memory Observation Options Pod PodReading Sample ScaleDecision ScaleView "
     "ValueReading convert decide",
     "kubetide.node": "Batch Plan Snapshot Strategy Write",
+    "kubetide.recommend": "Bounds Container LimitPolicy Options Price Prices Row Sizes Usage Workload key_of rows",
+    "kubetide.replay": "Followed FollowedService Options Outcome PolicySpec Prices Samples follow follow_services "
+    "load_policy read_policy read_samples run",
     "kubetide.simulate": "Options Simulated Variant load_scenario run",
     "kubetide.testing": "Cluster make_config_map make_container make_cron_job make_daemon_set make_deployment make_hpa "
     "make_job make_limit_range make_node make_pdb make_pod make_stateful_set make_vpa virtual_time",
@@ -57,6 +60,13 @@ def test_importing_kubetide_loads_nothing_else() -> None:
     modules = set(loaded.stdout.split())
     assert {name for name in modules if name.startswith("kubetide")} == set(PUBLIC)
     assert modules.isdisjoint({"numpy", "msgspec", "aiohttp", "asyncio"})
+
+
+def test_the_worked_example_of_a_recommendation_comes_to_its_numbers() -> None:
+    page = ROOT / "docs" / "guides" / "how-a-recommendation-is-computed.md"
+    blocks = CODE.findall(page.read_text())
+    assert len(blocks) == 4
+    exec(compile("\n".join(blocks), page.name, "exec"), {"__name__": "example"})
 
 
 @pytest.mark.parametrize("code", examples())

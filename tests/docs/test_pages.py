@@ -7,9 +7,10 @@ import pytest
 
 from kubetide.cli.compat import reference as releases
 from kubetide.cli.doctor.verdicts import reference as verdicts
-from kubetide.cli.manifests import as_yaml
 from kubetide.cli.settings import reference
-from kubetide.install.objects import COMPONENTS, manifests
+from kubetide.install.grafana import grafana_files
+from kubetide.install.objects import ALL, manifests
+from kubetide.install.packaging import as_yaml, chart_files, kustomize_files, permissions_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -29,8 +30,19 @@ def test_the_reference_of_verdicts_is_current() -> None:
 
 
 def test_the_manifests_in_deploy_are_current() -> None:
-    objects = manifests(COMPONENTS, namespace="kube-system", image="kubetide:latest")
+    objects = manifests(ALL, namespace="kube-system", image="kubetide:latest")
     assert (ROOT / "deploy" / "kubetide.yaml").read_text() == as_yaml(objects), "run `make docs`"
+
+
+def test_the_chart_and_the_bases_are_made_of_the_manifests() -> None:
+    generated = {
+        "permissions.txt": permissions_text(),
+        **{f"helm/kubetide/{path}": text for path, text in chart_files().items()},
+        **{f"kustomize/{path}": text for path, text in kustomize_files("kubetide:latest").items()},
+        **{f"grafana/{path}": text for path, text in grafana_files().items()},
+    }
+    kept = {path: (ROOT / "deploy" / path).read_text() for path in generated if (ROOT / "deploy" / path).exists()}
+    assert kept == generated, "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

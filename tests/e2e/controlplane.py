@@ -158,6 +158,16 @@ class ControlPlane:
         blind.verify_mode = ssl.CERT_NONE
         self._wait("kube-controller-manager", lambda: _answers(f"https://127.0.0.1:{port}/healthz", blind))
 
+    def start_scheduler(self) -> None:
+        """Start the scheduler; pods are bound from a moment later on."""
+        program = find_program("kube-scheduler")
+        if program is None:
+            raise BinariesMissing("no kube-scheduler: put it beside kube-apiserver")
+        config = str(self.kubeconfig("system:kube-scheduler"))
+        (port,) = _free_ports(1)
+        flags = {"kubeconfig": config, "bind-address": "127.0.0.1", "secure-port": str(port), "leader-elect": "false"}
+        self._run("kube-scheduler", [str(program), *_flags(flags)])
+
     def stop(self) -> None:
         """Stop everything, in reverse."""
         for name in reversed(list(self._processes)):
@@ -274,6 +284,7 @@ class ControlPlane:
             "service-account-signing-key-file": self._file("sa.key"),
             "service-cluster-ip-range": "10.96.0.0/16",
             "authorization-mode": "Node,RBAC",
+            "allow-privileged": "true",
             # Pods can be made without the controller that makes service accounts.
             "disable-admission-plugins": "ServiceAccount",
             "requestheader-client-ca-file": self._file("front-ca.crt"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.controlplane import ControlPlane
+from e2e.controlplane import ControlPlane, find_program
 from e2e.test_doctor_real import shell
 from kubetide.recommend import Container, LimitPolicy, Options, Row, Sizes, rows
 from kubetide.recommend.core.workloads import key_of
@@ -141,3 +141,40 @@ def test_helm_values_are_resources_that_a_template_can_take(tmp_path: Path) -> N
             "main": WANTED,
             "proxy": WANTED,
         }
+
+
+CHART = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+        - name: main
+          image: example.com/web
+          env: [{name: A, value: b}]
+          resources: {{- toYaml .Values.main.resources | nindent 12 }}
+        - name: proxy
+          image: example.com/proxy
+          resources: {{- toYaml .Values.proxy.resources | nindent 12 }}
+"""
+
+
+@pytest.mark.skipif(find_program("helm") is None, reason="needs helm in KUBEBUILDER_ASSETS")
+def test_a_chart_with_the_values_gives_the_same_object(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    chart = tmp_path / "chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("{apiVersion: v2, name: web, version: 0.1.0}")
+    (chart / "values.yaml").write_text(yaml.safe_dump({"main": {"resources": HAD}, "proxy": {"resources": {}}}))
+    (chart / "templates" / "web.yaml").write_text(CHART)
+    written, _ = write_layout(tmp_path / "values", "helm-values", made(namespace, LimitPolicy.KEEP))
+    (values,) = (path for path in written if "deployment" in path.name.lower())
+    rendered = shell(control_plane, f"{find_program('helm')} template web {chart} --values {values}")
+    apply = f"kubectl apply -n {namespace} -f - --dry-run=server -o json"
+    after = json.loads(shell(control_plane, apply, given=rendered))
+    before = json.loads(shell(control_plane, f"kubectl get -n {namespace} deployment/web -o json"))
+    assert after["spec"] == expected(before, HAD["limits"])

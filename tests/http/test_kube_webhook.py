@@ -241,7 +241,7 @@ async def test_a_new_certificate_is_shown_without_dropping_a_request(tmp_path: P
         await entered.wait()
         write(tmp_path, "second")
         async with asyncio.timeout(10):
-            while server.reloads == 0:  # noqa: ASYNC110 - the reload has no event
+            while server.tls.reloads == 0:  # noqa: ASYNC110 - the reload has no event
                 await asyncio.sleep(0.01)
         assert await shown_name(server) == "second"
         go_on.set()
@@ -253,10 +253,10 @@ async def test_a_certificate_with_another_type_of_key_is_shown(tmp_path: Path) -
     telemetry = Telemetry()
     async with serving(tmp_path, telemetry=telemetry) as server:
         for pair in (make_rsa("classic"), write(tmp_path, "elliptic again"), make_rsa("classic again"), first):
-            before = server.reloads
+            before = server.tls.reloads
             put(tmp_path, pair)
             async with asyncio.timeout(10):
-                while server.reloads == before:  # noqa: ASYNC110 - the reload has no event
+                while server.tls.reloads == before:  # noqa: ASYNC110 - the reload has no event
                     await asyncio.sleep(0.01)
             assert await shown(server) == as_der(pair.certificate)
     assert b'kubetide_webhook_certificate_matches{server="webhook"} 1.0' in telemetry.render()
@@ -269,16 +269,16 @@ async def test_a_certificate_that_is_in_the_file_but_not_served_is_reported(
     telemetry = Telemetry()
     monkeypatch.setattr(logging.getLogger("kubetide"), "propagate", True)
     async with serving(tmp_path, telemetry=telemetry, reload_interval=timedelta(hours=1)) as server:
-        old = server.context()
-        monkeypatch.setattr(server, "_new_context", lambda: old)
+        old = server.tls.context()
+        monkeypatch.setattr(server.tls, "_new_context", lambda: old)
         write(tmp_path, "second")
-        assert server.reload()
+        assert server.tls.reload()
         assert b'kubetide_webhook_certificate_matches{server="webhook"} 0.0' in telemetry.render()
         assert "the certificate in the file is not the one that is served" in caplog.messages
         assert "loaded a new certificate" not in caplog.messages
         monkeypatch.undo()
         write(tmp_path, "third")
-        assert server.reload()
+        assert server.tls.reload()
         assert b'kubetide_webhook_certificate_matches{server="webhook"} 1.0' in telemetry.render()
 
 
@@ -286,11 +286,11 @@ async def test_a_new_certificate_that_cannot_be_used_leaves_the_old_one_in_force
     write(tmp_path, "first")
     async with serving(tmp_path) as server:
         (tmp_path / "tls.crt").write_text("half-writ")
-        assert not server.reload()
+        assert not server.tls.reload()
         assert await shown_name(server) == "first"
         write(tmp_path, "second")
         async with asyncio.timeout(10):
-            while server.reloads == 0:  # noqa: ASYNC110 - the reload has no event
+            while server.tls.reloads == 0:  # noqa: ASYNC110 - the reload has no event
                 await asyncio.sleep(0.01)
         assert await shown_name(server) == "second"
 

@@ -18,7 +18,7 @@ from kubetide import crds
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import CRDS, LEASES
 from kubetide.cli.main import Invocation
-from kubetide.cli.places import ask_everywhere
+from kubetide.cli.places import ask_everywhere, ask_with
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError, Unavailable
 from kubetide.kube.client.client import Client
@@ -29,6 +29,7 @@ from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.port_forward import PROTOCOL, get
 from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.control.announcement import ADDRESS, HOST, POD
+from kubetide.kube.control.shards import GROUP_LABEL, together
 from kubetide.kube.endpoints import Endpoints
 from kubetide.telemetry import Telemetry
 
@@ -219,6 +220,28 @@ async def cluster(double: ClusterDouble, folder: Path) -> AsyncIterator[tuple[st
         yield url, kubeconfig
     finally:
         await runner.cleanup()
+
+
+async def test_all_replicas_that_share_the_work_are_asked() -> None:
+    decision = {"decision": "from the owner"}
+    async with running() as server, explaining({}) as first, explaining({("hpa", "default/web"): decision}) as second:
+        client = Client(server.transport(), clock=SystemClock())
+        for name, holder, port in (
+            ("kubetide-hpa", together("kubetide-hpa"), first),
+            ("kubetide-hpa-a", "a", first),
+            ("kubetide-hpa-b", "b", second),
+        ):
+            metadata = {
+                "name": name,
+                "labels": {GROUP_LABEL: "kubetide-hpa"} if name != "kubetide-hpa" else {},
+                "annotations": {ADDRESS: f"127.0.0.1:{port}", HOST: socket.gethostname()},
+            }
+            body = {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15}}
+            kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
+            await client.create(LEASES, {**kind, **body}, namespace="kube-system")
+        answers = await ask_with(client, "/explain/hpa/default/web")
+        await client.close()
+    assert [answer for _, answer in answers] == [decision]
 
 
 async def test_a_process_in_a_pod_is_asked_through_a_port_forward(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`kubetide simulate`: whole controllers, one policy beside the other, the same bytes for any number of workers."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from kubetide.cli.main import run_cli
 from kubetide.embedded.sim.load.scenario_file import parse_scenario
+from kubetide.errors import InvalidInput
 from kubetide.simulate import Options, Variant, run
+from kubetide.simulate.kept import kept
 from kubetide.simulate.report import as_json, sections, series_csv
 
 SCENARIO = """
@@ -94,3 +97,29 @@ def test_the_command_compares_manifests_and_writes_what_it_is_asked_for(
 def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["simulate", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_finished_runs_and_resume_simulates_the_rest(tmp_path: Path) -> None:
+    scenario, file = parse_scenario(SCENARIO), tmp_path / "tiny.runs"
+    short = Options(duration=timedelta(minutes=2), workers=1, keep=file)
+    alone = run(scenario, [HPA_ONLY, NOBODY], short)
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario, [HPA_ONLY, NOBODY], short, progress=interrupt)
+    (first,) = kept(file).values()
+    assert first.policy == "current"
+    counts: list[tuple[int, int]] = []
+    again = replace(short, resume=True)
+    resumed = run(scenario, [HPA_ONLY, NOBODY], again, progress=lambda done, total: counts.append((done, total)))
+    assert counts == [(2, 2)], "one run was left"
+    assert as_json(resumed) == as_json(alone)
+    assert series_csv(resumed) == series_csv(alone)
+    assert not file.exists()
+    with pytest.raises(InvalidInput, match="nothing to resume"):
+        run(scenario, [HPA_ONLY, NOBODY], again)
+    file.write_bytes(b"no")
+    with pytest.raises(InvalidInput, match="is damaged"):
+        run(scenario, [HPA_ONLY, NOBODY], again)

@@ -6,7 +6,7 @@ async with vpa_parts(cluster) as running:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,6 +21,7 @@ from kubetide.embedded.apiserver.rest.requests import Answer, Request
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.kube.client.client import Client
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.settings import AdmissionSettings
@@ -169,6 +170,7 @@ async def vpa_parts(
     updaters: int = 1,
     with_admission: bool = True,
     seed: int = 0,
+    client_of: Callable[[], Client] | None = None,
 ) -> AsyncIterator[RunningParts]:
     """Run updaters and the webhook beside the cluster; an error of one of them is an error of the test."""
     telemetry = Telemetry()
@@ -189,7 +191,7 @@ async def vpa_parts(
         tasks.append(loop.create_task(webhook.run(), name="admission"))
     running: list[Updater] = []
     for number in range(updaters):
-        client = cluster.client()
+        client = cluster.client() if client_of is None else client_of()
         recorder = EventRecorder(client, clock=cluster.clock, component="vpa-updater")
         made = Updater(
             client, cluster.clock, updater or UpdaterSettings(), Telemetry(), recorder, Random(seed * 100 + number)

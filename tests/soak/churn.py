@@ -20,7 +20,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from kubetide.api.objects.scheme import PODS
-from kubetide.embedded.apiserver.server import ApiServer
+from kubetide.clock import Clock
+from kubetide.embedded.apiserver.rest.requests import ADMIN, User
+from kubetide.embedded.apiserver.server import ApiServer, Audit
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.embedded.sim.world import EVENTS
@@ -35,6 +37,7 @@ from kubetide.testing.builders import make_pod
 PODS_AT_ONCE = 20
 STEP = timedelta(seconds=10)
 NODE = "node-1"
+AGENT = User("kubetide-node-1", ADMIN.groups)
 WATCH_WINDOW = 4
 """How many past changes of each kind the embedded API server keeps: few, so that they are soon full."""
 NODE_METRIC = {
@@ -125,18 +128,20 @@ def soak(
     every: timedelta,
     keep: timedelta,
     show: Callable[[Measure], None] | None = None,
+    pods: int = PODS_AT_ONCE,
+    audit: Callable[[Clock], Audit] | None = None,
 ) -> list[Measure]:
     """Run the churn and return a measure at every step of `every`; samples, models and history last for `keep`."""
     measures: list[Measure] = []
 
     async def main(cluster: SimCluster) -> None:
-        cluster.world.most_events = 5 * PODS_AT_ONCE
-        host = cluster.add_node(NODE, cpu="16", memory="64Gi", pods=110)
-        host.writes = deque(maxlen=PODS_AT_ONCE)
+        cluster.world.most_events = 5 * pods
+        host = cluster.add_node(NODE, cpu="64", memory="256Gi", pods=5 * pods)
+        host.writes = deque(maxlen=pods)
         await cluster.apply(NODE_METRIC)
         telemetry = Telemetry()
         agent = NodeAgent(
-            cluster.client(),
+            cluster.client(AGENT),
             cluster.clock,
             NodeSettings(
                 node_name=NODE,
@@ -159,7 +164,7 @@ def soak(
             modules=lambda made: make_modules(made, sockets=False),
         )
         client = cluster.client()
-        names = max(int(2 * keep / STEP), 2 * PODS_AT_ONCE)
+        names = max(int(2 * keep / STEP), 2 * pods)
         seen = 0
         alive: list[str] = []
 
@@ -195,7 +200,7 @@ def soak(
                 cluster.set_usage("default", name, cpu="100m", memory="64Mi")
                 alive.append(name)
                 seen += 1
-                if len(alive) > PODS_AT_ONCE:
+                if len(alive) > pods:
                     await client.delete(PODS, alive.pop(0), namespace="default", grace_period_seconds=0)
                 await cluster.run_for(STEP)
                 if (step + 1) % between == 0:
@@ -208,7 +213,8 @@ def soak(
 
     async def body() -> None:
         clock = virtual_clock()
-        async with SimCluster(api=ApiServer(clock=clock, window=WATCH_WINDOW)) as cluster:
+        made = ApiServer(clock=clock, window=WATCH_WINDOW, audit=audit(clock) if audit is not None else None)
+        async with SimCluster(api=made) as cluster:
             await main(cluster)
 
     run_virtual(body(), start=DEFAULT_START, limit=duration + timedelta(hours=1))

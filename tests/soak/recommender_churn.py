@@ -19,9 +19,10 @@ from random import Random
 from typing import Any
 
 from kubetide import crds
+from kubetide.clock import Clock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.rest.requests import ADMIN
-from kubetide.embedded.apiserver.server import ApiServer
+from kubetide.embedded.apiserver.rest.requests import ADMIN, User
+from kubetide.embedded.apiserver.server import ApiServer, Audit
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
@@ -161,17 +162,24 @@ def own_objects() -> int:
     return sum(str(type(one).__module__).startswith(owners) for one in gc.get_objects())
 
 
-def soak(duration: timedelta, *, every: timedelta, show: Callable[[Measure], None] | None = None) -> list[Measure]:
+def soak(
+    duration: timedelta,
+    *,
+    every: timedelta,
+    show: Callable[[Measure], None] | None = None,
+    audit: Callable[[Clock], Audit] | None = None,
+) -> list[Measure]:
     """Run the churn and return a measure at every step of `every`."""
     measures: list[Measure] = []
 
     async def main() -> None:
         clock = virtual_clock()
-        api = ApiServer(clock=clock, window=WATCH_WINDOW)
+        api = ApiServer(clock=clock, window=WATCH_WINDOW, audit=audit(clock) if audit is not None else None)
         churn = Churn(api)
         churn.fill()
         api.metrics_provider = churn
-        client = Client(InProcessTransport(api, user=ADMIN), clock=clock, rng=Random(1))
+        user = User("kubetide-recommender-1", ADMIN.groups)
+        client = Client(InProcessTransport(api, user=user), clock=clock, rng=Random(1))
         recorder = EventRecorder(client, clock=clock, component="vpa-recommender")
         settings = RecommenderSettings(leader_elect=False)
         made = Recommender(client, clock, settings, Telemetry(), recorder, Random(2))

@@ -10,7 +10,7 @@ import msgspec
 
 from conformance.compare import differences
 from conformance.registry import suite
-from kubetide.api.objects.hpa import CrossVersionObjectReference
+from kubetide.api.objects.meta import CrossVersionObjectReference
 from kubetide.api.objects.metrics import MetricIdentifier
 from kubetide.api.values.codec import convert
 from kubetide.clock import SystemClock

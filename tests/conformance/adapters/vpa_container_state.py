@@ -258,13 +258,13 @@ class _Recorded:
 
     def __init__(self, memory: Columns) -> None:
         self.calls: list[Case] = []
-        self._apply = memory.apply
+        self._replace = memory.replace
 
-    def apply(self, slots: Any, values: Any, weights: Any, times: Any, back: Any) -> None:
-        for value, time, gone in np.broadcast(values, times, back):
-            op = "subtract" if gone else "add"
-            self.calls.append({"bytes": int(value), "op": op, "tMs": int(time) // 1000})
-        self._apply(slots, values, weights, times, back)
+    def replace(self, slots: Any, old: Any, new: Any, weight: float, times: Any, back: Any) -> None:
+        for before, after, time, gone in np.broadcast(old, new, times, back):
+            for op, value in (("subtract", before), ("add", after))[0 if gone else 1 :]:
+                self.calls.append({"bytes": int(value), "op": op, "tMs": int(time) // 1000})
+        self._replace(slots, old, new, weight, times, back)
 
 
 @suite("vpa-newer/oom_window_master")
@@ -279,7 +279,7 @@ def oom_window(case: Case) -> Iterable[str]:
     row = model.set_container(key("pod"), "app", now=now)
     table = model.containers
     recorded = _Recorded(model.aggregates.memory)
-    model.aggregates.memory.apply = recorded.apply  # type: ignore[method-assign]
+    model.aggregates.memory.replace = recorded.replace  # type: ignore[method-assign]
     codes = ""
     for number, (op, want) in enumerate(zip(case["ops"], case["results"], strict=True)):
         recorded.calls = []

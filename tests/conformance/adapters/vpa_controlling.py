@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from conformance.registry import suite
-from kubetide.api.objects.meta import ObjectMeta
-from kubetide.api.objects.vpa import CrossVersionObjectReference
+from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectMeta
 from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.vpa.core.matching import Candidate, controlling, pod_owner

@@ -16,6 +16,7 @@ current-context: x
 """
 REST = {
     "completion": ["bash"],
+    "dashboard": ["--interval", "nonsense"],
     "demo": ["--duration", "nonsense"],
     "explain": ["hpa", "web"],
     "replay": ["--stdio", "usage", "--policy", "nonsense"],

@@ -77,7 +77,16 @@ def test_completion_scripts_are_printed(shell: str, capsys: pytest.CaptureFixtur
         pytest.param(
             ["run"],
             "hpa,",
-            ["hpa,recommender", "hpa,updater", "hpa,admission", "hpa,slo", "hpa,colocation"],
+            [
+                "hpa,recommender",
+                "hpa,updater",
+                "hpa,admission",
+                "hpa,policy",
+                "hpa,plan",
+                "hpa,slo",
+                "hpa,colocation",
+                "hpa,metrics",
+            ],
             id="the-next",
         ),
         pytest.param(["run"], "al", ["all"], id="all"),

@@ -7,7 +7,7 @@ import pytest
 
 from kubetide.cli.demo.day import Outcome
 from kubetide.cli.demo.summary import comparison, make_summary, percent
-from kubetide.dashboard.model import Judgement, State, Workload
+from kubetide.dashboard.core.model import Judgement, State, Workload
 from kubetide.embedded.sim.ledger import Account
 from kubetide.embedded.sim.load.model import WorkloadKey
 

@@ -7,7 +7,7 @@ import pytest
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.cli.demo.verdict import Facts, verdict_of
-from kubetide.dashboard.model import Amounts
+from kubetide.dashboard.core.model import Amounts
 from kubetide.verdicts.core.finding import found
 
 FINE = Facts(key="shop/web", ready=3, pods=3, rate=20, latency=0.01, cpu=Amounts(used=0.4, asked=0.6))

@@ -1,0 +1,155 @@
+"""From sample to scale: an autoscaler that hears of usage acts in seconds, and polls where nobody tells it."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubetide.api.values.quantity import quantity_float
+from kubetide.embedded.apiserver.storage.objects import StoreKey
+from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.embedded.sim.world import DEPLOYMENTS
+from kubetide.errors import Unavailable
+from kubetide.hpa.settings import HpaSettings
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.telemetry import Telemetry
+from kubetide.testing.builders import make_deployment, make_hpa
+from kubetide.wiring import Dependencies, build
+from simulated.cluster import run
+
+FRESH = "metrics: {interval: 1s, delay: 0s}"
+
+
+class WatchedUsage:
+    """A transport on which usage can be watched: what the list shows, every second of virtual time."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.close = inner.close
+        self.above_at: float | None = None
+        """When the first sample beyond the band was sent."""
+        self.down = False
+        """Whether the metrics server is gone."""
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        """Pass a request on."""
+        if self.down and path.startswith("/apis/metrics.k8s.io/"):
+            return Response(503, body=b"")
+        return await self._inner.request(method, path, **parts)
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch; of usage, this one."""
+        if not path.startswith("/apis/metrics.k8s.io/"):
+            async with self._inner.watch(path, query=query) as lines:
+                yield lines
+            return
+
+        if self.down:
+            raise Unavailable("the metrics server does not answer")
+
+        async def lines_of_usage() -> AsyncIterator[bytes]:
+            while True:
+                await asyncio.sleep(1)
+                if self.down:
+                    return
+                answer = await self._inner.request("GET", path)
+                for item in msgspec.json.decode(answer.body).get("items") or ():
+                    usage = item["containers"][0]["usage"]["cpu"]
+                    if self.above_at is None and quantity_float(usage) > 0.3:
+                        self.above_at = asyncio.get_running_loop().time()
+                    yield msgspec.json.encode({"type": "MODIFIED", "object": item})
+
+        yield lines_of_usage()
+
+
+def replicas(cluster: SimCluster) -> int:
+    found = cluster.api.store.get(DEPLOYMENTS, StoreKey("default", "web"))
+    assert found is not None
+    return int(found.obj["spec"]["replicas"])
+
+
+async def seconds_to_scale(cluster: SimCluster, *, watched: bool, settings: HpaSettings) -> tuple[float, str]:
+    """Return how long after the first sample of a load step the target is scaled, and what the controller notes."""
+    await cluster.apply(make_deployment("web", replicas=2, cpu="500m", memory="64Mi"))
+    await cluster.apply(make_hpa("web", minimum=2, maximum=8, cpu_percent=50))
+    cluster.set_usage("default", "web", cpu=0.25)
+    transport = cluster.transport()
+    watching = WatchedUsage(transport)
+    rng = random.Random(1)
+    client = Client(watching if watched else transport, clock=cluster.clock, rng=rng)
+    world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
+    parts = build("hpa", world, settings)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part.run()) for part in parts]
+        await cluster.run_for(timedelta(minutes=5))
+        assert replicas(cluster) == 2
+        cluster.set_usage("default", "web", cpu=0.5)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while replicas(cluster) == 2:
+            await cluster.run_for(timedelta(seconds=0.25))
+        took = loop.time() - (watching.above_at or began)
+        noted = " ".join(parts[-1].notes())  # type: ignore[attr-defined]
+        for task in tasks:
+            task.cancel()
+    return took, noted
+
+
+def settings(**changes: Any) -> HpaSettings:
+    fields: dict[str, Any] = {"take_over": True, "leader_elect": False, "sync_period": timedelta(seconds=60)}
+    return HpaSettings(**fields | changes)
+
+
+def test_a_load_step_is_acted_on_within_seconds_of_its_first_sample() -> None:
+    async def main(cluster: SimCluster) -> tuple[float, str]:
+        return await seconds_to_scale(cluster, watched=True, settings=settings(watch_usage=True))
+
+    took, noted = run(main, scenario=FRESH, nodes=2)
+    assert took <= 3
+    assert "polled" not in noted
+
+
+@pytest.mark.parametrize("enabled", [False, True], ids=["switched-off", "server-without-a-watch"])
+def test_without_a_watch_it_acts_when_its_period_comes(enabled: bool) -> None:
+    async def main(cluster: SimCluster) -> tuple[float, str]:
+        return await seconds_to_scale(cluster, watched=False, settings=settings(watch_usage=enabled))
+
+    took, noted = run(main, scenario=FRESH, nodes=2)
+    assert 3 < took <= 75
+    assert ("polled" in noted) == enabled
+
+
+def test_a_metrics_server_that_dies_is_named_and_nothing_is_scaled_until_it_is_back() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=2, cpu="500m", memory="64Mi"))
+        await cluster.apply(make_hpa("web", minimum=1, maximum=8, cpu_percent=50))
+        cluster.set_usage("default", "web", cpu=0.25)
+        watching, rng = WatchedUsage(cluster.transport()), random.Random(1)
+        client = Client(watching, clock=cluster.clock, rng=rng)
+        world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
+        parts = build("hpa", world, settings(watch_usage=True, sync_period=timedelta(seconds=15)))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part.run()) for part in parts]
+            await cluster.run_for(timedelta(minutes=5))
+            assert "polled" not in " ".join(parts[-1].notes())  # type: ignore[attr-defined]
+            watching.down = True
+            cluster.set_usage("default", "web", cpu=0.01)
+            await cluster.run_for(timedelta(minutes=10))
+            assert replicas(cluster) == 2, "what cannot be read is not zero"
+            assert "usage is polled, not watched" in parts[-1].notes()  # type: ignore[attr-defined]
+            watching.down = False
+            cluster.set_usage("default", "web", cpu=0.5)
+            await cluster.run_for(timedelta(minutes=3))
+            assert replicas(cluster) > 2
+            assert "usage is polled, not watched" not in parts[-1].notes()  # type: ignore[attr-defined]
+            for task in tasks:
+                task.cancel()
+
+    run(main, scenario=FRESH, nodes=2)

@@ -1,0 +1,283 @@
+"""Bad days: fail-over, a server that is away and comes back older, clocks that jump, requests that fail, full disks."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from typing import Any
+
+from drills.drill import Run, drill
+from drills.stage import MASTERS, Replica, Scene, play
+from drills.test_horizontal import AT_ONCE, count, external, scales
+from kubetide.clock import Clock
+from kubetide.embedded.apiserver.rest.requests import User
+from kubetide.embedded.sim.load.scenario import Scenario
+from kubetide.kube.client.errors import ConnectionLost
+from kubetide.kube.client.transport import Response
+from kubetide.testing.builders import make_deployment, make_hpa, make_vpa
+from simulated.recommending import recommended
+
+Raw = dict[str, Any]
+SLOW = Scenario(tick="15s")
+
+
+async def web(scene: Scene, name: str = "web", *, replicas: int = 2, behavior: Raw | None = AT_ONCE) -> None:
+    """Make a workload whose autoscaler follows a queue of its own, and whose VPA recommends only."""
+    await scene.cluster.apply(make_deployment(name, replicas=replicas, cpu="10m", memory="16Mi"))
+    queue = external(f"queue-{name}")
+    await scene.cluster.apply(make_hpa(name, target=name, maximum=20, metrics=[queue], behavior=behavior))
+    await scene.cluster.apply(make_vpa(name, target=name, mode="Off"))
+    scene.cluster.set_usage("default", name, cpu="5m", memory="8Mi")
+    wish(scene, replicas, name)
+
+
+def wish(scene: Scene, replicas: int, name: str = "web") -> None:
+    """Let the queue of a workload be worth so many replicas."""
+    scene.cluster.metrics.set_external_metric("default", f"queue-{name}", float(replicas))
+
+
+def _all_are(scene: Scene, wanted: Mapping[str, int]) -> bool:
+    return all(count(scene, name) == replicas for name, replicas in wanted.items())
+
+
+async def seconds_until(scene: Scene, condition: Callable[[], bool], *, minutes: float = 10) -> float:
+    begin = scene.now
+    await scene.cluster.wait_for(condition, timeout=timedelta(minutes=minutes), every=timedelta(seconds=0.5))
+    return (scene.now - begin).total_seconds()
+
+
+@drill(
+    "fail-over-hpa",
+    shows="the leading autoscaler is killed at the moment in which the load rises",
+    figure="time until its standby has scaled, in the worst of five cases",
+    bound=20,
+    unit="s",
+)
+def test_the_standby_of_an_autoscaler_scales_in_time(run: Run) -> float:
+    def once(moment: float) -> float:
+        async def main(scene: Scene) -> float:
+            await web(scene)
+            leader = await scene.start("hpa", elect=True)
+            await scene.pass_time(seconds=5)
+            await scene.start("hpa", elect=True)
+            await scene.pass_time(minutes=1, seconds=moment)
+            leader.kill()
+            wish(scene, 6)
+            return await seconds_until(scene, lambda: count(scene) == 6)
+
+        return play(run, main, scenario=SLOW)
+
+    return max(once(moment) for moment in (0.0, 0.7, 1.1, 1.9, 7.3))
+
+
+LEADERS = ("recommender", "updater", "slo", "policy")
+
+
+@drill(
+    "fail-over-others",
+    shows="the leaders of recommender, updater, SLO controller and policy controller are killed",
+    figure="time until the standby leads, in the worst case",
+    bound=40,
+    unit="s",
+)
+def test_every_component_has_a_standby_that_takes_over(run: Run) -> float:
+    async def main(scene: Scene) -> float:
+        await web(scene)
+        await scene.cluster.ensure_namespace("koordinator-system")
+        leaders = [await scene.start(name, elect=True) for name in LEADERS]
+        await scene.pass_time(minutes=1)
+        standbys = [await scene.start(name, elect=True) for name in LEADERS]
+        await scene.pass_time(minutes=5)
+        assert [each.leading for each in (*leaders, *standbys)] == [True] * 4 + [False] * 4
+        for leader in leaders:
+            leader.kill()
+        longest = await seconds_until(scene, lambda: all(each.leading for each in standbys))
+        await scene.pass_time(minutes=10)
+        return longest
+
+    return play(run, main, scenario=SLOW)
+
+
+class Jumping:
+    """A clock that people set: it runs as the other one, with an offset."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.offset = timedelta(0)
+
+    def now(self) -> datetime:
+        return self._clock.now() + self.offset
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+
+@drill(
+    "clock-jumps",
+    shows="the clock of the process jumps by an hour, ahead or back, just after the load fell, and is set right five "
+    "minutes later: while it is wrong nothing is believed, and nothing shrinks",
+    figure="shortest time from the fall of the load to the smaller count (the window is 300 s)",
+    bound=285,
+    unit="s",
+    at_least=True,
+)
+def test_a_clock_that_jumps_shrinks_nothing_early(run: Run) -> float:
+    def after(*jumps: timedelta) -> float:
+        async def main(scene: Scene) -> float:
+            await web(scene, replicas=8, behavior=None)
+            await scene.cluster.apply(make_vpa("sized", target="web", mode="Off"))
+            clock = Jumping(scene.cluster.clock)
+            await scene.start("hpa", clock=clock, elect=True)
+            await scene.start("recommender", clock=clock, elect=True)
+            await scene.pass_time(minutes=20)
+            assert count(scene) == 8
+            wish(scene, 2)
+            begin = scene.now
+            for jump in jumps:
+                await scene.pass_time(seconds=20)
+                clock.offset += jump
+                await scene.pass_time(minutes=5 if clock.offset else 0)
+                assert count(scene) == 8
+            await scene.cluster.wait_for(lambda: count(scene) == 2, timeout=timedelta(hours=2))
+            passed = (scene.now - begin).total_seconds()
+            wish(scene, 5)
+            await seconds_until(scene, lambda: count(scene) == 5, minutes=3)
+            return passed
+
+        return play(run, main, scenario=SLOW)
+
+    hour = timedelta(hours=1)
+    return min(after(*jumps) for jumps in ((hour, -hour), (-hour, hour)))
+
+
+CODES = (400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504, 0)
+
+
+def failing(random: Random, rate: float) -> Callable[[str, str], Response | Exception | None]:
+    """Return an interference that lets requests fail with every code; 0 is a connection that is lost."""
+
+    def interfere(method: str, path: str) -> Response | Exception | None:
+        if random.random() >= rate:
+            return None
+        code = random.choice(CODES)
+        if code == 0:
+            return ConnectionLost("made up")
+        body = b'{"kind":"Status","code":%d,"reason":"","message":"made up"}' % code
+        return Response(code, {"content-type": "application/json"}, body)
+
+    return interfere
+
+
+@drill(
+    "one-percent-failures",
+    shows="every hundredth request of every component fails, with each code from 400 to 504 or without an answer, "
+    "for a day",
+    figure="longest time from a change of the load to the right count",
+    bound=180,
+    unit="s",
+    short="an hour",
+)
+def test_a_day_on_which_every_hundredth_request_fails(run: Run) -> float:
+    hours = 24 if run.whole else 1
+
+    async def main(scene: Scene) -> float:
+        names = ["a", "b", "c"]
+        for name in names:
+            await web(scene, name)
+        await scene.cluster.ensure_namespace("koordinator-system")
+        for number, name in enumerate(("hpa", "hpa", "recommender", "updater", "slo", "policy")):
+            await scene.start(name, elect=True, interfere=failing(Random(number), 0.01))
+        await scene.pass_time(minutes=2)
+        random, longest = Random(7), 0.0
+        for _ in range(hours * 6):
+            wanted = {name: random.randint(1, 12) for name in names}
+            for name, replicas in wanted.items():
+                wish(scene, replicas, name)
+            begin = scene.now
+            took = await seconds_until(scene, partial(_all_are, scene, wanted))
+            longest = max(longest, took)
+            await scene.cluster.run_for(begin + timedelta(minutes=10) - scene.now)
+        assert all(recommended(scene.cluster, "default", name) for name in names)
+        return longest
+
+    return play(run, main, scenario=SLOW)
+
+
+@drill(
+    "migration",
+    shows="kubetide's autoscaler and the built-in one of Kubernetes hand over to each other, there and back, at "
+    "ten random "
+    "moments while the load changes",
+    figure="changes of the count beyond those of the load",
+    bound=0,
+    unit="changes",
+)
+def test_autoscalers_hand_over_at_any_moment(run: Run) -> float:
+    async def main(scene: Scene) -> float:
+        await web(scene, replicas=4)
+        random, wanted, changes = Random(5), 4, 0
+        ours: Replica | None = await scene.start("hpa")
+        upstream = BuiltIn(scene)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(upstream.run())
+            for _ in range(10):
+                await scene.pass_time(seconds=random.uniform(60, 180))
+                new = random.choice([size for size in range(4, 9) if size != wanted])
+                wanted, changes = new, changes + 1
+                wish(scene, wanted)
+                await scene.pass_time(seconds=random.uniform(0, 20))
+                if ours is not None:
+                    ours.stop()
+                    ours, upstream.acts = None, True
+                else:
+                    upstream.acts = False
+                    ours = await scene.start("hpa")
+                await seconds_until(scene, partial(_all_are, scene, {"web": wanted}), minutes=5)
+            task.cancel()
+        return len(scales(scene)) - changes
+
+    return play(run, main, scenario=SLOW)
+
+
+class BuiltIn:
+    """Stands for the autoscaler of kube-controller-manager: its Lease, its user, its period of 15 seconds."""
+
+    LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._client = scene.cluster.client(User("system:kube-controller-manager", MASTERS))
+        self.acts = False
+        self._held = False
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            if self.acts or self._held:
+                await self._hold(self.acts)
+            if self.acts and int(self._scene.cluster.elapsed()) % 15 == 0:
+                await self._scale()
+
+    async def _hold(self, held: bool) -> None:
+        stamp = f"{self._scene.now:%Y-%m-%dT%H:%M:%S.000000Z}"
+        await self._scene.cluster.apply(
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": "kube-controller-manager", "namespace": "kube-system"},
+                "spec": {"holderIdentity": "node-1" if held else "", "leaseDurationSeconds": 15, "renewTime": stamp},
+            }
+        )
+        self._held = held
+
+    async def _scale(self) -> None:
+        queue = self._scene.cluster.metrics.external("default", "queue-web")
+        wanted = int(float(queue[0]["value"]))
+        if count(self._scene) != wanted:
+            body = b'{"spec":{"replicas":%d}}' % wanted
+            await self._client.request(
+                "PATCH", self.SCALE, body=body, content_type="application/merge-patch+json",
+                query={"fieldManager": "kube-controller-manager"},
+            )  # fmt: skip

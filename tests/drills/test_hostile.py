@@ -1,0 +1,172 @@
+"""Hostile neighbours: metrics without measure, permissions that grow, a Prometheus with limits and outages."""
+
+import asyncio
+import os
+import resource
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from cluster.test_hpa_faults import FLOOD, answer, first, usage
+from drills.drill import Run, drill, needs
+from drills.existing import module, run_tests
+from drills.stage import Scene, play
+from drills.test_horizontal import AT_ONCE, count
+from kubetide.embedded.sim.load.scenario import Scenario
+from kubetide.install.objects import manifests
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import METRICS_LIMIT, Response
+from kubetide.settings import COMPONENTS
+from kubetide.testing.builders import make_deployment, make_hpa, make_vpa
+from simulated.recommending import recommended
+
+MIB = 2**20
+GOLDEN = Path(__file__).parent / "permissions.golden"
+
+
+def peak_mib() -> float:
+    """Return the most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@drill(
+    "hostile-bodies",
+    shows="the metrics API answers with a gibibyte, with an endless list, and with 110 MiB that come compressed "
+    "to 110 KiB",
+    figure="most memory that the process takes for it",
+    bound=6 * METRICS_LIMIT / MIB,
+    unit="MiB",
+    tier="sockets",
+)
+def test_a_body_without_measure_is_cut_off(run: Run) -> float:
+    hostile = module("http/test_hpa_hostile_metrics.py")
+
+    async def one(way: str) -> None:
+        metrics = hostile.Metrics(way)
+        log = run.audit(hostile.CLOCK)
+        async with hostile.running(audit=log) as server, hostile.served(metrics) as served:
+            await hostile.prepare(server)
+            client = Client(hostile.Routed(server.transport(), served), clock=hostile.CLOCK, rng=Random(1))
+            async with hostile.autoscaler(client), asyncio.timeout(120):
+                while len(metrics.sent) < 3 or not (await hostile.active(client))[0]:  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(0.05)
+                assert await hostile.replicas(client) == 3
+            await client.close()
+
+    hostile.blanks()  # the server's own preparation is not the client's cost
+    before = peak_mib()
+    vars(hostile)["LONG"] = 1 << 30
+    for way in ("streamed", "declared", "endless"):
+        asyncio.run(one(way))
+    vars(hostile)["LONG"] = 110 << 20
+    asyncio.run(one("compressed"))
+    return max(peak_mib() - before, 0.0)
+
+
+HOSTILE: dict[str, Any] = {
+    "not a number": lambda c: usage(c, first("NaN")),
+    "infinite": lambda c: usage(c, first("+Inf")),
+    "1e308": lambda c: usage(c, first("1e308")),
+    "-1e308": lambda c: usage(c, first("-1e308")),
+    "words": lambda c: usage(c, first("twelve")),
+    "of tomorrow": lambda c: usage(c, first("1m"), timestamp=(c.clock.now() + timedelta(days=1)).isoformat()),
+    "of yesterday": lambda c: usage(c, first("1m"), timestamp=(c.clock.now() - timedelta(days=1)).isoformat()),
+    "labelled beyond measure": lambda c: _labelled(c),
+    "empty": lambda c: {"items": []},
+    "no JSON": lambda c: b"\x00\xff" * 100,
+    "nested beyond measure": lambda c: b"[" * 100_000,
+}
+
+
+def _labelled(cluster: Any) -> Any:
+    flooded = usage(cluster, lambda number: "225m")
+    for item in flooded["items"]:
+        item["metadata"]["labels"] = {**FLOOD, "app": "web"}
+    return flooded
+
+
+@drill(
+    "hostile-values",
+    shows="usage that is not a number, infinite, 1e308, of another day, labelled with 20,000 labels, empty or no "
+    "JSON: for "
+    "five minutes each, with a window of zero, under the autoscaler and the recommender",
+    figure="counts and recommendations that moved",
+    bound=0,
+)
+def test_values_that_cannot_be_true_move_nothing(run: Run) -> float:
+    async def main(scene: Scene) -> float:
+        cluster = scene.cluster
+        await cluster.apply(make_deployment("web", replicas=4, cpu="500m", memory="64Mi"))
+        await cluster.apply(make_hpa("web", maximum=20, cpu_percent=50, behavior=AT_ONCE))
+        await cluster.apply(make_vpa("web", mode="Off"))
+        cluster.set_load("default", "web", 90.0)
+        replicas = [await scene.start("hpa"), await scene.start("recommender")]
+        await scene.pass_time(minutes=30)
+        begin, moved = scene.now, 0
+        before = recommended(cluster, "default", "web")
+        assert count(scene) == 4
+        assert before
+        for make in HOSTILE.values():
+
+            def interfere(method: str, path: str, make: Any = make) -> Response | None:
+                return answer(make(cluster)) if path.startswith("/apis/metrics.k8s.io/") else None
+
+            for replica in replicas:
+                replica.requests.interfere = interfere
+            await scene.pass_time(minutes=5)
+            moved += count(scene) != 4
+        after = recommended(cluster, "default", "web")
+        moved += sum(abs(after[name] - amount) > 0.02 * amount for name, amount in before.items())
+        scene.since(begin, "usage could not be believed")
+        return moved
+
+    return play(run, main, nodes=3, scenario=Scenario(tick="15s"))
+
+
+def permissions() -> str:
+    """Return every permission of every component, one to a line, in order."""
+    lines = set()
+    for name in (*COMPONENTS, "node"):
+        for each in manifests((name,), namespace="kube-system", image="x"):
+            if each["kind"] not in ("ClusterRole", "Role"):
+                continue
+            where = each["metadata"].get("namespace", "*")
+            for rule in each["rules"]:
+                for group in rule.get("apiGroups", [""]):
+                    for what in rule.get("resources", rule.get("nonResourceURLs", [])):
+                        names = ",".join(sorted(rule.get("resourceNames", ["*"])))
+                        verbs = ",".join(sorted(rule["verbs"]))
+                        lines.add(f"{name:12} {where:20} {group or 'core':32} {what:40} {names:40} {verbs}".rstrip())
+    return "\n".join(sorted(lines)) + "\n"
+
+
+@drill(
+    "permissions",
+    shows="what every component may do is what a reviewed file says, to the verb "
+    "(`KUBETIDE_GOLDEN=write` writes it anew)",
+    figure="permissions more or fewer than in the file",
+    bound=0,
+    tier="pure",
+)
+def test_permissions_are_those_of_the_golden_file(run: Run) -> float:
+    found = permissions()
+    if os.environ.get("KUBETIDE_GOLDEN") == "write":
+        GOLDEN.write_text(found)
+    return float(len(set(found.splitlines()) ^ set(GOLDEN.read_text().splitlines())))
+
+
+@drill(
+    "prometheus-back-fill",
+    shows="eight days of history are read from a real Prometheus within its limit of samples, in slices, and "
+    "after an "
+    "outage in the middle: the model is the one that live samples would have given",
+    figure="tests of that tier that fail",
+    bound=0,
+    tier="real Prometheus",
+)
+def test_history_is_filled_in_from_prometheus(run: Run) -> float:
+    found = shutil.which("prometheus") is not None and shutil.which("promtool") is not None
+    needs(found, "no Prometheus: install the Debian package prometheus")
+    return float(run_tests("prom/test_prometheus_history.py", run.folder))

@@ -1,12 +1,14 @@
 """Our horizontal autoscaler and the one in kube-controller-manager, as processes, over the same objects.
 
     python -m benchmarks.hpa_beside_original --original PATH [--hpas N …] [--pods N] [--seconds N] [--qps N]
+                                              [--changing] [--tls]
 
 PATH is kube-controller-manager; only its horizontal autoscaler is switched on, with five workers. Each contestant gets
-a fresh embedded API server in a process of its own, over plain HTTP on loopback, with usage near the targets, so that
-sizes stay. Both count their turns in the same metric; once every autoscaler has had a first turn, turns, requests, CPU
-time and memory are taken over `--seconds`. Both may send `--qps` requests a second: with the default of
-kube-controller-manager (20) its limiter would be all that is measured.
+a fresh embedded API server in a process of its own, over plain HTTP on loopback or with `--tls`, with usage near the
+targets, so that sizes stay; with `--changing` it is another one in every sync period. Both count their turns in the
+same metric; once every autoscaler has had a first turn, turns, requests, CPU time and memory are taken over
+`--seconds`. Both may send `--qps` requests a second: with the default of kube-controller-manager (20) its limiter would
+be all that is measured.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from benchmarks.beside import free_port, process, samples, spent, wait_for, writ
 from benchmarks.hpa_round import fill
 
 from kubetide.clock import SystemClock
+from kubetide.embedded.apiserver.auth.identity import make_identity
 from kubetide.embedded.apiserver.http import serve
 from kubetide.embedded.apiserver.server import ApiServer
 
@@ -40,13 +43,16 @@ class Reading:
     peak_mb: float
 
 
-def be_the_server(hpas: int, pods: int) -> None:
+def be_the_server(hpas: int, pods: int, *, changing: bool, tls: bool) -> None:
     """Serve the objects until killed; the first line of output is the address."""
 
     async def main() -> None:
-        api = ApiServer(clock=SystemClock())
-        fill(api, hpas, pods)
-        async with serve(api, anonymous=True) as serving:
+        clock = SystemClock()
+        api = ApiServer(clock=clock)
+        fill(api, hpas, pods, changing=changing)
+        identity = make_identity(None, now=clock.now())
+        context = identity.tls("127.0.0.1", now=clock.now()) if tls else None
+        async with serve(api, anonymous=True, tls=context) as serving:
             print(serving.url, flush=True)
             await asyncio.Event().wait()
 
@@ -102,7 +108,8 @@ def compare(hpas: int, options: argparse.Namespace, folder: Path) -> None:
     results: dict[str, dict[str, float]] = {}
     for name in ("kubetide", "original"):
         this = (sys.executable, "-m", __spec__.name, "--serve", "--hpas", str(hpas), "--pods", str(options.pods))
-        with process(*this) as server:
+        kind = [f"--{each}" for each in ("changing", "tls") if getattr(options, each)]
+        with process(*this, *kind) as server:
             assert server.stdout is not None
             kubeconfig = folder / "kubeconfig"
             write_kubeconfig(kubeconfig, server.stdout.readline().strip())
@@ -120,10 +127,12 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--qps", type=int, default=2_000)
+    parser.add_argument("--changing", action="store_true", help="other usage in every sync period")
+    parser.add_argument("--tls", action="store_true")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        be_the_server(options.hpas[0], options.pods)
+        be_the_server(options.hpas[0], options.pods, changing=options.changing, tls=options.tls)
         return
     if not os.access(options.original, os.X_OK):
         raise SystemExit("--original: the path of kube-controller-manager is needed")

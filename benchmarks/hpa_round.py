@@ -1,14 +1,15 @@
 """A round of the horizontal autoscaler: all autoscalers once, over 20,000 pods, against a server in its own process.
 
     python benchmarks/hpa_round.py [--hpas 1000 5000] [--pods 20000] [--rounds 2] [--sync-period 15]
-                                   [--changing] [--tls] [--only kubetide] [--profile]
+                                   [--changing] [--tls] [--only kubetide] [--profile] [--tracing RATIO]
 
 Each size is run in three ways against the same server: as kubetide does it (one list of pod usage per sync period
 for all, targets followed by a watch), without the watch, and as a baseline that asks for the metrics and the scale of
 every autoscaler, which is what upstream does. Compared are seconds of CPU of the controller per round, requests
 per round, the sync period that autoscalers really got, and peak memory. With `--changing` the usage of every pod is
 another one every time it is read, by a few percent around the target, so that every status has new values in every
-round. `--profile` shows the functions in which the controller spent its time (and slows it down by about half).
+round. `--profile` shows the functions in which the controller spent its time (and slows it down by about half). With
+`--tracing 1` every decision is traced and sent to a collector in another process.
 """
 
 import argparse
@@ -18,11 +19,13 @@ import multiprocessing
 import resource
 import statistics
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,6 +33,7 @@ from pstats import Stats
 from random import Random
 from typing import Any
 
+from kubetide import tracing
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.identity import make_identity
@@ -37,6 +41,7 @@ from kubetide.embedded.apiserver.http import serve
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.hpa.controller import HpaController
 from kubetide.hpa.settings import HpaSettings
+from kubetide.hpa.telemetry import Record
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.credentials import Static
 from kubetide.kube.client.decoding import tune_gc
@@ -44,7 +49,6 @@ from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.client.transport import Response, Transport
-from kubetide.kube.control.reconcile import Result
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_deployment, make_hpa, make_pod
 
@@ -62,7 +66,8 @@ STARTED = "2026-01-01T00:00:00Z"
 class Usage(PodUsageOnly):
     """Usage of all pods, near the target so that sizes stay; filed by the label that selectors ask for."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
         self.by_namespace: dict[str, list[Raw]] = defaultdict(list)
         self.by_app: dict[tuple[str, str], list[Raw]] = defaultdict(list)
         self.all: list[Raw] = []
@@ -71,7 +76,7 @@ class Usage(PodUsageOnly):
     def change(self, items: list[Raw]) -> list[Raw]:
         """Give every pod another usage, if it is to change."""
         if self.changing is not None:
-            stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            stamp = f"{self._now():%Y-%m-%dT%H:%M:%SZ}"
             for item in items:
                 item["timestamp"] = stamp
                 item["containers"][0]["usage"]["cpu"] = f"{self.changing.randint(46_000, 54_000) * 1000}n"
@@ -81,7 +86,7 @@ class Usage(PodUsageOnly):
         cpu = f"{random.randint(46, 54) * 1_000_000}n"
         item = {
             "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
-            "timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "timestamp": f"{self._now():%Y-%m-%dT%H:%M:%SZ}",
             "window": "15s",
             "containers": [{"name": "main", "usage": {"cpu": cpu, "memory": f"{random.randint(60, 90)}Mi"}}],
         }
@@ -97,12 +102,12 @@ class Usage(PodUsageOnly):
 
 def fill(api: ApiServer, hpas: int, pods: int, *, changing: bool = False) -> None:
     """Make deployments, their pods and their autoscalers, spread over namespaces."""
-    usage, random = Usage(), Random(1)
+    usage, random = Usage(api.clock.now), Random(1)
     for number in range(NAMESPACES):
-        api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"ns-{number}"}})
+        api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"{number}-ns"}})
     each = pods // hpas
     for number in range(hpas):
-        namespace, app = f"ns-{number % NAMESPACES}", f"app-{number}"
+        namespace, app = f"{number % NAMESPACES}-ns", f"app-{number}"
         made = make_deployment(app, namespace, replicas=each, cpu="100m", memory="128Mi")
         made["status"] = {"replicas": each}
         api.insert(made)
@@ -173,16 +178,58 @@ class Silent:
 
 
 class Measured(HpaController):
-    """A controller that notes when each autoscaler was reconciled."""
+    """A controller that notes when each autoscaler was reconciled, by itself or together with others at rest."""
 
     reconciles: dict[ObjectKey, list[float]]
 
-    async def reconcile(self, key: ObjectKey) -> Result:
-        self.reconciles[key].append(time.monotonic())
-        return await super().reconcile(key)
+    def note_reconciles(self) -> None:
+        self.reconciles = defaultdict(list)
+        add, rested = self._history.add, self._history.rested
+
+        def noted_add(key: ObjectKey, *given: Any, **named: Any) -> None:
+            self.reconciles[key].append(time.monotonic())
+            add(key, *given, **named)
+
+        def noted_rested(key: ObjectKey, *given: Any) -> Record | None:
+            self.reconciles[key].append(time.monotonic())
+            return rested(key, *given)
+
+        vars(self._history).update(add=noted_add, rested=noted_rested)
 
 
-def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float, way: str, profile: bool) -> None:
+class Collector(BaseHTTPRequestHandler):
+    """Takes spans and forgets them."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def collecting() -> Iterator[str]:
+    """Serve a collector on loopback; yield its URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{serving.server_address[1]}"
+        serving.shutdown()
+
+
+def controller(
+    pipe: Connection,
+    url: str,
+    hpas: int,
+    rounds: int,
+    period: float,
+    way: str,
+    profile: bool,
+    traces: str = "",
+    ratio: float = 1.0,
+) -> None:
     """Run the controller for some rounds and send what was measured."""
     profiler = cProfile.Profile()
 
@@ -199,7 +246,7 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
             scale_watch_from=200 if way == KUBETIDE else 0,
         )
         running = Measured(client, clock, settings, Telemetry(), Silent(), Random(1))
-        running.reconciles = defaultdict(list)
+        running.note_reconciles()
         if way == BASELINE:
             # The baseline: no list that others could use, so every autoscaler asks for its own pods.
             running._metrics._scopes = lambda namespace: []  # type: ignore[method-assign]
@@ -231,7 +278,8 @@ def controller(pipe: Connection, url: str, hpas: int, rounds: int, period: float
             "turns": turns / seconds,
         }
 
-    pipe.send(asyncio.run(main()))
+    with tracing.exporting(traces, ratio):
+        pipe.send(asyncio.run(main()))
     if profile:
         Stats(profiler).strip_dirs().sort_stats("tottime").print_stats(35)
 
@@ -249,13 +297,14 @@ def measure(hpas: int, options: argparse.Namespace) -> dict[str, Raw]:
     serving.start()
     url = near.recv()
     found = {}
-    for way in options.only or WAYS:
-        mine, theirs = context.Pipe()
-        given = (theirs, url, hpas, options.rounds, options.sync_period, way, options.profile)
-        running = context.Process(target=controller, args=given, daemon=True)
-        running.start()
-        found[way] = mine.recv()
-        running.join()
+    with collecting() if options.tracing is not None else nullcontext("") as traces:
+        for way in options.only or WAYS:
+            mine, theirs = context.Pipe()
+            how = (options.rounds, options.sync_period, way, options.profile, traces, options.tracing)
+            running = context.Process(target=controller, args=(theirs, url, hpas, *how), daemon=True)
+            running.start()
+            found[way] = mine.recv()
+            running.join()
     near.send("stop")
     serving.join()
     return found
@@ -271,6 +320,7 @@ def main() -> None:
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--only", nargs="+", choices=WAYS)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--tracing", type=float, metavar="RATIO", help="trace this share of the decisions")
     options = parser.parse_args()
     heads = (
         "autoscalers",

@@ -121,6 +121,7 @@ class Showing:
             drawing = group.create_task(self._draw_on(day), name="screen")
             try:
                 yield
+                self._draw(day)  # the last screen shows the end, however little real time the showing took
             finally:
                 drawing.cancel()
 

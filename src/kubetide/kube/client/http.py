@@ -242,18 +242,19 @@ class HttpTransport:
         # The length that is declared is that of what is sent, and says little about what it unpacks to.
         packed = "Content-Encoding" in response.headers
         at_most = int(declared) if declared.isdecimal() and not packed else limit
-        kept = io.BytesIO()
-        async for chunk in response.content.iter_any():
-            size = kept.tell() + len(chunk)
-            if size > limit:
-                response.close()
-                raise _too_large(what, limit)
+        # Closed, not dropped: an error that somebody keeps holds this frame, and with it all that was read.
+        with io.BytesIO() as kept:
+            async for chunk in response.content.iter_any():
+                size = kept.tell() + len(chunk)
+                if size > limit:
+                    response.close()
+                    raise _too_large(what, limit)
+                if share is not None:
+                    await share.cover(size, at_most=at_most)
+                kept.write(chunk)
             if share is not None:
-                await share.cover(size, at_most=at_most)
-            kept.write(chunk)
-        if share is not None:
-            share.keep(kept.tell())
-        return kept.getvalue()
+                share.keep(kept.tell())
+            return kept.getvalue()
 
     async def _lines(self, response: aiohttp.ClientResponse, what: str) -> AsyncIterator[bytes]:
         """Split a stream into lines; a stream that ends inside one was cut off."""
@@ -269,6 +270,7 @@ class HttpTransport:
             parts.append(head)
             size += len(head)
             if size > self._body_limit:
+                parts.clear()
                 raise _too_large(what, self._body_limit)
             if not rest:
                 continue

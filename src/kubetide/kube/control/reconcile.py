@@ -87,7 +87,8 @@ class Workers(Generic[K]):
     async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while not self._stopping and (key := await self.queue.get()) is not None:
+        while not self._stopping:
+            key = await self.queue.get()
             self._busy.add(task)
             try:
                 with tracing.span(self.name, key=key):

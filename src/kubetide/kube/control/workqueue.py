@@ -152,7 +152,6 @@ class WorkQueue(Generic[K]):
         """Workers that were woken and have not looked yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
-        self._shut = False
 
     def __len__(self) -> int:
         return len(self._state)
@@ -174,23 +173,19 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Ask for work on `key` now; asking twice before it starts is asking once."""
-        if not self._shut:
-            self._state.add(key)
-            self._wake()
+        self._state.add(key)
+        self._wake()
 
     def add_after(self, key: K, delay: timedelta | float) -> None:
         """Ask for work on `key` after `delay` (a number is seconds); an earlier time asked for before stays."""
-        if not self._shut:
-            seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-            now = self._clock.monotonic()
-            self._state.add_at(key, now + seconds, now)
-            self._wake()
-            self._set_timer(now)
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        now = self._clock.monotonic()
+        self._state.add_at(key, now + seconds, now)
+        self._wake()
+        self._set_timer(now)
 
     def add_rate_limited(self, key: K) -> float:
         """Ask again after a delay that doubles with each failure of `key`; return the seconds."""
-        if self._shut:
-            return 0.0
         now = self._clock.monotonic()
         at_least = self._retries.reserve(now) if self._retries is not None else 0.0
         delay = self._state.add_failed(key, now, at_least)
@@ -206,15 +201,14 @@ class WorkQueue(Generic[K]):
         """Return how often `key` failed since it was last forgotten."""
         return self._state.failures(key)
 
-    async def get(self) -> K | None:
-        """Wait for a key and take it; every key taken is given back with `done`. None: the queue is shut down."""
-        while not self._shut:
+    async def get(self) -> K:
+        """Wait for a key and take it; every key taken is given back with `done`."""
+        while True:
             now = self._clock.monotonic()
             key = self._state.take(now)
             if key is not None:
                 return key
             await self._wait(now)
-        return None
 
     def done(self, key: K) -> None:
         """Give back a key taken with `get`."""
@@ -232,13 +226,6 @@ class WorkQueue(Generic[K]):
         """Forget all keys, delays and failures; nobody may be working on a key."""
         self._drop_timer()
         self._state = QueueState(self._backoff)
-
-    def shut_down(self) -> None:
-        """Hand out nothing more and wake everybody who waits."""
-        self._shut = True
-        self._drop_timer()
-        while self._waiters:
-            self._wake_one()
 
     async def _wait(self, now: float) -> None:
         waiter = asyncio.get_running_loop().create_future()

@@ -147,23 +147,6 @@ def test_outcomes_are_shown() -> None:
     assert isinstance(second.error, ValueError)
 
 
-def test_a_queue_that_is_shut_down_lets_its_workers_go() -> None:
-    async def main() -> None:
-        async def behave(key: str, call: int) -> Result:
-            return Result(requeue_after=timedelta(seconds=1))
-
-        queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
-        queue.add("a")
-        async with asyncio.TaskGroup() as group:
-            group.create_task(Workers(queue, Calls(behave).reconcile, workers=3).run())
-            await asyncio.sleep(5)
-            queue.shut_down()
-            queue.add("b")
-        assert len(queue) <= 1
-
-    run_virtual(main(), limit=timedelta(minutes=1))
-
-
 def test_a_cancellation_that_leaks_from_inside_does_not_cost_a_worker() -> None:
     async def behave(key: str, call: int) -> Result:
         if call == 1:

@@ -59,7 +59,3 @@ class Demand:
         """Return the highest demand of the day; NaN where nothing is known."""
         highest: Floats = np.fmax.reduce(self.peaks, axis=1)
         return highest
-
-    def history_seconds(self) -> Ints:
-        """Return how long each workload has been looked at."""
-        return self.seen - self.since

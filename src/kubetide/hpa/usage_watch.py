@@ -7,7 +7,7 @@ once in the log, in `/readyz` and in `kubetide_hpa_usage_watch`.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
@@ -48,7 +48,7 @@ class UsageWatch:
         hpas: Store[HorizontalPodAutoscaler],
         pods: Store[Pod],
         claims: Claims,
-        wake: Callable[[list[ObjectKey]], None],
+        wake: Callable[[list[ObjectKey]], Awaitable[None]],
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -62,6 +62,8 @@ class UsageWatch:
         )
         self._usage: dict[ObjectKey, dict[str, float]] = {}
         self._changed: set[ObjectKey] = set()
+        self._held_back: set[ObjectKey] = set()
+        """Autoscalers that were woken too lately to be woken again, though their pods have moved."""
         self._positions: dict[ObjectKey, Position] = {}
         self._woken: dict[ObjectKey, float] = {}
         self._following = telemetry.gauge(
@@ -85,15 +87,17 @@ class UsageWatch:
         self._changed.add(event.key)
 
     async def _look_often(self) -> None:
+        """Wake autoscalers; while usage is read for those that were woken, samples are gathered for the next."""
         while True:
             await asyncio.sleep(GATHER_SECONDS)
-            if self._changed:
-                self.look()
+            if (self._changed or self._held_back) and (woken := self.look()):
+                self._wakes.inc(len(woken))
+                await self._wake(woken)
 
-    def look(self) -> None:
-        """Wake the autoscalers whose pods have moved far enough; each at most once per `--hpa-wake-interval`."""
+    def look(self) -> list[ObjectKey]:
+        """Return the autoscalers whose pods have moved far enough; each at most once per `--hpa-wake-interval`."""
         now, changed, self._changed = self._clock.monotonic(), self._changed, set()
-        touched: set[ObjectKey] = set()
+        touched, self._held_back = self._held_back, set()
         for key in changed:
             pod = self._pods.get(key)
             if pod is None:
@@ -114,14 +118,11 @@ class UsageWatch:
                 self._positions[key], self._woken[key] = stands, now
                 woken.append(key)
             else:
-                # Looked at again when it may be woken.
-                self._changed.update(pod for pod in changed if pod.namespace == key.namespace)
-        if woken:
-            self._wakes.inc(len(woken))
-            self._wake(woken)
+                self._held_back.add(key)
         if len(self._positions) > 2 * len(self._hpas) + 64:
             self._positions = {key: one for key, one in self._positions.items() if key in self._hpas}
             self._woken = {key: at for key, at in self._woken.items() if key in self._hpas}
+        return woken
 
     def _stands(self, key: ObjectKey, hpa: HorizontalPodAutoscaler) -> Position | None:
         targets = targets_per_pod(hpa)

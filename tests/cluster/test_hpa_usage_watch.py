@@ -80,13 +80,27 @@ def replicas(cluster: SimCluster) -> int:
     return int(found.obj["spec"]["replicas"])
 
 
-async def seconds_to_scale(cluster: SimCluster, *, watched: bool, settings: HpaSettings) -> tuple[float, str]:
+OF_A_CONTAINER = {
+    "type": "ContainerResource",
+    "containerResource": {
+        "name": "cpu",
+        "container": "main",
+        "target": {"type": "Utilization", "averageUtilization": 50},
+    },
+}
+TIGHT = {"scaleUp": {"tolerance": "0.02"}}
+
+
+async def seconds_to_scale(
+    cluster: SimCluster, *, watched: bool, settings: HpaSettings, busy: float = 0.5, **hpa: Any
+) -> tuple[float, str]:
     """Return how long after the first sample of a load step the target is scaled, and what the controller notes."""
     await cluster.apply(make_deployment("web", replicas=2, cpu="500m", memory="64Mi"))
-    await cluster.apply(make_hpa("web", minimum=2, maximum=8, cpu_percent=50))
+    await cluster.apply(make_hpa("web", minimum=2, maximum=8, **hpa or {"cpu_percent": 50}))
     cluster.set_usage("default", "web", cpu=0.25)
     transport = cluster.transport()
     watching = WatchedUsage(transport)
+    watching.edge = min(watching.edge, (0.25 + busy) / 2)
     rng = random.Random(1)
     client = Client(watching if watched else transport, clock=cluster.clock, rng=rng)
     world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
@@ -95,7 +109,7 @@ async def seconds_to_scale(cluster: SimCluster, *, watched: bool, settings: HpaS
         tasks = [group.create_task(part.run()) for part in parts]
         await cluster.run_for(timedelta(minutes=5))
         assert replicas(cluster) == 2
-        cluster.set_usage("default", "web", cpu=0.5)
+        cluster.set_usage("default", "web", cpu=busy)
         loop = asyncio.get_running_loop()
         began = loop.time()
         while replicas(cluster) == 2:
@@ -112,9 +126,17 @@ def settings(**changes: Any) -> HpaSettings:
     return HpaSettings(**fields | changes)
 
 
-def test_a_load_step_is_acted_on_within_seconds_of_its_first_sample() -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({}, id="resource"),
+        pytest.param({"metrics": [OF_A_CONTAINER]}, id="resource-of-a-container"),
+        pytest.param({"cpu_percent": 50, "behavior": TIGHT, "busy": 0.268}, id="with-a-tolerance-of-its-own"),
+    ],
+)
+def test_a_load_step_is_acted_on_within_seconds_of_its_first_sample(given: dict[str, Any]) -> None:
     async def main(cluster: SimCluster) -> tuple[float, str]:
-        return await seconds_to_scale(cluster, watched=True, settings=settings(watch_usage=True))
+        return await seconds_to_scale(cluster, watched=True, settings=settings(watch_usage=True), **given)
 
     took, noted = run(main, scenario=FRESH, nodes=2)
     assert took <= 3

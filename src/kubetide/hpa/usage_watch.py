@@ -17,8 +17,9 @@ from kubetide.api.objects.scheme import POD_METRICS
 from kubetide.api.values.quantity import quantity_float
 from kubetide.clock import Clock
 from kubetide.errors import QuantityError
-from kubetide.hpa.core.bands import Position, position, targets_per_pod, wakes
+from kubetide.hpa.core.bands import Measured, Position, position, targets_per_pod, wakes
 from kubetide.hpa.core.claims import Claims
+from kubetide.hpa.core.decide import tolerance_of
 from kubetide.hpa.observer import PodCache
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.store import Store
@@ -60,7 +61,7 @@ class UsageWatch:
         self._watch = MetricsWatch(
             client, POD_METRICS, rng, hear=self._hear, changed=self._note, namespace=settings.namespace
         )
-        self._usage: dict[ObjectKey, dict[str, float]] = {}
+        self._usage: dict[ObjectKey, dict[Measured, float]] = {}
         self._changed: set[ObjectKey] = set()
         self._held_back: set[ObjectKey] = set()
         """Autoscalers that were woken too lately to be woken again, though their pods have moved."""
@@ -109,10 +110,10 @@ class UsageWatch:
         for key in sorted(touched):
             hpa = self._hpas.get(key)
             stands = self._stands(key, hpa) if hpa is not None else None
-            if stands is None:
+            if hpa is None or stands is None:
                 continue
             before = self._positions.get(key)
-            if not wakes(before, stands, self._settings.tolerance):
+            if not wakes(before, stands, self._tolerance(hpa)):
                 self._positions.setdefault(key, stands)
             elif now - self._woken.get(key, float("-inf")) >= least:
                 self._positions[key], self._woken[key] = stands, now
@@ -131,7 +132,12 @@ class UsageWatch:
         pods = self._matching(key.namespace, self._claims.selector(key))
         names = (ObjectKey(key.namespace, pod.metadata.name) for pod in pods)
         usage = [self._usage[name] for name in names if name in self._usage]
-        return position(targets, usage, self._settings.tolerance)
+        return position(targets, usage, self._tolerance(hpa))
+
+    def _tolerance(self, hpa: HorizontalPodAutoscaler) -> float:
+        """Return the narrower half of the band: to wake too often costs a reconcile, too rarely a period."""
+        both = tolerance_of(hpa.spec, self._settings.options)
+        return min(both.up, both.down)
 
     def _note(self, problem: str) -> None:
         self._following.set(0 if problem else 1)
@@ -141,13 +147,15 @@ class UsageWatch:
             log.info("usage is watched")
 
 
-def _amounts(metrics: PodMetrics) -> dict[str, float]:
-    """Return the usage of a pod by resource; a number that cannot be read is left out."""
-    found: dict[str, float] = {}
+def _amounts(metrics: PodMetrics) -> dict[Measured, float]:
+    """Return the usage of a pod and of its containers by resource; a number that cannot be read is left out."""
+    found: dict[Measured, float] = {}
     for container in metrics.containers or ():
         for resource, text in (container.usage or {}).items():
             try:
-                found[resource] = found.get(resource, 0.0) + quantity_float(text)
+                amount = quantity_float(text)
             except QuantityError:
                 continue
+            found[container.name, resource] = amount
+            found[resource] = found.get(resource, 0.0) + amount
     return found
